@@ -14,7 +14,7 @@ export PYTHON ONCE UPGRADE WORKERS
 export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONPATH
 
-.PHONY: help run test unit integration chaos check docs setup programs manifests cluster cluster-down test-cluster \
+.PHONY: help run test unit integration chaos families check docs setup programs manifests cluster cluster-down test-cluster \
 	lock format images clean
 stage = @printf '\n\033[1;36m=== %s ===\033[0m\n' "$(1)"
 
@@ -40,6 +40,9 @@ integration: programs ## Runs the tests with real processes and engines
 
 chaos: setup ## Runs the chaos tests in full (30 to 40 minutes) and prints a table of the results (CHAOS_SEED=n: repeats a run)
 	@CHAOS_FULL=1 $(PYTEST) -m "chaos and not cluster"
+
+families: setup ## Compares every model family on every path with vLLM and transformers
+	@$(PYTEST) -m families
 
 check: programs ## Checks format, lint, types, layers, generated files and prose
 	@scripts/check

@@ -22,20 +22,29 @@ CLUSTER_TIMEOUT_SECONDS = 600
 """The time limit of a test on a cluster. Such tests wait for several pods in turn, up to 180 s for each."""
 
 
+LONGEST = {f"tests/integration/{name}" for name in ("kubernetes", "llm", "multimodal", "serving")}
+"""Directories whose tests take minutes in one worker."""
+
+PAGES = "tests/integration/docs/test_pages.py"
+"""A file whose tests take up to minutes each, and share nothing."""
+
+
 class DirectoryScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Runs the integration tests of a directory in one worker, because they share engines, and other tests by file.
 
-    The files of unit tests, which take seconds, come last, so that no worker runs a long group alone at the end.
+    The longest groups come first, and the files of unit tests, which take seconds, last, so that no worker runs a long
+    group alone at the end.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
+        if file == PAGES:
+            return nodeid
         return file.rpartition("/")[0] if file.startswith("tests/integration/") else file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        long = next((scope for scope in self.workqueue if not scope.startswith("tests/unit/")), None)
-        if long is not None:
-            self.workqueue.move_to_end(long, last=False)
+        following = min(self.workqueue, key=lambda scope: (scope not in LONGEST, scope.startswith("tests/unit/")))
+        self.workqueue.move_to_end(following, last=False)
         super()._assign_work_unit(node)
 
 

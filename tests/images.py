@@ -10,7 +10,7 @@ import numpy as np
 import PIL.Image
 
 from cornserve.task import Blob
-from cornserve_tasklib.image import Image
+from cornserve_tasklib.media import Image
 
 
 def noise(seed: int, width: int, height: int) -> PIL.Image.Image:

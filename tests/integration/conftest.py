@@ -1,11 +1,20 @@
+import os
 from pathlib import Path
 
 import pytest
 
+from cornserve_executors.vllm.engine_fork import METHOD
 from tests.models.cache import cached_model
+from tests.models.tiny_families import tiny_model
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "tests" / "models"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Removes a variable that vLLM has set in the test process, because executors would inherit it."""
+    os.environ.pop(METHOD, None)
 
 
 @pytest.fixture(scope="session")
@@ -29,14 +38,16 @@ def tiny_bert() -> Path:
 @pytest.fixture(scope="session")
 def tiny_qwen25vl() -> Path:
     """A Qwen2.5-VL with random weights. The number of tokens depends on the size of the image."""
-    return _tiny_vision_model("tiny_qwen25vl.py")
+    return tiny_model("qwen25vl")
 
 
 @pytest.fixture(scope="session")
 def tiny_internvl() -> Path:
     """An InternVL 3 with random weights. The number of tokens depends on the number of tiles."""
-    return _tiny_vision_model("tiny_internvl.py")
+    return tiny_model("internvl")
 
 
-def _tiny_vision_model(script: str) -> Path:
-    return cached_model(MODELS / script, MODELS / "byte_tokenizer.py", MODELS / "random_weights.py")
+@pytest.fixture(scope="session")
+def tiny_qwen2audio() -> Path:
+    """A Qwen2-Audio with random weights. The number of tokens depends on the duration of the audio."""
+    return cached_model(MODELS / "tiny_qwen2audio.py", MODELS / "byte_tokenizer.py", MODELS / "random_weights.py")

@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Final
 
 from aiohttp import WSMsgType, web
 
 PROTOCOL: Final = "v4.channel.k8s.io"
+
+LOG_START: Final = datetime(2026, 1, 1)
+LINE_INTERVAL: Final = timedelta(milliseconds=300)
 
 
 @dataclass
@@ -23,6 +29,8 @@ class StubKubelet:
     """The port on this machine that takes the place of all ports of a pod, by the pod's name."""
     logs: dict[tuple[str, bool], str] = field(default_factory=dict)
     """The logs by pod, and whether it is the log of the previous container."""
+    requests: list[str] = field(default_factory=list)
+    """The pod of each request for a log."""
     connections: list[str] = field(default_factory=list)
     """The pod of each forwarded connection."""
 
@@ -80,16 +88,29 @@ def _application(kubelet: StubKubelet) -> web.Application:
         return socket
 
     async def log(request: web.Request) -> web.Response:
+        kubelet.requests.append(request.match_info["pod"])
         key = (request.match_info["pod"], request.query.get("previous") == "true")
         if key not in kubelet.logs:
             return web.Response(status=400, text="previous terminated container not found")
-        lines = kubelet.logs[key].splitlines(keepends=True)
-        return web.Response(text="".join(lines[-int(request.query.get("tailLines", len(lines))) :]))
+        response = web.Response(body=_selected(kubelet.logs[key], request.query))
+        response.force_close()  # An idle connection would remain open when the loop ends.
+        return response
 
     application = web.Application()
     application.router.add_get("/portForward/{namespace}/{pod}", forward)
     application.router.add_get("/containerLogs/{namespace}/{pod}/{container}", log)
     return application
+
+
+def _selected(content: str, query: Mapping[str, str]) -> bytes:
+    """Returns the part of a log that a request asks for. Every line is `LINE_INTERVAL` later than the one before."""
+    lines = StringIO(content).readlines()
+    times = [(LOG_START + index * LINE_INTERVAL).isoformat() for index in range(len(lines))]
+    first = bisect_left(times, query["sinceTime"].removesuffix("Z")) if "sinceTime" in query else 0
+    first = max(first, len(lines) - int(query.get("tailLines", len(lines))))
+    stamped = [f"{time}Z {line}" for time, line in zip(times, lines, strict=True)]
+    selected = "".join((stamped if query.get("timestamps") == "true" else lines)[first:]).encode()
+    return selected[: int(query.get("limitBytes", len(selected)))]
 
 
 async def _pump(socket: web.WebSocketResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import load_file, save_file
-
 PREFIX = "base_model.model."
-Weights = dict[str, torch.Tensor]
+Weights = dict[str, Any]
+"""Tensors of torch, which is imported only where it is used, because this takes seconds."""
 
 
 def weights_of(model: Path) -> Weights:
     """Returns the weights of a checkpoint in one file."""
+    from safetensors.torch import load_file
+
     weights: Weights = load_file(model / "model.safetensors")
     return weights
 
@@ -25,6 +25,8 @@ def make_adapter(
     model: Path, directory: Path, targets: Sequence[str], *, seed: int, rank: int = 4, scale: float = 1.0
 ) -> Path:
     """Makes an adapter of all layers whose names end with one of the targets."""
+    import torch
+
     torch.manual_seed(seed)
     weights: Weights = {}
     for name, weight in weights_of(model).items():
@@ -39,6 +41,8 @@ def make_adapter(
 
 
 def write_adapter(directory: Path, weights: Weights, **config: Any) -> Path:
+    from safetensors.torch import save_file
+
     directory.mkdir()
     defaults = {"peft_type": "LORA", "r": 4, "lora_alpha": 4, "target_modules": ["q_proj"], "bias": "none"}
     (directory / "adapter_config.json").write_text(json.dumps(defaults | config))
@@ -48,6 +52,8 @@ def write_adapter(directory: Path, weights: Weights, **config: Any) -> Path:
 
 def merge(model: Path, adapter: Path, directory: Path) -> Path:
     """Makes the model whose weights contain the adapter: W + scale · B A."""
+    from safetensors.torch import load_file, save_file
+
     config: Mapping[str, Any] = json.loads((adapter / "adapter_config.json").read_text())
     deltas: Weights = load_file(adapter / "adapter_model.safetensors")
     weights = weights_of(model)

@@ -1,9 +1,9 @@
 """Makes a Qwen2.5-VL of two vision and two language layers with random weights, which are the same on every machine.
 
-python -m tests.models.tiny_qwen25vl DIRECTORY
+python -m tests.models.tiny_qwen25vl DIRECTORY [--width 3] [--depth 6]
 """
 
-import sys
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,13 @@ TEMPLATE = """\
 {% endif %}"""
 
 
-def make(directory: Path) -> None:
+def make(directory: Path, width: int = 1, depth: int = 2) -> None:
+    """Writes the checkpoint.
+
+    Args:
+        width: factor of hidden sizes and heads.
+        depth: number of layers of the encoder, and of the language model.
+    """
     import torch
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
@@ -39,11 +45,11 @@ def make(directory: Path) -> None:
     config = Qwen2_5_VLConfig(
         text_config={
             "vocab_size": len(processor.tokenizer),
-            "hidden_size": 128,
-            "intermediate_size": 256,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
+            "hidden_size": 128 * width,
+            "intermediate_size": 256 * width,
+            "num_hidden_layers": depth,
+            "num_attention_heads": 4 * width,
+            "num_key_value_heads": 2 * width,
             "max_position_embeddings": 8192,
             "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6]},
             "bos_token_id": None,
@@ -51,11 +57,11 @@ def make(directory: Path) -> None:
             "pad_token_id": token_id("<|endoftext|>"),
         },
         vision_config={
-            "depth": 2,
-            "hidden_size": 64,
-            "intermediate_size": 128,
-            "num_heads": 2,
-            "out_hidden_size": 128,
+            "depth": depth,
+            "hidden_size": 64 * width,
+            "intermediate_size": 128 * width,
+            "num_heads": 2 * width,
+            "out_hidden_size": 128 * width,
             "fullatt_block_indexes": [1],
         },
         image_token_id=token_id("<|image_pad|>"),
@@ -87,4 +93,9 @@ def _processor() -> Any:
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, metavar="DIRECTORY")
+    parser.add_argument("--width", type=int, default=1, help="factor of hidden sizes and heads")
+    parser.add_argument("--depth", type=int, default=2, help="number of layers of each part")
+    arguments = parser.parse_args()
+    make(arguments.directory, arguments.width, arguments.depth)

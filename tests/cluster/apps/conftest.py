@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -28,3 +29,11 @@ def installed(
 def gateway_url(installed: Installation) -> Iterator[str]:
     with installed.forwarded() as url:
         yield url
+
+
+@pytest.fixture
+def gateway_urls(installed: Installation) -> Iterator[list[str]]:
+    """The URLs of both gateways."""
+    pods = installed.get("pods", "--selector=app.kubernetes.io/component=gateway")["items"]
+    with ExitStack() as stack:
+        yield [stack.enter_context(installed.forwarded(f"pod/{pod['metadata']['name']}")) for pod in pods]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import httpx2 as httpx
@@ -10,8 +13,13 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from cornserve.control.launcher.kubernetes.names import CELL_LABEL
+from tests.chaos.load import ChaosRequest
+from tests.cluster.chaos.retrying_load import RetryingClients
 from tests.cluster.installation import Installation
 from tests.integration.docs.pages import blocks
+from tests.waiting import until
+
+CLIENTS: Final = 4
 
 PAGE: Final = "docs/reference/app-resource.md"
 
@@ -52,3 +60,51 @@ async def routed(urls: list[str], api_key: str, app: str) -> Counter[tuple[str, 
                         way = sample.labels["type"], sample.labels["cell"], sample.labels["path"]
                         counts[way] += int(sample.value)
     return counts
+
+
+def request(app: str, number: int) -> ChaosRequest:
+    """Returns a request of the type `text` or, if the number is odd, `images`."""
+    text = f"{app} {number}"
+    return ChaosRequest(app, {"text": text, "images": number % 2}, stream=False, expected=(text,))
+
+
+class PlannedApp:
+    """A planned app under traffic.
+
+    Args:
+        requests: makes a request to the app, given its name and the number of the request.
+        clients: the number of clients, which send one request after the other.
+    """
+
+    def __init__(
+        self,
+        installed: Installation,
+        urls: list[str],
+        name: str,
+        requests: Callable[[str, int], ChaosRequest] = request,
+        clients: int = CLIENTS,
+    ) -> None:
+        self._installed, self._name = installed, name
+        self.clients = RetryingClients(urls, installed.api_key, partial(requests, name), clients=clients)
+
+    async def has_cells(self, *sizes: int) -> dict[str, frozenset[str]]:
+        """Waits until exactly cells with these numbers of pods run. Returns the uids of their pods."""
+        await until(lambda: asyncio.to_thread(self._is_settled, [*sizes]), seconds=120)
+        await self.clients.wait_for_requests(20)
+        return uids(await asyncio.to_thread(running_pods, self._installed, self._name))
+
+    def _is_settled(self, sizes: list[int]) -> bool:
+        app = self._installed.get("app", self._name)
+        found = {each["type"]: each for each in app["status"]["conditions"]}
+        status = app["status"]
+        return (
+            found["Ready"]["observedGeneration"] == app["metadata"]["generation"]
+            and (found["Ready"]["status"], found["Progressing"]["status"]) == ("True", "False")
+            and (status.get("cells", len(sizes)), status["readyReplicas"], status["desiredReplicas"])
+            == (len(sizes), sum(sizes), sum(sizes))
+            and sorted(len(pods) for pods in running_pods(self._installed, self._name).values()) == sizes
+        )
+
+    def assert_no_request_failed(self) -> None:
+        summary = self.clients.summary()
+        assert (summary.failures, summary.retried) == ((), 0)

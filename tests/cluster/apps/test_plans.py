@@ -5,23 +5,18 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 import httpx2 as httpx
 import pytest
 
 from cornserve.kubernetes_resources.spec_mapping import decode_spec
-from tests.chaos.load import ChaosRequest
-from tests.cluster.apps.planned import planned, routed, running_pods, uids
-from tests.cluster.chaos.retrying_load import RetryingClients
+from tests.cluster.apps.planned import PlannedApp, planned, request, routed, running_pods, uids
 from tests.cluster.installation import Installation, versions
 from tests.waiting import until
 
 REQUESTS = 160
 """Requests of each type."""
-CLIENTS = 4
 LEFT = "deployments,services,poddisruptionbudgets,endpointslices,replicasets,pods"
 
 
@@ -31,12 +26,6 @@ def name(installed: Installation) -> Iterator[str]:
     name = f"captions-{uuid.uuid4().hex[:6]}"
     yield name
     installed.kubectl("delete", "app", name, "--ignore-not-found")
-
-
-def request(app: str, number: int) -> ChaosRequest:
-    """Returns a request of the type `text` or, if the number is odd, `images`."""
-    text = f"{app} {number}"
-    return ChaosRequest(app, {"text": text, "images": number % 2}, stream=False, expected=(text,))
 
 
 async def send(client: httpx.AsyncClient, url: str, app: str, number: int) -> None:
@@ -49,44 +38,6 @@ async def administer(installed: Installation, url: str, path: str, body: dict[st
     token = installed.secret("cornserve-access", "admin-token")
     async with httpx.AsyncClient(base_url=url, headers={"authorization": f"Bearer {token}"}, timeout=60) as client:
         return await client.put(f"/admin/v1/apps/{path}", json=body)
-
-
-@pytest.fixture
-def gateway_urls(installed: Installation) -> Iterator[list[str]]:
-    """The URLs of both gateways."""
-    pods = installed.get("pods", "--selector=app.kubernetes.io/component=gateway")["items"]
-    with ExitStack() as stack:
-        yield [stack.enter_context(installed.forwarded(f"pod/{pod['metadata']['name']}")) for pod in pods]
-
-
-class PlannedApp:
-    """A planned app under traffic."""
-
-    def __init__(self, installed: Installation, urls: list[str], name: str) -> None:
-        self._installed, self._name = installed, name
-        self.clients = RetryingClients(urls, installed.api_key, partial(request, name), clients=CLIENTS)
-
-    async def has_cells(self, *sizes: int) -> dict[str, frozenset[str]]:
-        """Waits until exactly cells with these numbers of pods run. Returns the uids of their pods."""
-        await until(lambda: asyncio.to_thread(self._is_settled, [*sizes]), seconds=120)
-        await self.clients.wait_for_requests(20)
-        return uids(await asyncio.to_thread(running_pods, self._installed, self._name))
-
-    def _is_settled(self, sizes: list[int]) -> bool:
-        app = self._installed.get("app", self._name)
-        found = {each["type"]: each for each in app["status"]["conditions"]}
-        status = app["status"]
-        return (
-            found["Ready"]["observedGeneration"] == app["metadata"]["generation"]
-            and (found["Ready"]["status"], found["Progressing"]["status"]) == ("True", "False")
-            and (status["cells"], status["readyReplicas"], status["desiredReplicas"])
-            == (len(sizes), sum(sizes), sum(sizes))
-            and sorted(len(pods) for pods in running_pods(self._installed, self._name).values()) == sizes
-        )
-
-    def assert_no_request_failed(self) -> None:
-        summary = self.clients.summary()
-        assert (summary.failures, summary.retried) == ((), 0)
 
 
 async def test_cells_run_apart_serve_as_planned_and_leave_nothing(
@@ -201,6 +152,7 @@ def test_a_plan_of_other_options_is_refused_by_name(installed: Installation, nam
 def test_applying_the_same_plan_changes_nothing(installed: Installation, name: str) -> None:
     installed.apply_app(name, planned(name, 1, 1))
     installed.wait_until_ready(name)
+    installed.wait_for(name, "condition=Progressing=False")  # All replicas are ready, not only one of each executor.
     selector = installed.get("app", name)["status"]["selector"]
     before = versions(installed, name, selector)
     assert len(before) >= 8

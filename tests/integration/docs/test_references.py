@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 import cornserve
 from cornserve import client
-from cornserve.app.adaptation import StageLoad
+from cornserve.app.adaptation import AutoscaledLoad
 from cornserve.app.record import AppSpec, AppStatus, ReplicaState
 from cornserve.app.settings import LatencyTargetSettings
 from cornserve.control.launcher.base import ExecutorGroup
@@ -192,10 +192,13 @@ def test_every_metric_of_the_gateway_is_documented() -> None:
     metrics.registry.register(ReplicaMetrics(stats))
     metrics.registry.register(RequestAdmission())
     metrics.record_error(404, "model_not_found")
-    request = metrics.new_request("app", LatencyTargetSettings(end_to_end_seconds=1.0, admission=True))
+    metrics.set_targets("app", LatencyTargetSettings(end_to_end_seconds=1.0, admission=True))
+    request = metrics.new_request("app")
     request.admit(streams=False)
+    request.record_media(["image"])
     planned = CellPath("text", "4-0", 0)
     request.record_path(0, planned)
+    request.record_invocation("group", "executor", 1)
     metrics.set_planned_shares("app", [(planned, 1.0)])
     request.record_end(200)
 
@@ -233,7 +236,7 @@ async def test_every_metric_of_the_controller_is_documented(tmp_path: Path) -> N
     metrics.count_rollout("app", AppStatus(), AppStatus(serving_generation=1))
     metrics.count_adaptation("app")
     metrics.set_rates("app", {"text": (1.0, 2.0)})
-    metrics.set_loads("app", [(StageLoad(name="llm", unit="tokens", load=1.0, capacity=2.0), 1)])
+    metrics.set_loads("app", [(AutoscaledLoad(name="llm", unit="tokens", load=1.0, capacity=2.0), 1)])
 
     assert documented_metrics("## Controller") == _metrics_of(metrics.registry)
     await launcher.close()

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from cornserve.task.references import Blob, ReferenceEncoder
 from cornserve.transport import TensorId, Transport
 from cornserve.v1 import executor_pb2 as pb
-from cornserve_tasklib.image import EncodedImage, Image
+from cornserve_tasklib.media import EncodedMedia, Image
 from tests import executor_caller
 
 
@@ -56,13 +56,13 @@ async def calling(name: str, endpoint: str) -> AsyncIterator[EncoderCaller]:
         yield EncoderCaller(name, endpoint, caller)
 
 
-async def read_embeddings(transport: Transport, tensor: TensorId) -> tuple[bytes, EncodedImage]:
+async def read_embeddings(transport: Transport, tensor: TensorId) -> tuple[bytes, EncodedMedia]:
     """Returns a copy of the embeddings and their metadata."""
     async with transport.consume(tensor) as received:
         data = bytes(received.view)
         received.check()
         assert len(data) == received.shape[0] * received.shape[1] * 4
-        return data, EncodedImage.model_validate_json(received.metadata)
+        return data, EncodedMedia.model_validate_json(received.metadata)
 
 
 def _start(request_id: str, invocation: int, arrived_us: int, image: Image) -> pb.Start:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_tasklib.encoder import EncoderTask
-from cornserve_tasklib.image import Image
+from cornserve_tasklib.media import Media
 
 if TYPE_CHECKING:
     from cornserve_executors.encoder.engine import EncoderEngine
@@ -32,12 +32,12 @@ async def running_engine(
         engine.shutdown()
 
 
-async def encode_rows(engine: EncoderEngine, image: Image, request_id: str = "request") -> Any:
+async def encode_rows(engine: EncoderEngine, media: Media, request_id: str = "request") -> Any:
     """Returns the embeddings that the engine writes to shared memory, as a torch tensor."""
     import torch
 
-    plan = await engine.plan(image)
+    plan = await engine.plan(media, request_id)
     slot = bytearray(engine.nbytes(plan))
-    async with engine.encoded(image, plan, request_id) as rows:
+    async with engine.encoded(media, plan, request_id) as rows:
         await engine.write(rows, memoryview(slot))
     return torch.frombuffer(slot, dtype=getattr(torch, engine.dtype)).view(engine.shape(plan))

@@ -1,64 +1,26 @@
-"""An encoder's embeddings equal those of transformers up to float32 rounding."""
+"""Embeddings of an encoder engine, and their cache keys."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import PIL.Image
 import pytest
 
 from cornserve_executors.encoder.stats import EncoderStats
-from cornserve_executors.media.image_decoding import UnusableImageError
+from cornserve_executors.media.errors import UnusableMediaError
 from tests.images import as_image, encode_file, image_from_file, noise
 from tests.integration.encoder.engine import encode_rows, running_engine
+from tests.integration.encoder.reference import TOLERANCE, transformers_rows
 
 if TYPE_CHECKING:
     from cornserve_executors.encoder.engine import EncoderEngine
 
-SIZES = [(112, 84), (84, 112), (300, 200), (60, 180), (640, 480), (33, 31), (20, 300)]
-PICTURES = [noise(seed, width, height) for seed, (width, height) in enumerate(SIZES)]
-
-TOLERANCE = {"rtol": 0, "atol": 2e-5}
-"""Values are up to ten; the order of additions depends on the machine and the batch."""
-
-
-def transformers_rows(model: Path, pictures: Sequence[PIL.Image.Image]) -> list[Any]:
-    """Returns the rows of each picture, computed by transformers' complete model and processor."""
-    import torch
-    from transformers import AutoModelForImageTextToText, AutoProcessor
-
-    processor = AutoProcessor.from_pretrained(model)
-    transformers_model = AutoModelForImageTextToText.from_pretrained(model, dtype=torch.float32).eval()
-    rows = []
-    for picture in pictures:
-        inputs = processor(text=[processor.image_token], images=[picture], return_tensors="pt")
-        arguments = {name: inputs[name] for name in ("pixel_values", "image_grid_thw") if name in inputs}
-        with torch.no_grad():
-            features = transformers_model.get_image_features(**arguments).pooler_output
-        encoded = torch.cat([part.flatten(0, -2) for part in features])
-        assert len(encoded) == (inputs["input_ids"] == processor.image_token_id).sum()
-        rows.append(encoded)
-    return rows
-
-
-async def test_images_are_encoded_as_by_transformers_alone_and_in_a_batch(model: Path, engine: EncoderEngine) -> None:
-    import torch
-
-    expected = transformers_rows(model, PICTURES)
-    images = [as_image(picture) for picture in PICTURES]
-
-    alone = [await encode_rows(engine, image) for image in images]
-    together = await asyncio.gather(*(encode_rows(engine, image) for image in images))
-
-    for rows in (alone, together):
-        for actual, reference in zip(rows, expected, strict=True):
-            torch.testing.assert_close(actual, reference, **TOLERANCE)
-    assert not torch.allclose(alone[0], (await encode_rows(engine, as_image(noise(99, 112, 84)))), atol=0.1)
+PICTURES = [noise(seed, *size) for seed, size in enumerate([(112, 84), (84, 112), (300, 200)])]
 
 
 async def test_the_exif_orientation_is_applied_before_planning_and_encoding(model: Path, engine: EncoderEngine) -> None:
@@ -89,13 +51,6 @@ async def test_internvl_images_are_cropped_even_if_the_image_processor_is_config
     (expected,) = transformers_rows(uncropped_internvl, [PICTURES[2]])
     async with running_engine(uncropped_internvl) as engine:
         torch.testing.assert_close(await encode_rows(engine, as_image(PICTURES[2])), expected, **TOLERANCE)
-
-
-async def test_a_plan_has_the_fields_that_the_language_model_needs(tiny_qwen25vl: Path, tiny_internvl: Path) -> None:
-    async with running_engine(tiny_qwen25vl) as engine:
-        assert (await engine.plan(as_image(PICTURES[2]))).fields == {"image_grid_thw": [1, 14, 22]}
-    async with running_engine(tiny_internvl) as engine:
-        assert (await engine.plan(as_image(PICTURES[2]))).fields == {"image_num_patches": [5]}
 
 
 async def test_a_bfloat16_encoder_produces_bfloat16_rows(tiny_qwen25vl: Path) -> None:
@@ -132,15 +87,15 @@ async def test_an_error_names_the_position_in_each_request(engine: EncoderEngine
 
     assert str(first).startswith("messages[0].content[0]: the PNG image cannot be decoded"), first
     assert str(second).startswith("messages[1].content[0]: the PNG image cannot be decoded"), second
-    assert isinstance(first, UnusableImageError)
+    assert isinstance(first, UnusableMediaError)
 
 
 async def test_an_unsupported_shape_is_rejected_before_decoding(tiny_qwen25vl: Path) -> None:
     async with running_engine(tiny_qwen25vl) as engine:
         with pytest.raises(
-            UnusableImageError, match=r"messages.* the model does not accept the image: .* aspect ratio"
+            UnusableMediaError, match=r"messages.* the model does not accept the image: .* aspect ratio"
         ):
-            await engine.plan(as_image(PIL.Image.new("RGB", (2000, 4))))
+            await engine.plan(as_image(PIL.Image.new("RGB", (2000, 4))), "request")
 
 
 async def test_the_cache_key_depends_on_the_image_and_the_encoder(tiny_qwen25vl: Path, tiny_internvl: Path) -> None:
@@ -177,17 +132,3 @@ async def test_the_cache_key_depends_on_the_contents_of_the_weights(tiny_qwen25v
     ):
         assert original.cache_key(image) == same.cache_key(image)
         assert original.cache_key(image) != other.cache_key(image)
-
-
-async def test_a_constant_encoder_publishes_zeros_of_the_same_shape(model: Path, engine: EncoderEngine) -> None:
-    import torch
-
-    image = as_image(PICTURES[4])
-    real = await encode_rows(engine, image)
-    async with running_engine(model, constant=True) as constant:
-        await asyncio.to_thread(constant.warm_up)
-        rows = await encode_rows(constant, image)
-        assert constant.cache_key(image) != engine.cache_key(image)
-        assert (await constant.plan(image)) == (await engine.plan(image))
-    assert rows.dtype == real.dtype
-    torch.testing.assert_close(rows, torch.zeros_like(real))

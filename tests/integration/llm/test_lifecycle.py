@@ -123,14 +123,6 @@ def test_an_unsupported_architecture_is_named(broken_model: Path, tmp_path: Path
     assert len(line) < 500
 
 
-def test_a_context_longer_than_the_models_is_rejected_with_both_numbers(tiny_llama: Path, tmp_path: Path) -> None:
-    line = start_error(LLMTask(model_id=str(tiny_llama), options=EngineOptions(max_model_len=9999)), tmp_path)
-
-    assert "the executor did not start: vLLM rejects" in line
-    assert "9999" in line
-    assert "8192" in line
-
-
 async def test_a_model_without_a_chat_template_completes_texts(broken_model: Path, tmp_path: Path) -> None:
     (broken_model / "chat_template.jinja").unlink()
 

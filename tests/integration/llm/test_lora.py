@@ -6,18 +6,19 @@ import asyncio
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
 from cornserve_executors.base import ExecutorStartError
-from cornserve_executors.llm.engine import LLMEngine
-from cornserve_executors.llm.lora import lora_args
 from cornserve_executors.vllm import settings
 from cornserve_tasklib import ChatRequest, CompletionRequest, EngineOptions, LLMTask
 from tests.integration.llm.client import ExecutorClient, connected
 from tests.integration.llm.process import START_SECONDS, ExecutorProcess, running_executor
 from tests.models.lora_adapters import PREFIX, Weights, make_adapter, merge, write_adapter
+
+if TYPE_CHECKING:
+    from cornserve_executors.llm.engine import LLMEngine
 
 TOKENS = 20
 PROMPTS = ["Hello", "The quick brown fox jumps over the lazy dog. " * 8, "1 2 3"]
@@ -66,6 +67,7 @@ def expected(
 
 
 def generate(model: Path, prompts: list[str]) -> list[list[int]]:
+    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model)
@@ -121,7 +123,7 @@ async def test_chats_select_adapters_too(executor: ExecutorProcess) -> None:
 def test_an_adapter_that_the_model_cannot_apply_ends_the_start(
     tiny_llama: Path, adapters: dict[str, Path], tmp_path: Path
 ) -> None:
-    wrong = write_adapter(tmp_path / "wrong", matrices("model.layers.0.mlp.router"))
+    wrong = write_adapter(tmp_path / "wrong", filled(matrices("model.layers.0.mlp.router")))
 
     with running_executor(task(tiny_llama, {**adapters, "wrong": wrong}), tmp_path) as executor:
         assert executor.process.wait(START_SECONDS) == 1
@@ -136,21 +138,29 @@ def test_an_adapter_that_the_model_cannot_apply_ends_the_start(
 @pytest.fixture(scope="module")
 def engine(tiny_llama: Path, adapters: dict[str, Path]) -> Iterator[LLMEngine]:
     settings.prepare_environment()
+    from cornserve_executors.llm.engine import LLMEngine
+
     engine = LLMEngine(task(tiny_llama, adapters))
     yield engine
     engine.shutdown()
 
 
-def matrices(layer: str = LAYER, *, columns: int = 128, rows: int = 128, rank: int = 4) -> Weights:
-    return {
-        f"{PREFIX}{layer}.lora_A.weight": torch.ones(rank, columns),
-        f"{PREFIX}{layer}.lora_B.weight": torch.ones(rows, rank),
-    }
+Shapes = dict[str, tuple[int, int]]
+
+
+def matrices(layer: str = LAYER, *, columns: int = 128, rows: int = 128, rank: int = 4) -> Shapes:
+    return {f"{PREFIX}{layer}.lora_A.weight": (rank, columns), f"{PREFIX}{layer}.lora_B.weight": (rows, rank)}
+
+
+def filled(shapes: Shapes) -> Weights:
+    import torch
+
+    return {name: torch.ones(shape) for name, shape in shapes.items()}
 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
-    ("weights", "config", "reason"),
+    ("shapes", "config", "reason"),
     [
         (matrices(columns=256), {}, f"the columns of '{LAYER}' in lora_A are 256, but the model needs 128"),
         (matrices(columns=64), {}, f"the columns of '{LAYER}' in lora_A are 64, but the model needs 128"),
@@ -158,14 +168,14 @@ def matrices(layer: str = LAYER, *, columns: int = 128, rows: int = 128, rank: i
         (matrices("model.layers.7.mlp.up_proj"), {}, "the model has no layer 'model.layers.7.mlp.up_proj'"),
         (matrices(rank=8), {}, f"'{LAYER}' has 8 rows in lora_A and 8 columns in lora_B, but its rank is 4"),
         (matrices(), {"use_dora": True}, "vLLM does not yet support DoRA"),
-        ({f"{PREFIX}{LAYER}.lora_A.weight": torch.ones(4, 128)}, {}, f"'{LAYER}' has only one of the two matrices"),
+        ({f"{PREFIX}{LAYER}.lora_A.weight": (4, 128)}, {}, f"'{LAYER}' has only one of the two matrices"),
     ],
     ids=["larger", "smaller", "rows", "layer", "rank", "dora", "half"],
 )
 async def test_the_weights_of_an_adapter_must_fit_the_model(
-    engine: LLMEngine, tmp_path: Path, weights: Weights, config: dict[str, object], reason: str
+    engine: LLMEngine, tmp_path: Path, shapes: Shapes, config: dict[str, object], reason: str
 ) -> None:
-    wrong = write_adapter(tmp_path / "wrong", weights, **config)
+    wrong = write_adapter(tmp_path / "wrong", filled(shapes), **config)
 
     with pytest.raises(ExecutorStartError) as raised:
         await engine.load_adapters({"wrong": str(wrong)})
@@ -192,7 +202,9 @@ def config_file(directory: Path, text: str) -> None:
     ids=["missing", "no-config", "no-json", "no-object", "no-lora", "rank", "no-weights"],
 )
 def test_a_directory_without_an_adapter_is_named(tmp_path: Path, spoil: Callable[[Path], None], reason: str) -> None:
-    directory = write_adapter(tmp_path / "sql", matrices())
+    from cornserve_executors.llm.lora import lora_args
+
+    directory = write_adapter(tmp_path / "sql", filled(matrices()))
     assert lora_args({"sql": str(directory)})["max_lora_rank"] == 8
     spoil(directory)
 

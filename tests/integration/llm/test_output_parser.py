@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from vllm import CompletionOutput, RequestOutput
-from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.renderers import renderer_from_config
 
 from cornserve_executors.base import ExecutorStartError, InvalidRequestError
-from cornserve_executors.llm.output_parser import check_parsers
-from cornserve_executors.llm.prompt_renderer import PromptRenderer, RenderedRequest
-from cornserve_executors.llm.response_builder import ResponseBuilder
 from cornserve_executors.vllm import settings
-from cornserve_executors.vllm.engine import translate_errors
 from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, EngineOptions, LLMTask
+
+if TYPE_CHECKING:
+    from cornserve_executors.llm.prompt_renderer import PromptRenderer, RenderedRequest
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -30,13 +26,18 @@ TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type":
 
 streams = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "unstreamed"])
 
-MakeRenderer = Callable[..., PromptRenderer]
+MakeRenderer = Callable[..., "PromptRenderer"]
 
 
 @pytest.fixture(scope="module")
 def make_renderer(tiny_llama: Path) -> MakeRenderer:
     """Makes renderers with the given parsers."""
     settings.prepare_environment()
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.renderers import renderer_from_config
+
+    from cornserve_executors.llm.prompt_renderer import PromptRenderer
+
     args = settings.engine_args(LLMTask(model_id=str(tiny_llama), options=EngineOptions(max_model_len=4096)))
     vllm_config = AsyncEngineArgs(**args).create_engine_config()
     renderer = renderer_from_config(vllm_config)
@@ -53,6 +54,10 @@ def ask(**fields: object) -> ChatRequest:
 
 def parse(rendered: RenderedRequest, text: str) -> ChatResponse:
     """Returns the response to a request if the model generates this text."""
+    from vllm import CompletionOutput, RequestOutput
+
+    from cornserve_executors.llm.response_builder import ResponseBuilder
+
     tokens = rendered.tokenizer.encode(text, add_special_tokens=False)
     parts = [[token] for token in tokens] if rendered.streams else [tokens]
     builder = ResponseBuilder(rendered)
@@ -147,6 +152,8 @@ async def test_tools_are_rejected_without_a_tool_parser(make_renderer: MakeRende
 
 @pytest.mark.parametrize("setting", ["tool_parser", "reasoning_parser"])
 def test_an_unknown_parser_is_rejected_with_a_list_of_the_known_ones(setting: str) -> None:
+    from cornserve_executors.llm.output_parser import check_parsers
+
     with pytest.raises(ExecutorStartError, match=rf"unknown {setting} 'abacus': .*(, hermes, |deepseek_r1)"):
         check_parsers(LLMTask.model_validate({"model_id": "x", setting: "abacus"}))
 
@@ -172,6 +179,8 @@ async def test_a_request_may_set_template_variables(make_renderer: MakeRenderer)
 
 
 async def test_a_failing_template_is_an_invalid_request(make_renderer: MakeRenderer) -> None:
+    from cornserve_executors.vllm.engine import translate_errors
+
     template = "{{ messages[0].content + mood }}"
 
     with pytest.raises(InvalidRequestError, match="can only concatenate str"), translate_errors():

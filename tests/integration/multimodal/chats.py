@@ -10,7 +10,7 @@ import PIL.Image
 
 from cornserve.task import Tensor
 from cornserve_tasklib import ChatMessage, ChatRequest
-from cornserve_tasklib.image import ImagePart
+from cornserve_tasklib.media import MediaPart
 from cornserve_tasklib.messages import TextPart
 from tests.images import as_image, noise
 
@@ -47,10 +47,10 @@ def chat(content: Sequence[Part], kind: str = "", **fields: Any) -> ChatRequest:
     return ChatRequest(messages=[ChatMessage(role="user", content=[*parts])], **options)
 
 
-def _image(picture: PIL.Image.Image, kind: str) -> ImagePart:
+def _image(picture: PIL.Image.Image, kind: str) -> MediaPart:
     image = as_image(picture)
     return (
-        ImagePart(type="image", image=image)
+        MediaPart(type="media", media=image)
         if kind == "r"
-        else ImagePart(type="image", image=image.without_data, embedding=Tensor())
+        else MediaPart(type="media", media=image.without_data, embedding=Tensor())
     )

@@ -3,16 +3,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 
-from cornserve_executors.llm.engine import LLMEngine
-from cornserve_executors.vllm import settings
-from cornserve_tasklib import EngineOptions, LLMTask
 from tests.integration.multimodal.chats import CONTENTS
 from tests.integration.multimodal.encoder import LocalEncoder, running_encoder
+from tests.integration.multimodal.engine import start_engine
 from tests.integration.multimodal.transformers_reference import TransformersReference
+
+if TYPE_CHECKING:
+    from cornserve_executors.llm.engine import LLMEngine
 
 
 @pytest.fixture(scope="module")
@@ -22,21 +24,13 @@ def lora_modules() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def engines(model: Path, lora_modules: dict[str, str]) -> Iterator[dict[bool, LLMEngine]]:
-    """An engine with an encoder and an engine without an encoder. Their KV caches hold one context."""
-    settings.prepare_environment()
+    """An engine with an encoder and an engine without an encoder."""
     started = {
-        with_enc: LLMEngine(
-            LLMTask(
-                model_id=str(model),
-                options=EngineOptions(max_model_len=3968, kv_cache_memory_bytes=4 << 20, lora_modules=lora_modules),
-                with_enc=with_enc,
-            )
-        )
-        for with_enc in (True, False)
+        with_enc: start_engine(model, with_enc=with_enc, lora_modules=lora_modules) for with_enc in (True, False)
     }
     yield started
     with ThreadPoolExecutor() as threads:  # Each shutdown takes seconds.
-        list(threads.map(LLMEngine.shutdown, started.values()))
+        list(threads.map(lambda engine: engine.shutdown(), started.values()))
 
 
 @pytest.fixture(scope="module")

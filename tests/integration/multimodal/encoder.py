@@ -12,7 +12,7 @@ import PIL.Image
 
 from cornserve.transport import Production, TensorId, TensorView, Transport
 from cornserve.wire.listener import ConnectionListener
-from cornserve_tasklib.image import EncodedImage
+from cornserve_tasklib.media import EncodedMedia, Media
 from tests.credentials import CREDENTIALS
 from tests.images import as_image
 from tests.integration.encoder.engine import running_engine
@@ -31,38 +31,38 @@ class LocalEncoder:
         self._held = held
         self._numbers = count()
 
-    async def encode_all(self, pictures: Sequence[PIL.Image.Image], kind: str) -> list[TensorView]:
-        """Returns the embeddings of the pictures of kind "e"."""
+    async def encode_all(self, media: Sequence[PIL.Image.Image | Media], kind: str) -> list[TensorView]:
+        """Returns the embeddings of the media of kind "e"."""
         return [
-            (await self.encode(picture))[0]
-            for picture, picture_kind in zip(pictures, kind, strict=True)
-            if picture_kind == "e"
+            (await self.encode(medium))[0]
+            for medium, medium_kind in zip(media, kind, strict=True)
+            if medium_kind == "e"
         ]
 
-    async def encode(self, picture: PIL.Image.Image, rows: int | None = None) -> tuple[TensorView, Production]:
+    async def encode(self, medium: PIL.Image.Image | Media, rows: int | None = None) -> tuple[TensorView, Production]:
         """Returns the embeddings, which are readable while the encoder runs, and their production.
 
         Args:
             rows: a wrong number of rows for the metadata.
         """
-        image = as_image(picture)
-        plan = await self._engine.plan(image)
+        media = as_image(medium) if isinstance(medium, PIL.Image.Image) else medium
+        plan = await self._engine.plan(media, "request")
         name = f"request-{next(self._numbers)}"
         production = self._transport.produce(name, 0, 1, arrived_us=1)
         self._held.callback(production.release)
         slot = await production.allocate("embeddings", self._engine.nbytes(plan))
-        async with self._engine.encoded(image, plan, name) as embeddings:
+        async with self._engine.encoded(media, plan, name) as embeddings:
             await self._engine.write(embeddings, slot.buffer)
-        encoded = EncodedImage(key=self._engine.cache_key(image), rows=rows or plan.rows, fields=plan.fields)
+        encoded = EncodedMedia(key=self._engine.cache_key(media), rows=rows or plan.rows, fields=plan.fields)
         slot.publish(self._engine.dtype, self._engine.shape(plan), encoded.model_dump_json().encode())
         source = TensorId(self._endpoint, name, 0, 1, "embeddings")
         return await self._held.enter_async_context(self._transport.consume(source)), production
 
 
 @asynccontextmanager
-async def running_encoder(model: Path, directory: Path, dtype: str = "auto") -> AsyncIterator[LocalEncoder]:
+async def running_encoder(model: Path, directory: Path, **settings: object) -> AsyncIterator[LocalEncoder]:
     async with AsyncExitStack() as stack:
-        engine = await stack.enter_async_context(running_engine(model, dtype=dtype))
+        engine = await stack.enter_async_context(running_engine(model, None, **settings))
         transport = Transport(directory, CREDENTIALS, slab_bytes=SLAB_BYTES, request_bytes=SLAB_BYTES // 4)
         stack.push_async_callback(transport.stop)
         listener = ConnectionListener(await transport.start(), CREDENTIALS)

@@ -6,18 +6,20 @@ import asyncio
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cornserve.transport import StaleError
 from cornserve_executors.base import InvalidRequestError
-from cornserve_executors.llm.engine import LLMEngine
 from cornserve_tasklib import ChatChunk, ChatMessage, ChatRequest
-from cornserve_tasklib.image import ImagePart
+from cornserve_tasklib.media import MediaPart
 from tests.images import as_image, noise
 from tests.integration.multimodal.chats import CONTENTS, TOKENS, Part, chat, combinations, images_in
 from tests.integration.multimodal.encoder import LocalEncoder, running_encoder
+
+if TYPE_CHECKING:
+    from cornserve_executors.llm.engine import LLMEngine
 
 MARKS = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -174,7 +176,7 @@ class MultimodalTests:
 
     async def test_a_broken_image_is_named(self, full_model: LLMEngine) -> None:
         image = as_image(noise(1, 20, 20)).model_copy(update={"format": "JPEG"})
-        request = ChatRequest(messages=[ChatMessage(role="user", content=[ImagePart(type="image", image=image)])])
+        request = ChatRequest(messages=[ChatMessage(role="user", content=[MediaPart(type="media", media=image)])])
 
         with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[0\]: not a valid JPEG image"):
             await full_model.generate(request, new_id())

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cornserve_executors.base import ExecutorStartError
-from cornserve_executors.llm.engine import LLMEngine
 from tests.integration.multimodal.chats import CONTENTS, Part, chat, images_in
 from tests.integration.multimodal.encoder import LocalEncoder
 from tests.integration.multimodal.multimodal_tests import MARKS, new_id
 from tests.integration.multimodal.transformers_reference import TransformersReference
 from tests.models.lora_adapters import make_adapter, merge
+
+if TYPE_CHECKING:
+    from cornserve_executors.llm.engine import LLMEngine
 
 pytestmark = MARKS
 

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.renderers import renderer_from_config
 
 from cornserve.task import Tensor
 from cornserve_executors.base import InvalidRequestError
-from cornserve_executors.llm.engine import engine_args
-from cornserve_executors.llm.prompt_renderer import PromptRenderer, RenderedRequest
 from cornserve_executors.vllm import settings
 from cornserve_tasklib import ChatMessage, ChatRequest, EngineOptions, LLMTask
-from cornserve_tasklib.image import ImagePart
+from cornserve_tasklib.media import MediaPart
 from cornserve_tasklib.tools import Tool
 from tests.images import noise
 from tests.integration.multimodal.chats import CONTENTS, Part, chat, combinations, images_in
 from tests.integration.multimodal.encoder import LocalEncoder, running_encoder
 from tests.integration.multimodal.transformers_reference import TransformersReference
+
+if TYPE_CHECKING:
+    from cornserve_executors.llm.prompt_renderer import PromptRenderer, RenderedRequest
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -43,6 +42,12 @@ async def encoder(model: Path, tmp_path: Path) -> AsyncIterator[LocalEncoder]:
 
 def make_renderer(model: Path, *, with_enc: bool = True, tool_parser: str | None = None) -> PromptRenderer:
     settings.prepare_environment()
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.renderers import renderer_from_config
+
+    from cornserve_executors.llm.engine import engine_args
+    from cornserve_executors.llm.prompt_renderer import PromptRenderer
+
     task = LLMTask(
         model_id=str(model), options=EngineOptions(max_model_len=4096), with_enc=with_enc, tool_parser=tool_parser
     )
@@ -76,9 +81,9 @@ async def test_the_prompt_of_several_large_images_equals_that_of_transformers(
 
 async def test_a_broken_image_among_several_large_ones_is_named(model: Path) -> None:
     request = chat([noise(1, 2100, 1000), noise(2, 1000, 2100)])
-    (first, second) = request.image_parts
-    broken = second.image.model_copy(update={"format": "JPEG", "where": "messages[0].content[1]"})
-    message = ChatMessage(role="user", content=[first, ImagePart(type="image", image=broken)])
+    (first, second) = request.media_parts
+    broken = second.media.model_copy(update={"format": "JPEG", "where": "messages[0].content[1]"})
+    message = ChatMessage(role="user", content=[first, MediaPart(type="media", media=broken)])
 
     with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[1\]: not a valid JPEG image"):
         await make_renderer(model).render(ChatRequest(messages=[message]), stream=False)
@@ -100,7 +105,7 @@ async def test_image_tokens_in_a_text_are_rendered_as_with_raw_images(model: Pat
 
 
 def placeholder_ranges(rendered: RenderedRequest) -> list[Any]:
-    return [(range.offset, range.length) for range in rendered.prompt["mm_placeholders"]["image"]]
+    return [range.extract_embeds_range() for range in rendered.prompt["mm_placeholders"]["image"]]
 
 
 async def test_any_message_may_contain_images(model: Path, encoder: LocalEncoder) -> None:

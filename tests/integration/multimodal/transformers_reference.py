@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from tests.integration.multimodal.chats import TOKENS, Part
 
 
 class TransformersReference:
     def __init__(self, model: Path) -> None:
+        import torch
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
         self._processor = AutoProcessor.from_pretrained(model)
@@ -23,6 +22,8 @@ class TransformersReference:
         return tokens
 
     def generate(self, content: Sequence[Part]) -> list[int]:
+        import torch
+
         inputs = self._inputs(content)
         with torch.no_grad():
             outputs = self._model.generate(**inputs, max_new_tokens=TOKENS, min_new_tokens=TOKENS, do_sample=False)

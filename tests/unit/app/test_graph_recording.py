@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from cornserve import App, Task
 from cornserve.app.graph import AppGraph, GraphModalities, GraphStep
 from cornserve.app.graph_recording import record_graph
+from cornserve.app.model_document import model_document
 from cornserve.task.errors import DefinitionError
 from cornserve_echo.stages import Caption, CaptionRequest, StageRequest, StageResult, StageTask, caption_app
 from cornserve_tasklib import Chat, ChatRequest, ChatResponse, CompletionRequest, Embed, EngineOptions, LLMTask, Mllm
@@ -210,6 +211,35 @@ def test_a_path_that_waits_for_a_value_is_not_planned_for_the_type() -> None:
     graph = recorded(Chain(names=names), Chain(names=names, demands_first=True), probes=[Transcript(text="")])
 
     assert [path.steps.keys() for path in graph.paths] == [{"encoder+llm"}, set()]
+
+
+class Debated(Task[Transcript, StageResult]):
+    """A model that calls one of its stages, or two of them, after it has read a value of the first stage."""
+
+    def post_init(self) -> None:
+        self.llm, self.draw, self.sing = (StageTask(seconds={name: 1.0}) for name in ("llm", "draw", "sing"))
+
+    def invoke(self, request: Transcript) -> StageResult:
+        answer = self.llm.invoke(StageRequest(items={"llm": 1.0}, text=request.text))
+        for name, stage in (("draw", self.draw), ("sing", self.sing)):
+            if name in answer.text:
+                stage.invoke(StageRequest(items={name: 1.0}))
+        return answer
+
+
+def test_unit_tasks_that_follow_only_after_a_value_are_options_of_one_component() -> None:
+    graph = recorded(Debated(), probes=[Transcript(text="")])
+
+    assert graph.types == {"llm": ("llm",)}
+    assert graph.components == {"llm": (), "stage": (), "stage-2": ()}
+    assert {name: option.settings["seconds"] for name, option in graph.options.items()} == {
+        "llm": {"llm": 1.0},
+        "stage": {"draw": 1.0},
+        "stage-2": {"sing": 1.0},
+    }
+    assert graph.paths[0].conditional == steps(("stage", "stage"), ("stage-2", "stage-2"))
+    assert graph.type_of(["llm", "stage"]) == "llm"
+    assert model_document("app", graph)["paths"] == [("llm", "stage", "stage-2")]
 
 
 class Picky(Task[ChatRequest, ChatResponse]):

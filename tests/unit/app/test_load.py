@@ -15,7 +15,7 @@ from cornserve.task.errors import DefinitionError
 
 @pytest.fixture
 def model(tmp_path: Path) -> str:
-    config = {"architectures": ["Qwen2_5_VLForConditionalGeneration"]}
+    config = {"model_type": "qwen2_5_vl", "architectures": ["Qwen2_5_VLForConditionalGeneration"]}
     (tmp_path / "config.json").write_text(json.dumps(config))
     return str(tmp_path)
 

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from cornserve.app.graph import AppGraph, GraphOption, GraphStep
 from cornserve.app.plan import MAX_PLAN_BYTES, AppPlan
 from cornserve.app.plan_resolution import resolve_plan
 from cornserve.app.record import AppSpec
 from cornserve.task.errors import DefinitionError
+from cornserve_echo.stages import StageTask
 from tests.unit.app.plans import ENCODER, LLM, MONOLITH, cell, graph, plan, plan_document
 
 Where = tuple[str | int, ...]
@@ -108,6 +110,42 @@ def test_paths_are_found_in_the_order_of_the_app() -> None:
     resolved = resolve_plan(plan(), reversed_paths)
 
     assert resolved.cells[0].probabilities == {"text": [1.0, 0.0], "images": [1.0, 0.0]}
+
+
+def with_drawings() -> AppGraph:
+    """Returns the graph of an app that may draw after the language model has answered."""
+    draw = StageTask(seconds={"draw": 1.0})
+    option = GraphOption(
+        executor=draw.key, task="StageTask", settings={"seconds": {"draw": 1.0}}, components=("draw",), gpus=1
+    )
+    app, conditional = graph(), (GraphStep(option="D", components=("draw",)),)
+    paths = [path.model_copy(update={"conditional": conditional}) for path in app.paths]
+    return app.model_copy(update={"options": {**app.options, "D": option}, "paths": tuple(paths)})
+
+
+def drawing_plan(**texts: Any) -> AppPlan:
+    document = plan_document(cell(4, {"E": 1, "L": 2, "D": 1}, count=1))
+    document["options"]["D"] = {"task": "StageTask", "settings": {"seconds": {"draw": 1.0}}, "gpus": 1}
+    document["types"]["text"]["components"].append("draw")
+    for path in document["types"]["text"]["paths"]:
+        path["steps"].append({"option": "D", "components": ["draw"]})
+    document["types"] |= texts
+    return AppPlan.model_validate(document)
+
+
+def test_components_that_follow_a_value_have_replicas_and_are_not_part_of_the_type() -> None:
+    resolved = resolve_plan(drawing_plan(), with_drawings())
+
+    assert resolved.types == {"text": ["llm"], "images": ["encoder", "llm"]}
+    [found] = resolved.cells
+    assert found.replicas[StageTask(seconds={"draw": 1.0}).key] == 1
+    assert found.probabilities == {"text": [0.0, 1.0], "images": [0.0, 1.0]}
+
+
+def test_types_that_only_differ_after_a_value_are_refused_by_name() -> None:
+    text = plan_document()["types"]["text"] | {"share": 0.0}
+    with pytest.raises(DefinitionError, match="types 'text' and 'other' differ only in components that run after a"):
+        resolve_plan(drawing_plan(other=text), with_drawings())
 
 
 def test_options_with_equal_executors_share_replicas() -> None:

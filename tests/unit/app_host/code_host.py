@@ -1,4 +1,4 @@
-"""The main module of a fork server whose hosts run the Python code that `find_images` commands contain."""
+"""The main module of a fork server whose hosts run the Python code that `find_media` commands contain."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class CodeRunner:
         self._activity = activity
 
     def handle(self, command: pb.HostCommand) -> None:
-        reply = pb.HostReply(call=command.call, image_urls=pb.ImageUrls())
+        reply = pb.HostReply(call=command.call, media_parts=pb.MediaParts())
         self._activity.begin(session=command.call)
         try:
-            exec(compile(command.find_images.body, self._file, "exec"), {"__name__": "code"})
+            exec(compile(command.find_media.body, self._file, "exec"), {"__name__": "code"})
         except BaseException as error:
             reply.error.message = repr(error)
         self._activity.end()

@@ -41,7 +41,7 @@ async def start_host() -> AsyncIterator[StartHost]:
 
 async def run(host: AppHost, code: str) -> str:
     """Runs the code in the host; returns its error. Its session has the number of the call, which counts from 2."""
-    reply = await host.call(pb.HostCommand(find_images=pb.FindImages(body=code.encode())))
+    reply = await host.call(pb.HostCommand(find_media=pb.FindMedia(body=code.encode())))
     return reply.error.message
 
 

@@ -45,7 +45,7 @@ def test_an_app_with_its_own_tasks_has_no_library_paths() -> None:
 
     assert (description.name, description.paths, description.shares) == ("echo", ["Echo"], [1.0])
     assert [spec.executor for spec in description.executor_specs.values()] == ["echo"]
-    assert (description.operations, description.finds_images) == (frozenset(), False)
+    assert (description.operations, description.finds_media) == (frozenset(), False)
     assert description.library_paths is None
     with pytest.raises(DefinitionError, match="the app 'echo' has tasks that cornserve_tasklib does not define"):
         description.build_library_app()
@@ -60,13 +60,13 @@ def test_an_app_of_library_tasks_can_be_built_from_its_description() -> None:
 
     assert (built.name, built.paths, built.shares, built.max_invocations) == ("vision", tuple(paths), (3.0, 1.0), 9)
     assert built.executor_specs() == app.executor_specs() == description.executor_specs
-    assert (description.operations, description.finds_images) == (frozenset({"chat", "completion"}), True)
+    assert (description.operations, description.finds_media) == (frozenset({"chat", "completion"}), True)
 
 
 def test_an_embedding_app_supports_embeddings_only() -> None:
     description = described(App(name="embed", paths=[Embed(model_id="/m")]))
 
-    assert (description.operations, description.finds_images) == (frozenset({"embedding"}), False)
+    assert (description.operations, description.finds_media) == (frozenset({"embedding"}), False)
 
 
 @pytest.mark.parametrize(

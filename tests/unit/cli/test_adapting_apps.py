@@ -81,7 +81,8 @@ def test_another_plan_is_shown_with_its_benefit_and_its_cost(cli: CliRunner, ser
     proposal = PlanProposal.of(3, running, proposed, 12.0, "60% of the requests have another type than planned")
     adaptation = {"plan_proposal": proposal.model_dump(mode="json"), "mix_shift": MIX_SHIFT}
     planning = {"gpus": 4, "workload": {"all": {"components": ["llm"], "share": 1}}, "profile": {"model": "a"}}
-    spec = VIEW["spec"] | {"plan": running.model_dump(mode="json"), "planning": planning}  # type: ignore[operator]
+    fields = {"plan": running.model_dump(mode="json"), "planning": planning, "policies": {"adaptation": {}}}
+    spec = VIEW["spec"] | fields  # type: ignore[operator]
     status = {"phase": "serving", "generation": 3, "adaptation": adaptation}
     server.on("GET /admin/v1/apps/a", json_response(VIEW | {"spec": spec, "status": status}))
 
@@ -91,6 +92,20 @@ def test_another_plan_is_shown_with_its_benefit_and_its_cost(cli: CliRunner, ser
     assert "20 requests/s on 4 GPUs (now 12 on 4), for this mix" in lines
     assert "4 replicas start, and 4 stop" in lines
     assert "another plan replaces the running one if it serves this mix notably better" in lines
+
+
+def test_a_plan_that_cannot_replace_the_running_one_is_shown_with_the_reason(
+    cli: CliRunner, server: StubServer
+) -> None:
+    running = plan(cell(4, {"E": 1, "L": 3}, count=1))
+    proposal = PlanProposal.of(3, running, running, 12.0, "the mix has shifted", "both need 8 CPU slots")
+    status = {"phase": "serving", "generation": 3, "adaptation": {"plan_proposal": proposal.model_dump(mode="json")}}
+    server.on("GET /admin/v1/apps/a", json_response(VIEW | {"status": status}))
+
+    lines = [line.strip() for line in cli.invoke(app, ["status", "a", "--url", server.url]).stdout.splitlines()]
+
+    assert "it cannot replace the running plan: both need 8 CPU slots" in lines
+    assert not any("--approve" in line for line in lines)
 
 
 def test_a_proposal_is_approved(cli: CliRunner, server: StubServer) -> None:
@@ -105,6 +120,13 @@ def test_exactly_one_size_is_given(cli: CliRunner, arguments: list[str]) -> None
     result = cli.invoke(app, ["scale", "a", *arguments, "--url", UNREACHABLE])
     assert result.exit_code == 1
     assert "one of --rate, --gpus and --approve" in result.stderr
+
+
+@pytest.mark.parametrize("rate", ["inf", "nan", "-1"])
+def test_rates_that_are_not_finite_are_refused(cli: CliRunner, rate: str) -> None:
+    result = cli.invoke(app, ["scale", "a", "--rate", rate, "--url", UNREACHABLE])
+    assert result.exit_code == 2
+    assert f"Invalid value for '--rate': {rate} is not a rate: give requests per second" in result.stderr
 
 
 def test_arriving_rates_are_shown_beside_planned_ones(cli: CliRunner, server: StubServer) -> None:

@@ -50,15 +50,17 @@ def test_settings_that_cannot_be_used_are_rejected(cli: CliRunner, settings: lis
 
 
 def test_the_load_of_an_executor_is_shown(cli: CliRunner, server: StubServer) -> None:
-    load = {"name": "llm", "unit": "tokens", "load": 2600.0, "capacity": 2000.0}
+    llm = {"name": "llm", "unit": "tokens", "load": 2600.0, "capacity": 2000.0}
+    encoder = {"name": "encoder", "unit": "requests", "capacity": 20.0}
     spec = {"model": "/m", "executor_replicas": {"llm": 2}}
-    status = {"phase": "serving", "generation": 1, "adaptation": {"executors": [load]}}
+    status = {"phase": "serving", "generation": 1, "adaptation": {"executors": [llm, encoder]}}
     view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": spec, "status": status}
     server.on("GET /admin/v1/apps/a", json_response(view))
 
     lines = cli.invoke(app, ["status", "a", "--url", server.url]).stdout.splitlines()
 
     assert "load of llm: 2600 of 4000 tokens/s (2 × 2000)" in lines
+    assert "load of encoder: not known yet, of 20 requests/s (1 × 20)" in lines
 
 
 def test_one_executor_is_scaled(cli: CliRunner, server: StubServer) -> None:

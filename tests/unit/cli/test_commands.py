@@ -216,17 +216,22 @@ def test_a_question_on_standard_input_is_answered(cli: CliRunner, server: StubSe
     assert server.requests[0][1] == {"model": "a", "messages": messages, "max_tokens": 5}
 
 
-def test_images_are_sent_with_the_question(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
+def test_media_are_sent_with_the_question(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
     file = tmp_path / "photo"
     file.write_bytes(b"\x89PNG")
     server.on("POST /v1/chat/completions", json_response({"choices": []}))
+    sound = tmp_path / "a.wav"
+    sound.write_bytes(b"RIFF")
     images = ["--image", str(file), "--image", "https://x/y.png"]
+    audio = ["--audio", str(sound), "--audio", "https://x/y.mp3"]
 
-    assert cli.invoke(app, ["chat", "a", "Why?", "--json", *images, "--url", server.url]).exit_code == 0
+    assert cli.invoke(app, ["chat", "a", "Why?", "--json", *images, *audio, "--url", server.url]).exit_code == 0
 
     parts = [
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}},
         {"type": "image_url", "image_url": {"url": "https://x/y.png"}},
+        {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+        {"type": "audio_url", "audio_url": {"url": "https://x/y.mp3"}},
         {"type": "text", "text": "Why?"},
     ]
     assert server.requests[0][1]["messages"] == [{"role": "user", "content": parts}]

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from cornserve.app.record import AppSpec
 from cornserve.cli.commands import app
-from tests.unit.http_server import json_response, serving
+from cornserve.home import HOME_VARIABLE, Home
+from cornserve.instance import Instance
+from cornserve.profiler.device import Device
+from cornserve_echo.stages import StageTask
+from tests.unit.http_server import StubServer, json_response, serving
 
 FILES = ["--workload", "workload.yaml", "--profile", "profile.yaml"]
 
@@ -84,6 +90,7 @@ def test_a_deployment_stores_the_inputs_of_its_plan(tmp_path: Path) -> None:
     assert (spec.planning.gpus, spec.planning.rate) == (4, None)
     assert {name: kind.share for name, kind in spec.planning.workload.items()} == {"text": 0.9, "images": 0.1}
     assert spec.planning.workload["images"].sizes == {"images": 1}
+    assert spec.planning.profile is not None
     entries = spec.planning.profile["options"]
     assert isinstance(entries, list)
     assert len(entries) == len(RATES)
@@ -92,3 +99,82 @@ def test_a_deployment_stores_the_inputs_of_its_plan(tmp_path: Path) -> None:
         assert entry["measured_with"] == MEASURED_WITH
         assert "latency" not in entry
     assert spec.code == spec.model_copy(update={"planning": None}).code
+
+
+@pytest.fixture
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubServer]:
+    """The gateway of an instance with two slots, in the default home."""
+    with serving() as server:
+        home = Home(tmp_path / "home")
+        home.path.mkdir()
+        Instance.of_current_process(server.url, slots=["small=2"]).write(home)
+        monkeypatch.setenv(HOME_VARIABLE, str(home.path))
+        yield server
+
+
+def deploy(cli: CliRunner, directory: Path, *options: str, source: str = SOURCE, **files: dict[str, Any]) -> Result:
+    """Deploys an app to the instance with the options, among them some with files."""
+    (directory / "caption.py").write_text(source)
+    for name, document in files.items():
+        (directory / f"{name}.json").write_text(json.dumps(document))
+    given = [f"--{name}={directory}/{name}.json" for name in files]
+    return cli.invoke(app, ["deploy", str(directory / "caption.py"), *options, *given])
+
+
+def requests_of(*components: str) -> dict[str, Any]:
+    return WORKLOAD | {"types": {"only": {"components": components, "share": 1.0}}}
+
+
+@pytest.mark.parametrize(
+    ("options", "workload", "message"),
+    [
+        ("--gpus=4", requests_of("encoder"), "types.only: needs encoder, but no request of caption does: its types"),
+        ("--gpus=4", requests_of("talker"), "types.only: needs talker, but no request of caption does"),
+        ("--gpus=1", WORKLOAD, "a plan needs at least 2 GPUs: one replica each of encoder+llm (2 GPUs)"),
+        ("--rate=inf", WORKLOAD, "--rate: must be a finite number greater than 0, not inf"),
+    ],
+)
+def test_a_plan_that_no_profile_makes_possible_is_refused_before_a_measurement(
+    options: str, workload: dict[str, Any], message: str, cli: CliRunner, instance: StubServer, tmp_path: Path
+) -> None:
+    source = SOURCE.replace("llm=0.05", "llm=0.05, gpus=2")
+    refused = deploy(cli, tmp_path, options, source=source, workload=workload)
+
+    assert refused.exit_code == 1
+    assert message in " ".join(refused.stderr.split())
+    assert not instance.requests
+
+
+def current_profile(gpu: str = "small", **conditions: Any) -> dict[str, Any]:
+    """Returns a profile under the current conditions of the instance, but for those given."""
+    device = Device.find(Home.default(), "small")
+    current = device.conditions(StageTask(seconds={"llm": 1.0}).spec).model_dump(exclude={"device"})
+    measured_with = current | {"date": "today"} | conditions
+    options: Any = profile()["options"]
+    return profile() | {"options": [entry | {"gpu": gpu, "measured_with": measured_with} for entry in options]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gpu": "h100"}, "encoder was measured on h100: the instance has no slots of the type 'h100': give one of"),
+        ({"versions": {"cornserve": "0"}}, "encoder was measured under other conditions: cornserve was 0, is "),
+        ({"model": "3f2a"}, "model was 3f2a, is unset: measure it again with `cornserve profile`, or leave out --pr"),
+    ],
+)
+def test_a_profile_of_another_device_model_or_version_is_refused(
+    changes: dict[str, Any], message: str, cli: CliRunner, instance: StubServer, tmp_path: Path
+) -> None:
+    refused = deploy(cli, tmp_path, "--gpus=2", workload=WORKLOAD, profile=current_profile(**changes))
+
+    assert refused.exit_code == 1
+    assert message in " ".join(refused.stderr.split())
+    assert not instance.requests
+
+
+def test_a_plan_runs_on_the_slots_of_its_profile(cli: CliRunner, instance: StubServer, tmp_path: Path) -> None:
+    instance.on("PUT /admin/v1/apps/caption", json_response({"error": {"message": "stored"}}, 400))
+    deploy(cli, tmp_path, "--gpus=2", workload=WORKLOAD, profile=current_profile())
+    [(_, document)] = instance.requests
+
+    assert {option["gpu_type"] for option in document["plan"]["options"].values()} == {"small"}

@@ -10,14 +10,15 @@ from typing import Any
 from cornserve.app.adaptation import AdaptationStatus
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs
-from cornserve.app.record import AppSpec, AppStatus, Phase
+from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase
 from cornserve.app.scale import Scale, scaled_spec
 from cornserve.app.settings import AdaptationSettings, AppPolicies
 from cornserve.app_host.description import AppDescription
 from cornserve.control.adaptation_driver import AdaptationDriver
+from cornserve.control.adapted_record import adapted_record
 from cornserve.control.arrival_reader import ArrivalReader, Arrivals
 from cornserve.control.metrics import ControllerMetrics
-from cornserve.control.planning_worker import PlanningJob, PlanningResult
+from cornserve.control.planning_job import PlanningJob, PlanningResult
 from cornserve.control.replanning import Replanning
 from cornserve.control.store.base import APPS, AppRecord, Store, UnreadableRecord
 from tests.unit.app.plans import cell, graph, plan
@@ -71,6 +72,9 @@ class MadePlans(Replanning):
         self.jobs: list[PlanningJob] = []
         self.results: list[PlanningResult | Exception] = []
         """The results of the next planners."""
+        self.may_finish = asyncio.Event()
+        self.may_finish.set()
+        self.running = 0
 
     async def _describe_app(self, name: str, spec: AppSpec) -> AppDescription:
         return AppDescription(
@@ -79,7 +83,7 @@ class MadePlans(Replanning):
             shares=[1.0],
             max_invocations=1,
             operations=frozenset(),
-            finds_images=False,
+            finds_media=False,
             executor_specs={},
             library_paths=None,
             graph=graph(),
@@ -87,6 +91,11 @@ class MadePlans(Replanning):
 
     async def _make_plan(self, job: PlanningJob) -> PlanningResult:
         self.jobs.append(job)
+        self.running += 1
+        try:
+            await self.may_finish.wait()
+        finally:
+            self.running -= 1
         result = self.results.pop(0)
         if isinstance(result, Exception):
             raise result
@@ -104,10 +113,13 @@ class AdaptingApp:
         self.observer = Observer()
         self.metrics = ControllerMetrics(FakeLauncher())
         self.fits: Callable[[AppPlan], bool] = lambda plan: True
+        self.find_obstacle: Callable[[AppPlan, AppPlan], str | None] = self._find_obstacle
+        self.most_gpus = float("inf")
         self.driver = AdaptationDriver(
             store,
             self.arrivals,
-            lambda _, plan: self.fits(plan),
+            lambda _, plan, kept: self.find_obstacle(plan, kept),
+            lambda _: self.most_gpus,
             self.metrics,
             self.observer,
             on_change=lambda: None,
@@ -115,9 +127,16 @@ class AdaptingApp:
             clock=lambda: self.now,
         )
         self.phase = Phase.SERVING
+        self.failures: dict[int, FailureReason] = {}
+        """The reasons of failed generations."""
+        self.served: AppSpec | None = None
+        """The spec that serves while the newest generation has failed."""
         self._random = random.Random(0)
         policies = AppPolicies(adaptation=AdaptationSettings(**settings))
         self._spec = AppSpec(source="app = ...", plan=planned, planning=planning, policies=policies)
+
+    def _find_obstacle(self, plan: AppPlan, kept: AppPlan) -> str | None:
+        return None if self.fits(plan) else "too large"
 
     async def deploy(self) -> None:
         await self.store.create(APPS, "caption", self._spec)
@@ -126,11 +145,14 @@ class AdaptingApp:
     async def control(self) -> None:
         """Writes the status, and delivers the records, like a controller."""
         record = await self.store.get(APPS, "caption")
-        status = AppStatus(phase=self.phase, generation=record.generation, adaptation=self.driver.status("caption"))
+        reason = self.failures.get(record.generation)
+        phase = self.phase if reason is None else Phase.FAILED
+        adaptation = self.driver.status("caption")
+        status = AppStatus(phase=phase, generation=record.generation, reason=reason, adaptation=adaptation)
         if status != record.status:
             await self.store.update_status(APPS, "caption", status, record.version)
         records = (await self.store.list(APPS)).records
-        self.driver.update({record.name: record for record in records})
+        self.driver.update({record.name: adapted_record(record, self.served) for record in records})
 
     async def run(self, rate: float, seconds: float, mix: Mapping[str, float] = MIX) -> None:
         for _ in range(round(seconds / STEP)):

@@ -15,6 +15,7 @@ from cornserve.app_host.description import AppDescription
 from cornserve.control.controller import Controller
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, GroupRefusedError, Replica, ReplicaId, SlotCount
 from cornserve.control.planner import Planner, run_planner
+from cornserve.control.profiling_job import RunProfiler
 from cornserve.control.store.base import APPS, ROUTES, Store
 from cornserve.task.spec import ExecutorSpec
 from tests.waiting import until
@@ -23,13 +24,13 @@ from tests.waiting import until
 class FakeLauncher:
     """Records the applied groups. Tests set the state of the replicas with `show`."""
 
-    def __init__(self, *, ready: bool = True) -> None:
+    def __init__(self, *, ready: bool = True, slots: int | None = None) -> None:
         self.groups: dict[GroupKey, ExecutorGroup] = {}
         self.failures = 0
         """Number of the next calls of `apply` that fail."""
         self.refusal: GroupRefusedError | None = None
         """The error of `apply`."""
-        self.slot_count: SlotCount | None = None
+        self.slot_count = None if slots is None else SlotCount("CPU slot", slots, slots)
         self.changes: list[tuple[GroupKey, int]] = []
         """The changes of the numbers of replicas."""
         self.becomes_ready = ready
@@ -136,9 +137,14 @@ async def describe(name: str, spec: AppSpec) -> AppDescription:
 
 @asynccontextmanager
 async def running_controller(
-    client: StoreClient, launcher: FakeLauncher, describe: DescribeApp = describe, planner: Planner = run_planner
+    client: StoreClient,
+    launcher: FakeLauncher,
+    describe: DescribeApp = describe,
+    planner: Planner = run_planner,
+    profiler: RunProfiler | None = None,
 ) -> AsyncIterator[None]:
-    running = asyncio.create_task(Controller(client.store, launcher, describe, planner=planner).run())
+    controller = Controller(client.store, launcher, describe, planner=planner, profiler=profiler)
+    running = asyncio.create_task(controller.run())
     yield
     assert not running.done()
     running.cancel()

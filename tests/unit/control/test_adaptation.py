@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from cornserve.app.adaptation import AdaptationStatus, CellCount, MixtureProposal, TypeShare
-from cornserve.app.record import AppSpec, Phase
+from cornserve.app.plan import AppPlan
+from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase
 from cornserve.app.scale import Scale, scaled_spec
+from cornserve.app.settings import AdaptationSettings, AppPolicies
+from cornserve.control.adapted_record import adapted_record
 from cornserve.control.arrival_reader import Arrivals
-from cornserve.control.store.base import APPS, Store
+from cornserve.control.store.base import APPS, AppRecord, Record, Store
 from tests.unit.control.adapting_app import MIX, STEP, AdaptingApp, adapting, mixture
 from tests.waiting import until
 
@@ -72,6 +76,21 @@ async def test_rates_are_exported_by_type(store: Store) -> None:
     await store.delete(APPS, "caption")
     app.driver.update({})
     assert app.metric("planned_requests_per_second", {"app": "caption", "type": "text"}) is None
+
+
+async def test_the_rates_of_an_app_that_does_not_adapt_are_observed(store: Store) -> None:
+    app = await adapting(store, mixture(0, 1))
+    await app.update_spec((await store.get(APPS, "caption")).spec.changed(policies=AppPolicies()))
+
+    await app.run(40, 50)
+    assert app.driver.status("caption") is None
+
+    await app.run(40, 550)
+    status = app.driver.status("caption")
+    assert status is not None
+    assert sum(rate.observed for rate in status.rates) == pytest.approx(40, rel=0.2)
+    assert app.metric("arriving_requests_per_second", {"app": "caption", "type": "text"}) == pytest.approx(10, rel=0.5)
+    assert (await app.plan()).counts == {4: 1}
 
 
 async def test_a_change_waits_for_an_approval(store: Store) -> None:
@@ -139,6 +158,35 @@ async def test_only_cells_that_fit_are_added(store: Store, gpus: int, counts: di
     assert (await app.plan()).counts == counts
 
 
+async def test_only_the_largest_cells_that_may_fit_are_checked(store: Store) -> None:
+    app = await adapting(store, mixture(0, 1))
+    checked: list[int] = []
+
+    def find_obstacle(planned: AppPlan, _: AppPlan) -> str | None:
+        checked.append(planned.gpus)
+        return None if planned.gpus <= 5 else "too large"
+
+    app.find_obstacle, app.most_gpus = find_obstacle, 6
+    await app.run(18, 300)
+
+    await app.run(200, 200)
+
+    assert (await app.plan()).counts == {1: 1, 4: 1}
+    assert set(checked) == {5, 6}
+
+
+async def test_smaller_cells_that_do_not_fit_do_not_exclude_larger_ones(store: Store) -> None:
+    app = await adapting(store, mixture(0, 1))
+    app.fits = lambda planned: (
+        1 not in planned.counts and planned.gpus <= 8
+    )  # slots of the type of small cells are missing
+    await app.run(18, 300)
+
+    await app.run(70, 200)
+
+    assert (await app.plan()).counts == {4: 2}
+
+
 async def test_a_concurrent_change_is_not_overwritten(store: Store) -> None:
     app = await adapting(store, mixture(0, 1))
     await app.run(18, 300)
@@ -163,6 +211,59 @@ async def test_an_app_whose_last_change_is_not_complete_does_not_change(store: S
     await app.run(40, 300)
 
     assert (await app.plan()).counts == {4: 1}
+
+
+async def test_an_app_whose_newest_plan_has_failed_adapts_with_the_plan_that_serves(store: Store) -> None:
+    app = await adapting(store, mixture(0, 1))
+    await app.run(18, 300)
+    app.served = (await store.get(APPS, "caption")).spec
+    app.failures = {2: FailureReason.INSUFFICIENT_CAPACITY}
+    await app.update_spec(app.served.changed(plan=mixture(0, 9)))
+    await app.control()
+
+    await app.run(36, 200)
+
+    adapted = await app.plan()
+    assert adapted.counts == {4: 2}
+    assert (await store.get(APPS, "caption")).generation > 2
+
+
+def failed_record(reason: FailureReason, **fields: Any) -> AppRecord:
+    policies = AppPolicies(adaptation=AdaptationSettings())
+    spec = AppSpec.model_validate({"source": "app = ...", "plan": mixture(0, 9), "policies": policies} | fields)
+    return Record("caption", "uid", 2, 1, spec, AppStatus(phase=Phase.FAILED, generation=2, reason=reason))
+
+
+@pytest.mark.parametrize("reason", [FailureReason.INSUFFICIENT_CAPACITY, FailureReason.PLANNING_FAILED])
+def test_a_failed_plan_is_replaced_by_the_one_that_serves(reason: FailureReason) -> None:
+    record = failed_record(reason)
+    served = AppSpec(source="app = ...", plan=mixture(0, 1))
+
+    adapted = adapted_record(record, served)
+
+    assert adapted.spec.plan == served.plan
+    assert adapted.status.phase is Phase.SERVING
+    assert (adapted.uid, adapted.generation, adapted.version) == (record.uid, record.generation, record.version)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "served"),
+    [
+        ({}, FailureReason.EXECUTOR_FAILED, AppSpec(source="app = ...", plan=mixture(0, 1))),
+        ({}, FailureReason.INSUFFICIENT_CAPACITY, AppSpec(source="old = ...", plan=mixture(0, 1))),
+        ({}, FailureReason.INSUFFICIENT_CAPACITY, AppSpec(source="app = ...")),
+        ({}, FailureReason.INSUFFICIENT_CAPACITY, None),
+        (
+            {"policies": AppPolicies(adaptation=AdaptationSettings(approval=True))},
+            FailureReason.INSUFFICIENT_CAPACITY,
+            AppSpec(source="app = ...", plan=mixture(0, 1)),
+        ),
+    ],
+)
+def test_other_failures_wait_for_users(fields: dict[str, Any], reason: FailureReason, served: AppSpec | None) -> None:
+    record = failed_record(reason, **fields)
+
+    assert adapted_record(record, served) is record
 
 
 async def test_without_adapting_apps_no_gateway_is_asked(store: Store) -> None:

@@ -72,6 +72,23 @@ async def test_loads_of_executor_groups_are_summed_over_apps(gateways: Gateways,
     assert (await reader.read(10)).tokens == {"llm-1": 70, "llm-2": 7}
     answer({"b": {"llm-1": 40}})
     assert (await reader.read(15)).tokens == {"llm-1": 10}
+    answer({"b": {"llm-1": 2, "llm-2": 5}})
+    await reader.read(20)
+    answer({"b": {"llm-1": 1, "llm-2": 8}})  # a late invocation of a removed group
+    assert (await reader.read(25)).tokens == {"llm-1": 1, "llm-2": 3}
+
+
+async def test_requests_that_have_met_and_missed_targets_are_summed(gateways: Gateways, reader: ArrivalReader) -> None:
+    for number, (met, missed) in enumerate([(5, 1), (3, 2)]):
+        answer = {"met": {"chat": {"ttft": met}}, "missed": {"chat": {"ttft": missed, "e2e": 1}}}
+        gateways.servers[number].on(
+            CALL, json_response({"process": f"first of {number}", "seconds": 1000, "apps": {}} | answer)
+        )
+
+    arrivals = await reader.read(5)
+
+    assert arrivals.met == {"chat": {"ttft": 8}}
+    assert arrivals.missed == {"chat": {"ttft": 3, "e2e": 2}}
 
 
 async def test_a_restarted_gateway_counts_from_zero(gateways: Gateways, reader: ArrivalReader) -> None:

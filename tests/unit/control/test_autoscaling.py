@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase
+from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus
 from cornserve.app.settings import AppPolicies, AutoscaledExecutor, AutoscalingSettings
 from cornserve.control.adaptation_driver import AdaptationDriver
 from cornserve.control.arrival_reader import Arrivals
@@ -18,6 +18,8 @@ from tests.unit.control.adapting_app import MadeArrivals, MadePlans, Observer
 from tests.unit.control.running_controller import FakeLauncher
 
 STEP = 5
+
+READY = ReplicaStatus(id="replica", state=ReplicaState.READY)
 
 SETTINGS = AutoscalingSettings(
     executors=[
@@ -34,13 +36,18 @@ class AutoscalingApp:
         self.store = store
         self.now = 0.0
         self.phase = Phase.SERVING
+        self.most_ready = 64
+        """The most replicas of an executor that become ready."""
+        self.missed = 0
+        """The requests of each round that miss the TTFT target, of 20."""
         self.arrivals = MadeArrivals()
         self.observer = Observer()
         self.metrics = ControllerMetrics(FakeLauncher())
         self.driver = AdaptationDriver(
             store,
             self.arrivals,
-            lambda name, plan: False,
+            lambda name, plan, kept: None,
+            lambda name: float("inf"),
             self.metrics,
             self.observer,
             on_change=lambda: None,
@@ -58,8 +65,9 @@ class AutoscalingApp:
         record = await self.store.get(APPS, "chat")
         executors = {"llm-1": "llm", "llm-2": "llm", "encoder-1": "encoder"}
         groups = [
-            GroupStatus(key=key, executor=name, wanted=record.spec.replicas_of(name), replicas=[])
+            GroupStatus(key=key, executor=name, wanted=wanted, replicas=[READY] * min(wanted, self.most_ready))
             for key, name in executors.items()
+            for wanted in [record.spec.replicas_of(name)]
         ]
         adaptation = self.driver.status("chat")
         status = AppStatus(phase=self.phase, generation=record.generation, groups=groups, adaptation=adaptation)
@@ -73,7 +81,12 @@ class AutoscalingApp:
             self.now += STEP
             loads = {group: STEP * count for group, count in tokens.items()}
             self.arrivals.next = Arrivals(
-                {}, is_complete=True, invocations={"encoder-1": STEP * images, "llm-1": 1}, tokens=loads
+                {},
+                is_complete=True,
+                invocations={"encoder-1": STEP * images, "llm-1": 1},
+                tokens=loads,
+                met={"chat": {"ttft": 20 - self.missed}},
+                missed={"chat": {"ttft": self.missed}},
             )
             await self.driver.step()
             await self.control()
@@ -137,6 +150,47 @@ async def test_a_steady_load_writes_no_status(chat: AutoscalingApp) -> None:
 
 async def test_replicas_stay_within_their_limits(chat: AutoscalingApp) -> None:
     await chat.run(300, tokens={"llm-1": 9000}, images=0)
+    assert await chat.replicas() == (4, 1)
+
+
+async def test_a_load_is_unknown_until_a_window_is_over(chat: AutoscalingApp) -> None:
+    await chat.run(30, tokens={"llm-1": 500}, images=10)
+    status = chat.driver.status("chat")
+    assert status is not None
+    assert [each.load for each in status.executors] == [None, None]
+    assert chat.metric("load", "llm", "tokens") is None
+
+    await chat.run(60, tokens={"llm-1": 500}, images=10)
+    status = chat.driver.status("chat")
+    assert status is not None
+    assert [each.load for each in status.executors] == [500, 10]
+
+
+async def test_a_missed_target_adds_a_replica_to_the_busiest_executor(chat: AutoscalingApp) -> None:
+    chat.missed = 8
+    await chat.run(65, tokens={"llm-1": 300}, images=10)
+    assert await chat.replicas() == (1, 2)
+    assert chat.observer.events == [
+        (
+            "Adapted",
+            "60% of 240 requests met the ttft target in 60 s, not 95%: runs 2 replicas of encoder instead of 1",
+        )
+    ]
+
+    chat.missed = 0
+    await chat.run(600, tokens={"llm-1": 300}, images=10)
+    assert await chat.replicas() == (1, 2)
+    await chat.run(600, tokens={"llm-1": 300}, images=10)
+    assert await chat.replicas() == (1, 1)
+
+
+async def test_missed_targets_add_replicas_only_when_all_are_ready_and_up_to_the_limit(chat: AutoscalingApp) -> None:
+    chat.missed, chat.most_ready = 8, 1
+    await chat.run(600, tokens={"llm-1": 900}, images=1)
+    assert await chat.replicas() == (2, 1)
+
+    chat.most_ready = 64
+    await chat.run(160, tokens={"llm-1": 900}, images=0)
     assert await chat.replicas() == (4, 1)
 
 

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs
 from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase
+from cornserve.app.settings import ConfigMapKeyRef
 from cornserve.control.deployment import Deployment
-from cornserve.control.planner import PlannerProcessError
-from cornserve.control.planning_worker import PlanningJob, PlanningResult
+from cornserve.control.deployment_failure import Failure
+from cornserve.control.planner import MAX_PLANNERS, PlannerProcessError
+from cornserve.control.planning_job import PlanningJob, PlanningResult
 from cornserve.control.store.base import APPS, AppRecord, Record
+from cornserve.validation_errors import describe_all
 from tests.unit.app.plans import cell, plan
 from tests.unit.control.running_controller import FakeLauncher, StoreClient, running_controller
 from tests.waiting import until
@@ -39,10 +43,15 @@ class OneCellPlanner:
         self.results: list[PlanningResult | Exception] = []
         self.may_finish = asyncio.Event()
         self.may_finish.set()
+        self.running = 0
 
     async def __call__(self, job: PlanningJob) -> PlanningResult:
         self.jobs.append(job)
-        await self.may_finish.wait()
+        self.running += 1
+        try:
+            await self.may_finish.wait()
+        finally:
+            self.running -= 1
         if self.results:
             result = self.results.pop(0)
             if isinstance(result, Exception):
@@ -95,13 +104,13 @@ async def test_changed_code_of_a_generation_is_planned_again() -> None:
     record: AppRecord = Record("caption", "uid", 1, 1, AppSpec(source="a", planning=inputs()), AppStatus())
     corrected = replace(record, version=2, spec=AppSpec(source="b", planning=inputs()))
     deployment = Deployment(record)
-    deployment.end_planning(record, "the source is wrong")
+    deployment.end_planning(record, Failure(FailureReason.IMPORT_FAILED, "the source is wrong"))
     deployment.apply_records(record, None)
     assert not deployment.needs_plan
 
     deployment.apply_records(corrected, None)
     assert deployment.needs_plan
-    deployment.end_planning(record, "an error of the old code")
+    deployment.end_planning(record, None)
     assert deployment.needs_plan
 
 
@@ -115,14 +124,109 @@ async def test_a_planner_that_fails_is_run_again(client: StoreClient) -> None:
     assert len(planner.jobs) == 2
 
 
-async def test_an_app_that_cannot_be_loaded_cannot_be_planned(client: StoreClient) -> None:
-    spec = AppSpec(source="raise ValueError('no app')", planning=inputs())
+async def test_a_failed_attempt_to_plan_is_in_the_status(client: StoreClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cornserve.control.planning_runs.FIRST_PAUSE", 60.0)
+    planner = OneCellPlanner()
+    planner.results = [PlannerProcessError("killed")]
+    async with running_controller(client, FakeLauncher(), planner=planner):
+        await client.deploy("caption", AppSpec(source=SOURCE, planning=inputs()))
+        status = await client.wait_for_status("caption", lambda status: "killed" in status.message)
+
+    assert status.phase is Phase.STARTING
+    assert status.message == "the plan will be made again: killed; the next attempt starts after 60 s"
+
+
+async def test_a_newer_generation_does_not_wait_for_the_planner_of_an_older_one(client: StoreClient) -> None:
+    planner = OneCellPlanner()
+    planner.may_finish.clear()
+    async with running_controller(client, FakeLauncher(), planner=planner):
+        await client.deploy("caption", AppSpec(source=SOURCE, planning=inputs()))
+        await until(lambda: planner.running == 1)
+
+        await client.redeploy("caption", AppSpec(source=SOURCE, planning=inputs(gpus=4)))
+        await until(lambda: len(planner.jobs) == 2)
+        assert planner.running == 1
+        planner.may_finish.set()
+        await client.wait_until_served("caption", 3)
+
+    assert [job.inputs.gpus for job in planner.jobs] == [3, 4]
+
+
+async def test_planners_end_with_their_app_and_with_the_controller(client: StoreClient) -> None:
+    planner = OneCellPlanner()
+    planner.may_finish.clear()
+    async with running_controller(client, FakeLauncher(), planner=planner):
+        for name in ("caption", "deleted"):
+            await client.deploy(name, AppSpec(source=SOURCE.replace('caption"', f'{name}"'), planning=inputs()))
+        await until(lambda: planner.running == 2)
+        await client.store.delete(APPS, "deleted")
+        await until(lambda: planner.running == 1)
+    assert planner.running == 0
+
+
+async def test_apps_share_a_limit_of_planners(client: StoreClient) -> None:
+    planner = OneCellPlanner()
+    planner.may_finish.clear()
+    async with running_controller(client, FakeLauncher(), planner=planner):
+        for name in ("a", "b", "c"):
+            await client.deploy(name, AppSpec(source=SOURCE.replace('caption"', f'{name}"'), planning=inputs()))
+        await client.wait_for_status("c", lambda status: status.message == "a plan is being made")
+        await until(lambda: planner.running == MAX_PLANNERS)
+        planner.may_finish.set()
+        for name in ("a", "b", "c"):
+            await client.wait_until_served(name, 2)
+
+    assert len(planner.jobs) == 3
+
+
+@pytest.mark.parametrize(
+    ("origin", "reason", "message"),
+    [
+        ({"source": "raise ValueError('no app')"}, FailureReason.IMPORT_FAILED, "no app"),
+        (
+            {"source_config_map": ConfigMapKeyRef(name="code", key="app.py")},
+            FailureReason.SOURCE_NOT_FOUND,
+            "create a ConfigMap 'code'",
+        ),
+    ],
+)
+async def test_an_app_that_cannot_be_loaded_cannot_be_planned(
+    client: StoreClient, origin: dict[str, Any], reason: FailureReason, message: str
+) -> None:
     async with running_controller(client, FakeLauncher(), planner=OneCellPlanner()):
-        await client.deploy("caption", spec)
+        await client.deploy("caption", AppSpec(**origin, planning=inputs()))
+        status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
+
+    assert status.reason is reason
+    assert message in status.message
+
+
+async def test_a_plan_of_a_type_that_the_app_cannot_serve_is_not_stored(client: StoreClient) -> None:
+    planned = plan(cell(3, {"EL": 3}, count=1)).model_dump()
+    planned["types"]["images"] |= {
+        "components": ["encoder"],
+        "paths": [{"steps": [{"option": "EL", "components": ["encoder"]}]}] * 2,
+    }
+    planner = OneCellPlanner()
+    planner.results = [PlanningResult(plan=AppPlan.model_validate(planned))]
+    async with running_controller(client, FakeLauncher(), planner=planner):
+        await client.deploy("caption", AppSpec(source=SOURCE, planning=inputs()))
         status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
 
     assert status.reason is FailureReason.PLANNING_FAILED
-    assert "no app" in status.message
+    assert "type 'images' needs encoder, but no request of the app does" in status.message
+    assert (await client.store.get(APPS, "caption")).generation == 1
+
+
+async def test_a_plan_that_needs_more_slots_than_exist_is_not_stored(client: StoreClient) -> None:
+    async with running_controller(client, FakeLauncher(slots=2), planner=OneCellPlanner()):
+        await client.deploy("caption", AppSpec(source=SOURCE, planning=inputs()))
+        status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
+
+    assert status.reason is FailureReason.INSUFFICIENT_CAPACITY
+    assert "the plan needs 3 CPU slots (EL 3), but 2 exist" in status.message
+    stored = await client.store.get(APPS, "caption")
+    assert (stored.generation, stored.spec.plan) == (1, None)
 
 
 def test_a_plan_of_a_user_is_not_made_again() -> None:
@@ -144,10 +248,13 @@ def test_inputs_of_a_plan_exclude_replicas(fields: dict[str, Any]) -> None:
     [
         ({"rate": 2.0}, "set exactly one of gpus and rate"),
         ({"gpus": None}, "set exactly one of gpus and rate"),
+        ({"objective": "gpus"}, "objective is the cost that a rate minimizes"),
         ({"workload": {"a": {"components": ["llm"], "share": 0.4}}}, "add up to 0.4, not 1"),
         ({"profile": {"note": "x" * 200_000}}, "bytes as JSON: at most 131072 are allowed"),
     ],
 )
 def test_wrong_inputs_are_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        inputs(**fields)
+    fields = inputs().model_dump() | fields
+    with pytest.raises(ValidationError, match=message) as refusal:
+        AppSpec.model_validate({"source": SOURCE, "planning": fields})
+    assert describe_all(refusal.value.errors()).count("planning") == 1

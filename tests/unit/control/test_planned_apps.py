@@ -10,6 +10,7 @@ import pytest
 
 from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase, ReplicaState, Route, RouteStatus
+from cornserve.app.settings import AdaptationSettings, AppPolicies
 from cornserve.app_host.description import AppDescription
 from cornserve.control.app_version import AppVersion
 from cornserve.control.deployment import Deployment
@@ -42,6 +43,20 @@ def groups_of(route: Route) -> dict[str, dict[str, GroupKey]]:
     return {cell.name: {key: GroupKey(group) for key, group in cell.groups.items()} for cell in route.plan.cells}
 
 
+async def deploy(client: StoreClient, planned: AppPlan) -> dict[str, dict[str, GroupKey]]:
+    """Returns the groups of the app's cells when the app serves."""
+    await client.deploy("caption", caption("caption", planned))
+    return groups_of(await client.wait_until_served("caption"))
+
+
+async def redeploy(client: StoreClient, planned: AppPlan) -> None:
+    await client.redeploy("caption", caption("caption", planned))
+
+
+async def failed_status(client: StoreClient) -> AppStatus:
+    return await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
+
+
 async def test_each_cell_has_its_own_groups(client: StoreClient) -> None:
     launcher = FakeLauncher()
     await client.deploy("caption", caption("caption", mixture(small=1, large=2)))
@@ -68,11 +83,10 @@ async def test_each_cell_has_its_own_groups(client: StoreClient) -> None:
 async def test_a_changed_plan_starts_and_stops_only_the_difference(client: StoreClient) -> None:
     launcher = FakeLauncher()
     async with running_controller(client, launcher):
-        await client.deploy("caption", caption("caption", mixture(small=1, large=1)))
-        before = groups_of(await client.wait_until_served("caption"))
+        before = await deploy(client, mixture(small=1, large=1))
         launcher.changes.clear()
 
-        await client.redeploy("caption", caption("caption", mixture(small=0, large=2)))
+        await redeploy(client, mixture(small=0, large=2))
         after = groups_of(await client.wait_until_served("caption", 2))
 
         await until(lambda: len(launcher.groups) == 4)
@@ -85,12 +99,11 @@ async def test_a_changed_plan_starts_and_stops_only_the_difference(client: Store
 async def test_removed_cells_serve_until_all_executors_of_the_new_plan_are_ready(client: StoreClient) -> None:
     launcher = FakeLauncher()
     async with running_controller(client, launcher):
-        await client.deploy("caption", caption("caption", mixture(small=1, large=0)))
-        await client.wait_until_served("caption")
+        await deploy(client, mixture(small=1, large=0))
         launcher.becomes_ready = False
         old = set(launcher.groups)
 
-        await client.redeploy("caption", caption("caption", mixture(small=0, large=1)))
+        await redeploy(client, mixture(small=0, large=1))
         await until(lambda: len(launcher.groups) == 3)
         new = launcher.groups.keys() - old
         encoder, llm = sorted(new, key=lambda key: launcher.groups[key].replicas)
@@ -114,7 +127,7 @@ async def test_a_shared_cell_keeps_its_executors_when_other_cells_start_and_stop
         route = await client.wait_until_served("caption")
         assert groups_of(route) == {"": {MONOLITH.key: MONOLITH.key}}
         for generation, (small, large) in enumerate([(2, 0), (1, 1), (1, 0)], 2):
-            await client.redeploy("caption", caption("caption", mixture(small, large, is_shared=True)))
+            await redeploy(client, mixture(small, large, is_shared=True))
             await client.wait_until_served("caption", generation)
     assert [change for change in launcher.changes if change[0] == MONOLITH.key] == [(MONOLITH.key, 2)]
 
@@ -148,14 +161,13 @@ async def test_two_planned_apps_share_an_executor_for_the_sum_of_their_loads(cli
 async def test_a_plan_of_other_options_fails_by_name_and_starts_nothing(client: StoreClient) -> None:
     launcher = FakeLauncher()
     async with running_controller(client, launcher):
-        await client.deploy("caption", caption("caption", mixture(small=1, large=0)))
-        await client.wait_until_served("caption")
+        await deploy(client, mixture(small=1, large=0))
         before = dict(launcher.groups)
         other = mixture(small=1, large=0).model_dump()
         other["options"]["EL"]["settings"] = {"seconds": {"encoder": 7.0, "llm": 0.1}}
 
-        await client.redeploy("caption", caption("caption", AppPlan.model_validate(other)))
-        status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
+        await redeploy(client, AppPlan.model_validate(other))
+        status = await failed_status(client)
 
         assert launcher.groups == before
     assert "option 'EL' is StageTask with settings that no executor of the app has" in status.message
@@ -165,12 +177,11 @@ async def test_a_plan_of_other_options_fails_by_name_and_starts_nothing(client: 
 async def test_a_plan_that_needs_more_than_exists_fails_with_its_options_and_starts_nothing(
     client: StoreClient,
 ) -> None:
-    launcher = FakeLauncher()
-    launcher.slot_count = SlotCount("CPU slot", 5, 5)
+    launcher = FakeLauncher(slots=5)
     await client.deploy("caption", caption("caption", mixture(small=1, large=1)))
 
     async with running_controller(client, launcher):
-        status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
+        status = await failed_status(client)
 
     assert status.reason is FailureReason.INSUFFICIENT_CAPACITY
     assert status.message == (
@@ -180,14 +191,12 @@ async def test_a_plan_that_needs_more_than_exists_fails_with_its_options_and_sta
 
 
 async def test_removed_cells_end_first_if_new_ones_have_no_room_beside_them(client: StoreClient) -> None:
-    launcher = FakeLauncher()
-    launcher.slot_count = SlotCount("CPU slot", 8, 8)
+    launcher = FakeLauncher(slots=8)
     async with running_controller(client, launcher):
-        await client.deploy("caption", caption("caption", mixture(small=1, large=1)))
-        before = groups_of(await client.wait_until_served("caption"))
+        before = await deploy(client, mixture(small=1, large=1))
         launcher.slot_count, launcher.becomes_ready = SlotCount("CPU slot", 8, 2), False
 
-        await client.redeploy("caption", caption("caption", mixture(small=0, large=2)))
+        await redeploy(client, mixture(small=0, large=2))
         await until(lambda: before["2-0"][MONOLITH.key] not in launcher.groups)
 
         async def kept_cell_is_routed() -> bool:
@@ -229,29 +238,25 @@ async def test_ended_cells_stay_ended_if_the_route_could_not_be_written() -> Non
 
 
 async def test_cells_continue_to_run_if_new_ones_have_room_beside_them_or_none_remains(client: StoreClient) -> None:
-    launcher = FakeLauncher()
-    launcher.slot_count = SlotCount("CPU slot", 8, 8)
+    launcher = FakeLauncher(slots=8)
     async with running_controller(client, launcher):
-        await client.deploy("caption", caption("caption", mixture(small=1, large=0)))
-        before = groups_of(await client.wait_until_served("caption"))
+        before = await deploy(client, mixture(small=1, large=0))
         launcher.slot_count, launcher.becomes_ready = SlotCount("CPU slot", 8, 2), False
 
-        await client.redeploy("caption", caption("caption", mixture(small=0, large=1)))
+        await redeploy(client, mixture(small=0, large=1))
         await client.wait_for_status("caption", lambda status: status.generation == 2 and len(status.groups) == 3)
 
         assert launcher.groups.keys() >= set(before["2-0"].values())
 
 
 async def test_a_plan_without_a_running_cell_is_refused_if_both_exceed_the_slots(client: StoreClient) -> None:
-    launcher = FakeLauncher()
-    launcher.slot_count = SlotCount("CPU slot", 5, 5)
+    launcher = FakeLauncher(slots=5)
     async with running_controller(client, launcher):
-        await client.deploy("caption", caption("caption", mixture(small=1, large=0)))
-        before = groups_of(await client.wait_until_served("caption"))
+        before = await deploy(client, mixture(small=1, large=0))
         launcher.slot_count = SlotCount("CPU slot", 5, 3)
 
-        await client.redeploy("caption", caption("caption", mixture(small=0, large=1)))
-        status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
+        await redeploy(client, mixture(small=0, large=1))
+        status = await failed_status(client)
 
         assert launcher.groups.keys() == set(before["2-0"].values())
     assert status.reason is FailureReason.INSUFFICIENT_CAPACITY
@@ -262,20 +267,42 @@ async def test_a_plan_without_a_running_cell_is_refused_if_both_exceed_the_slots
 
 
 async def test_a_restart_of_a_plan_is_refused_if_both_versions_exceed_the_slots(client: StoreClient) -> None:
-    launcher = FakeLauncher()
-    launcher.slot_count = SlotCount("CPU slot", 8, 8)
+    launcher = FakeLauncher(slots=8)
     async with running_controller(client, launcher):
-        await client.deploy("caption", caption("caption", mixture(small=1, large=1)))
-        before = groups_of(await client.wait_until_served("caption"))
+        before = await deploy(client, mixture(small=1, large=1))
         launcher.slot_count = SlotCount("CPU slot", 8, 2)
 
         restarted = caption("caption", mixture(small=1, large=1)).model_copy(update={"restart": "again"})
         await client.redeploy("caption", restarted)
-        status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
+        status = await failed_status(client)
 
         assert launcher.groups.keys() == {key for groups in before.values() for key in groups.values()}
     assert status.reason is FailureReason.INSUFFICIENT_CAPACITY
     assert "both need 12 CPU slots until the new cells serve, but 8 exist" in status.message
+
+
+async def test_less_than_a_plan_that_needed_too_much_fits_in_place_of_the_one_that_serves(client: StoreClient) -> None:
+    launcher = FakeLauncher(slots=100)
+    policies = AppPolicies(adaptation=AdaptationSettings())
+    spec = caption("caption", mixture(small=1, large=0)).changed(policies=policies)
+    record: AppRecord = Record("caption", "uid", 1, 1, spec, AppStatus())
+    served = AppVersion.from_description(record, await describe(record.name, record.spec))
+    route = Record("caption", "route", 1, 1, served.route, RouteStatus())
+    failed = AppStatus(
+        phase=Phase.FAILED, generation=2, reason=FailureReason.INSUFFICIENT_CAPACITY, failed_code=spec.code
+    )
+    oversized = spec.changed(plan=mixture(small=0, large=3))
+    deployment = Deployment(record)
+    deployment.apply_records(replace(record, generation=2, spec=oversized, status=failed), route)
+
+    assert deployment.adapted_record.spec.plan == mixture(small=1, large=0)
+    kept = mixture(small=1, large=0)
+    assert deployment.find_obstacle(mixture(small=2, large=1), kept, launcher) is None
+    assert deployment.find_obstacle(mixture(small=0, large=3), kept, launcher) == (
+        "a plan for 12 GPUs or slots has failed"
+    )
+    assert deployment.most_gpus(launcher) == 11
+    assert deployment.most_gpus(FakeLauncher(slots=4)) == 4 + kept.gpus
 
 
 @pytest.mark.parametrize("counts", [(1, 2), (1, 1)])
@@ -285,7 +312,7 @@ async def test_a_new_controller_continues_with_the_served_plan(client: StoreClie
     async with running_controller(client, launcher):
         route = await client.wait_until_served("caption")
     launcher.changes.clear()
-    await client.redeploy("caption", caption("caption", mixture(*counts)))
+    await redeploy(client, mixture(*counts))
 
     described = []
 
@@ -310,8 +337,8 @@ async def test_a_served_plan_remains_when_its_app_cannot_be_loaded_any_more(clie
     async with running_controller(client, launcher):
         await client.wait_until_served("caption")
     launcher.changes.clear()
-    await client.redeploy("caption", caption("caption", mixture(small=1, large=2)))
+    await redeploy(client, mixture(small=1, large=2))
 
     async with running_controller(client, launcher, refuse):
-        status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
+        status = await failed_status(client)
     assert (status.serving_generation, launcher.changes) == (1, [])

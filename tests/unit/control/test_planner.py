@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Any
 
 import pytest
 
 from cornserve.app.planning import PlanningInputs
-from cornserve.control.planner import PlannerProcessError, run_planner
-from cornserve.control.planning_worker import PlanningJob, make_plan, served_rate
+from cornserve.control.planner import PlannerProcessError, limit_planners, run_planner
+from cornserve.control.planning_job import PlanningJob, PlanningResult
+from cornserve.control.planning_worker import make_plan
+from cornserve.control.served_rate import served_rate
 from tests.unit.app.plans import cell, graph, plan
 
 RATES = {"E": 50.0, "L": 20.0, "EL": 12.0}
@@ -51,11 +54,24 @@ async def test_a_process_makes_a_plan_and_computes_the_rate_of_the_running_one()
     assert shifted.plan.rate > 1.05 * shifted.running_rate
 
 
+@pytest.mark.parametrize("objective", ["gpus", "dollars"])
+def test_a_plan_for_a_rate_minimizes_the_objective_on_the_given_types(objective: str) -> None:
+    fields = {"gpus": None, "rate": 30.0, "objective": objective, "gpu_types": dict.fromkeys(RATES, "L4")}
+
+    result = make_plan(PlanningJob(app="caption", graph=graph(), inputs=inputs(**fields)))
+
+    assert result.plan is not None, result.error
+    assert result.plan.rate >= 30
+    assert {option.gpu_type for option in result.plan.options.values()} == {"L4"}
+
+
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
         ("other", {}, "the profile is for 'caption', but the model is 'other'"),
         ("caption", {"workload": {"sounds": {"components": ["speech"], "share": 1}}}, "speech"),
+        ("caption", {"gpu_types": {"X": "L4"}}, "options.X: is not an option of caption: use one of EL, E, L"),
+        ("caption", {"gpu_types": {"E": "T4"}}, "T4"),
         ("caption", {"profile": {"format": "cornserve-planner/profile"}}, "profile.json: version: is missing"),
     ],
 )
@@ -64,6 +80,24 @@ def test_inputs_that_cannot_be_used_are_refused(name: str, fields: dict[str, Any
 
     assert result.plan is None
     assert message in result.error
+
+
+async def test_a_limited_planner_makes_few_plans_at_a_time() -> None:
+    running, most = 0, 0
+
+    async def make(job: PlanningJob) -> PlanningResult:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return PlanningResult(error=job.app)
+
+    planner = limit_planners(make, most=2)
+    jobs = [PlanningJob(app=name, graph=graph(), inputs=inputs()) for name in "abcde"]
+
+    assert [result.error for result in await asyncio.gather(*map(planner, jobs))] == list("abcde")
+    assert most == 2
 
 
 async def test_a_process_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

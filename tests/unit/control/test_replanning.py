@@ -9,12 +9,13 @@ import pytest
 from cornserve.app.adaptation import PlanProposal
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs, WorkloadType
+from cornserve.app.scale import ScaleError
 from cornserve.control.planner import PlannerProcessError
-from cornserve.control.planning_worker import PlanningResult
+from cornserve.control.planning_job import PlanningResult
 from cornserve.control.replanning import is_better
 from cornserve.control.store.base import APPS, Store
 from tests.unit.app.plans import cell, plan
-from tests.unit.control.adapting_app import AdaptingApp, adapting, mixture
+from tests.unit.control.adapting_app import STEP, AdaptingApp, adapting, mixture
 
 SHIFTED = {"text": 0.75, "images": 0.25}
 
@@ -130,8 +131,22 @@ async def test_a_planner_that_fails_changes_nothing(store: Store, error: Plannin
     assert await app.plan() == mixture(0, 1)
 
 
-async def test_a_plan_that_does_not_fit_is_not_applied(store: Store) -> None:
+async def test_a_planner_ends_when_the_driver_ends(store: Store) -> None:
     app = await planned_app(store)
+    app.replanning.results = [PlanningResult(plan=plan_for(text=0.75), running_rate=20.0)]
+    app.replanning.may_finish.clear()
+    await app.run(16, 120)
+    await app.run(16, 120, SHIFTED)
+    assert app.replanning.running == 1
+
+    await app.replanning.close()
+
+    assert app.replanning.running == 0
+
+
+@pytest.mark.parametrize("approval", [False, True])
+async def test_a_plan_that_does_not_fit_is_proposed_with_the_reason_until_it_fits(store: Store, approval: bool) -> None:
+    app = await planned_app(store, approval=approval)
     app.replanning.results = [PlanningResult(plan=plan_for(text=0.75), running_rate=12.0)]
     app.fits = lambda planned: planned.gpus <= 4
     await app.run(16, 120)
@@ -139,6 +154,68 @@ async def test_a_plan_that_does_not_fit_is_not_applied(store: Store) -> None:
     await app.run(16, 200, SHIFTED)
 
     assert await app.plan() == mixture(0, 1)
+    status = app.driver.status("caption")
+    assert status is not None
+    assert status.plan_proposal is not None
+    assert status.plan_proposal.obstacle == "too large"
+    reason, message = app.observer.events[-1]
+    assert reason == "AdaptationProposed"
+    assert message.endswith("cannot replace the running cells: too large")
+    with pytest.raises(ScaleError, match="the plan cannot replace the running one: too large"):
+        await app.approve()
+
+    app.fits = lambda planned: True
+    await app.run(16, STEP, SHIFTED)
+    if approval:
+        await app.approve()
+    assert await app.plan() == plan_for(text=0.75)
+
+
+async def counts_of_changes(app: AdaptingApp, rate: float) -> list[dict[int, int]]:
+    """Returns the cells that run, one after the other, after a shift of the mix."""
+    await app.run(rate, 120)
+    found = [(await app.plan()).counts]
+    for _ in range(40):
+        await app.run(rate, STEP, SHIFTED)
+        counts = (await app.plan()).counts
+        if counts != found[-1]:
+            found.append(counts)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rate", "changes"),
+    [
+        (16, [{4: 3}, {4: 2}, {5: 1}]),
+        (30, [{4: 3}]),  # two cells serve 24 requests/s of this mix
+    ],
+)
+async def test_cells_that_the_load_does_not_need_end_before_another_plan_starts(
+    store: Store, rate: float, changes: list[dict[int, int]]
+) -> None:
+    app = await adapting(store, mixture(0, 3), planning=PLANNING, min_rate=60.0, **FAST)
+    better = plan_for(text=0.75, rate=80.0, gpus=5)
+    app.replanning.results = [PlanningResult(plan=better, running_rate=36.0)]
+    app.find_obstacle = lambda planned, kept: None if planned.gpus + kept.gpus <= 14 else "both need more than 14"
+
+    assert await counts_of_changes(app, rate) == changes
+    status = app.driver.status("caption")
+    assert status is not None
+    assert (status.plan_proposal is None) == (len(changes) > 1)
+
+
+async def test_another_plan_follows_only_in_the_dwell_time(store: Store) -> None:
+    app = await adapting(store, mixture(0, 3), planning=PLANNING, min_rate=60.0, **FAST)
+    app.replanning.results = [PlanningResult(plan=plan_for(text=0.75, rate=80.0, gpus=5), running_rate=36.0)] * 2
+    app.find_obstacle = lambda planned, kept: None if planned.gpus + kept.gpus <= 14 else "both need more than 14"
+    await app.run(16, 120)
+    while (await app.plan()).counts == {4: 3}:
+        await app.run(16, STEP, SHIFTED)
+    app.find_obstacle = lambda planned, kept: None if 5 not in planned.counts else "slots are not free"
+
+    await app.run(55, 100, SHIFTED)
+
+    assert (await app.plan()).counts == {4: 3}
 
 
 async def test_an_app_without_inputs_is_not_planned(store: Store) -> None:

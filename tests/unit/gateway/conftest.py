@@ -24,8 +24,8 @@ from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.api import create_gateway
 from cornserve.gateway.backend import Backend
 from cornserve.gateway.http.server import HttpServer, server_config
-from cornserve.gateway.media.fetch import ImageFetcher
-from cornserve.gateway.media.images import ImageLoader
+from cornserve.gateway.media.fetch import MediaFetcher
+from cornserve.gateway.media.media_loader import MediaLoader
 from cornserve.limits import Limits
 from cornserve.media_allowlist import MediaAllowlist
 from tests.credentials import CREDENTIALS
@@ -66,13 +66,13 @@ async def server(
         return [f"{replica} wrote this"][:lines]
 
     listener = socket.create_server(("127.0.0.1", 0))
-    images = ImageLoader(ImageFetcher(limits, MediaAllowlist.parse(media_from)))
+    media = MediaLoader(MediaFetcher(limits, MediaAllowlist.parse(media_from)))
     app = create_gateway(
         Backend(store, no_logs),
         credentials=CREDENTIALS,
         limits=limits,
         access=access,
-        images=images,
+        media=media,
         fork_server=fork_server,
     )
     server = HttpServer(server_config(app, limits))

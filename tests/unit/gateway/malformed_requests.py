@@ -176,7 +176,8 @@ def _bad_media(random: Random) -> MalformedRequest:
             {"type": "image_url", "image_url": {"url": url}},
             {"type": "image_url", "image_url": {"url": _damaged(random)}},
             {"type": "image_url", "image_url": random.choice(WRONG_VALUES)},
-            {"type": "image", "image": {"data": {"$input": 0}, "format": url, "width": 1, "height": 1}},
+            {"type": "media", "media": {"data": {"$input": 0}, "format": url, "width": 1, "height": 1}},
+            {"type": "audio_url", "audio_url": {"url": _damaged(random)}},
             {"type": "input_audio", "input_audio": {"data": url, "format": "wav"}},
             {"type": "video_url", "video_url": url},
         ]

@@ -192,17 +192,18 @@ from cornserve import App, Task
 from cornserve_echo import EchoRequest, EchoTask
 from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, Image
 
-def describe(image: Image) -> str:
-    return f"{image.where}={image.format}:{image.width}x{image.height}:{len(image.data.data)}:{image.digest[:8]}"
+def describe(medium):
+    size = f"{medium.width}x{medium.height}" if isinstance(medium, Image) else f"{medium.seconds:g}s"
+    return f"{medium.where}={medium.format}:{size}:{len(medium.data.data)}:{medium.digest[:8]}"
 
 class Seer(Task[ChatRequest, ChatResponse]):
-    '''Responds with the properties of each image that the gateway has determined.'''
+    '''Responds with the properties of each medium that the gateway has determined.'''
 
     def post_init(self) -> None:
         self.echo = EchoTask()
 
     def invoke(self, request: ChatRequest) -> ChatResponse:
-        output = self.echo.invoke(EchoRequest(text=" ".join(map(describe, request.images)) or "nothing"))
+        output = self.echo.invoke(EchoRequest(text=" ".join(map(describe, request.media)) or "nothing"))
         return ChatResponse(chunks=output.words.map(lambda word: ChatChunk(text=word + " ")))
 
 app = App(name="seer", paths=[Seer()])

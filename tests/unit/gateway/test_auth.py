@@ -7,6 +7,7 @@ import pytest
 
 from cornserve.access import Access
 from cornserve.app.arrivals import ARRIVALS_PATH, ARRIVALS_TOKEN
+from cornserve.control.profiling_job import PROFILER_TOKEN, TEMPORARY_PREFIX
 from tests.credentials import CREDENTIALS
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.raw_http import post, raw_connection
@@ -65,6 +66,15 @@ class TestWithKeys:
         assert (await gateway.get(ARRIVALS_PATH, headers=bearer(internal))).status_code == 200
         assert (await gateway.get("/v1/models", headers=bearer(internal))).status_code == 401
         assert (await gateway.get("/admin/v1/apps", headers=bearer(internal))).status_code == 401
+
+    async def test_profilers_use_temporary_apps_only(self, gateway: httpx.AsyncClient) -> None:
+        token = bearer(CREDENTIALS.secret.token(PROFILER_TOKEN))
+        temporary = f"apps/{TEMPORARY_PREFIX}1234-1"
+        for path in ("/v1/models", f"/v1/{temporary}/invoke", "/admin/v1/apps", f"/admin/v1/{temporary}"):
+            assert (await gateway.get(path, headers=token)).status_code in (200, 404, 405)
+        for path in ("/v1/apps/echo/invoke", "/metrics", "/admin/v1/apps/echo", f"/admin/v1/{temporary}/logs"):
+            assert (await gateway.get(path, headers=token)).status_code == 401
+        assert (await gateway.get(ARRIVALS_PATH, headers=token)).status_code == 403
 
     async def test_the_authorization_scheme_is_case_insensitive(self, gateway: httpx.AsyncClient) -> None:
         assert (await gateway.get("/v1/models", headers={"authorization": f"bearer {KEY}"})).status_code == 200

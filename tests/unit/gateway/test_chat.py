@@ -147,9 +147,9 @@ REPEATED = {"type": "object", "properties": {"a": {"pattern": "a{1000}"}, "b": {
         ({"messages": [{"role": "user"}]}, "messages.0", "content: missing in a user message: add it"),
         ({"messages": [{"role": "alien", "content": "x"}]}, "messages.0.role", "not 'alien'"),
         (
-            {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "x"}}]}]},
+            {"messages": [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "x"}}]}]},
             "messages.0.content.0",
-            "invalid part type: use 'text' or 'image_url'",
+            "invalid part type: use 'text', 'image_url', 'audio_url' or 'input_audio'",
         ),
         ({"temperature": 3}, "temperature", "must be less than or equal to 2, not 3"),
         ({"temperature": "hot"}, "temperature", "not 'hot'"),

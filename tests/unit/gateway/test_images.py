@@ -24,6 +24,7 @@ CHAT = "/v1/chat/completions"
 INVOKE = "/v1/apps/seer/invoke"
 PNG = image_file()
 JPEG = image_file("JPEG", (640, 480))
+INVALID_TYPE = "invalid part type: use 'text', 'image_url', 'audio_url' or 'input_audio'"
 TEXT = {"type": "text", "text": "What is this?"}
 
 
@@ -171,12 +172,12 @@ async def test_an_invalid_image_is_a_400_with_its_path_and_reason(
         (part(data_url(PNG), detail="low"), "messages.0.content.0.image_url.detail", "'auto' or 'high', not 'low'"),
         ({"type": "image_url", "image_url": data_url(PNG)}, "messages.0.content.0.image_url", "must be an object"),
         ({"type": "image_url"}, "messages.0.content.0.image_url", "missing field"),
-        ({"type": "input_audio"}, "messages.0.content.0", "invalid part type: use 'text' or 'image_url'"),
-        ({"type": ["text"]}, "messages.0.content.0", "invalid part type: use 'text' or 'image_url'"),
+        ({"type": "input_audio"}, "messages.0.content.0.input_audio", "missing field"),
+        ({"type": ["text"]}, "messages.0.content.0", INVALID_TYPE),
         (
-            {"type": "image", "image": {"format": "PNG", "width": 8, "height": 6, "digest": "0", "where": ""}},
+            {"type": "media", "media": {"format": "PNG", "width": 8, "height": 6, "digest": "0", "where": ""}},
             "messages.0.content.0",
-            "invalid part type 'image': send images as 'image_url'",
+            "invalid part type 'media': use 'text', 'image_url'",
         ),
     ],
 )
@@ -330,8 +331,8 @@ async def test_images_are_counted_in_metrics(gateway: httpx.AsyncClient) -> None
     await gateway.post(CHAT, json=chat(TEXT))
     await gateway.post(CHAT, json=chat(part(data_url(PNG)), part(data_url(PNG))))
 
-    assert await exposes(gateway, 'cornserve_gateway_images_total{app="seer"} 2.0')
-    assert await exposes(gateway, 'cornserve_gateway_image_load_seconds_count{app="seer"} 1.0')
+    assert await exposes(gateway, 'cornserve_gateway_media_total{app="seer",modality="image"} 2.0')
+    assert await exposes(gateway, 'cornserve_gateway_media_load_seconds_count{app="seer"} 1.0')
 
 
 class TestFetchTimeout:

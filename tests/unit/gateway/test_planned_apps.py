@@ -68,7 +68,7 @@ async def test_a_deployment_without_a_plan_keeps_the_plan(gateway: httpx.AsyncCl
 
     assert kept.json()["spec"]["plan"]["cells"][1]["count"] == 1
     assert other.json()["error"]["code"] == "invalid_plan"
-    assert "policies.autoscaling: the app has a plan" in autoscaled.json()["error"]["message"]
+    assert "policies.autoscaling: the plan determines the replicas" in autoscaled.json()["error"]["message"]
     assert (removed.json()["spec"]["plan"], removed.json()["spec"]["replicas"]) == (None, 2)
     assert planned.json()["spec"]["replicas"] == 1
 
@@ -85,6 +85,24 @@ async def test_a_smaller_plan_than_one_that_needed_too_much_restarts_nothing(
 
     changed = await store.get(APPS, "caption")
     assert (changed.generation, changed.spec.code) == (2, record.spec.code)
+
+
+async def test_the_adaptation_of_an_app_without_a_plan_is_refused(gateway: httpx.AsyncClient, store: Store) -> None:
+    policies: dict[str, Any] = {"policies": {"adaptation": {}}}
+    refused = await gateway.put(URL, json={"source": CAPTION} | policies)
+    await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 1)})
+    kept = await gateway.put(URL, json={"source": CAPTION} | policies)
+    removed = await gateway.put(URL, json={"source": CAPTION, "replicas": 2} | policies)
+
+    assert (refused.status_code, kept.status_code, removed.status_code) == (400, 200, 400)
+    assert (
+        refused.json()["error"]["message"]
+        == removed.json()["error"]["message"]
+        == (
+            "policies.adaptation: the app has no plan, and adapts by the cells of one: deploy it with a plan, or use "
+            "policies.autoscaling"
+        )
+    )
 
 
 async def test_an_app_that_the_controller_plans_gets_no_replicas(gateway: httpx.AsyncClient, store: Store) -> None:

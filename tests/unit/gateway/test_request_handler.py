@@ -23,8 +23,8 @@ from cornserve.gateway.endpoints.request_handler import RequestHandler
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.admission import RequestAdmission
 from cornserve.gateway.http.disconnect import CANCELLATION, RequestCancellation
-from cornserve.gateway.media.fetch import ImageFetcher
-from cornserve.gateway.media.images import ImageLoader
+from cornserve.gateway.media.fetch import MediaFetcher
+from cornserve.gateway.media.media_loader import MediaLoader
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.play.local_app import LocalApp
 from cornserve.gateway.request.merge_streams import merge_streams
@@ -60,7 +60,7 @@ def context(store: Store, fork_server: ForkServer) -> Iterator[GatewayContext]:
     route = RequestRoute(1, [1.0], {})
     served = ServedApp(LocalApp(app, CurrentApp.of_process()), "", "", route, 0)
     apps = SingleAppRegistry(store, served)
-    images = ImageLoader(ImageFetcher(Limits()))
+    images = MediaLoader(MediaFetcher(Limits()))
     replicas, metrics, admission = ReplicaPool(CREDENTIALS), GatewayMetrics(), RequestAdmission()
     yield GatewayContext(store, apps, replicas, metrics, _no_logs, admission, images, fork_server)
     unload_app("echo_of_the_request_handler_test")

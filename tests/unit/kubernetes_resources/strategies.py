@@ -7,11 +7,11 @@ from pydantic import JsonValue
 
 from cornserve.app.adaptation import (
     AdaptationStatus,
+    AutoscaledLoad,
     CellCount,
     MixShift,
     MixtureProposal,
     PlanProposal,
-    StageLoad,
     TypeRate,
     TypeShare,
 )
@@ -149,24 +149,14 @@ plannings = st.builds(
     lambda budget, sizes, profile: PlanningInputs(
         **budget, workload={"all": WorkloadType(components=["llm"], share=1, sizes=sizes)}, profile=profile
     ),
-    st.fixed_dictionaries({"gpus": st.integers(1, 64)}) | st.fixed_dictionaries({"rate": st.floats(1e-9, 1e9)}),
+    st.fixed_dictionaries({"gpus": st.integers(1, 64)})
+    | st.fixed_dictionaries(
+        {"rate": st.floats(1e-9, 1e9)},
+        optional={"objective": st.sampled_from(["gpus", "dollars"]), "gpu_types": st.just({"EL": "h100"})},
+    ),
     st.dictionaries(st.sampled_from(["text_tokens", "images"]), st.floats(0, 1e9)),
     st.dictionaries(texts, json_values, min_size=1, max_size=4),
 )
-
-sizes = (
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "replicas": st.integers(0, MAX_REPLICAS),
-            "executor_replicas": st.dictionaries(st.sampled_from(["llm", "encoder"]), st.integers(1, MAX_REPLICAS)),
-            "policies": st.builds(AppPolicies, autoscaling=autoscalings),
-        },
-    )
-    | st.fixed_dictionaries({"plan": plans()}, optional={"planning": plannings})
-    | st.fixed_dictionaries({"planning": plannings})
-)
-"""Replicas, possibly with autoscaling, or a plan."""
 
 adaptations = st.builds(
     AdaptationSettings,
@@ -177,6 +167,21 @@ adaptations = st.builds(
     shrink_seconds=st.floats(100, 1000),
     window_seconds=st.floats(0.1, 240),
 )
+adapting = st.builds(AppPolicies, adaptation=adaptations)
+
+sizes = (
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "replicas": st.integers(0, MAX_REPLICAS),
+            "executor_replicas": st.dictionaries(st.sampled_from(["llm", "encoder"]), st.integers(1, MAX_REPLICAS)),
+            "policies": st.builds(AppPolicies, autoscaling=autoscalings),
+        },
+    )
+    | st.fixed_dictionaries({"plan": plans()}, optional={"planning": plannings, "policies": adapting})
+    | st.fixed_dictionaries({"planning": plannings}, optional={"policies": adapting})
+)
+"""Replicas, possibly with autoscaling, or a plan, possibly with adaptation."""
 
 latency_targets = st.builds(
     LatencyTargetSettings,
@@ -197,7 +202,6 @@ app_specs = st.builds(
                 AppPolicies,
                 routing=st.sampled_from(["least-loaded", "static"]),
                 log_decisions=st.booleans(),
-                adaptation=st.none() | adaptations,
                 targets=st.none() | latency_targets,
             ),
             "rollout": st.builds(
@@ -260,7 +264,7 @@ mix_shifts = st.builds(
 
 
 executor_loads = st.builds(
-    StageLoad,
+    AutoscaledLoad,
     name=st.sampled_from(["llm", "encoder"]),
     unit=st.sampled_from(["tokens", "requests"]),
     load=st.floats(0, 1e9),

@@ -49,7 +49,14 @@ def test_only_free_form_fields_keep_unknown_fields() -> None:
     override, profile = spec["executors"]["items"]["properties"], spec["planning"]["properties"]["profile"]
     plans = spec["plan"], status["adaptation"]["properties"]["planProposal"]["properties"]["plan"]
     options = [plan["properties"]["options"]["additionalProperties"]["properties"] for plan in plans]
-    free = [*(option["settings"] for option in options), profile, override["options"], override["podTemplate"]]
+    measured = spec["measured"]["properties"]["profile"]
+    free = [
+        *(option["settings"] for option in options),
+        profile,
+        measured,
+        override["options"],
+        override["podTemplate"],
+    ]
     found = [each for each in schemas(app_crd()) if each.get("x-kubernetes-preserve-unknown-fields")]
     assert sorted(map(str, found)) == sorted(map(str, free))
 

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from cornserve_executors.media.cancellation import raise_if_cancelled
 from cornserve_executors.media.decode_pool import MAX_LARGE_PIXELS, MAX_SMALL_IMAGES, DecodePools
 from tests.waiting import until
 
@@ -66,6 +67,22 @@ async def test_a_cancelled_user_holds_its_pixels_until_its_work_ends(pools: Deco
     proceed.set()
 
     await other
+    assert cancelled.cancelled()
+
+
+async def test_cancelled_work_ends_when_it_checks_for_that(pools: DecodePools) -> None:
+    started = threading.Event()
+
+    def work() -> None:
+        while True:
+            started.set()
+            raise_if_cancelled()
+
+    cancelled = asyncio.create_task(pools.pool_for(SMALL).run(work))
+    await until(started.is_set)
+    cancelled.cancel()
+
+    await asyncio.wait({cancelled}, timeout=20)
     assert cancelled.cancelled()
 
 

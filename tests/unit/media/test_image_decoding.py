@@ -11,8 +11,9 @@ import PIL.Image
 import pytest
 
 from cornserve_executors.base import InvalidRequestError
-from cornserve_executors.media.image_decoding import UnusableImageError, decode_image, image_size
-from cornserve_tasklib.image import Image
+from cornserve_executors.media.errors import UnusableMediaError
+from cornserve_executors.media.image_decoding import decode_image, image_size
+from cornserve_tasklib.media import Image
 from tests.images import as_image, encode_file, image_from_file, noise
 
 PICTURE = noise(0, 30, 20)
@@ -78,7 +79,7 @@ def test_an_orientation_behind_the_pixels_is_applied() -> None:
 def test_the_size_is_read_without_decoding() -> None:
     image = image_from_file(wrong_checksum(PNG), "PNG", 30, 20)
     assert image_size(image) == (30, 20)
-    with pytest.raises(UnusableImageError):
+    with pytest.raises(UnusableMediaError):
         decode_image(image)
 
 
@@ -157,7 +158,7 @@ BOMB = PNG[:12] + HEADER + zlib.crc32(HEADER).to_bytes(4) + PNG[33:]
     ],
 )
 def test_an_unusable_image_is_rejected_with_its_position(image: Image, reason: str) -> None:
-    with pytest.raises(UnusableImageError) as caught:
+    with pytest.raises(UnusableMediaError) as caught:
         decode_image(image)
 
     assert isinstance(caught.value, InvalidRequestError)
@@ -177,7 +178,7 @@ def test_missing_rows_are_detected_in_every_colour_mode(mode: str, rows: int) ->
     chunk = b"IDAT" + packed
     cut = data[: start - 4] + len(packed).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4) + data[-12:]
 
-    with pytest.raises(UnusableImageError, match="rows are missing") if rows < 20 else nullcontext():
+    with pytest.raises(UnusableMediaError, match="rows are missing") if rows < 20 else nullcontext():
         decode_image(image_from_file(cut, "PNG", 30, 20))
 
 
@@ -194,7 +195,7 @@ def interlaced(picture: PIL.Image.Image, passes: int) -> bytes:
 
 def test_a_missing_pass_of_an_interlaced_image_is_detected() -> None:
     assert decode_image(image_from_file(interlaced(PICTURE, 7), "PNG", 30, 20)).tobytes() == PICTURE.tobytes()
-    with pytest.raises(UnusableImageError, match="rows are missing"):
+    with pytest.raises(UnusableMediaError, match="rows are missing"):
         decode_image(image_from_file(interlaced(PICTURE, 6), "PNG", 30, 20))
 
 
@@ -204,5 +205,5 @@ def test_a_compressed_text_chunk_is_not_a_decompression_bomb() -> None:
     text = len(chunk[4:]).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4)
     data = PNG[:33] + text + PNG[33:]
 
-    with pytest.raises(UnusableImageError):
+    with pytest.raises(UnusableMediaError):
         decode_image(image_from_file(data, "PNG", 30, 20))

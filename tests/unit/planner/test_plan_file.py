@@ -232,3 +232,8 @@ def test_a_plan_file_of_version_1_is_refused_with_advice() -> None:
             PlanFile.parse(json.dumps(head), "p.json")
     with pytest.raises(InvalidInputError, match=r"version: unsupported version 7: this release reads version 2"):
         PlanFile.parse('{"format": "cornserve-planner/plan", "version": 7}', "p.json")
+
+
+def test_a_file_of_another_kind_is_refused_by_its_format() -> None:
+    with pytest.raises(InvalidInputError, match=r"format: must be 'cornserve-planner/plan', not 'cornserve-planner/op"):
+        PlanFile.parse('{"format": "cornserve-planner/options", "version": 1}', "p.json")

@@ -46,6 +46,24 @@ def test_the_factor_of_components_together_matches_the_measured_mix() -> None:
     assert hybrid.seconds == {"E": pytest.approx(0.5), "EL": pytest.approx(0.5 / 0.75)}
 
 
+def test_seconds_are_multiplied_by_the_frequency_of_a_component() -> None:
+    """Of 100 images, 30 are encoded after the first answer, and the language model runs 150 times."""
+    chat = RequestType("chat", frozenset({"encoder", "llm"}), {"encoder": 0.3, "llm": 1.5})
+    problem = PlanningProblem.from_graph(
+        GRAPH, {chat: 1.0}, convert(GRAPH, [TEXT, IMAGE, chat], ALONE, factors={"EL": 1.0})
+    )
+
+    seconds = {path.name: path.seconds for path in problem.paths}
+    assert seconds["E → L"] == {"E": pytest.approx(0.3 * 0.5), "L": pytest.approx(1.5 * 0.5)}
+    assert seconds["EL"] == {"EL": pytest.approx(0.3 * 0.5 + 1.5 * 0.5)}
+
+
+def test_options_whose_components_no_request_needs_are_not_measured() -> None:
+    graph = ExecutorGraph(GRAPH.components, GRAPH.options[:2], (DeclaredPath(("E", "L")),))
+    conversion = convert(graph, [TEXT], [ThroughputMeasurement("L", 2.0, {"text": 1.0})])
+    assert conversion.seconds == {("L", "llm"): pytest.approx(0.5)}
+
+
 def test_several_mixes_are_fitted_together() -> None:
     images = ThroughputMeasurement("EL", 0.6, {"image": 1.0})
     conversion = convert(GRAPH, [TEXT, IMAGE], [*ALONE, ThroughputMeasurement("EL", 1.0, HALF), images])

@@ -82,7 +82,9 @@ def test_results_are_stored_by_option_and_device(tmp_path: Path, results: Option
         assert store.read(TASK.spec, "big") is None
         assert store.read(StageTask(seconds={"llm": 0.2}).spec, "small") is None
         with (
-            pytest.raises(ProfileStoreError, match="another `cornserve profile` uses"),
+            pytest.raises(
+                ProfileStoreError, match="other measurements, of `cornserve profile` or of a controller, use"
+            ),
             ProfileStore.of(Home(tmp_path)).locked(),
         ):
             raise AssertionError("two profilers have the lock")

@@ -9,15 +9,24 @@ import pytest
 
 from cornserve.task.errors import DefinitionError
 from cornserve.task.unit import unit_tasks
-from cornserve_tasklib import Chat, Embed
+from cornserve_tasklib import Chat, Embed, EncoderTask
 from cornserve_tasklib.model_families import default_paths
 
 HERMES = 'For each call: <tool_call>\n{\\"name\\": <function-name>, \\"arguments\\": <args-json-object>}\n</tool_call>'
+MULTIMODAL_IDS = [
+    "Qwen/Qwen2.5-VL-7B-Instruct",
+    "OpenGVLab/InternVL3-8B-hf",
+    "llava-hf/llava-1.5-7b-hf",
+    "Qwen/Qwen2-VL-7B-Instruct",
+    "llava-hf/llava-onevision-qwen2-7b-ov-hf",
+    "google/gemma-3-4b-it",
+    "Qwen/Qwen3-VL-8B-Instruct",
+]
 LLAMA = 'Respond as {"name": function name, "parameters": dictionary of argument name and its value}.'
 
 
-def model_directory(path: Path, architecture: str, **files: str) -> str:
-    (path / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+def model_directory(path: Path, architecture: str, model_type: str = "", **files: str) -> str:
+    (path / "config.json").write_text(json.dumps({"architectures": [architecture], "model_type": model_type}))
     for name, text in files.items():
         (path / name.replace("__", ".")).write_text(text)
     return str(path)
@@ -70,9 +79,14 @@ def test_an_unsupported_architecture_is_named(tmp_path: Path) -> None:
         default_paths(model_directory(tmp_path, "UNet2DConditionNet"))
 
 
-@pytest.mark.parametrize("architecture", ["Qwen2_5_VLForConditionalGeneration", "InternVLForConditionalGeneration"])
-def test_a_multimodal_model_has_a_path_for_each_encoder_placement(tmp_path: Path, architecture: str) -> None:
-    model = model_directory(tmp_path, architecture)
+QWEN = ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl")
+
+
+@pytest.mark.parametrize(("architecture", "model_type"), [QWEN, ("LlavaForConditionalGeneration", "llava")])
+def test_a_multimodal_model_has_a_path_for_each_encoder_placement(
+    tmp_path: Path, architecture: str, model_type: str
+) -> None:
+    model = model_directory(tmp_path, architecture, model_type)
 
     paths = default_paths(model)
 
@@ -82,7 +96,7 @@ def test_a_multimodal_model_has_a_path_for_each_encoder_placement(tmp_path: Path
 
 
 def test_the_hybrid_path_uses_the_executors_of_the_monolith(tmp_path: Path) -> None:
-    paths = default_paths(model_directory(tmp_path, "Qwen2_5_VLForConditionalGeneration"))
+    paths = default_paths(model_directory(tmp_path, *QWEN))
 
     keys = {name: {unit.key for unit in unit_tasks(path)} for name, path in paths.items()}
 
@@ -90,6 +104,29 @@ def test_the_hybrid_path_uses_the_executors_of_the_monolith(tmp_path: Path) -> N
     assert len(keys["e-l"] & keys["e-el"]) == 1, "the encoder"
 
 
-@pytest.mark.parametrize("model", ["Qwen/Qwen2.5-VL-7B-Instruct", "OpenGVLab/InternVL3-8B-hf"])
+def test_an_audio_model_has_an_audio_encoder(tmp_path: Path) -> None:
+    directory = model_directory(tmp_path, "Qwen2AudioForConditionalGeneration", "qwen2_audio")
+    for model in (directory, "Qwen/Qwen2-Audio-7B-Instruct"):
+        encoders = [unit for unit in unit_tasks(default_paths(model)["e-l"]) if isinstance(unit, EncoderTask)]
+
+        assert [encoder.modality for encoder in encoders] == ["audio"]
+
+
+def test_a_model_of_a_known_type_needs_a_head_that_generates(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match=r"unsupported architecture .* \(…ForConditionalGeneration of a type in "):
+        default_paths(model_directory(tmp_path, "Qwen2_5_VLForSequenceClassification", QWEN[1]))
+
+
+def test_another_package_adds_families_by_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = tmp_path / "more_families-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: more-families\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[cornserve.encoder_families]\nnew = new_family:MissingFamily\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert "e-l" in default_paths(model_directory(tmp_path, "NewForConditionalGeneration", "new"))
+
+
+@pytest.mark.parametrize("model", MULTIMODAL_IDS)
 def test_multimodal_models_are_recognized_by_their_ids(model: str) -> None:
     assert "e-l" in default_paths(model)

@@ -6,15 +6,15 @@ from cornserve_policies.input_size import InputSize
 from cornserve_tasklib import ChatRequest, CompletionRequest
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingTask
 from cornserve_tasklib.encoder import EncoderTask
-from cornserve_tasklib.image import Image, ImagePart
 from cornserve_tasklib.llm import LLMTask
+from cornserve_tasklib.media import Image, MediaPart
 from cornserve_tasklib.messages import ChatMessage, ContentPart, TextPart
 
 IMAGE = Image(format="PNG", width=56, height=30, digest="d", where="messages[0].content[1]")
 
 
 def test_the_size_of_a_chat_counts_its_texts_and_images() -> None:
-    parts: list[ContentPart] = [TextPart(type="text", text="x" * 40), ImagePart(type="image", image=IMAGE)]
+    parts: list[ContentPart] = [TextPart(type="text", text="x" * 40), MediaPart(type="media", media=IMAGE)]
     messages = [ChatMessage(role="system", content="y" * 8), ChatMessage(role="user", content=parts)]
 
     size = LLMTask(model_id="a/b").size(ChatRequest(messages=messages, max_tokens=9))

@@ -40,7 +40,7 @@ GRANTED = {
     ),
     "controller": permissions(
         {
-            "apps.cornserve.ai": (*READ, "patch"),
+            "apps.cornserve.ai": (*READ, "patch", "delete"),
             "apps/status.cornserve.ai": ["update"],
             "approutes.cornserve.ai": READ + APPLY,
             "deployments.apps": READ + APPLY,
@@ -49,7 +49,9 @@ GRANTED = {
             "pods": READ,
             "pods/log": ["get"],
             "events": (*READ, "create", "patch"),
-            "configmaps": READ,
+            "configmaps": (*READ, "create"),
+            "configmaps/cornserve-profiles": ["patch"],
+            "jobs.batch": ["create", "delete"],
             "leases.coordination.k8s.io": ["create"],
             "leases.coordination.k8s.io/cornserve-controller": (*READ, "update"),
         }

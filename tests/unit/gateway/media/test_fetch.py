@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from cornserve.gateway.errors import ApiError
-from cornserve.gateway.media.errors import ImageError
-from cornserve.gateway.media.fetch import MAX_REDIRECTS, FetchedImage, ImageFetcher
+from cornserve.gateway.media.errors import MediaError
+from cornserve.gateway.media.fetch import MAX_REDIRECTS, FetchedMedia, MediaFetcher
+from cornserve.gateway.media.inspection import RULES
 from cornserve.gateway.media.resolver import HostResolver
 from cornserve.limits import MIB, Limits
 from cornserve.media_allowlist import MediaAllowlist
@@ -51,16 +52,16 @@ async def inner() -> AsyncIterator[WebServer]:
         yield inner
 
 
-def fetcher(*sources: str, resolver: HostResolver | None = None, limits: Limits = LIMITS) -> ImageFetcher:
-    return ImageFetcher(limits, MediaAllowlist.parse(sources or ["public", "127.0.0.1"]), resolver)
+def fetcher(*sources: str, resolver: HostResolver | None = None, limits: Limits = LIMITS) -> MediaFetcher:
+    return MediaFetcher(limits, MediaAllowlist.parse(sources or ["public", "127.0.0.1"]), resolver)
 
 
-async def fetch_image(url: str, *sources: str, resolver: HostResolver | None = None) -> FetchedImage:
-    return await fetcher(*sources, resolver=resolver).fetch(url, lambda size: None)
+async def fetch_image(url: str, *sources: str, resolver: HostResolver | None = None) -> FetchedMedia:
+    return await fetcher(*sources, resolver=resolver).fetch(url, RULES["image"], lambda size: None)
 
 
-async def fetch_error(url: str, *sources: str, resolver: HostResolver | None = None) -> ImageError:
-    with pytest.raises(ImageError) as caught:
+async def fetch_error(url: str, *sources: str, resolver: HostResolver | None = None) -> MediaError:
+    with pytest.raises(MediaError) as caught:
         await fetch_image(url, *sources, resolver=resolver)
     return caught.value
 
@@ -98,7 +99,7 @@ async def test_redirects_are_followed(site: WebServer) -> None:
 async def test_a_url_that_is_not_allowed_is_rejected(url: str, message: str) -> None:
     error = await fetch_error(url, "public")
 
-    assert error.code == "invalid_image_url"
+    assert error.code("image") == "invalid_image_url"
     assert message in error.message
     assert "secret" not in error.message
 
@@ -189,8 +190,8 @@ async def test_an_invalid_response_is_an_error_with_its_reason(
 async def test_a_slow_response_times_out(site: WebServer, page: PageHandler) -> None:
     site.pages["/"] = page
 
-    with pytest.raises(ImageError, match=r"did not complete in time \(limit fetch-seconds=1, "):
-        await fetcher(limits=SHORT_TIMEOUT).fetch(site.url(), lambda size: None)
+    with pytest.raises(MediaError, match=r"did not complete in time \(limit fetch-seconds=1, "):
+        await fetcher(limits=SHORT_TIMEOUT).fetch(site.url(), RULES["image"], lambda size: None)
     await until(lambda: site.open == 0)
 
 
@@ -219,9 +220,9 @@ async def test_a_slow_name_resolution_times_out() -> None:
         return []
 
     try:
-        with pytest.raises(ImageError, match="did not complete in time"):
+        with pytest.raises(MediaError, match="did not complete in time"):
             await fetcher(resolver=HostResolver(hang), limits=SHORT_TIMEOUT).fetch(
-                "http://slow.example/", lambda size: None
+                "http://slow.example/", RULES["image"], lambda size: None
             )
     finally:
         is_over.set()
@@ -243,7 +244,7 @@ async def test_an_operator_may_allow_hosts_and_networks(site: WebServer) -> None
     assert (await fetch_image(by_name, "127.0.0.0/8", resolver=resolver)).content == PNG
     assert "host is not allowed" in (await fetch_error(by_name, "public", "other.example", resolver=resolver)).message
     assert "host is not allowed" in (await fetch_error("http://93.184.216.34/", "images.example")).message
-    assert "this gateway does not fetch images" in (await fetch_error(by_name, "none")).message
+    assert "this gateway does not fetch media" in (await fetch_error(by_name, "none")).message
 
 
 async def test_proxies_of_the_environment_are_ignored(
@@ -266,7 +267,7 @@ async def test_the_number_of_concurrent_fetches_is_limited(site: WebServer) -> N
 
     site.pages["/"] = wait
     limited = fetcher(limits=Limits(fetches=2))
-    fetches = [asyncio.create_task(limited.fetch(site.url(), lambda size: None)) for _ in range(5)]
+    fetches = [asyncio.create_task(limited.fetch(site.url(), RULES["image"], lambda size: None)) for _ in range(5)]
 
     await until(lambda: len(site.requests) == 2)
     may_respond.set()
@@ -296,5 +297,5 @@ async def test_received_bytes_are_reserved_as_they_arrive(site: WebServer) -> No
             raise ApiError(429, "full")
 
     with pytest.raises(ApiError, match="full"):
-        await fetcher().fetch(site.url(), reserve)
+        await fetcher().fetch(site.url(), RULES["image"], reserve)
     assert reserved < 600_000

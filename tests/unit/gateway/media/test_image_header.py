@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from cornserve.gateway.media.errors import ImageError
+from cornserve.gateway.media.errors import MediaError
 from cornserve.gateway.media.formats.gif import max_blocks
 from cornserve.gateway.media.image_header import read_image_header
 from tests.unit.gateway.image_files import animated_file, image_file, png_of_size
@@ -47,7 +47,7 @@ def test_a_file_cut_anywhere_is_truncated_or_not_an_image(format: str) -> None:
     data = image_file(format, (64, 48))
 
     for end in range(len(data) - 1):
-        with pytest.raises(ImageError) as caught:
+        with pytest.raises(MediaError) as caught:
             read_image_header(data[:end])
         if end > 12:
             assert "truncated" in caught.value.message
@@ -76,7 +76,7 @@ def test_data_after_the_end_of_an_image_is_ignored(format: str) -> None:
     ],
 )
 def test_an_invalid_image_is_an_error_with_its_reason(data: bytes, message: str) -> None:
-    with pytest.raises(ImageError) as caught:
+    with pytest.raises(MediaError) as caught:
         read_image_header(data)
 
     assert message in caught.value.message
@@ -95,7 +95,7 @@ def test_an_invalid_image_is_an_error_with_its_reason(data: bytes, message: str)
 def test_an_image_with_millions_of_blocks_is_rejected_quickly(data: bytes) -> None:
     before = time.thread_time()
 
-    with pytest.raises(ImageError):
+    with pytest.raises(MediaError):
         read_image_header(data)
 
     assert time.thread_time() - before < 0.2
@@ -115,7 +115,7 @@ class CountedBytes(bytes):
 def test_the_number_of_blocks_of_a_gif_is_limited_by_its_size(kilobytes: int) -> None:
     data = CountedBytes(b"GIF89a" + bytes(7) + b"\x21\xfe" + b"\x01x" * kilobytes * 500)
 
-    with pytest.raises(ImageError, match="blocks in"):
+    with pytest.raises(MediaError, match="blocks in"):
         read_image_header(data)
 
     assert data.accesses <= max_blocks(len(data)) + 10 < kilobytes * 20 + 1100
@@ -139,5 +139,5 @@ def test_random_bytes_are_never_an_unexpected_error() -> None:
         data = bytearray(random.choice(images))
         for _ in range(random.randrange(1, 8)):
             data[random.randrange(len(data))] = random.randrange(256)
-        with suppress(ImageError):
+        with suppress(MediaError):
             read_image_header(bytes(data))

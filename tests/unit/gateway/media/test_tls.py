@@ -13,19 +13,20 @@ from tests.unit.gateway.web_server import respond_with, web_server
 
 FETCH = """# runs in a new process, which reads the trusted certificates when it starts
 import asyncio, socket, sys
-from cornserve.gateway.media.errors import ImageError
-from cornserve.gateway.media.fetch import ImageFetcher
+from cornserve.gateway.media.errors import MediaError
+from cornserve.gateway.media.fetch import MediaFetcher
+from cornserve.gateway.media.inspection import RULES
 from cornserve.gateway.media.resolver import HostResolver
 from cornserve.limits import Limits
 from cornserve.media_allowlist import MediaAllowlist
 
 async def main(*urls):
     resolver = HostResolver(lambda host, port, *_: socket.getaddrinfo("127.0.0.1", port, type=socket.SOCK_STREAM))
-    fetcher = ImageFetcher(Limits(), MediaAllowlist.parse(["127.0.0.1"]), resolver)
+    fetcher = MediaFetcher(Limits(), MediaAllowlist.parse(["127.0.0.1"]), resolver)
     for url in urls:
         try:
-            print(len((await fetcher.fetch(url, lambda size: None)).content))
-        except ImageError as error:
+            print(len((await fetcher.fetch(url, RULES["image"], lambda size: None)).content))
+        except MediaError as error:
             print(error.message)
 
 asyncio.run(main(*sys.argv[1:]))

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cornserve.app.image_slots import find_image_slots
-from cornserve.gateway.media.cut_images import MAX_CANDIDATES, MIN_CUT_BYTES, cut_images, insert_images
+from cornserve.app.media_slots import find_media_slots
+from cornserve.gateway.media.cut_media import MAX_CANDIDATES, MIN_CUT_BYTES, cut_media, insert_media
 from cornserve.gateway.media.data_url import decode_content, max_decoded_size
 from cornserve_tasklib import ChatRequest
 
@@ -28,11 +28,11 @@ def chat(*parts: object, **fields: object) -> dict[str, object]:
 
 def decoded(body: bytes) -> list[bytes]:
     """Returns the images of a request that is parsed without them."""
-    cut = cut_images(body, LIMIT)
+    cut = cut_media(body, LIMIT)
     assert cut is not None
     request = ChatRequest.model_validate_json(cut.json)
-    slots = find_image_slots(request)
-    assert insert_images(slots, cut.images)
+    slots = find_media_slots(request)
+    assert insert_media(slots, cut.media)
     assert all(len(content) <= max_decoded_size(slot.url) for slot, content in zip(slots, CONTENTS, strict=False))
     return [decode_content(slot.url) for slot in slots]
 
@@ -66,10 +66,10 @@ def test_short_and_fetched_images_stay_in_the_json() -> None:
     body = json.dumps(
         chat(part("data:image/png;base64,AAAA"), part("https://example.com/" + "a" * MIN_CUT_BYTES))
     ).encode()
-    cut = cut_images(body, 1_000_000)
+    cut = cut_media(body, 1_000_000)
 
     assert cut is not None
-    assert (cut.json, cut.images) == (body, {})
+    assert (cut.json, cut.media) == (body, {})
 
 
 @pytest.mark.parametrize(
@@ -80,25 +80,25 @@ def test_short_and_fetched_images_stay_in_the_json() -> None:
     ],
 )
 def test_an_image_elsewhere_is_not_mistaken_for_an_image_part(similar: dict[str, object]) -> None:
-    cut = cut_images(json.dumps(chat(part(URLS[1]), **similar)).encode(), LIMIT)
+    cut = cut_media(json.dumps(chat(part(URLS[1]), **similar)).encode(), LIMIT)
 
     assert cut is not None
-    assert not insert_images(find_image_slots(ChatRequest.model_validate_json(cut.json)), cut.images)
+    assert not insert_media(find_media_slots(ChatRequest.model_validate_json(cut.json)), cut.media)
 
 
 def test_a_text_that_quotes_json_is_not_cut() -> None:
     body = json.dumps(chat({"type": "text", "text": json.dumps(part(URLS[0]))})).encode()
-    cut = cut_images(body, 1_000_000)
+    cut = cut_media(body, 1_000_000)
 
     assert cut is not None
-    assert (cut.json, cut.images) == (body, {})
+    assert (cut.json, cut.media) == (body, {})
 
 
 def test_a_reference_that_a_client_writes_is_not_replaced_twice() -> None:
-    cut = cut_images(json.dumps(chat(part("data:image/png;base64,@0"), part(URLS[0]))).encode(), LIMIT)
+    cut = cut_media(json.dumps(chat(part("data:image/png;base64,@0"), part(URLS[0]))).encode(), LIMIT)
 
     assert cut is not None
-    assert not insert_images(find_image_slots(ChatRequest.model_validate_json(cut.json)), cut.images)
+    assert not insert_media(find_media_slots(ChatRequest.model_validate_json(cut.json)), cut.media)
 
 
 @pytest.mark.parametrize(
@@ -111,13 +111,33 @@ def test_a_reference_that_a_client_writes_is_not_replaced_twice() -> None:
     ],
 )
 def test_text_beyond_the_limit_is_refused(body: str) -> None:
-    assert cut_images(body.encode(), LIMIT) is None
+    assert cut_media(body.encode(), LIMIT) is None
 
 
 @pytest.mark.parametrize("end", ["", '"', "base64,"])
 def test_a_truncated_body_is_left_to_the_json_parser(end: str) -> None:
     body = f'{{"messages": [{{"image_url": {{"url": "{URLS[0]}'.encode() + end.encode()
-    cut = cut_images(body, 1_000_000)
+    cut = cut_media(body, 1_000_000)
 
     assert cut is not None
-    assert b"".join(cut.images.values()) in body
+    assert b"".join(cut.media.values()) in body
+
+
+@pytest.mark.parametrize("head", ["", "data:audio/wav;base64,", "DATA:audio/x-wav;Base64,"])
+@pytest.mark.parametrize("order", ["data", "format"])
+def test_audio_is_cut_out(order: str, head: str) -> None:
+    audio = {"data": head + b64encode(CONTENTS[1]).decode(), "format": "wav"}
+    sent = {"type": "input_audio", "input_audio": dict(sorted(audio.items(), reverse=order == "format"))}
+    by_url = {"type": "audio_url", "audio_url": {"url": URLS[2]}}
+    body = json.dumps(chat(part(URLS[0]), sent, by_url)).encode()
+
+    assert decoded(body) == CONTENTS
+
+
+def test_audio_whose_data_url_is_not_base64_is_not_cut() -> None:
+    audio = {"data": "data:audio/wav," + "a" * MIN_CUT_BYTES, "format": "wav"}
+    body = json.dumps(chat({"type": "input_audio", "input_audio": audio})).encode()
+    cut = cut_media(body, 1_000_000)
+
+    assert cut is not None
+    assert (cut.json, cut.media) == (body, {})

@@ -1,0 +1,81 @@
+"""Audio encoders: their inputs equal those of transformers, and their embeddings up to float32 rounding."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cornserve_executors.media.errors import UnusableMediaError
+from cornserve_tasklib.media import Audio
+from tests.audio import as_audio, sound
+from tests.images import as_image, noise
+from tests.integration.encoder.engine import encode_rows, running_engine
+from tests.integration.encoder.reference import TOLERANCE
+
+SECONDS = [1.0, 0.1, 7.3, 29.99, 32.0]
+AUDIOS = [as_audio(sound(seed, seconds), subtype="FLOAT") for seed, seconds in enumerate(SECONDS)]
+
+
+def transformers_rows(model: Path) -> list[Any]:
+    """Returns the embeddings that transformers gives to the language model."""
+    import torch
+    from transformers import AutoProcessor, Qwen2AudioForConditionalGeneration
+
+    processor = AutoProcessor.from_pretrained(model)
+    transformers_model = Qwen2AudioForConditionalGeneration.from_pretrained(model, dtype=torch.float32).eval()
+    rows = []
+    for seed, seconds in enumerate(SECONDS):
+        inputs = processor(text=["<|AUDIO|>"], audio=[sound(seed, seconds)[:, 0]], return_tensors="pt")
+        with torch.no_grad():
+            states = transformers_model(**inputs, output_hidden_states=True).hidden_states
+        rows.append(states[0][0])
+    return rows
+
+
+async def test_audio_is_encoded_as_by_transformers_alone_and_in_a_batch(tiny_qwen2audio: Path) -> None:
+    import torch
+
+    async with running_engine(tiny_qwen2audio, modality="audio") as engine:
+        await asyncio.to_thread(engine.warm_up)
+        alone = [await encode_rows(engine, audio) for audio in AUDIOS]
+        together = await asyncio.gather(*(encode_rows(engine, audio) for audio in AUDIOS))
+
+    expected = await asyncio.to_thread(transformers_rows, tiny_qwen2audio)
+    for rows in (alone, together):
+        for actual, reference in zip(rows, expected, strict=True):
+            torch.testing.assert_close(actual, reference, **TOLERANCE)
+
+
+async def test_audio_is_planned_in_the_threads_that_decode(
+    tiny_qwen2audio: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cornserve_executors.encoder import media_inputs
+
+    threads = []
+
+    def count_samples(audio: Audio, max_seconds: float) -> tuple[int, int]:
+        threads.append(threading.current_thread().name)
+        return round(max_seconds * 16_000), 16_000
+
+    monkeypatch.setattr(media_inputs, "count_samples", count_samples)
+    async with running_engine(tiny_qwen2audio, modality="audio", constant=True) as engine:
+        plan = await engine.plan(as_audio(sound(0, 1)), "request")
+
+    assert plan.rows == 750
+    assert [name.startswith("small-images") for name in threads] == [True]
+
+
+async def test_unusable_audio_is_named(tiny_qwen2audio: Path) -> None:
+    async with running_engine(tiny_qwen2audio, modality="audio", constant=True) as engine:
+        for media, reason in (
+            (as_audio(sound(0, 0.01)), "the model does not accept the audio: 160 samples are too few"),
+            (as_audio(sound(0, 1, 44_101), 44_101), "the sample rate 44101 cannot be converted to 16000"),
+            (as_audio(sound(0)).model_copy(update={"format": "MP3"}), "not valid MP3 audio"),
+            (as_image(noise(0, 20, 20)), "this encoder encodes audio, not images"),
+        ):
+            with pytest.raises(UnusableMediaError, match=rf"messages\[0\].content\[0\]: {reason}"):
+                await engine.plan(media, "request")

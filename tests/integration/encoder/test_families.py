@@ -1,0 +1,51 @@
+"""Every encoder family: its embeddings equal those of transformers up to float32 rounding."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.images import as_image, noise
+from tests.integration.encoder.engine import encode_rows, running_engine
+from tests.integration.encoder.reference import TOLERANCE, transformers_rows
+from tests.models.tiny_families import FAMILIES, TinyFamily
+
+SIZES = [(112, 84), (84, 112), (300, 200), (60, 180), (640, 480), (33, 31), (20, 300)]
+PICTURES = [noise(seed, width, height) for seed, (width, height) in enumerate(SIZES)]
+
+families = pytest.mark.parametrize("family", FAMILIES, ids=str)
+
+
+@families
+async def test_images_are_encoded_as_by_transformers_alone_and_in_a_batch(family: TinyFamily) -> None:
+    import torch
+
+    expected = transformers_rows(family.path, PICTURES)
+    images = [as_image(picture) for picture in PICTURES]
+    async with running_engine(family.path) as engine:
+        alone = [await encode_rows(engine, image) for image in images]
+        together = await asyncio.gather(*(encode_rows(engine, image) for image in images))
+        other = await encode_rows(engine, as_image(noise(99, 112, 84)))
+
+    for rows in (alone, together):
+        for actual, reference in zip(rows, expected, strict=True):
+            torch.testing.assert_close(actual, reference, **TOLERANCE)
+    assert not torch.allclose(alone[0], other, atol=0.1)
+
+
+@families
+async def test_an_image_is_planned_from_its_size_and_a_constant_encoder_publishes_zeros(family: TinyFamily) -> None:
+    import torch
+
+    image = as_image(noise(0, 300, 200))
+    async with running_engine(family.path, constant=True) as constant, running_engine(family.path) as engine:
+        await asyncio.to_thread(constant.warm_up)
+        plan = await constant.plan(image, "request")
+        real, zeros = await encode_rows(engine, image), await encode_rows(constant, image)
+
+        assert plan == await engine.plan(image, "request")
+        assert constant.cache_key(image) != engine.cache_key(image)
+    assert plan.fields == family.fields
+    assert zeros.dtype == real.dtype
+    torch.testing.assert_close(zeros, torch.zeros_like(real))

@@ -1,0 +1,48 @@
+"""The tiny models of all encoder families.
+
+To add a family, write a module `tiny_NAME.py` and add a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.models.cache import cached_model
+
+_MODELS = Path(__file__).parent
+_SHARED = [_MODELS / name for name in ("byte_tokenizer.py", "random_weights.py", "tiny_family.py")]
+
+
+@dataclass(frozen=True, slots=True)
+class TinyFamily:
+    name: str
+    """The module in this folder, without the prefix `tiny_`."""
+    model_type: str
+    """transformers' name of the family."""
+    fields: dict[str, list[int]] = field(default_factory=dict)
+    """The fields that the language model needs for an image of 300×200 pixels."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def path(self) -> Path:
+        """A model directory, made when it is first used."""
+        return tiny_model(self.name)
+
+
+FAMILIES = [
+    TinyFamily("qwen25vl", "qwen2_5_vl", {"image_grid_thw": [1, 14, 22]}),
+    TinyFamily("internvl", "internvl", {"image_num_patches": [5]}),
+    TinyFamily("llava", "llava"),
+    TinyFamily("qwen2vl", "qwen2_vl", {"image_grid_thw": [1, 14, 22]}),
+    TinyFamily("llava_onevision", "llava_onevision", {"image_sizes": [200, 300]}),
+    TinyFamily("gemma3", "gemma3", {"image_size": [200, 300]}),
+    TinyFamily("mistral3", "mistral3", {"image_size": [200, 300]}),
+    TinyFamily("qwen3vl", "qwen3_vl", {"image_grid_thw": [1, 12, 18]}),
+]
+
+
+def tiny_model(name: str) -> Path:
+    return cached_model(_MODELS / f"tiny_{name}.py", *_SHARED)

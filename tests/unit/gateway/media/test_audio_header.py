@@ -1,0 +1,268 @@
+"""The headers of audio files are read like their decoder does, and invalid files are rejected."""
+
+from __future__ import annotations
+
+import io
+import struct
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from random import Random
+
+import pytest
+import soundfile
+
+from cornserve.gateway.media.audio_header import read_audio_header
+from cornserve.gateway.media.errors import MediaError
+from cornserve.gateway.media.inspection import KIB, RULES, MediaHeader
+from cornserve.limits import Limits
+from tests.audio import audio_file, sound
+
+MAX_SECONDS = 600
+FORMATS = ["WAV", "MP3", "FLAC", "OGG"]
+NOISE = sound(0, 0.5)
+WAV = audio_file(NOISE)
+MP3 = audio_file(NOISE, format="MP3")
+FLAC = audio_file(NOISE, format="FLAC")
+COMPRESSED = {
+    "MP3": MP3,
+    "stereo MP3": audio_file(sound(0, 0.5, 44_100, 2), 44_100, "MP3"),
+    "Opus": audio_file(NOISE, format="OGG"),
+    "Vorbis": audio_file(NOISE, format="OGG", subtype="VORBIS"),
+    "Opus in several pages": audio_file(sound(0, 4, channels=2), format="OGG"),
+}
+
+
+def ogg_page(flags: int, position: int, serial: int) -> bytes:
+    """Returns a page without packets."""
+    return struct.pack("<4sBBqIIIB", b"OggS", 0, flags, position, serial, 99, 0, 0)
+
+
+def ogg_serial(data: bytes) -> int:
+    serial: int = struct.unpack_from("<I", data, 14)[0]
+    return serial
+
+
+def with_title(format: str, **options: str) -> bytes:
+    """Returns a file whose tags contain a title."""
+    with io.BytesIO() as data:
+        with soundfile.SoundFile(data, "w", 16_000, 1, format=format, **options) as file:
+            file.title = "a title"
+            file.write(NOISE)
+        return data.getvalue()
+
+
+def replaced(data: bytes, offset: int, content: bytes) -> bytes:
+    return data[:offset] + content + data[offset + len(content) :]
+
+
+@pytest.mark.parametrize(
+    ("format", "sample_rate", "channels", "options"),
+    [
+        ("WAV", 16_000, 1, {}),
+        ("WAV", 8_000, 1, {"subtype": "PCM_U8"}),
+        ("WAV", 44_100, 2, {"subtype": "PCM_24"}),
+        ("WAVEX", 48_000, 6, {"subtype": "FLOAT"}),
+        ("WAV", 8_000, 1, {"subtype": "ULAW"}),
+        ("FLAC", 22_050, 2, {}),
+        ("FLAC", 96_000, 1, {"subtype": "PCM_24"}),
+        ("MP3", 44_100, 2, {}),
+        ("MP3", 16_000, 1, {}),
+        ("OGG", 48_000, 1, {}),
+        ("OGG", 44_100, 2, {"subtype": "VORBIS"}),
+    ],
+)
+def test_the_format_and_duration_are_those_of_the_decoder(
+    format: str, sample_rate: int, channels: int, options: dict[str, str]
+) -> None:
+    data = audio_file(sound(1, 1.5, sample_rate, channels), sample_rate, format, **options)
+    decoder = soundfile.info(io.BytesIO(data))
+
+    header = read_audio_header(data, MAX_SECONDS)
+
+    assert (header.format, header.sample_rate, header.channels) == (
+        format.removesuffix("EX"),
+        decoder.samplerate,
+        decoder.channels,
+    )
+    exact = format != "MP3"  # Its frames include the delay of the encoder.
+    assert decoder.duration <= header.seconds <= decoder.duration + (0 if exact else 0.15)
+
+
+def test_samples_that_were_written_to_a_pipe_extend_to_the_end_of_the_file() -> None:
+    streamed = replaced(WAV, 40, struct.pack("<I", 0xFFFFFFFF))
+
+    assert read_audio_header(streamed, MAX_SECONDS).seconds == 0.5
+
+
+@pytest.mark.parametrize("name", COMPRESSED)
+def test_a_file_that_is_cut_anywhere_is_truncated(name: str) -> None:
+    data, random = COMPRESSED[name], Random(0)
+    kept = [4, 27, 40, len(data) // 4, len(data) // 2, *(random.randrange(4, len(data) - 500) for _ in range(200))]
+
+    for nbytes in [*kept, len(data) - 1, len(data) - 3]:
+        with pytest.raises(MediaError, match=r"truncated: ") as caught:
+            read_audio_header(data[:nbytes], MAX_SECONDS)
+        assert caught.value.problem == "invalid"
+
+
+def test_an_mp3_that_is_cut_between_two_frames_is_truncated() -> None:
+    reasons = set()
+    for nbytes in range(1000, 2000):
+        with pytest.raises(MediaError) as caught:
+            read_audio_header(MP3[:nbytes], MAX_SECONDS)
+        reasons.add(caught.value.message)
+
+    declared = "truncated: the MP3 has fewer frames than it declares"
+    assert reasons == {"truncated: the MP3 ends in a frame", declared}
+
+
+def test_an_mp3_beyond_the_limit_is_not_called_truncated() -> None:
+    assert read_audio_header(audio_file(sound(0, 4), format="MP3"), 2).seconds > 2
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        with_title("MP3"),
+        with_title("FLAC"),
+        with_title("OGG", subtype="VORBIS"),
+        with_title("OGG", subtype="OPUS"),
+        MP3 + b"TAG".ljust(128, b"\0"),
+        MP3 + bytes(3),
+        MP3 + bytes(500),
+        replaced(MP3, MP3.index(b"Xing"), bytes(4)),
+        COMPRESSED["Vorbis"] + bytes(100),
+    ],
+)
+def test_a_complete_file_with_tags_or_padding_is_accepted(data: bytes) -> None:
+    assert 0.5 <= read_audio_header(data, MAX_SECONDS).seconds <= 0.65
+
+
+@pytest.mark.parametrize("name", ["Opus", "Vorbis"])
+@pytest.mark.parametrize("position", [-1, None])
+def test_the_last_page_of_a_stream_may_have_no_packets(name: str, position: int | None) -> None:
+    data = COMPRESSED[name]
+    last = data.rindex(b"OggS")
+    seconds = read_audio_header(data, MAX_SECONDS).seconds
+    (end,) = struct.unpack_from("<q", data, last + 6)
+    unmarked = replaced(data, last + 5, b"\0")
+    ending = ogg_page(4, end if position is None else position, ogg_serial(data))
+
+    assert read_audio_header(unmarked + ending, MAX_SECONDS).seconds == seconds
+    with pytest.raises(MediaError, match="truncated: the Ogg file has no last page"):
+        read_audio_header(unmarked, MAX_SECONDS)
+
+
+def test_another_stream_may_follow_in_an_ogg_file() -> None:
+    first = COMPRESSED["Vorbis"]
+    second = ogg_page(4, 800, ogg_serial(first) ^ 1)
+
+    assert read_audio_header(first + second, MAX_SECONDS).seconds == 0.5
+    with pytest.raises(MediaError, match="truncated: the Ogg file ends in a page"):
+        read_audio_header(first + second[:-1], MAX_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"<html>", "unsupported audio format: send WAV, MP3, FLAC or Ogg"),
+        (b"RIFF\x04\0\0\0WEBP" + bytes(20), "the RIFF file is not a WAV"),
+        (WAV[:100], "truncated: the WAV has no end"),
+        (WAV[:30], "truncated: the file ends in its header"),
+        (audio_file(NOISE, subtype="IMA_ADPCM"), "WAV with the encoding 0x11: save it as PCM"),
+        (replaced(WAV, 32, b"\0\0"), "inconsistent sample size"),
+        (FLAC[:20], "truncated: the file ends in its header"),
+        (FLAC[:27], "truncated: the file ends in its header"),
+        (replaced(FLAC[:42], 4, b"\x80"), "truncated: the FLAC has no frame"),
+        (replaced(FLAC[:42], 4, b"\x80") + bytes(100), "the FLAC has no frame after its metadata"),
+        (FLAC[:42] + b"\x01\0\0\0" * 2000, "the FLAC has 1000 metadata blocks and no frame"),
+        (replaced(FLAC, 22, bytes(4)), "FLAC without a duration"),
+        (audio_file(NOISE, format="OGG")[:10], "truncated: the file ends in its header"),
+        (b"OggS" + bytes(22) + b"\x01\x1e\x80theora" + bytes(100), "Ogg without Opus or Vorbis"),
+        (b"ID3\x04\0\0\0\0\0\x05hello" + bytes(100), "the MP3 has no frame after its tag"),
+        (b"ID3\x04\0\0\0\0\x05\0hello", "truncated: the file ends in its header"),
+        (MP3 + b"garbage", "invalid data in place of a frame"),
+    ],
+)
+def test_invalid_audio_is_an_error_with_its_reason(data: bytes, message: str) -> None:
+    with pytest.raises(MediaError) as caught:
+        read_audio_header(data, MAX_SECONDS)
+
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("data", "problem", "message"),
+    [
+        (audio_file(sound(0, 0)), "too_small", "the audio has no samples"),
+        (audio_file(sound(0, 2.5)), "too_large", r"the audio takes 2.5 s (limit audio-seconds=2, "),
+        (audio_file(sound(0, 4), format="MP3"), "too_large", "(limit audio-seconds=2, "),
+        (replaced(WAV, 24, struct.pack("<I", 0)), "unsupported", "the audio has 0 samples per second"),
+        (
+            replaced(WAV, 24, struct.pack("<I", 400_000)),
+            "unsupported",
+            "400000 samples per second",
+        ),
+        (audio_file(sound(0, 0.1, channels=9)), "unsupported", "the audio has 9 channels: send 1 to 8"),
+    ],
+)
+async def test_audio_beyond_a_limit_is_an_error_with_its_reason(data: bytes, problem: str, message: str) -> None:
+    with pytest.raises(MediaError) as caught:
+        await RULES["audio"].inspect(data, "", Limits(audio_seconds=2), "messages[0].content[0]", allow_unknown=True)
+
+    assert caught.value.problem == problem
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(("nbytes", "on_event_loop"), [(16 * KIB, True), (16 * KIB + 1, False)])
+async def test_the_frames_of_larger_files_are_read_in_a_thread(nbytes: int, on_event_loop: bool) -> None:
+    threads = []
+
+    def read_header(data: bytes, limits: Limits) -> MediaHeader:
+        threads.append(threading.current_thread())
+        return RULES["audio"].read_header(data, limits)
+
+    rules = replace(RULES["audio"], read_header=read_header)
+    frames = b"\xff\xf3\x14\xc4".ljust(nbytes, b"\0")
+    with suppress(MediaError):
+        await rules.inspect(frames, "audio/mpeg", Limits(), "messages[0].content[0]")
+
+    assert [thread is threading.main_thread() for thread in threads] == [on_event_loop]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        WAV[:12] + b"LIST\0\0\0\0" * 2_000_000,
+        b"\xff\xf3\x14\xc4" + b"\xff\xf3\x14\xc4" * 5_000_000,
+        b"OggS" + bytes(22) + b"\x01\x1eOpusHead" + b"OggS\0" * 4_000_000,
+        b"ID3\x04\0\0\0\0\0\0" * 2_000_000,
+        FLAC[:42] + b"\x01\0\0\0" * 5_000_000,
+    ],
+)
+def test_audio_with_millions_of_parts_is_rejected_quickly(data: bytes) -> None:
+    before = time.thread_time()
+
+    with suppress(MediaError):
+        read_audio_header(data, MAX_SECONDS)
+
+    assert time.thread_time() - before < 1
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_changed_bytes_never_raise_another_error(format: str) -> None:
+    original, random = audio_file(sound(2, 0.2), format=format), Random(0)
+    mutations: list[Callable[[bytearray], None]] = [
+        lambda data: data.__setitem__(random.randrange(min(len(data), 200)), random.randrange(256)),
+        lambda data: data.__delitem__(slice(random.randrange(len(data)), None)),
+        lambda data: data.__setitem__(slice(random.randrange(100), 110), random.randbytes(10)),
+    ]
+    for _ in range(500):
+        data = bytearray(original)
+        random.choice(mutations)(data)
+        with suppress(MediaError):
+            RULES["audio"].read_header(bytes(data), Limits())

@@ -1,0 +1,103 @@
+"""Audio is decoded in bounded memory and time, and invalid files are rejected with their position and reason."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import tracemalloc
+from concurrent.futures import CancelledError
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from cornserve.task import Blob
+from cornserve_executors.media.audio_decoding import BLOCK_SAMPLES, check_conversion, count_samples, decode_audio
+from cornserve_executors.media.cancellation import run_cancellable
+from cornserve_executors.media.errors import UnusableMediaError
+from tests.audio import as_audio, audio_file, audio_from_file, sound
+
+FORMATS = ["WAV", "MP3", "FLAC", "OGG"]
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_channels_are_averaged(format: str) -> None:
+    samples = sound(0, 1, 48_000, 2)
+
+    decoded = decode_audio(as_audio(samples, 48_000, format))
+
+    assert decoded.sample_rate == 48_000
+    assert decoded.samples.dtype == np.float32
+    assert count_samples(as_audio(samples, 48_000, format), 60) == (len(decoded.samples), 48_000)
+    if format in ("WAV", "FLAC"):
+        np.testing.assert_allclose(decoded.samples, samples.mean(axis=1), atol=1e-4)
+
+
+def test_many_channels_take_the_memory_of_one() -> None:
+    audio = as_audio(np.zeros((2 * MIB, 8), np.float32), 192_000, "FLAC")
+    tracemalloc.start()
+
+    count_samples(audio, 60)
+    _, counting = tracemalloc.get_traced_memory()
+    decode_audio(audio)
+    _, decoding = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert counting < 8 * MIB
+    assert decoding < 2 * 2 * 4 * MIB + 8 * MIB
+
+
+def test_samples_are_counted_up_to_a_duration() -> None:
+    samples, sample_rate = count_samples(as_audio(np.zeros((600 * 8_000, 1), np.float32), 8_000, "FLAC"), 30)
+
+    assert sample_rate == 8_000
+    assert 30 * 8_000 <= samples < 30 * 8_000 + BLOCK_SAMPLES
+
+
+def test_decoding_ends_when_its_caller_is_cancelled() -> None:
+    cancelled = threading.Event()
+    cancelled.set()
+
+    with pytest.raises(CancelledError):
+        run_cancellable(lambda: decode_audio(as_audio(sound(0))), cancelled)
+    assert len(decode_audio(as_audio(sound(0))).samples) == 16_000
+
+
+def test_a_bomb_is_rejected_at_its_declared_duration() -> None:
+    """The file contains ten minutes, but its declared duration is a second."""
+    bomb = audio_from_file(audio_file(np.zeros((600 * 16_000, 1), np.float32), format="FLAC"), "FLAC", 16_000, 1, 1)
+    before = time.thread_time()
+
+    with pytest.raises(UnusableMediaError, match=r"messages\[0\].content\[0\]: the audio takes more than the declared"):
+        decode_audio(bomb)
+
+    assert time.thread_time() - before < 0.2
+
+
+@pytest.mark.parametrize(
+    "sample_rate", [8_000, 11_025, 22_050, 24_000, 32_000, 44_100, 48_000, 88_200, 96_000, 192_000]
+)
+@pytest.mark.parametrize("target", [16_000, 24_000])
+def test_common_sample_rates_can_be_converted(sample_rate: int, target: int) -> None:
+    check_conversion(as_audio(sound(0, 0.1)), sample_rate, target)
+
+
+@pytest.mark.parametrize("sample_rate", [44_101, 15_999, 191_999])
+def test_sample_rates_whose_conversion_needs_much_memory_are_rejected(sample_rate: int) -> None:
+    with pytest.raises(UnusableMediaError, match=f"the sample rate {sample_rate} cannot be converted to 16000"):
+        check_conversion(as_audio(sound(0, 0.1)), sample_rate, 16_000)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_changed_files_are_decoded_or_rejected(format: str) -> None:
+    original, draw = as_audio(sound(1, 0.3), format=format), random.Random(0)
+    assert original.data is not None
+    for _ in range(500):
+        data = bytearray(original.data.data)
+        for _ in range(draw.randrange(1, 4)):
+            data[draw.randrange(len(data))] = draw.randrange(256)
+        del data[draw.choice([len(data), draw.randrange(len(data))]) :]
+        with suppress(UnusableMediaError):
+            decode_audio(original.model_copy(update={"data": Blob(bytes(data))}))
