@@ -72,7 +72,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, nargs="?", metavar="MODEL", help="a directory of a multimodal model")
     parser.add_argument("--slots", type=int, default=2, help="slots of one core each; several may share a core")
-    parser.add_argument("--seconds", type=float, default=10, help="duration of each run")
+    parser.add_argument("--seconds", type=float, default=10, help="smallest duration of each run")
     parser.add_argument("--error", type=float, default=0.05, help="half width of the intervals of the profile")
     parser.add_argument("--budget", default="30m", help="device time for the profile of a workload")
     parser.add_argument("--runs", type=int, default=2, help="runs with many requests in flight")

@@ -29,6 +29,9 @@ WARM_UP_SECONDS = 5.0
 """The start of each run with many requests in flight, which is not measured: the first tensors of new executors take
 longer, and are then followed by a burst."""
 
+MIN_ROUNDS = 3
+"""The smallest number of completions of a run, relative to the requests in flight. A run takes longer if needed."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeployedStrategy:
@@ -81,7 +84,7 @@ class StrategyMeasurement:
     """Measures strategies on an instance.
 
     Args:
-        seconds: duration of each run.
+        seconds: smallest duration of each run.
         runs: runs with many requests in flight.
         error: half width of the profile's 95 % confidence intervals, relative to the rates.
         budget: device time for the profile of a workload.
@@ -146,7 +149,7 @@ class StrategyMeasurement:
         duration = WARM_UP_SECONDS + self.seconds
 
         def is_done(seen: Observations) -> bool:
-            return seen.now() > duration
+            return seen.now() > duration and len(_after_warm_up(seen)) > MIN_ROUNDS * seen.concurrency
 
         async def load() -> Observations:
             async with TimedClient(client.address) as timed:
@@ -154,7 +157,7 @@ class StrategyMeasurement:
                 return await driver.closed_loop(16 * self.instance.slots, is_done)
 
         seen = asyncio.run(load())
-        return _rate([end for end in seen.ends if WARM_UP_SECONDS < end <= duration], seen.concurrency)
+        return _rate(_after_warm_up(seen), seen.concurrency)
 
     def _arrive(self, client: Client, workload: StrategyWorkload, rate: float) -> list[float]:
         async def load() -> Observations:
@@ -165,11 +168,13 @@ class StrategyMeasurement:
         return sorted(asyncio.run(load()).latencies)
 
 
+def _after_warm_up(seen: Observations) -> list[float]:
+    return [end for end in seen.ends if end > WARM_UP_SECONDS]
+
+
 def _rate(ends: Sequence[float], concurrency: int) -> float:
     """Returns completions per second in whole rounds: engines complete several requests at once."""
     last = (len(ends) - 1) // concurrency * concurrency
-    if last <= 0:
-        raise RuntimeError(f"only {len(ends)} requests completed in a run: give more --seconds")
     return last / (ends[last] - ends[0])
 
 
