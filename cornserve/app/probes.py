@@ -13,7 +13,7 @@ from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import EmbeddingRequest
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.llm import Mllm
-from cornserve_tasklib.media import MODALITIES, Audio, Image, Media, MediaPart, Modality
+from cornserve_tasklib.media import MODALITIES, Audio, Image, Media, MediaPart, Modality, Video
 from cornserve_tasklib.messages import ChatMessage, ContentPart, TextPart
 
 _TEXT = "Hello!"
@@ -44,6 +44,17 @@ def sample_media(modality: Modality, where: str) -> Media:
         case "audio":
             return Audio(
                 data=Blob(b""), format="WAV", sample_rate=16_000, channels=1, seconds=5, digest="0" * 64, where=where
+            )
+        case "video":
+            return Video(
+                data=Blob(b""),
+                format="MP4",
+                width=640,
+                height=360,
+                frames=150,
+                seconds=5,
+                digest="0" * 64,
+                where=where,
             )
 
 

@@ -7,7 +7,7 @@ from cornserve_tasklib.embedding import Embed, EmbeddingRequest, EmbeddingRespon
 from cornserve_tasklib.encoder import Embeddings, EncoderOptions, EncoderTask
 from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.llm import Chat, LLMRequest, LLMTask, Mllm
-from cornserve_tasklib.media import Audio, Image
+from cornserve_tasklib.media import Audio, Image, Video
 from cornserve_tasklib.messages import ChatMessage
 
 __all__ = [
@@ -32,4 +32,5 @@ __all__ = [
     "LLMTask",
     "Mllm",
     "Usage",
+    "Video",
 ]

@@ -10,6 +10,7 @@ from cornserve_tasklib.media import MODALITIES, Modality
 ENCODER_FAMILIES: Final[dict[Modality, str]] = {
     "image": "cornserve.encoder_families",
     "audio": "cornserve.audio_encoder_families",
+    "video": "cornserve.video_encoder_families",
 }
 """The entry point groups in which packages register families, under transformers' name of the model type."""
 

@@ -1,4 +1,4 @@
-"""Media in requests: images and audio, raw and encoded."""
+"""Media in requests: images, audio and video, raw and encoded."""
 
 from __future__ import annotations
 
@@ -19,10 +19,16 @@ PIXELS_PER_TOKEN = 28 * 28
 AUDIO_TOKENS_PER_SECOND = 25
 """The tokens of one second in Qwen2-Audio, by which the tokens of other models are estimated, too."""
 
+VIDEO_FRAMES_PER_SECOND = 2
+"""The frames of one second that Qwen2.5-VL reads, by which the tokens of other models are estimated, too."""
+
+VIDEO_FRAMES_PER_TOKEN = 2
+"""The consecutive frames that Qwen2.5-VL merges."""
+
 IMAGE_SIZE: Final = "image_size"
 """The field [height, width], in pixels, for models whose placeholders vLLM derives from the size of an image alone."""
 
-Modality = Literal["image", "audio"]
+Modality = Literal["image", "audio", "video"]
 """The type of a medium."""
 
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
@@ -36,7 +42,7 @@ class MediaFile(BaseModel):
     data: Blob | None = None
     """The file, or None if the medium is encoded: a language model receives either the file or the embeddings."""
     format: str
-    """The name of the format: "PNG", "JPEG", … for images, as in Pillow; "WAV", "MP3", … for audio."""
+    """The name of the format: "PNG", "JPEG", … for images, as in Pillow; "WAV", … for audio; "MP4", … for videos."""
     digest: str
     """SHA-256 of the file, in hexadecimal. Identifies the medium in caches."""
     where: str
@@ -82,7 +88,31 @@ class Audio(MediaFile):
         return InputSize(media=ceil(self.seconds * AUDIO_TOKENS_PER_SECOND))
 
 
-Media = Image | Audio
+class Video(MediaFile):
+    """A video of a request. Its sound is ignored."""
+
+    modality: ClassVar[Modality] = "video"
+    plural: ClassVar[str] = "videos"
+    width: Annotated[int, Ge(1)]
+    """The width of a frame in pixels before its rotation, from the file's header."""
+    height: Annotated[int, Ge(1)]
+    """The height of a frame in pixels before its rotation, from the file's header."""
+    frames: Annotated[int, Ge(1)]
+    """The number of frames. The file contains no more than this."""
+    seconds: Annotated[float, Gt(0)]
+    """The duration, from the file's headers."""
+    rotation: Literal[0, 90, 180, 270] = 0
+    """The degrees by which players turn the frames clockwise."""
+
+    @property
+    def size(self) -> InputSize:
+        """The size as an input of an encoder. Models that sample other frames need more or fewer tokens."""
+        sampled = min(self.frames, ceil(self.seconds * VIDEO_FRAMES_PER_SECOND))
+        tokens_per_frame = self.width * self.height / PIXELS_PER_TOKEN
+        return InputSize(media=ceil(ceil(sampled / VIDEO_FRAMES_PER_TOKEN) * tokens_per_frame))
+
+
+Media = Image | Audio | Video
 """A medium of a request."""
 
 

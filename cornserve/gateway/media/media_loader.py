@@ -13,7 +13,7 @@ from cornserve.gateway.media import data_url
 from cornserve.gateway.media.errors import MediaError
 from cornserve.gateway.media.fetch import MediaFetcher
 from cornserve.gateway.media.inspection import MEGA, RULES
-from cornserve_tasklib.media import MODALITIES, Audio, Image, Media, Modality
+from cornserve_tasklib.media import Audio, Image, Media, Modality
 
 ReserveBytes = Callable[[int], None]
 """Called with the size of received data. It may raise an error."""
@@ -38,8 +38,7 @@ class MediaLoader:
     async def load(self, slots: Sequence[MediaSlot], reserve_bytes: ReserveBytes, run_step: RunStep) -> None:
         """Replaces the sent media. Raises an `ApiError` (400) that names the invalid part."""
         counts = Counter(slot.modality for slot in slots)
-        for modality in MODALITIES:
-            name = PLURALS[modality]
+        for modality, name in PLURALS.items():
             if counts[modality] > getattr(self._limits, name):
                 message = f"the request has {counts[modality]} {name} ({self._limits.hint(name)})"
                 raise ApiError(400, message, param="messages", code=f"too_many_{name}")

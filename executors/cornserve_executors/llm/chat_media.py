@@ -23,10 +23,13 @@ from cornserve_executors.media.audio_decoding import DecodedAudio, check_convers
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_executors.media.image_decoding import decode_image
-from cornserve_tasklib.media import MODALITIES, Audio, EncodedMedia, Image, Media, MediaPart, Modality
+from cornserve_tasklib.media import Audio, EncodedMedia, Image, Media, MediaPart, Modality
 
 SMALL_PIXELS = 4_000_000
 """Media with at most this decoded size do not wait for larger ones."""
+
+_DECODED: tuple[Modality, ...] = ("image", "audio")
+"""The modalities that this engine accepts."""
 
 Decoded = PIL.Image.Image | DecodedAudio
 """A decoded medium, as vLLM's processor accepts it."""
@@ -47,10 +50,10 @@ class RawMedia:
     def decoded_size(self) -> int:
         """Pixels of an image, samples of audio. Each takes 4 bytes."""
         match self.media:
-            case Image(width=width, height=height):
-                return width * height
             case Audio():
                 return decoded_samples(self.media)
+            case medium:
+                return medium.width * medium.height
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class ChatMedia:
         self._sample_rate = None if info is None else info.data_parser.audio_resampler.target_sr
         self._placeholders = {
             modality: PlaceholderRenderer(model_config, renderer, modality)
-            for modality in MODALITIES
+            for modality in _DECODED
             if modality in self._limits
         }
         self._decode_pools = DecodePools(SMALL_PIXELS)
@@ -118,6 +121,8 @@ class ChatMedia:
     def _decode(self, media: Media) -> Decoded:
         if isinstance(media, Image):
             return decode_image(media)
+        if not isinstance(media, Audio):
+            raise UnusableMediaError(media.where, f"{self._model} does not accept {media.plural}")
         decoded = decode_audio(media)
         check_conversion(media, decoded.sample_rate, int(self._sample_rate or decoded.sample_rate))
         return decoded

@@ -28,7 +28,7 @@ from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.media import MediaPart, Modality
 from cornserve_tasklib.messages import ChatMessage, ContentPart, TextPart
 
-_RAW_PARTS: dict[Modality, str] = {"image": "image_pil", "audio": "audio_url"}
+_RAW_PARTS: dict[Modality, str] = {"image": "image_pil", "audio": "audio_url", "video": "video_url"}
 """vLLM's types of parts with raw media."""
 
 

@@ -1,0 +1,73 @@
+"""The frames of videos are those of vLLM's loaders, which decode with OpenCV."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from vllm.multimodal.video import VIDEO_LOADER_REGISTRY
+from vllm.multimodal.video_decoders import VideoSourceMetadata, VideoTargetMetadata
+
+from cornserve_executors.media.video_decoding import decode_video
+from cornserve_executors.media.video_sampling import FrameSampling, VideoSource
+from tests.video import rotated, transparent_gif, video_file, video_from_file
+
+Backend = Literal["opencv", "qwen2_vl", "qwen3_vl"]
+BACKENDS: tuple[Backend, ...] = ("opencv", "qwen2_vl", "qwen3_vl")
+
+IRREGULAR = [0, 40, 90, 400, 450, 1000, 1020, 1500, 1550, 1900, 2500, 2540, 2600, 3000, 3010, 3300, 3900, 4000]
+BT709 = {"colorspace": 1, "color_primaries": 1, "color_trc": 1}
+
+
+FILES: dict[str, Callable[[], bytes]] = {
+    "MP4": video_file,
+    "MOV": lambda: video_file("MOV", width=98, height=66, sound="aac"),
+    "MKV": lambda: video_file("MKV", "hevc", codec_context={"options": {"x265-params": "log-level=none"}}),
+    "VP8": lambda: video_file("WEBM", "libvpx", width=95, height=63, sound="libopus"),
+    "VP9": lambda: video_file("WEBM", "libvpx-vp9", pixel_format="yuv444p"),
+    "MPEG-4": lambda: video_file("MP4", "mpeg4"),
+    "GIF": lambda: video_file("GIF", "gif", pixel_format="rgb8"),
+    "fragmented": lambda: video_file(options={"movflags": "frag_keyframe+empty_moov"}),
+    "variable frame rate": lambda: video_file(times=IRREGULAR, count=len(IRREGULAR)),
+    "variable frame rate in WebM": lambda: video_file("WEBM", "libvpx", times=IRREGULAR, count=len(IRREGULAR)),
+    "BT.709": lambda: video_file(codec_context=BT709 | {"color_range": 1}),
+    "full range": lambda: video_file(codec_context=BT709 | {"color_range": 2}),
+    "rotated by 90": lambda: rotated(video_file(), 90),
+    "rotated by 180": lambda: rotated(video_file(), 180),
+    "rotated by 270": lambda: rotated(video_file(), 270),
+    "transparent": lambda: transparent_gif([100, 20, 300, 10, 50, 0]),
+}
+FORMATS = {"VP8": "WEBM", "VP9": "WEBM", "variable frame rate in WebM": "WEBM", "transparent": "GIF"}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_frames_and_metadata_are_those_of_vllm(name: str) -> None:
+    data = FILES[name]()
+    for backend in BACKENDS:
+        frames, metadata = VIDEO_LOADER_REGISTRY.load(backend).load_bytes(data, num_frames=7)
+
+        video = video_from_file(data, FORMATS.get(name, name if name in ("MOV", "MKV", "GIF") else "MP4"))
+        decoded = decode_video(video, FrameSampling(backend, num_frames=7))
+
+        assert decoded.metadata == metadata | {"video_backend": "pyav"}
+        np.testing.assert_array_equal(decoded.frames, frames)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_same_frames_are_sampled_as_by_vllm(backend: Backend) -> None:
+    loader: Any = VIDEO_LOADER_REGISTRY.load(backend)
+    options: list[dict[str, Any]] = [
+        {"num_frames": count, "fps": fps} for count, fps in product([-1, 1, 7, 32], [-1, 0.5, 1, 2, 60])
+    ]
+    for total, source_fps in product([2, 3, 5, 32, 301, 451, 17_982], [0.5, 8.33, 24.0, 30_000 / 1001, 60.0]):
+        source = total, source_fps, total / source_fps
+        for option in options if backend == "opencv" else [{"fps": 1.0}, {"fps": 2.0}, {"fps": 4.0}, {"fps": 50.0}]:
+            target = VideoTargetMetadata(option.get("num_frames", -1), option["fps"], 300)
+            expected = loader.compute_frames_index_to_sample(VideoSourceMetadata(*source), target)
+
+            found = FrameSampling(backend, **option).frame_indices(VideoSource(*source))
+
+            assert found == sorted(set(expected)), (source, option)

@@ -1,0 +1,110 @@
+"""Videos for tests."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Sequence
+from fractions import Fraction
+from hashlib import sha256
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+import PIL.Image
+
+from cornserve.task import Blob
+from cornserve_tasklib.media import Video
+
+CONTAINERS = {"MP4": "mp4", "MOV": "mov", "WEBM": "webm", "MKV": "matroska", "GIF": "gif"}
+"""FFmpeg's names of the containers that a gateway detects."""
+
+_TIME_BASE = Fraction(1, 1000)
+_MATRICES = {90: (0, 1, -1, 0), 180: (-1, 0, 0, -1), 270: (0, -1, 1, 0)}
+"""The upper left part of the matrix in a track's header, by the degrees that it turns clockwise."""
+
+
+def frames(count: int, width: int = 96, height: int = 64, seed: int = 0) -> list[npt.NDArray[np.uint8]]:
+    """Returns random blocks of colors, which move one pixel to the right in each frame."""
+    blocks = np.random.default_rng(seed).integers(0, 256, (height // 8 + 1, width // 8 + 1, 3), np.uint8)
+    picture = blocks.repeat(8, 0).repeat(8, 1)[:height, :width]
+    return [np.ascontiguousarray(np.roll(picture, shift, 1)) for shift in range(count)]
+
+
+def video_file(
+    format: str = "MP4",
+    codec: str = "h264",
+    count: int = 20,
+    width: int = 96,
+    height: int = 64,
+    fps: int = 10,
+    *,
+    times: Sequence[int] | None = None,
+    pixel_format: str = "yuv420p",
+    options: dict[str, str] | None = None,
+    codec_context: dict[str, Any] | None = None,
+    sound: str | None = None,
+) -> bytes:
+    """Returns the file that FFmpeg writes.
+
+    Args:
+        times: the time of each frame in milliseconds. By default, they are `1 / fps` seconds apart.
+        options: the options of the container.
+        codec_context: the attributes of the codec context.
+        sound: the codec of a silent track.
+    """
+    with io.BytesIO() as file:
+        with av.open(file, "w", CONTAINERS[format], options=options or {}) as container:
+            stream = container.add_stream(codec, fps)
+            assert isinstance(stream, av.VideoStream)
+            stream.width, stream.height, stream.pix_fmt = width, height, pixel_format
+            stream.codec_context.thread_count = 1
+            for name, value in (codec_context or {}).items():
+                setattr(stream.codec_context, name, value)
+            if times is not None:
+                stream.codec_context.time_base = _TIME_BASE
+            silence = None if sound is None else container.add_stream(sound, 16_000, layout="mono")
+            for index, pixels in enumerate(frames(count, width, height)):
+                frame = av.VideoFrame.from_ndarray(pixels, "rgb24")
+                if times is not None:
+                    frame.pts, frame.time_base = times[index], _TIME_BASE
+                container.mux(stream.encode(frame))
+            container.mux(stream.encode(None))
+            if silence is not None:
+                assert isinstance(silence, av.AudioStream)
+                for start in range(0, 16_000, 160):
+                    noise = av.AudioFrame.from_ndarray(np.zeros((1, 160), np.float32), "fltp", "mono")
+                    noise.sample_rate, noise.pts = 16_000, start
+                    container.mux(silence.encode(noise))
+                container.mux(silence.encode(None))
+        return file.getvalue()
+
+
+def rotated(mp4: bytes, degrees: int) -> bytes:
+    """Returns an MP4 file that players turn clockwise."""
+    start = mp4.index(b"tkhd") + 44
+    a, b, c, d = (value << 16 for value in _MATRICES[degrees])
+    return mp4[:start] + struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30) + mp4[start + 36 :]
+
+
+def transparent_gif(delays: Sequence[int]) -> bytes:
+    """Returns an animation with a frame for each delay, in milliseconds, in which every other frame is transparent."""
+    pictures = [PIL.Image.new("RGBA", (40, 30), (255, 0, 0, 255 * (index % 2))) for index in range(len(delays))]
+    for index, picture in enumerate(pictures):
+        picture.putpixel((index, index), (0, 255, 0, 255))
+    with io.BytesIO() as file:
+        pictures[0].save(file, "GIF", save_all=True, append_images=pictures[1:], duration=list(delays), disposal=2)
+        return file.getvalue()
+
+
+def video_from_file(data: bytes, format: str = "MP4", **fields: Any) -> Video:
+    """Returns the `Video` that a gateway makes of a file, by default of `video_file`."""
+    described: dict[str, Any] = {
+        "width": 96,
+        "height": 64,
+        "frames": 20,
+        "seconds": 2,
+        "where": "messages[0].content[0]",
+    }
+    return Video(data=Blob(data), format=format, digest=sha256(data).hexdigest(), **described | fields)
