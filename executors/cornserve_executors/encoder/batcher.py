@@ -1,8 +1,8 @@
-"""Batches images for the device, which one task owns.
+"""Batches media for the device, which one task owns.
 
-The batcher does not wait for a batch to fill. While the device encodes one batch, the images of the next one queue up,
-so batches grow with the load. Requests are served round-robin, and so are large images, which exceed the batch budget:
-an image waits for the batch on the device and for at most one large image, however many images another request has.
+The batcher does not wait for a batch to fill. While the device encodes one batch, the media of the next one queue up,
+so batches grow with the load. Requests are served round-robin, and so are large media, which exceed the batch budget:
+a medium waits for the batch on the device and for at most one large one, however many media another request has.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from cornserve.fair_queue import FairQueue
 from cornserve_executors.base import EngineDeadError
-from cornserve_executors.encoder.stats import EncoderStats
+from cornserve_executors.encoder.stats import EncoderStats, EncodingWork
 
 Input = TypeVar("Input")
 Output = TypeVar("Output")
@@ -24,8 +24,7 @@ Output = TypeVar("Output")
 @dataclass(frozen=True, slots=True, eq=False)
 class _BatchItem(Generic[Input, Output]):
     input: Input
-    patches: int
-    request_id: str
+    work: EncodingWork
     output: asyncio.Future[Output] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -35,7 +34,7 @@ class Batcher(Generic[Input, Output]):
     Args:
         encode: encodes a batch; called in the device thread.
         device: an executor with a single thread, the device thread.
-        max_patches: the budget of a batch. An image with more patches is a separate batch.
+        max_patches: the budget of a batch. A medium with more patches is a separate batch.
     """
 
     def __init__(
@@ -51,20 +50,20 @@ class Batcher(Generic[Input, Output]):
         self._stats = stats
         self._small = FairQueue[_BatchItem[Input, Output]]()
         self._large = FairQueue[_BatchItem[Input, Output]]()
-        """Images that exceed the budget."""
+        """Media that exceed the budget."""
         self._order = [self._large, self._small]
         self._arrived = asyncio.Event()
         self._failure: EngineDeadError | None = None
 
-    async def encode(self, input: Input, patches: int, request_id: str) -> Output:
+    async def encode(self, input: Input, work: EncodingWork) -> Output:
         """Queues an input and returns its output. Cancelling the call removes the input from the queue.
 
         Raises `EngineDeadError` if the device has failed permanently.
         """
         if self._failure is not None:
             raise EngineDeadError(str(self._failure))
-        item: _BatchItem[Input, Output] = _BatchItem(input, patches, request_id)
-        (self._large if patches > self._max_patches else self._small).push(item, request_id)
+        item: _BatchItem[Input, Output] = _BatchItem(input, work)
+        (self._large if work.patches > self._max_patches else self._small).push(item, work.request_id)
         self._arrived.set()
         return await item.output
 
@@ -84,7 +83,7 @@ class Batcher(Generic[Input, Output]):
                     raise
 
     def _next_batch(self) -> list[_BatchItem[Input, Output]]:
-        """Takes items up to the budget. Large and small images alternate in priority."""
+        """Takes items up to the budget. Large and small media alternate in priority."""
         self._order.reverse()
         batch: list[_BatchItem[Input, Output]] = []
         patches = 0
@@ -92,15 +91,15 @@ class Batcher(Generic[Input, Output]):
             while queue:
                 item = queue.peek()
                 if not item.output.done():  # The caller may have been cancelled.
-                    if batch and patches + item.patches > self._max_patches:
+                    if batch and patches + item.work.patches > self._max_patches:
                         break
                     batch.append(item)
-                    patches += item.patches
+                    patches += item.work.patches
                 queue.pop()
         return batch
 
     async def _encode_isolating_failures(self, batch: Sequence[_BatchItem[Input, Output]]) -> None:
-        """Encodes a batch. If that fails, encodes its images one by one, so that only the faulty ones fail."""
+        """Encodes a batch. If that fails, encodes its media one by one, so that only the faulty ones fail."""
         try:
             await self._encode_batch(batch)
         except EngineDeadError:
@@ -114,7 +113,7 @@ class Batcher(Generic[Input, Output]):
 
     async def _encode_batch(self, batch: Sequence[_BatchItem[Input, Output]]) -> None:
         loop = asyncio.get_running_loop()
-        with self._stats.batch([item.request_id for item in batch], sum(item.patches for item in batch)):
+        with self._stats.batch([item.work for item in batch]):
             outputs = await loop.run_in_executor(self._device, self._encode, [item.input for item in batch])
         for item, output in zip(batch, outputs, strict=True):
             if not item.output.done():

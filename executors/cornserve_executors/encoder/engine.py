@@ -19,7 +19,7 @@ from cornserve_executors.encoder.families.family import EncodingPlan
 from cornserve_executors.encoder.loader import load_encoder
 from cornserve_executors.encoder.media_inputs import PATCH_PIXELS, media_inputs
 from cornserve_executors.encoder.single_flight import SingleFlight
-from cornserve_executors.encoder.stats import EncoderStats
+from cornserve_executors.encoder.stats import EncoderStats, EncodingWork
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib.encoder import EncoderTask
@@ -82,7 +82,7 @@ class EncoderEngine:
     async def encoded(self, media: Media, plan: EncodingPlan, request_id: str) -> AsyncIterator[torch.Tensor]:
         """Yields the embeddings on the device. Requests for the same medium share them until the block ends."""
         if media.digest in self._single_flight:
-            self._stats.count_deduplicated()
+            self._stats.count_deduplicated(media.modality)
         try:
             encode = partial(self._encode, media, plan, request_id)
             async with self._single_flight.join(media.digest, encode) as rows:
@@ -103,10 +103,11 @@ class EncoderEngine:
             return torch.zeros(self.shape(plan), dtype=self._family.model.dtype)
         size = self._inputs.decoded_size(media, plan)
         async with self._decode_pools.pool_for(size).reserve(size, request_id) as pool:
-            with self._stats.preprocessing():
+            with self._stats.decoding(media.modality):
                 prepared = await pool.run(partial(self._inputs.prepare, media, plan))
-            rows = await self._batcher.encode(prepared, plan.patches, request_id)
-        self._stats.count_encoded(plan.rows)
+            with self._stats.encoding(media.modality):
+                rows = await self._batcher.encode(prepared, EncodingWork(request_id, media.modality, plan.patches))
+        self._stats.count_encoded(media.modality, plan.rows)
         return rows
 
     def _plan(self, media: Media) -> EncodingPlan:

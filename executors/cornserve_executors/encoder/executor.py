@@ -30,7 +30,7 @@ class EncoderExecutor(Executor[EncoderTask, Media, Embeddings]):
 
     def __init__(self, config: EncoderTask) -> None:
         super().__init__(config)
-        self._stats = EncoderStats()
+        self._stats = EncoderStats(config.modality)
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
         """Locks by request id and cache key."""
 
@@ -51,13 +51,13 @@ class EncoderExecutor(Executor[EncoderTask, Media, Embeddings]):
             return await self._embed(request, key, context)
 
     async def _embed(self, request: Media, key: str, context: InvocationContext) -> Embeddings:
-        if self._reuse(context, key):
+        if self._reuse(request, key, context):
             return Embeddings()
-        with self._stats.pending():
+        with self._stats.pending(request.modality):
             plan = await self._engine.plan(request, context.request_id)
             # Allocate before encoding, so that no finished embeddings wait for shared memory.
             slot = await self._allocate(request, plan, context)
-            if self._reuse(context, key):  # Another request has encoded the medium in the meantime.
+            if self._reuse(request, key, context):  # Another request has encoded the medium in the meantime.
                 slot.discard()
                 return Embeddings()
             encoded = EncodedMedia(key=key, rows=plan.rows, fields=plan.fields).model_dump_json().encode()
@@ -75,10 +75,10 @@ class EncoderExecutor(Executor[EncoderTask, Media, Embeddings]):
                 f"{media.where}: with this {media.modality}, the request", error.wanted, error.limit
             ) from error
 
-    def _reuse(self, context: InvocationContext, key: str) -> bool:
+    def _reuse(self, media: Media, key: str, context: InvocationContext) -> bool:
         found = context.reuse(OUTPUT, key)
         if found:
-            self._stats.count_cache_hit()
+            self._stats.count_cache_hit(media.modality)
         return found
 
     async def wait_engine_death(self) -> str:

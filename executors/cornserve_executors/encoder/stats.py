@@ -3,93 +3,139 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from cornserve.observe.histogram import TOKENS, Histogram
+from cornserve_tasklib.media import Modality
 
 _COUNTERS = {
-    "images": "Images encoded.",
-    "cache_hits": "Images not encoded because their embeddings were still in shared memory.",
-    "deduplicated": "Images not encoded because the same image was being encoded.",
+    "items": "Media encoded.",
     "embeddings": "Embeddings produced. Each replaces one token of a prompt.",
+    "cache_hits": "Media not encoded because their embeddings were still in shared memory.",
+    "deduplicated": "Media not encoded because the same medium was being encoded.",
 }
 _HISTOGRAMS = {
-    "batch_images": "Images per batch.",
-    "batch_requests": "Requests per batch.",
-    "batch_patches": "Patches per batch.",
+    "decode_seconds": "Seconds to decode and preprocess a medium, including the wait for a thread.",
+    "encode_seconds": "Seconds from the end of preprocessing to the embeddings, including the wait for the device.",
+    "batch_items": "Media of one modality per batch that has any.",
+    "batch_patches": "Patches of one modality per batch that has any.",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class EncodingWork:
+    """The work of encoding a medium."""
+
+    request_id: str
+    modality: Modality
+    patches: int
+    """See `EncodingPlan.patches`."""
+
+
+@dataclass(slots=True)
+class _ModalityStats:
+    pending: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    histograms: dict[str, Histogram] = field(
+        default_factory=lambda: {
+            name: Histogram(TOKENS) if name.startswith("batch_") else Histogram() for name in _HISTOGRAMS
+        }
+    )
 
 
 class EncoderStats:
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._pending = 0
-        self._sizes = {name: Histogram(TOKENS) for name in _HISTOGRAMS}
+    """Counts and durations by modality, and the batches, which may mix modalities.
+
+    Args:
+        modalities: modalities whose metrics exist before the first medium.
+    """
+
+    def __init__(self, *modalities: Modality) -> None:
+        self._modalities = defaultdict[Modality, _ModalityStats](
+            _ModalityStats, {modality: _ModalityStats() for modality in modalities}
+        )
+        self._batch_requests = Histogram(TOKENS)
         self._batch_seconds = Histogram()
-        self._preprocessing_seconds = Histogram()
 
-    def count_cache_hit(self) -> None:
-        self._counts["cache_hits"] += 1
+    def count_cache_hit(self, modality: Modality) -> None:
+        self._modalities[modality].counts["cache_hits"] += 1
 
-    def count_deduplicated(self) -> None:
-        self._counts["deduplicated"] += 1
+    def count_deduplicated(self, modality: Modality) -> None:
+        self._modalities[modality].counts["deduplicated"] += 1
 
-    def count_encoded(self, rows: int) -> None:
-        self._counts["images"] += 1
-        self._counts["embeddings"] += rows
+    def count_encoded(self, modality: Modality, rows: int) -> None:
+        self._modalities[modality].counts.update(items=1, embeddings=rows)
 
     @contextmanager
-    def pending(self) -> Iterator[None]:
-        """Counts an image as pending until the block ends."""
-        self._pending += 1
+    def pending(self, modality: Modality) -> Iterator[None]:
+        """Counts a medium as pending until the block ends."""
+        self._modalities[modality].pending += 1
         try:
             yield
         finally:
-            self._pending -= 1
+            self._modalities[modality].pending -= 1
 
     @contextmanager
-    def preprocessing(self) -> Iterator[None]:
-        """Measures the preprocessing of an image."""
-        started = time.perf_counter()
-        yield
-        self._preprocessing_seconds.observe(time.perf_counter() - started)
+    def decoding(self, modality: Modality) -> Iterator[None]:
+        """Measures the decoding and preprocessing of a medium."""
+        with _measured(self._modalities[modality].histograms["decode_seconds"]):
+            yield
 
     @contextmanager
-    def batch(self, request_ids: Sequence[str], patches: int) -> Iterator[None]:
-        """Measures a batch.
+    def encoding(self, modality: Modality) -> Iterator[None]:
+        """Measures the encoding of a medium."""
+        with _measured(self._modalities[modality].histograms["encode_seconds"]):
+            yield
 
-        Args:
-            request_ids: the request of each image.
-        """
-        started = time.perf_counter()
-        yield
-        self._batch_seconds.observe(time.perf_counter() - started)
-        self._sizes["batch_images"].observe(len(request_ids))
-        self._sizes["batch_requests"].observe(len(set(request_ids)))
-        self._sizes["batch_patches"].observe(patches)
+    @contextmanager
+    def batch(self, items: Sequence[EncodingWork]) -> Iterator[None]:
+        """Measures a batch."""
+        with _measured(self._batch_seconds):
+            yield
+        self._batch_requests.observe(len({item.request_id for item in items}))
+        for modality in {item.modality for item in items}:
+            patches = [item.patches for item in items if item.modality == modality]
+            histograms = self._modalities[modality].histograms
+            histograms["batch_items"].observe(len(patches))
+            histograms["batch_patches"].observe(sum(patches))
 
     def metrics(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily(
-            "cornserve_encoder_pending_images", "Images waiting or being encoded.", value=self._pending
+        modalities = dict(self._modalities)  # The event loop may add a modality.
+        pending = GaugeMetricFamily(
+            "cornserve_encoder_pending_items", "Media waiting or being encoded.", labels=["modality"]
         )
+        for modality, stats in modalities.items():
+            pending.add_metric([modality], stats.pending)
+        yield pending
         for name, help in _COUNTERS.items():
-            yield CounterMetricFamily(f"cornserve_encoder_{name}", help, value=self._counts[name])
+            counter = CounterMetricFamily(f"cornserve_encoder_{name}", help, labels=["modality"])
+            for modality, stats in modalities.items():
+                counter.add_metric([modality], stats.counts[name])
+            yield counter
         for name, help in _HISTOGRAMS.items():
-            yield _histogram(name, help, self._sizes[name])
-        yield _histogram("batch_seconds", "Seconds the device takes for a batch.", self._batch_seconds)
-        yield _histogram(
-            "preprocessing_seconds",
-            "Seconds to decode and preprocess an image, including the wait for a thread.",
-            self._preprocessing_seconds,
-        )
+            histogram = HistogramMetricFamily(f"cornserve_encoder_{name}", help, labels=["modality"])
+            for modality, stats in modalities.items():
+                stats.histograms[name].add_to(histogram, [modality])
+            yield histogram
+        yield _unlabelled("batch_requests", "Requests per batch.", self._batch_requests)
+        yield _unlabelled("batch_seconds", "Seconds the device takes for a batch.", self._batch_seconds)
 
 
-def _histogram(name: str, help: str, histogram: Histogram) -> Metric:
+@contextmanager
+def _measured(histogram: Histogram) -> Iterator[None]:
+    """Observes the duration of the block, unless it fails."""
+    started = time.perf_counter()
+    yield
+    histogram.observe(time.perf_counter() - started)
+
+
+def _unlabelled(name: str, help: str, histogram: Histogram) -> Metric:
     family = HistogramMetricFamily(f"cornserve_encoder_{name}", help)
     histogram.add_to(family)
     return family

@@ -75,7 +75,7 @@ async def test_concurrent_requests_for_the_same_image_share_one_encoding(
 
     assert all(torch.equal(first, other) for other in others)
     counted = {sample.name: sample.value for metric in stats.metrics() for sample in metric.samples}
-    assert counted["cornserve_encoder_images_total"] == 1
+    assert counted["cornserve_encoder_items_total"] == 1
     assert counted["cornserve_encoder_deduplicated_total"] == 4
 
 

@@ -47,7 +47,7 @@ async def wait_until_idle(executor: ExecutorProcess) -> None:
 
     async def is_idle() -> bool:
         metrics = await executor.metrics()
-        return metrics["cornserve_executor_invocations_running"] == metrics["cornserve_encoder_pending_images"] == 0
+        return metrics["cornserve_executor_invocations_running"] == metrics["cornserve_encoder_pending_items"] == 0
 
     await until(is_idle)
     number = next(_PROBES)
@@ -97,8 +97,8 @@ async def test_images_of_several_callers_are_encoded_together(executor: Executor
         return after[f"cornserve_encoder_{name}"] - before[f"cornserve_encoder_{name}"]
 
     assert {end.code for end in ends} == {pb.CODE_OK}
-    assert increase("images_total") == increase("batch_images_sum") == increase("batch_requests_sum") == 40
-    assert increase("batch_images_count") < 40
+    assert increase("items_total") == increase("batch_items_sum") == increase("batch_requests_sum") == 40
+    assert increase("batch_items_count") < 40
 
 
 async def test_a_cached_image_is_not_encoded_again(executor: ExecutorProcess, consumer: Transport) -> None:
@@ -115,7 +115,7 @@ async def test_a_cached_image_is_not_encoded_again(executor: ExecutorProcess, co
     after = await executor.metrics()
 
     assert again == once
-    assert after["cornserve_encoder_images_total"] == before["cornserve_encoder_images_total"]
+    assert after["cornserve_encoder_items_total"] == before["cornserve_encoder_items_total"]
     assert after["cornserve_encoder_cache_hits_total"] == before["cornserve_encoder_cache_hits_total"] + 1
 
 
@@ -130,7 +130,7 @@ async def test_a_repeated_image_of_a_request_is_allocated_once(executor: Executo
 
     assert {end.code for end in ends} == {pb.CODE_OK}
     assert copies[0] == copies[1] == copies[2]
-    assert after["cornserve_encoder_images_total"] == before["cornserve_encoder_images_total"] + 1
+    assert after["cornserve_encoder_items_total"] == before["cornserve_encoder_items_total"] + 1
     assert after["cornserve_encoder_cache_hits_total"] == before["cornserve_encoder_cache_hits_total"] + 2
 
 
@@ -177,7 +177,7 @@ async def test_images_of_a_disconnected_caller_are_removed_from_the_queue(execut
     await wait_until_idle(executor)
     after = await executor.metrics()
     # The difference includes the image of `wait_until_idle`.
-    assert after["cornserve_encoder_images_total"] - before["cornserve_encoder_images_total"] < len(images) + 1
+    assert after["cornserve_encoder_items_total"] - before["cornserve_encoder_items_total"] < len(images) + 1
 
 
 async def test_every_metric_of_encoders_is_documented(executor: ExecutorProcess) -> None:

@@ -48,11 +48,12 @@ class ExecutorProcess:
         assert any(observation.phase == pb.PHASE_READY for observation in self.observations()), self.log.read_text()
 
     async def metrics(self) -> dict[str, float]:
-        """Returns the metrics without labels."""
+        """Returns the metrics without labels, and those whose only label is the modality."""
         async with httpx.AsyncClient() as client:
             response = await client.get(f"http://127.0.0.1:{self.metrics_port}/metrics")
         families = text_string_to_metric_families(response.text)
-        return {sample.name: sample.value for family in families for sample in family.samples if not sample.labels}
+        samples = (sample for family in families for sample in family.samples)
+        return {sample.name: sample.value for sample in samples if sample.labels.keys() <= {"modality"}}
 
     def engine_process(self) -> psutil.Process:
         """Returns vLLM's engine process."""

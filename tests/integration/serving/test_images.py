@@ -235,7 +235,7 @@ def test_no_shared_memory_is_held_after_the_last_response(cornserve: CommandLine
     asyncio.run(until(lambda: sum_metric(cornserve, apps["e-l"], HELD) == 0))
 
 
-BATCHES = "cornserve_encoder_batch_images_count"
-IMAGES = "cornserve_encoder_images_total"
+BATCHES = 'cornserve_encoder_batch_items_count{modality="image"}'
+IMAGES = 'cornserve_encoder_items_total{modality="image"}'
 RUNNING = "cornserve_executor_invocations_running"
 HELD = 'cornserve_transport_slab_bytes{state="held"}'

@@ -10,7 +10,7 @@ import pytest
 
 from cornserve_executors.base import EngineDeadError
 from cornserve_executors.encoder.batcher import Batcher
-from cornserve_executors.encoder.stats import EncoderStats
+from cornserve_executors.encoder.stats import EncoderStats, EncodingWork
 from tests.waiting import until
 
 
@@ -41,7 +41,7 @@ def device() -> DoublingDevice:
 
 @pytest.fixture
 def stats() -> EncoderStats:
-    return EncoderStats()
+    return EncoderStats("image")
 
 
 @asynccontextmanager
@@ -60,17 +60,27 @@ async def running_batcher(
 
 
 def sample_values(stats: EncoderStats) -> dict[str, float]:
-    samples = [sample for metric in stats.metrics() for sample in metric.samples]
-    return {sample.name.removeprefix("cornserve_encoder_"): sample.value for sample in samples if not sample.labels}
+    """Returns the metrics by name and modality, without the buckets of histograms."""
+    samples = [sample for metric in stats.metrics() for sample in metric.samples if "le" not in sample.labels]
+    return {
+        " ".join((sample.name.removeprefix("cornserve_encoder_"), *sample.labels.values())): sample.value
+        for sample in samples
+    }
+
+
+def work(patches: int, request_id: str) -> EncodingWork:
+    return EncodingWork(request_id, "image", patches)
 
 
 async def keep_busy(
     batcher: Batcher[int, int], device: DoublingDevice, *queued: tuple[int, int, str]
 ) -> tuple[asyncio.Task[int], list[asyncio.Task[int]]]:
     """Starts a batch with the input 0, and queues further inputs: (number, patches, request id)."""
-    first = asyncio.create_task(batcher.encode(0, 1, "first"))
+    first = asyncio.create_task(batcher.encode(0, work(1, "first")))
     await until(lambda: device.batches == [[0]])
-    waiting = [asyncio.create_task(batcher.encode(*item)) for item in queued]
+    waiting = [
+        asyncio.create_task(batcher.encode(number, work(patches, request))) for number, patches, request in queued
+    ]
     await asyncio.sleep(0)
     return first, waiting
 
@@ -143,20 +153,24 @@ async def test_a_dead_device_fails_all_images(device: DoublingDevice, stats: Enc
         async with asyncio.timeout(60):
             with pytest.raises(ValueError, match="13"):
                 await bad
-            for failed in (*others, running, asyncio.create_task(batcher.encode(3, 1, "e"))):
+            for failed in (*others, running, asyncio.create_task(batcher.encode(3, work(1, "e")))):
                 with pytest.raises(EngineDeadError, match="the device is gone"):
                     await failed
     assert device.batches == [[0], [13, 666, 1], [13], [666]]
 
 
-async def test_metrics_describe_the_batches(device: DoublingDevice, stats: EncoderStats) -> None:
+async def test_metrics_describe_the_batches_by_modality(device: DoublingDevice, stats: EncoderStats) -> None:
     async with running_batcher(device, stats) as batcher:
-        _, waiting = await keep_busy(batcher, device, (1, 10, "a"), (2, 20, "b"), (3, 30, "b"))
+        _, waiting = await keep_busy(batcher, device, (1, 10, "a"), (2, 20, "b"))
+        waiting.append(asyncio.create_task(batcher.encode(3, EncodingWork("b", "audio", 30))))
+        await asyncio.sleep(0)
         device.release()
         await asyncio.gather(*waiting)
 
     values = sample_values(stats)
-    assert values["batch_images_count"] == 2
-    assert values["batch_images_sum"] == 4
+    assert device.batches == [[0], [1, 2, 3]]
+    assert values["batch_seconds_count"] == 2
     assert values["batch_requests_sum"] == 3
-    assert values["batch_patches_sum"] == 61
+    assert (values["batch_items_count image"], values["batch_items_count audio"]) == (2, 1)
+    assert (values["batch_items_sum image"], values["batch_items_sum audio"]) == (3, 1)
+    assert (values["batch_patches_sum image"], values["batch_patches_sum audio"]) == (31, 30)
