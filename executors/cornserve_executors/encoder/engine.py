@@ -101,8 +101,8 @@ class EncoderEngine:
     async def _encode(self, media: Media, plan: EncodingPlan, request_id: str) -> torch.Tensor:
         if self._is_constant:
             return torch.zeros(self.shape(plan), dtype=self._family.model.dtype)
-        size = self._inputs.decoded_size(media, plan)
-        async with self._decode_pools.pool_for(size).reserve(size, request_id) as pool:
+        work, size = self._inputs.work(media, plan), self._inputs.decoded_size(media, plan)
+        async with self._decode_pools.pool_for(work).reserve(size, request_id) as pool:
             with self._stats.decoding(media.modality):
                 prepared = await pool.run(partial(self._inputs.prepare, media, plan))
             with self._stats.encoding(media.modality):

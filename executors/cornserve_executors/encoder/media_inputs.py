@@ -14,6 +14,7 @@ from cornserve_executors.encoder.families.audio_family import AudioEncoderFamily
 from cornserve_executors.encoder.families.family import EncoderFamily, EncodingPlan, PreparedImage
 from cornserve_executors.encoder.families.registry import AnyFamily
 from cornserve_executors.media.audio_decoding import (
+    BLOCK_SAMPLES,
     check_conversion,
     count_samples,
     decode_audio,
@@ -59,6 +60,10 @@ class MediaInputs(ABC, Generic[Family]):
     def decoded_size(self, media: Media, plan: EncodingPlan) -> int:
         """Returns the number of pixels or samples, of 4 bytes each, that preparing the medium needs."""
 
+    def work(self, media: Media, plan: EncodingPlan) -> int:
+        """Returns the number of pixels or samples that preparing the medium decodes, but may not keep."""
+        return self.decoded_size(media, plan)
+
     @abstractmethod
     def prepare(self, media: Media, plan: EncodingPlan) -> Prepared:
         """Decodes and preprocesses a medium. Blocks. Raises `UnusableMediaError`."""
@@ -98,18 +103,29 @@ class AudioInputs(MediaInputs[AudioEncoderFamily]):
         return self.family.plan(ceil(samples * target / sample_rate))
 
     def planned_size(self, media: Media) -> int:
-        return decoded_samples(_audio(media))
+        return self._kept_samples(_audio(media))
 
     def decoded_size(self, media: Media, plan: EncodingPlan) -> int:
+        return self._kept_samples(_audio(media))
+
+    def work(self, media: Media, plan: EncodingPlan) -> int:
         return decoded_samples(_audio(media))
 
     def prepare(self, media: Media, plan: EncodingPlan) -> PreparedAudio:
-        samples = resample(decode_audio(_audio(media)), self.family.sample_rate)
+        samples = resample(decode_audio(_audio(media), self._max_seconds), self.family.sample_rate)
         return PreparedAudio(self.family.prepare(samples).to(self.family.model.dtype), len(samples), plan)
 
     def sample(self) -> PreparedAudio:
         samples: npt.NDArray[np.float32] = np.zeros(self.family.sample_rate, np.float32)
         return PreparedAudio(self.family.prepare(samples), len(samples), self.family.plan(len(samples)))
+
+    @property
+    def _max_seconds(self) -> float:
+        """The seconds that the model uses, and those around the last one, from which its samples are converted."""
+        return self.family.max_samples / self.family.sample_rate + 1
+
+    def _kept_samples(self, audio: Audio) -> int:
+        return min(decoded_samples(audio), ceil(self._max_seconds * audio.sample_rate) + BLOCK_SAMPLES)
 
 
 def media_inputs(family: AnyFamily) -> MediaInputs[EncoderFamily] | MediaInputs[AudioEncoderFamily]:

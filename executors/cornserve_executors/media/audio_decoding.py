@@ -10,7 +10,7 @@ import io
 from collections.abc import Generator
 from contextlib import closing
 from functools import lru_cache
-from math import ceil, gcd
+from math import ceil, gcd, inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,13 +50,21 @@ def decoded_samples(audio: Audio) -> int:
     return ceil((audio.seconds + TOLERANCE_SECONDS) * audio.sample_rate)
 
 
-def decode_audio(audio: Audio) -> DecodedAudio:
+def decode_audio(audio: Audio, max_seconds: float = inf) -> DecodedAudio:
     """Decodes audio to one channel, at the file's sample rate. Blocks.
+
+    Args:
+        max_seconds: the duration after which samples are checked, but not kept, except for less than a block.
 
     Raises `UnusableMediaError`, an `InvalidRequestError`, unless the file is complete audio of the declared duration.
     """
-    blocks, sample_rates = zip(*_blocks(audio), strict=True)
-    return DecodedAudio(np.concatenate(blocks), sample_rates[0])
+    kept: list[npt.NDArray[np.float32]] = []
+    samples = sample_rate = 0
+    for block, sample_rate in _blocks(audio):
+        if samples < max_seconds * sample_rate:
+            kept.append(block)
+            samples += len(block)
+    return DecodedAudio(np.concatenate(kept), sample_rate)
 
 
 def count_samples(audio: Audio, max_seconds: float) -> tuple[int, int]:

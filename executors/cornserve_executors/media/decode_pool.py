@@ -1,7 +1,7 @@
-"""Thread pools that decode images. They bound the number of decoded pixels, separately for small and large images.
+"""Thread pools that decode media. They bound the number of decoded pixels and samples, separately for small and large.
 
-A large image takes a second and a gigabyte to decode, a small one almost nothing. Large images therefore have a pool
-with a separate limit, which uses one core less: small images never wait for large ones.
+A large image takes a second and a gigabyte to decode, a small one almost nothing. Large media therefore have a pool
+with a separate limit, which uses one core less and has a lower priority: small media never wait for large ones.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ MAX_SMALL_IMAGES = 3
 
 MAX_LARGE_PIXELS = 64_000_000
 """Total pixels of the large images that are decoded at once. An image with more pixels is decoded alone."""
+
+LARGE_NICENESS = 10
+"""The niceness that threads for large media add to that of the process. When all cores are busy, such a thread gets
+about a tenth of the time of another thread (sched(7))."""
 
 
 class DecodePool:
@@ -66,7 +70,7 @@ class DecodePool:
 
 
 class DecodePools:
-    """A pool for small images and a pool for large ones.
+    """A pool for small media and a pool for large ones.
 
     Args:
         small_pixels: the largest number of pixels of a small image.
@@ -76,10 +80,20 @@ class DecodePools:
     def __init__(self, small_pixels: int, initialize_thread: Callable[[], None] = lambda: None) -> None:
         cores = len(os.sched_getaffinity(0))
         self._small_pixels = small_pixels
-        self._small = DecodePool("small-images", MAX_SMALL_IMAGES * small_pixels, cores, initialize_thread)
-        self._large = DecodePool("large-images", MAX_LARGE_PIXELS, max(1, cores - 1), initialize_thread)
+
+        def initialize_large() -> None:
+            os.nice(LARGE_NICENESS)  # On Linux, this affects only the calling thread.
+            initialize_thread()
+
+        self._small = DecodePool("small-media", MAX_SMALL_IMAGES * small_pixels, cores, initialize_thread)
+        self._large = DecodePool("large-media", MAX_LARGE_PIXELS, max(1, cores - 1), initialize_large)
 
     def pool_for(self, pixels: int) -> DecodePool:
+        """Returns the pool for a medium.
+
+        Args:
+            pixels: the pixels or samples that are decoded, including those that are not kept.
+        """
         return self._small if pixels <= self._small_pixels else self._large
 
     def shutdown(self) -> None:

@@ -66,7 +66,7 @@ async def test_audio_is_planned_in_the_threads_that_decode(
         plan = await engine.plan(as_audio(sound(0, 1)), "request")
 
     assert plan.rows == 750
-    assert [name.startswith("small-images") for name in threads] == [True]
+    assert [name.startswith("small-media") for name in threads] == [True]
 
 
 async def test_unusable_audio_is_named(tiny_qwen2audio: Path) -> None:

@@ -36,7 +36,7 @@ class AudioEncoderFamily(BaseFamily):
     @property
     @abstractmethod
     def max_samples(self) -> int:
-        """The samples that the model uses. Further samples do not change the plan."""
+        """The samples that the model uses. Further samples change neither the plan nor the embeddings."""
 
     @abstractmethod
     def plan(self, samples: int) -> EncodingPlan:
