@@ -101,11 +101,11 @@ class LoadGenerator:
         return (requests is None or self._sent <= requests) and (duration is None or due < duration)
 
     async def _send(self, due: float) -> None:
-        call = next(self._requests)
-        sample = RequestSample(due, sent=self.now())
+        request = next(self._requests)
+        sample = RequestSample(due, sent=self.now(), media=request.media)
         self.statistics.start_request(sample)
         try:
-            await self._client.run(call, sample, self.now)
+            await self._client.run(request.call, sample, self.now)
         except asyncio.CancelledError:
             self.statistics.cancel_request()
             raise

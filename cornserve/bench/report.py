@@ -15,7 +15,10 @@ COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
 
 
 def render_result(result: BenchResult) -> Group:
-    return Group(_facts(result), Text(), _latencies(result), *_notes(result))
+    tables = [_latencies(result)]
+    if result.modalities.keys() - {"text"}:
+        tables += [Text(), _modalities(result)]
+    return Group(_facts(result), Text(), *tables, *_notes(result))
 
 
 def _facts(result: BenchResult) -> Table:
@@ -58,6 +61,22 @@ def _latencies(result: BenchResult) -> Table:
         if percentiles is not None:
             table.add_row(name, *_values(percentiles))
     return table
+
+
+def _modalities(result: BenchResult) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    table.add_column("requests with")
+    for column in ("answered", "failed", "media", "TTFT p50", "TTFT p99", "end to end p50", "end to end p99"):
+        table.add_column(column, justify="right")
+    for contents, measured in result.modalities.items():
+        counts = (str(measured.answered), str(measured.failed), str(measured.media))
+        name = "text only" if contents == "text" else contents
+        table.add_row(name, *counts, *_median_and_p99(measured.ttft_ms), *_median_and_p99(measured.e2e_ms))
+    return table
+
+
+def _median_and_p99(percentiles: Percentiles | None) -> tuple[str, str]:
+    return ("", "") if percentiles is None else (f"{percentiles.p50:.1f}", f"{percentiles.p99:.1f}")
 
 
 def _values(percentiles: Percentiles) -> Iterator[str]:

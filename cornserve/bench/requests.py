@@ -1,7 +1,8 @@
-"""Creates requests: chats with a fixed prompt, random words or a dataset, or an app's own requests."""
+"""Creates requests: chats with a fixed prompt, random words, a dataset or a workload, or an app's own requests."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, repeat
@@ -13,6 +14,7 @@ from pydantic_core import from_json
 
 from cornserve.client import calls
 from cornserve.client.calls import ApiCall
+from cornserve_tasklib.media import Modality
 
 WORDS = (
     "time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school", "state",
@@ -22,8 +24,19 @@ WORDS = (
 """Common words of about one token each."""
 
 
+MODALITIES: dict[str, Modality] = {"image_url": "image", "audio_url": "audio", "input_audio": "audio"}
+"""The modality of each type of message part that contains a medium."""
+
+
 class RequestError(Exception):
-    """The requests cannot be read."""
+    """The requests cannot be read or generated."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRequest:
+    call: ApiCall
+    media: Mapping[Modality, int]
+    """The number of media in a chat, by modality."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +50,11 @@ class RequestSource:
     stream: bool
     timeout: float
 
-    def __next__(self) -> ApiCall:
+    def __next__(self) -> BenchRequest:
         body = next(self.bodies)
+        return BenchRequest(self._call(body), count_media(body))
+
+    def _call(self, body: Any) -> ApiCall:
         if not self.is_chat:
             return calls.invoke(self.app, body, self.timeout, stream=self.stream)
         options = {name: value for name, value in body.items() if name != "messages"}
@@ -73,6 +89,19 @@ def app_requests(path: Path) -> Iterator[Any]:
 def read_requests(path: Path) -> list[Any]:
     """Returns the requests of a file with one JSON request per line. Raises `RequestError`."""
     return [entry for _, entry in _lines(path)]
+
+
+def count_media(body: Any) -> Counter[Modality]:
+    """Returns the number of media in the messages of a request, by modality."""
+    match body:
+        case {"messages": list(messages)}:
+            contents = [
+                message["content"] for message in messages if isinstance(message, dict) and "content" in message
+            ]
+            parts = [part for content in contents if isinstance(content, list) for part in content]
+            types = [part.get("type") for part in parts if isinstance(part, dict)]
+            return Counter(MODALITIES[type] for type in types if type in MODALITIES)
+    return Counter()
 
 
 def _chat(text: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from cornserve.bench.load_generator import LoadGenerator
 from cornserve.bench.percentiles import Percentiles
 from cornserve.bench.settings import BenchSettings
 from cornserve.bench.slo import Slo
-from cornserve.bench.statistics import RequestSample
+from cornserve.bench.statistics import Contents, RequestSample, RunStatistics
+from cornserve_tasklib.media import MODALITIES, Modality
 
 MAX_GENERATOR_CPU = 0.85
 """The share of one core above which the generator counts as the bottleneck."""
@@ -48,6 +49,17 @@ class GeneratorStats(BaseModel):
     was_the_limit: bool
 
 
+class ModalityResult(BaseModel):
+    """The requests with media of one modality, possibly next to others, or those without media."""
+
+    answered: int
+    failed: int
+    media: int
+    """The media of this modality in the answered requests. 0 for requests without media."""
+    ttft_ms: Percentiles | None
+    e2e_ms: Percentiles | None
+
+
 class RequestResult(BaseModel):
     """One request with a response. Times are in seconds; `due` is the arrival time since the start."""
 
@@ -56,6 +68,8 @@ class RequestResult(BaseModel):
     ttft: float | None
     tpot: float | None
     tokens: int
+    media: dict[Modality, int]
+    """The number of media in the request, by modality."""
 
     @classmethod
     def from_sample(cls, sample: RequestSample) -> Self:
@@ -65,6 +79,7 @@ class RequestResult(BaseModel):
             ttft=_rounded(sample.ttft),
             tpot=_rounded(sample.tpot),
             tokens=sample.tokens,
+            media=dict(sample.media),
         )
 
 
@@ -88,6 +103,8 @@ class BenchResult(BaseModel):
     tbt_ms: Percentiles | None
     tpot_ms: Percentiles | None
     e2e_ms: Percentiles | None
+    modalities: dict[Contents, ModalityResult]
+    """The results by modality of the media in the requests, and "text" for requests without media."""
     goodput: Goodput | None
     generator: GeneratorStats
     samples: list[RequestResult]
@@ -116,10 +133,27 @@ class BenchResult(BaseModel):
             tbt_ms=Percentiles.from_seconds(chain.from_iterable(sample.gaps for sample in samples)),
             tpot_ms=Percentiles.from_seconds(sample.tpot for sample in samples if sample.tpot is not None),
             e2e_ms=Percentiles.from_seconds(sample.latency for sample in samples),
+            modalities=_by_modality(statistics),
             goodput=None if settings.bounds is None else _goodput(settings.bounds, samples, counts, load.seconds),
             generator=GeneratorStats(cpu=round(load.cpu, 3), late_ms=late, was_the_limit=is_busy),
             samples=[RequestResult.from_sample(sample) for sample in samples],
         )
+
+
+def _by_modality(statistics: RunStatistics) -> dict[Contents, ModalityResult]:
+    results: dict[Contents, ModalityResult] = {}
+    for contents in ("text", *MODALITIES):
+        samples = [sample for sample in statistics.samples if contents in sample.contents]
+        failed = statistics.failed_by_contents[contents]
+        if samples or failed:
+            results[contents] = ModalityResult(
+                answered=len(samples),
+                failed=failed,
+                media=sum(count for sample in samples for name, count in sample.media.items() if name == contents),
+                ttft_ms=Percentiles.from_seconds(sample.ttft for sample in samples if sample.ttft is not None),
+                e2e_ms=Percentiles.from_seconds(sample.latency for sample in samples),
+            )
+    return results
 
 
 def _goodput(slo: Slo, samples: list[RequestSample], counts: RequestCounts, seconds: float) -> Goodput:

@@ -40,7 +40,7 @@ async def _warm_up(client: TimedClient, requests: RequestSource, count: int) -> 
     for _ in range(count):
         now = time.perf_counter()
         sample = RequestSample(now, now)
-        await client.run(next(requests), sample)
+        await client.run(next(requests).call, sample)
         if sample.error is not None:
             raise WarmUpError(f"{requests.app} did not respond to the warm-up: {sample.reason or sample.error}")
 

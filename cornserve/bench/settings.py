@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,12 +12,15 @@ from pydantic import BaseModel
 
 from cornserve.bench import requests
 from cornserve.bench.load_generator import LoadShape
-from cornserve.bench.requests import RequestSource
+from cornserve.bench.requests import RequestError, RequestSource
 from cornserve.bench.slo import Slo
 
 CONCURRENCY = 8
 REQUESTS = 100
 PROMPT_WORDS = 50
+
+_REQUESTS = ("prompt", "prompt_words", "dataset", "workload", "request")
+"""The exclusive settings of what is sent."""
 
 
 class BenchSettingsError(Exception):
@@ -35,6 +39,7 @@ class BenchSettings(BaseModel):
     prompt: str | None = None
     prompt_words: int | None = None
     dataset: Path | None = None
+    workload: Path | None = None
     request: Path | None = None
     max_tokens: int = 64
     ignore_eos: bool = False
@@ -46,12 +51,12 @@ class BenchSettings(BaseModel):
 
     def model_post_init(self, context: Any, /) -> None:
         self._check_exclusive("concurrency", "rate")
-        self._check_exclusive("prompt", "prompt_words", "dataset", "request")
+        self._check_exclusive(*_REQUESTS)
         if self._has_none_of("concurrency", "rate"):
             self.concurrency = CONCURRENCY
         if self._has_none_of("requests", "duration"):
             self.requests = REQUESTS
-        if self._has_none_of("prompt", "prompt_words", "dataset", "request"):
+        if self._has_none_of(*_REQUESTS):
             self.prompt_words = PROMPT_WORDS
         if (bounds := self.bounds) is not None and bounds.needs_stream and not self.stream:
             raise BenchSettingsError(f"--slo {self.slo} needs a stream: without a stream, set only e2e")
@@ -68,7 +73,10 @@ class BenchSettings(BaseModel):
             raise BenchSettingsError(f"--slo: {error}") from error
 
     def request_source(self) -> RequestSource:
-        """Returns the source of the requests. Raises `RequestError` if they cannot be read."""
+        """Returns the source of the requests.
+
+        Raises `RequestError`, and the planner's `PlannerError` for a workload, if they cannot be read.
+        """
         return RequestSource(self.app, self._bodies(), self.request is None, self.stream, self.timeout)
 
     def _bodies(self) -> Iterator[Any]:
@@ -78,6 +86,8 @@ class BenchSettings(BaseModel):
             return requests.app_requests(self.request)
         if self.dataset is not None:
             return requests.dataset(self.dataset, options)
+        if self.workload is not None:
+            return _workload(self.workload, options, Random(self.seed))
         if self.prompt is not None:
             return requests.prompts(self.prompt, options)
         return requests.random_prompts(self.prompt_words or PROMPT_WORDS, options, Random(self.seed))
@@ -89,3 +99,13 @@ class BenchSettings(BaseModel):
 
     def _has_none_of(self, *names: str) -> bool:
         return all(getattr(self, name) is None for name in names)
+
+
+def _workload(path: Path, options: Mapping[str, Any], random: Random) -> Iterator[Any]:
+    """Returns the chats of a workload in turn, with new contents each time."""
+    from cornserve.bench.workload_chats import workload_chats  # Imports the planner.
+
+    chats = workload_chats(path)
+    if not chats:
+        raise RequestError(f"{path} contains no requests")
+    return ({**options, **chat.body(random)} for chat in cycle(chats))

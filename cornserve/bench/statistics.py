@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+from cornserve_tasklib.media import Modality
+
+Contents = Modality | Literal["text"]
+"""What a request contains, besides a text."""
 
 RECENT_SAMPLES = 1000
 """Percentiles of a running measurement use this many of the latest samples."""
@@ -20,6 +27,8 @@ class RequestSample:
 
     due: float
     sent: float
+    media: Mapping[Modality, int] = field(default_factory=dict)
+    """The number of media in the request, by modality."""
     first: float | None = None
     """Time of the first chunk of output, or None without a stream."""
     last: float = 0.0
@@ -42,6 +51,11 @@ class RequestSample:
             self.gaps.append(now - self.last)
         self.last = now
         self.chunks += 1
+
+    @property
+    def contents(self) -> frozenset[Contents]:
+        """The modalities of the media, or "text" for a request without media."""
+        return frozenset(self.media) or frozenset({"text"})
 
     @property
     def tokens(self) -> int:
@@ -68,6 +82,7 @@ class RunStatistics:
         self.samples: list[RequestSample] = []
         """The requests that received a response."""
         self.errors: Counter[str] = Counter()
+        self.failed_by_contents: Counter[Contents] = Counter()
         self.late: array[float] = array("d")
         """Seconds between the arrival time and the sending of each request."""
         self.recent: deque[RequestSample] = deque(maxlen=RECENT_SAMPLES)
@@ -92,6 +107,7 @@ class RunStatistics:
         self.in_flight -= 1
         if sample.error is not None:
             self.errors[sample.error] += 1
+            self.failed_by_contents.update(sample.contents)
             return
         self.samples.append(sample)
         self.recent.append(sample)

@@ -57,6 +57,13 @@ def bench(
             "--dataset", help='Send chats from a JSON Lines file: {"prompt": "…"} or {"messages": […]}, and options.'
         ),
     ] = None,
+    workload: Annotated[
+        Path | None,
+        typer.Option(
+            "--workload",
+            help="Send chats with the sizes of the planner's file of requests: random words, images and audio.",
+        ),
+    ] = None,
     request: Annotated[
         Path | None,
         typer.Option("--request", help="Send native requests: a JSON file, or a JSON Lines file (.jsonl)."),
@@ -105,6 +112,7 @@ def bench(
             prompt=prompt,
             prompt_words=prompt_words,
             dataset=dataset,
+            workload=workload,
             request=request,
             max_tokens=max_tokens,
             ignore_eos=ignore_eos,

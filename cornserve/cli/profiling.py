@@ -144,14 +144,14 @@ def _templates(loaded: MeasuredApp, options: ProfilingOptions) -> Sequence[Reque
     from pydantic_core import to_json
 
     from cornserve.bench.requests import RequestError, read_requests
-    from cornserve.profiler.request_templates import FixedRequest, WorkloadRefusedError, workload_chats
+    from cornserve.profiler.request_templates import FixedRequest, workload_templates
 
     try:
         if options.workload is not None:
-            return workload_chats(options.workload)
+            return workload_templates(options.workload)
         if options.requests is not None:
             return [FixedRequest(to_json(request)) for request in read_requests(options.requests)]
-    except (RequestError, WorkloadRefusedError) as error:
+    except RequestError as error:
         raise CliError(str(error)) from error
     if not loaded.app.probes:
         raise CliError(f"{loaded.app.name} defines no probes: give its requests with --requests or --workload")

@@ -25,6 +25,7 @@ from typing import TextIO
 from cornserve.app.graph import AppGraph
 from cornserve.app.model_document import model_document
 from cornserve.app.planning import WorkloadType
+from cornserve.bench.workload_chats import GeneratedChat
 from cornserve.client import Client, ClientError
 from cornserve.control.profiling_job import ProfilingJob, ProfilingMessage
 from cornserve.home import Home
@@ -35,7 +36,7 @@ from cornserve.profiler.loads import Observations
 from cornserve.profiler.option_mixes import MeasuredOption, OptionMix, RequestsRefusedError, measured_options
 from cornserve.profiler.plan_check import check_gpus, check_options, check_workload
 from cornserve.profiler.profiler import Profiler, ProfilingError, ProfilingInterruptedError, WorkItem
-from cornserve.profiler.request_templates import GeneratedChat, RequestTemplate
+from cornserve.profiler.request_templates import RequestTemplate
 from cornserve.profiler.results import OptionResults
 from cornserve.profiler.store import ProfileStore, ProfileStoreError
 from cornserve.task.errors import DefinitionError

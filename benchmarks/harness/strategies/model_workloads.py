@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.harness.strategies.workloads import Paths, draw_block, draw_types, name_paths
-from cornserve.profiler.request_templates import GeneratedChat
+from cornserve.bench.workload_chats import GeneratedChat
 from cornserve_planner.workload.request import WorkloadImage, WorkloadRequest
 from cornserve_planner.workload.request_files import write_requests
 

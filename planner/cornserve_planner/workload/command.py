@@ -37,6 +37,12 @@ def generate(
     rate: Annotated[float | None, typer.Option(help="Requests per second of all clients. Default: recorded.")] = None,
     hour: Annotated[float, typer.Option(help="Start time in the recorded day, in hours.")] = 0,
     any_to_any: Annotated[bool, typer.Option(help="Add video, audio and audio output as in [C §7.2].")] = False,
+    video_share: Annotated[
+        float, typer.Option(help="With --any-to-any: share of the requests with a video.", min=0, max=1)
+    ] = 0.5,
+    audio_share: Annotated[
+        float, typer.Option(help="With --any-to-any: share of the requests with audio.", min=0, max=1)
+    ] = 0.5,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
 ) -> None:
     """Generate requests that follow ServeGen's multimodal image clients."""
@@ -49,6 +55,6 @@ def generate(
 
     requests = generate_requests(ClientPool.servegen_images(), seconds, rate=rate, start=hour * 3600, seed=seed)
     if any_to_any:
-        requests = list(add_modalities(requests, AddedModalities(), seed=seed))
+        requests = list(add_modalities(requests, AddedModalities(video_share, audio_share), seed=seed))
     write_requests(file, requests)
     typer.echo(summarize_requests(requests))

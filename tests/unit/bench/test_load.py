@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,6 +112,22 @@ async def test_a_late_generator_does_not_make_the_server_look_fast(server: StubS
     first = min(load.statistics.samples, key=lambda sample: sample.due)
     assert first.latency >= 0.3 - first.due
     assert BenchResult.from_run(load, BenchSettings(app="a"), server.url).generator.was_the_limit
+
+
+async def test_results_are_grouped_by_the_media_of_requests(
+    server: StubServer, client: TimedClient, tmp_path: Path
+) -> None:
+    image, audio = {"type": "image_url", "image_url": {"url": "x"}}, {"type": "input_audio", "input_audio": {}}
+    contents: list[Any] = [[image, image], [image, audio], "text", [audio]]
+    lines = [json.dumps({"messages": [{"role": "user", "content": content}]}) + "\n" for content in contents]
+    (tmp_path / "chats.jsonl").write_text("".join(lines))
+    server.on(CHAT, chunks(ONE), chunks(ONE), chunks(ONE), json_response({}, 500))
+    load = await run_load(client, requests=4, concurrency=1, prompt=None, dataset=tmp_path / "chats.jsonl")
+    result = BenchResult.from_run(load, BenchSettings(app="a"), server.url)
+    counts = {name: (found.answered, found.failed, found.media) for name, found in result.modalities.items()}
+    assert counts == {"text": (1, 0, 0), "image": (2, 0, 3), "audio": (1, 1, 1)}
+    assert all(found.e2e_ms is not None and found.ttft_ms is not None for found in result.modalities.values())
+    assert [sample.media for sample in result.samples] == [{"image": 2}, {"image": 1, "audio": 1}, {}]
 
 
 async def test_failed_requests_do_not_meet_the_slo(server: StubServer, client: TimedClient) -> None:

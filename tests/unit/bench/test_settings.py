@@ -13,7 +13,7 @@ from cornserve.bench.settings import BenchSettings, BenchSettingsError
 
 def sent(settings: BenchSettings, count: int) -> list[Any]:
     source = settings.request_source()
-    return [json.loads(next(source).body or b"") for _ in islice(range(count), count)]
+    return [json.loads(next(source).call.body or b"") for _ in islice(range(count), count)]
 
 
 def contents(settings: BenchSettings, count: int) -> list[str]:
@@ -71,6 +71,30 @@ def test_app_requests_are_repeated_or_cycled(tmp_path: Path) -> None:
     several.write_text('{"text": "x"}\n{"text": "y"}\n')
     assert sent(BenchSettings(app="a", request=single), 2) == [{"text": "x"}, {"text": "x"}]
     assert sent(BenchSettings(app="a", request=several), 3) == [{"text": "x"}, {"text": "y"}, {"text": "x"}]
+
+
+def test_the_chats_of_a_workload_are_cycled_with_new_contents(tmp_path: Path) -> None:
+    lines = [
+        {"format": "cornserve-planner/requests", "version": 1},
+        {"arrival": 0, "images": [{"tokens": 1}, {"tokens": 1}], "audios": [{"tokens": 1}], "output_tokens": 3},
+        {"arrival": 0, "text_tokens": 2},
+    ]
+    (tmp_path / "mix.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    settings = BenchSettings(app="a", workload=tmp_path / "mix.jsonl", ignore_eos=True)
+    source = settings.request_source()
+    requests = [next(source) for _ in range(3)]
+    bodies = [json.loads(request.call.body or b"") for request in requests]
+    assert [request.media for request in requests] == [{"image": 2, "audio": 1}, {}, {"image": 2, "audio": 1}]
+    assert [body["max_tokens"] for body in bodies] == [3, 64, 3]
+    assert bodies[0]["messages"] != bodies[2]["messages"]
+    assert sent(settings, 3) == bodies
+
+
+def test_a_workload_that_cannot_be_sent_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "empty.jsonl"
+    file.write_text('{"format": "cornserve-planner/requests", "version": 1}\n')
+    with pytest.raises(RequestError, match=r"empty.jsonl contains no requests"):
+        BenchSettings(app="a", workload=file).request_source()
 
 
 @pytest.mark.parametrize(

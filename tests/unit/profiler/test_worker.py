@@ -14,13 +14,13 @@ import pytest
 from cornserve.app.planning import WorkloadType
 from cornserve.app.record import AppSpec
 from cornserve.app.settings import ExecutorOverride
+from cornserve.bench.workload_chats import GeneratedChat
 from cornserve.control.launcher.base import SlotCount
 from cornserve.control.profiling_job import ProfilingJob
 from cornserve.home import Home
 from cornserve.profiler.device import Device, NoSlotsError
 from cornserve.profiler.option_mixes import RequestsRefusedError
 from cornserve.profiler.plan_check import check_gpus
-from cornserve.profiler.request_templates import GeneratedChat
 from cornserve.profiler.store import ProfileStore
 from cornserve.profiler.worker import Messages, UnmeasurableError, chat_of_sizes, measure, outcome
 
