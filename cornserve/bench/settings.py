@@ -20,7 +20,7 @@ REQUESTS = 100
 PROMPT_WORDS = 50
 
 _REQUESTS = ("prompt", "prompt_words", "dataset", "workload", "request")
-"""The exclusive settings of what is sent."""
+"""Names of settings that select the requests. They exclude each other."""
 
 
 class BenchSettingsError(Exception):

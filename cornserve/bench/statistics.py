@@ -11,7 +11,7 @@ from typing import Literal
 from cornserve_tasklib.media import Modality
 
 Contents = Modality | Literal["text"]
-"""What a request contains, besides a text."""
+"""A modality of the media in a request, or "text" for a request without media."""
 
 RECENT_SAMPLES = 1000
 """Percentiles of a running measurement use this many of the latest samples."""
