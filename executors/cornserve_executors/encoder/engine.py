@@ -76,7 +76,8 @@ class EncoderEngine:
         if size == 0:
             return await asyncio.to_thread(plan)
         async with self._decode_pools.pool_for(size).reserve(size, request_id) as pool:
-            return await pool.run(plan)
+            with self._stats.decoding(media.modality):
+                return await pool.run(plan)
 
     @asynccontextmanager
     async def encoded(self, media: Media, plan: EncodingPlan, request_id: str) -> AsyncIterator[torch.Tensor]:
@@ -103,7 +104,7 @@ class EncoderEngine:
             return torch.zeros(self.shape(plan), dtype=self._family.model.dtype)
         work, size = self._inputs.work(media, plan), self._inputs.decoded_size(media, plan)
         async with self._decode_pools.pool_for(work).reserve(size, request_id) as pool:
-            with self._stats.decoding(media.modality):
+            with self._stats.decoding(media.modality), self._stats.preprocessing(media.modality):
                 prepared = await pool.run(partial(self._inputs.prepare, media, plan))
             with self._stats.encoding(media.modality):
                 rows = await self._batcher.encode(prepared, EncodingWork(request_id, media.modality, plan.patches))

@@ -14,6 +14,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from cornserve.observe.histogram import TOKENS, Histogram
 from cornserve_tasklib.media import Modality
 
+_GAUGES = {
+    "pending_items": "Media waiting or being encoded.",
+    "decoding_items": "Media being decoded, or waiting for a thread to decode them.",
+}
 _COUNTERS = {
     "items": "Media encoded.",
     "embeddings": "Embeddings produced. Each replaces one token of a prompt.",
@@ -40,7 +44,7 @@ class EncodingWork:
 
 @dataclass(slots=True)
 class _ModalityStats:
-    pending: int = 0
+    gauges: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     histograms: dict[str, Histogram] = field(
         default_factory=lambda: {
@@ -75,14 +79,17 @@ class EncoderStats:
     @contextmanager
     def pending(self, modality: Modality) -> Iterator[None]:
         """Counts a medium as pending until the block ends."""
-        self._modalities[modality].pending += 1
-        try:
+        with self._counted(modality, "pending_items"):
             yield
-        finally:
-            self._modalities[modality].pending -= 1
 
     @contextmanager
     def decoding(self, modality: Modality) -> Iterator[None]:
+        """Counts a medium as being decoded until the block ends."""
+        with self._counted(modality, "decoding_items"):
+            yield
+
+    @contextmanager
+    def preprocessing(self, modality: Modality) -> Iterator[None]:
         """Measures the decoding and preprocessing of a medium."""
         with _measured(self._modalities[modality].histograms["decode_seconds"]):
             yield
@@ -107,12 +114,11 @@ class EncoderStats:
 
     def metrics(self) -> Iterator[Metric]:
         modalities = dict(self._modalities)  # The event loop may add a modality.
-        pending = GaugeMetricFamily(
-            "cornserve_encoder_pending_items", "Media waiting or being encoded.", labels=["modality"]
-        )
-        for modality, stats in modalities.items():
-            pending.add_metric([modality], stats.pending)
-        yield pending
+        for name, help in _GAUGES.items():
+            gauge = GaugeMetricFamily(f"cornserve_encoder_{name}", help, labels=["modality"])
+            for modality, stats in modalities.items():
+                gauge.add_metric([modality], stats.gauges[name])
+            yield gauge
         for name, help in _COUNTERS.items():
             counter = CounterMetricFamily(f"cornserve_encoder_{name}", help, labels=["modality"])
             for modality, stats in modalities.items():
@@ -125,6 +131,14 @@ class EncoderStats:
             yield histogram
         yield _unlabelled("batch_requests", "Requests per batch.", self._batch_requests)
         yield _unlabelled("batch_seconds", "Seconds the device takes for a batch.", self._batch_seconds)
+
+    @contextmanager
+    def _counted(self, modality: Modality, gauge: str) -> Iterator[None]:
+        self._modalities[modality].gauges[gauge] += 1
+        try:
+            yield
+        finally:
+            self._modalities[modality].gauges[gauge] -= 1
 
 
 @contextmanager
