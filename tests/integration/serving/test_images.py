@@ -28,6 +28,7 @@ from tests.integration.serving.image_chats import (
     sum_metric,
     text_part,
 )
+from tests.integration.serving.shared_encoder import are_encoded_together, encoder_users
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(400)
@@ -152,32 +153,17 @@ def test_a_response_about_an_image_can_be_streamed(client: OpenAI, apps: Mapping
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == unstreamed.choices[0].message.content
 
 
-def test_apps_with_the_same_encoder_share_it(cornserve: CommandLine, apps: Mapping[str, str]) -> None:
-    users = [
-        target["labels"]["app"].split(",")
-        for target in httpx.get(f"{cornserve.url}/admin/v1/metrics/targets").json()
-        if target["labels"].get("group", "").startswith("encoder")
-    ]
-
-    assert users == [sorted([apps["e-el"], apps["e-l"]])]
-
-
-def test_images_of_different_apps_are_encoded_together(cornserve: CommandLine, apps: Mapping[str, str]) -> None:
-    """Images that arrive during a batch form the next one. Their number depends on the machine: try several times."""
-    for burst in range(10):
-        before = sum_metric(cornserve, apps["e-l"], BATCHES), sum_metric(cornserve, apps["e-l"], IMAGES)
-        seeds = range(100 + 8 * burst, 108 + 8 * burst)
-        requests = [(app, [noise_part(seed, 336, 336)]) for seed in seeds for app in (apps["e-l"], apps["e-el"])]
-        with ThreadPoolExecutor(len(requests)) as pool:
-            list(pool.map(lambda request: ask(cornserve, *request, max_tokens=1), requests))
-
-        batches = sum_metric(cornserve, apps["e-l"], BATCHES) - before[0]
-        assert sum_metric(cornserve, apps["e-l"], IMAGES) - before[1] == 8, (
-            "an image that two apps send is encoded once"
-        )
-        if batches < 8:
-            return
-    pytest.fail("each image was encoded alone")
+def test_apps_with_the_same_encoder_share_its_executors_and_batches(
+    cornserve: CommandLine, apps: Mapping[str, str]
+) -> None:
+    assert encoder_users(cornserve, apps["e-l"]) == [sorted([apps["e-el"], apps["e-l"]])]
+    assert are_encoded_together(
+        cornserve,
+        [apps["e-l"], apps["e-el"]],
+        "image",
+        lambda seed: noise_part(100 + seed, 336, 336),
+        lambda app, part: ask(cornserve, app, [part], max_tokens=1),
+    )
 
 
 def test_a_request_without_images_uses_no_encoder(cornserve: CommandLine, apps: Mapping[str, str]) -> None:
@@ -235,7 +221,6 @@ def test_no_shared_memory_is_held_after_the_last_response(cornserve: CommandLine
     asyncio.run(until(lambda: sum_metric(cornserve, apps["e-l"], HELD) == 0))
 
 
-BATCHES = 'cornserve_encoder_batch_items_count{modality="image"}'
 IMAGES = 'cornserve_encoder_items_total{modality="image"}'
 RUNNING = "cornserve_executor_invocations_running"
 HELD = 'cornserve_transport_slab_bytes{state="held"}'

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Measures how soon the work and memory of a cancelled request with ten minutes of audio are free, for each format.
+
+An instance serves an encoder of audio. The benchmark closes the connection of a request while the encoder decodes its
+audio: once for each moment after the start of the decoding. It then reads the encoder's metrics until they show neither
+invocations, nor media that threads decode, nor memory that is allocated for embeddings.
+
+    python -m tests.models.tiny_qwen2audio AUDIO
+    benchmarks/media_cancellation.py AUDIO
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.harness.machine import MachineInfo
+from benchmarks.harness.media_apps import (
+    LONG_FORMATS,
+    EncoderMetrics,
+    encode_call,
+    long_audio,
+    reading_metrics,
+    serving_encoders,
+)
+from benchmarks.harness.report import create_table, print_report
+from cornserve.bench.statistics import RequestSample
+from cornserve.bench.timed_client import TimedClient
+from cornserve.client import audio_part
+from cornserve.client.address import GatewayAddress
+from cornserve.client.calls import ApiCall
+
+DECODING = 'cornserve_encoder_decoding_items{modality="audio"}'
+HELD = 'cornserve_transport_slab_bytes{state="held"}'
+USED = (DECODING, HELD, 'cornserve_encoder_pending_items{modality="audio"}', "cornserve_executor_invocations_running")
+POLL_SECONDS = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class CancellationRow:
+    format: str
+    complete_seconds: float
+    """The duration of the request if it is not cancelled."""
+    decoding_seconds: list[float]
+    """The times between the start of the decoding and each cancellation."""
+    free_seconds: list[float]
+    """The times between each cancellation and the end of all work."""
+
+
+async def measure(url: str, format: str, seconds: float, delays: list[float]) -> CancellationRow:
+    """Cancels a request after each delay."""
+    call = encode_call("audio", audio_part(long_audio(seconds, format)))
+    decoding: list[float] = []
+    free: list[float] = []
+    async with TimedClient(GatewayAddress.resolve(url)) as client, reading_metrics(url, "audio") as metrics:
+        for delay in delays:
+            decoded, ended = await _cancel(client, metrics, call, delay)
+            decoding.append(decoded)
+            free.append(ended)
+        sample, started = RequestSample(0, 0), time.perf_counter()
+        await client.run(call, sample)
+        if sample.error is not None:
+            raise RuntimeError(f"{format}: {sample.reason or sample.error}")
+        return CancellationRow(format, time.perf_counter() - started, decoding, free)
+
+
+async def _cancel(client: TimedClient, metrics: EncoderMetrics, call: ApiCall, delay: float) -> tuple[float, float]:
+    """Returns the seconds from the start of the decoding to the cancellation, and from there to the end of all work."""
+    request = asyncio.create_task(client.run(call, RequestSample(0, 0)))
+    while not await metrics.sum(HELD):  # Allocated right before the audio is decoded to be encoded.
+        if request.done():
+            raise RuntimeError("the request was complete before it could be cancelled")
+        await asyncio.sleep(POLL_SECONDS)
+    decoding = time.perf_counter()
+    await asyncio.sleep(delay)
+    request.cancel()
+    cancelled = time.perf_counter()
+    with suppress(asyncio.CancelledError):
+        await request
+    while await metrics.sum(*USED):
+        await asyncio.sleep(POLL_SECONDS)
+    return cancelled - decoding, time.perf_counter() - cancelled
+
+
+def main() -> None:
+    options = _options()
+    machine = MachineInfo.current()
+    with tempfile.TemporaryDirectory() as directory, serving_encoders(Path(directory), {"audio": options.audio}) as url:
+        rows = [asyncio.run(measure(url, format, options.seconds, options.delays)) for format in options.formats]
+    if options.json:
+        print(json.dumps({"machine": asdict(machine), "rows": [asdict(row) for row in rows]}))
+        return
+    table = create_table(["format"], ["not cancelled s", "cancelled after s", "free after at most ms"])
+    for row in rows:
+        delays = ", ".join(f"{delay:.2f}" for delay in row.decoding_seconds)
+        table.add_row(row.format, f"{row.complete_seconds:.2f}", delays, f"{1000 * max(row.free_seconds):.0f}")
+    print_report(machine, f"{options.seconds:g} s of audio: {options.audio.name}", table)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("audio", type=Path, help="directory of a model with an encoder of audio")
+    parser.add_argument("--seconds", type=float, default=600.0, help="duration of the audio (default: 600)")
+    parser.add_argument("--formats", nargs="+", choices=LONG_FORMATS, default=[*LONG_FORMATS])
+    parser.add_argument(
+        "--delays", type=float, nargs="+", default=[0.0, 0.2, 0.5], help="seconds from decoding to cancellation"
+    )
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Measures the latency of small images next to media of ten minutes.
+
+An instance serves two apps without language models: an encoder of images and an encoder of audio, whose embeddings
+another executor receives. In each round, 64 images are encoded without other requests, and images while a request with
+ten minutes of audio runs, until it and at least 64 images are complete. All contents are new.
+
+    python -m tests.models.tiny_qwen25vl IMAGES --width 4 --depth 8
+    python -m tests.models.tiny_qwen2audio AUDIO
+    benchmarks/media_fairness.py IMAGES AUDIO
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+
+from benchmarks.harness.machine import MachineInfo
+from benchmarks.harness.media_apps import encode_call, long_calls, serving_encoders
+from benchmarks.harness.report import create_table, print_report
+from cornserve.bench.media_files import image_url
+from cornserve.bench.percentiles import percentile
+from cornserve.bench.statistics import RequestSample
+from cornserve.bench.timed_client import TimedClient
+from cornserve.client.address import GatewayAddress
+from cornserve.client.calls import ApiCall
+from cornserve.profiler.loads import LoadDriver, Observations
+
+IMAGES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FairnessRow:
+    concurrency: int
+    """Images in flight."""
+    alone_ms: list[float]
+    """Latencies of the images without other requests, in order."""
+    beside_ms: list[float]
+    """Latencies of the images next to long media, in order."""
+    long_seconds: list[float]
+    """The duration of each request with a long medium."""
+
+    @property
+    def ratio(self) -> float:
+        """The 99th percentile next to long media, relative to that without."""
+        return percentile(self.beside_ms, 99) / percentile(self.alone_ms, 99)
+
+
+def image_calls(side: int) -> Iterator[ApiCall]:
+    """Yields requests with an image of new content each."""
+    random = Random(0)
+    while True:
+        yield encode_call("image", {"type": "image_url", "image_url": {"url": image_url(side, side, random)}})
+
+
+async def measure(url: str, concurrency: int, options: argparse.Namespace) -> FairnessRow:
+    alone: list[float] = []
+    beside: list[float] = []
+    seconds: list[float] = []
+    longs = long_calls(options.seconds)
+    async with TimedClient(GatewayAddress.resolve(url)) as client:
+        images = LoadDriver(client, image_calls(options.side), lambda _: None)
+
+        async def send_long() -> None:
+            sample = RequestSample(0, 0)
+            observations = Observations()
+            await client.run(next(longs), sample, observations.now)
+            if sample.error is not None:
+                raise RuntimeError(f"a long medium failed: {sample.reason or sample.error}")
+            seconds.append(sample.latency)
+
+        await send_long()  # Opens connections, and starts the threads of the encoders.
+        seconds.clear()
+        await images.closed_loop(concurrency, lambda seen: len(seen.ends) >= IMAGES)
+        for _ in range(options.rounds):
+            alone += (await images.closed_loop(concurrency, lambda seen: len(seen.ends) >= IMAGES)).latencies
+            sending = asyncio.create_task(send_long())
+            seen = await images.closed_loop(
+                concurrency, lambda seen, is_sent=sending.done: is_sent() and len(seen.ends) >= IMAGES
+            )
+            beside += seen.latencies
+            await sending
+    milliseconds = (sorted(1000 * latency for latency in latencies) for latencies in (alone, beside))
+    return FairnessRow(concurrency, *milliseconds, seconds)
+
+
+def main() -> None:
+    options = _options()
+    machine = MachineInfo.current()
+    with tempfile.TemporaryDirectory() as directory:
+        encoders = {"image": options.images, "audio": options.audio}
+        with serving_encoders(Path(directory), encoders) as url:
+            rows = [asyncio.run(measure(url, concurrency, options)) for concurrency in options.concurrency]
+    if options.json:
+        print(json.dumps({"machine": asdict(machine), "rows": [asdict(row) | {"ratio": row.ratio} for row in rows]}))
+        return
+    columns = ("requests", "p50 ms", "p99 ms", "max ms", "p99 ratio")
+    table = create_table(["images in flight", "next to"], columns)
+    for row in rows:
+        long = f"{options.seconds:g} s of audio, {sum(row.long_seconds) / len(row.long_seconds):.1f} s each"
+        for name, latencies, ratio in (("nothing", row.alone_ms, ""), (long, row.beside_ms, f"{row.ratio:.2f}")):
+            figures = (percentile(latencies, 50), percentile(latencies, 99), latencies[-1])
+            table.add_row(
+                str(row.concurrency), name, str(len(latencies)), *(f"{figure:.1f}" for figure in figures), ratio
+            )
+    print_report(
+        machine, f"images of {options.side}x{options.side}: {options.images.name}; {options.audio.name}", table
+    )
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("images", type=Path, help="directory of a model with an encoder of images")
+    parser.add_argument("audio", type=Path, help="directory of a model with an encoder of audio")
+    parser.add_argument("--seconds", type=float, default=600.0, help="duration of the long media (default: 600)")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--side", type=int, default=224, help="width and height of the images in pixels")
+    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 64], metavar="N", help="images in flight")
+    parser.add_argument("--quick", action="store_true", help="run a minimal measurement")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
+    options = parser.parse_args()
+    if options.quick:
+        options.seconds, options.rounds, options.concurrency = 2.0, 1, [8]
+    return options
+
+
+if __name__ == "__main__":
+    main()
