@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import json
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,7 +31,8 @@ from cornserve.bench.statistics import RequestSample
 from cornserve.bench.timed_client import TimedClient
 from cornserve.client.address import GatewayAddress
 from cornserve.client.calls import ApiCall
-from cornserve.profiler.loads import LoadDriver, Observations
+from cornserve.profiler.loads import LoadDriver
+from cornserve_tasklib.media import Modality
 
 IMAGES = 64
 
@@ -60,41 +62,47 @@ def image_calls(side: int) -> Iterator[ApiCall]:
 
 
 async def measure(url: str, concurrency: int, options: argparse.Namespace) -> FairnessRow:
-    alone: list[float] = []
-    beside: list[float] = []
-    seconds: list[float] = []
+    row = FairnessRow(concurrency, [], [], [])
     longs = long_calls(options.seconds)
     async with TimedClient(GatewayAddress.resolve(url)) as client:
         images = LoadDriver(client, image_calls(options.side), lambda _: None)
-
-        async def send_long() -> None:
-            sample = RequestSample(0, 0)
-            observations = Observations()
-            await client.run(next(longs), sample, observations.now)
-            if sample.error is not None:
-                raise RuntimeError(f"a long medium failed: {sample.reason or sample.error}")
-            seconds.append(sample.latency)
-
-        await send_long()  # Opens connections, and starts the threads of the encoders.
-        seconds.clear()
-        await images.closed_loop(concurrency, lambda seen: len(seen.ends) >= IMAGES)
+        await send_long(client, next(longs))  # Opens connections, and starts the threads of the encoders.
+        await encode_images(images, concurrency)
         for _ in range(options.rounds):
-            alone += (await images.closed_loop(concurrency, lambda seen: len(seen.ends) >= IMAGES)).latencies
-            sending = asyncio.create_task(send_long())
-            seen = await images.closed_loop(
-                concurrency, lambda seen, is_sent=sending.done: is_sent() and len(seen.ends) >= IMAGES
-            )
-            beside += seen.latencies
-            await sending
-    milliseconds = (sorted(1000 * latency for latency in latencies) for latencies in (alone, beside))
-    return FairnessRow(concurrency, *milliseconds, seconds)
+            row.alone_ms.extend(await encode_images(images, concurrency))
+            sending = asyncio.create_task(send_long(client, next(longs)))
+            row.beside_ms.extend(await encode_images(images, concurrency, sending))
+            row.long_seconds.append(await sending)
+    row.alone_ms.sort()
+    row.beside_ms.sort()
+    return row
+
+
+async def encode_images(
+    images: LoadDriver, concurrency: int, beside: asyncio.Task[float] | None = None
+) -> Iterator[float]:
+    """Encodes at least `IMAGES` images, until the task is done. Returns the latencies in milliseconds."""
+    seen = await images.closed_loop(
+        concurrency, lambda seen: len(seen.ends) >= IMAGES and (beside is None or beside.done())
+    )
+    return (1000 * latency for latency in seen.latencies)
+
+
+async def send_long(client: TimedClient, call: ApiCall) -> float:
+    """Returns the seconds that a request with a long medium takes."""
+    sample = RequestSample(0, 0)
+    started = time.perf_counter()
+    await client.run(call, sample)
+    if sample.error is not None:
+        raise RuntimeError(f"a long medium failed: {sample.reason or sample.error}")
+    return time.perf_counter() - started
 
 
 def main() -> None:
     options = _options()
     machine = MachineInfo.current()
     with tempfile.TemporaryDirectory() as directory:
-        encoders = {"image": options.images, "audio": options.audio}
+        encoders: dict[Modality, Path] = {"image": options.images, "audio": options.audio}
         with serving_encoders(Path(directory), encoders) as url:
             rows = [asyncio.run(measure(url, concurrency, options)) for concurrency in options.concurrency]
     if options.json:
