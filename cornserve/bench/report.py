@@ -15,10 +15,8 @@ COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
 
 
 def render_result(result: BenchResult) -> Group:
-    tables = [_latencies(result)]
-    if result.modalities.keys() - {"text"}:
-        tables += [Text(), _modalities(result)]
-    return Group(_facts(result), Text(), *tables, *_notes(result))
+    modalities: list[Text | Table] = [Text(), _modalities(result)] if result.modalities.keys() - {"text"} else []
+    return Group(_facts(result), Text(), _latencies(result), *modalities, *_notes(result))
 
 
 def _facts(result: BenchResult) -> Table:

@@ -12,8 +12,8 @@ from cornserve.bench.load_generator import LoadGenerator
 from cornserve.bench.percentiles import Percentiles
 from cornserve.bench.settings import BenchSettings
 from cornserve.bench.slo import Slo
-from cornserve.bench.statistics import Contents, RequestSample, RunStatistics
-from cornserve_tasklib.media import MODALITIES, Modality
+from cornserve.bench.statistics import CONTENTS, Contents, RequestSample, RunStatistics
+from cornserve_tasklib.media import Modality
 
 MAX_GENERATOR_CPU = 0.85
 """The share of one core above which the generator counts as the bottleneck."""
@@ -142,7 +142,7 @@ class BenchResult(BaseModel):
 
 def _by_modality(statistics: RunStatistics) -> dict[Contents, ModalityResult]:
     results: dict[Contents, ModalityResult] = {}
-    for contents in ("text", *MODALITIES):
+    for contents in CONTENTS:
         samples = [sample for sample in statistics.samples if contents in sample.contents]
         failed = statistics.failed_by_contents[contents]
         if samples or failed:

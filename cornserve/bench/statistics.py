@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from cornserve_tasklib.media import Modality
+from cornserve_tasklib.media import MODALITIES, Modality
 
 Contents = Modality | Literal["text"]
 """A modality of the media in a request, or "text" for a request without media."""
+
+CONTENTS: tuple[Contents, ...] = ("text", *MODALITIES)
 
 RECENT_SAMPLES = 1000
 """Percentiles of a running measurement use this many of the latest samples."""
