@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from json import dumps
 from math import fsum
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
@@ -63,6 +63,9 @@ class PlanningInputs(_PlanningPart):
     whose numbers cannot be added."""
     gpu_types: dict[Name, GpuTypeName] = Field(default_factory=dict, max_length=64)
     """The types of GPUs or slots of the app's options, by name. By default, those of the profile."""
+    gpu_counts: dict[Name, Annotated[int, Field(ge=1, le=1024)]] = Field(default_factory=dict, max_length=64)
+    """The numbers of GPUs of a replica of the app's options, by name, for executors that state none. The profile must
+    have entries with these numbers."""
     workload: dict[Name, WorkloadType] = Field(min_length=1, max_length=256)
     """The request types by name. Their shares add up to 1."""
     profile: dict[str, JsonValue] | None = Field(default=None, min_length=1, max_length=16)
@@ -77,6 +80,10 @@ class PlanningInputs(_PlanningPart):
             raise ValueError("needs a budget or a rate: set exactly one of gpus and rate")
         if self.objective is not None and self.rate is None:
             raise ValueError("objective is the cost that a rate minimizes: set rate, or remove the objective")
+        if self.gpu_counts and self.profile is None:
+            raise ValueError(
+                "gpu_counts: options are measured on the GPUs of their executors: give a profile, or remove it"
+            )
         total = fsum(kind.share for kind in self.workload.values())
         if abs(total - 1) > SHARES_TOLERANCE:
             raise ValueError(f"the shares of the workload add up to {total:g}, not 1")
@@ -90,10 +97,9 @@ class PlanningInputs(_PlanningPart):
 
     @property
     def digest(self) -> str:
-        """A hash of the inputs, which does not depend on the form of their numbers."""
-        return sha256(dumps(_with_whole_numbers(self.model_dump(mode="json")), sort_keys=True).encode()).hexdigest()[
-            :12
-        ]
+        """A hash of the inputs, which depends neither on the form of their numbers nor on fields without a value."""
+        fields = _with_whole_numbers(self.model_dump(mode="json", exclude_defaults=True))
+        return sha256(dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def workload_digest(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from json import loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -128,6 +128,17 @@ def deploy(
         float | None,
         typer.Option("--rate", help="Make and deploy a plan that serves this many requests/s on the fewest GPUs."),
     ] = None,
+    objective: Annotated[
+        Literal["gpus", "dollars"] | None,
+        typer.Option(
+            "--objective",
+            help="Cost that --rate minimizes. By default, gpus, or dollars if there are several GPU types.",
+        ),
+    ] = None,
+    options: Annotated[
+        Path | None,
+        typer.Option("--options", metavar="FILE", help="File with the GPU types of the deployment options to plan."),
+    ] = None,
     workload: Annotated[
         Path | None, typer.Option("--workload", metavar="FILE", help="Requests to plan for, or shares of their types.")
     ] = None,
@@ -152,7 +163,7 @@ def deploy(
     from cornserve.cli.planned_target import PlanBudget, plan_target
     from cornserve.client.deploy_target import resolve_target
 
-    budget = PlanBudget(gpus, rate, workload, profile, measuring)
+    budget = PlanBudget(gpus, rate, objective, options, workload, profile, measuring)
     is_planned = budget.check(plan)
     if is_planned and share:
         raise CliError("--share: the plan determines the shares of the paths: remove it")

@@ -15,17 +15,20 @@ if TYPE_CHECKING:
     from cornserve.home import Home
     from cornserve.profiler.device import Device
     from cornserve.task.spec import ExecutorSpec
+    from cornserve_planner.model_document import ModelDocument
     from cornserve_planner.profiles.profile import OptionProfile
 
 
 def check_profile(
-    client: Client, target: DeployTarget, graph: AppGraph, file: Path, home: Home
+    client: Client, target: DeployTarget, graph: AppGraph, model: ModelDocument, file: Path, home: Home
 ) -> dict[str, str | None]:
     """Returns the type of the slots of each option that was profiled, or None for any type.
 
     The device of a gateway is unknown if it is neither the instance of the home nor in a cluster. Entries without the
     conditions of their measurement, such as published ones, are only checked for the type of slots.
 
+    Args:
+        model: the planner's model of the graph, with the GPUs for which the app is planned.
     Raises:
         CliError: an option was measured on a device that the instance does not have, or with another model or version.
         PlannerError: the file is not a valid profile.
@@ -36,8 +39,9 @@ def check_profile(
     specs = _specs(target, graph)
     slot_types: dict[str, str | None] = {}
     for entry in ModelProfile.read(file).options:
-        if entry.option not in specs or entry.gpus != max(1, graph.options[entry.option].gpus):
-            continue  # The planner refuses unknown options, and does not use other numbers of GPUs.
+        option = model.options.get(entry.option)
+        if option is None or entry.gpus != option.gpus or option.gpu not in (None, entry.gpu):
+            continue  # The planner refuses unknown options, and does not use other types or numbers of GPUs.
         try:
             device = _device(client, entry, home)
         except UnknownDeviceError as error:

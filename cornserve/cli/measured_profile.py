@@ -44,14 +44,16 @@ def measure_profile(
         gpus: the budget of the plan.
         seconds: device time.
     Raises:
-        CliError, PlannerError: before an executor starts, if the slots or the device time do not suffice; later, if an
-            option fails.
+        CliError, PlannerError: before an executor starts, if the slots or the device time do not suffice, or if the
+            plan needs other GPUs than those of one measured type; later, if an option fails.
     """
     from cornserve.atomic_files import write_atomically
     from cornserve.profiler.app_measurement import PLAN_HALF_WIDTH
     from cornserve.profiler.plan_check import check_gpus, check_options
 
-    options = ProfilingOptions(home, workload=_chats(model, workload), half_width=PLAN_HALF_WIDTH)
+    options = ProfilingOptions(
+        home, workload=_chats(model, workload), device=_device(model, graph), half_width=PLAN_HALF_WIDTH
+    )
     with profiling_errors():
         profiling = Profiling.of_target(client, target, options)
         measurement = profiling.measurement
@@ -65,6 +67,19 @@ def measure_profile(
         write_atomically(file, measurement.profile(measurement.results).dump())
     stderr().print(f"profile: {file}", markup=False)
     return MeasuredProfile(file, dict.fromkeys(model.options, device.slot_type))
+
+
+def _device(model: ModelDocument, graph: AppGraph) -> str | None:
+    """Returns the type of GPUs or slots on which all options can be measured, or None for the first one."""
+    types = sorted({option.gpu for option in model.options.values() if option.gpu is not None})
+    if len(types) > 1:
+        raise CliError(f"--options: names the GPU types {', '.join(types)}, but one type is measured: give --profile")
+    for name, option in model.options.items():
+        if option.gpus != max(1, graph.options[name].gpus):
+            raise CliError(
+                f"--options: {name} is measured on the GPUs of its executor, not on {option.gpus}: give --profile"
+            )
+    return types[0] if types else None
 
 
 def _chats(model: ModelDocument, workload: Path) -> Path | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from cornserve.cli.app_model import target_graph
+from cornserve.cli.changed_options import option_fields, with_options
 from cornserve.cli.console import CliError, stderr
 from cornserve.cli.options import DEFAULT_BUDGET
 
@@ -26,12 +27,16 @@ class PlanBudget(NamedTuple):
     """The options of `cornserve deploy` from which a plan is made.
 
     Args:
+        objective: the cost that the rate minimizes: GPUs or dollars.
+        options: the file with GPU types of the deployment options.
         profile: None to measure it.
         measuring: device time of the measurements, such as 10m.
     """
 
     gpus: int | None
     rate: float | None
+    objective: str | None
+    options: Path | None
     workload: Path | None
     profile: Path | None
     measuring: str | None
@@ -39,13 +44,21 @@ class PlanBudget(NamedTuple):
     def check(self, plan: Path | None) -> bool:
         """Returns whether a plan is made. Raises `CliError` if the options contradict each other."""
         if self.gpus is None and self.rate is None:
-            given = {"--workload": self.workload, "--profile": self.profile, "--budget": self.measuring}
+            given = {
+                "--objective": self.objective,
+                "--options": self.options,
+                "--workload": self.workload,
+                "--profile": self.profile,
+                "--budget": self.measuring,
+            }
             unused = [name for name, value in given.items() if value is not None]
             if unused:
                 raise CliError(f"{', '.join(unused)}: needs --gpus or --rate, for which a plan is made")
             return False
         if plan is not None:
-            raise CliError("--plan: is a plan already: remove --gpus, --rate, --workload, --profile and --budget")
+            raise CliError("--plan: is a plan already: remove --gpus, --rate, and the options for which a plan is made")
+        if self.objective is not None and self.rate is None:
+            raise CliError("--objective: is the cost that a rate minimizes: give --rate, or remove the objective")
         if self.workload is None:
             raise CliError("--workload: is missing: give the file that lists requests or their types")
         if self.profile is not None and self.measuring is not None:
@@ -75,11 +88,15 @@ def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> Dep
     graph = target_graph(target)
     try:
         model = ModelDocument.parse(dumps(model_document(target.name, graph)), source=f"{target.name}.json")
-        request = PlanRequest(model, budget.gpus, rate=budget.rate, workload=budget.workload)
+        if budget.options is not None:
+            model = with_options(model, graph, budget.options)
+        request = PlanRequest(
+            model, budget.gpus, rate=budget.rate, objective=budget.objective, workload=budget.workload
+        )
         _check_request(request, graph, model)
         profile = _profile(client, target, graph, model, budget)
         result = make_plan(replace(request, profile=profile.file))
-        plan, planning = convert_plan(result.file, "the plan"), _planning(budget, profile.file, result.inputs)
+        plan, planning = convert_plan(result.file, "the plan"), _planning(budget, graph, profile.file, result.inputs)
     except (PlannerError, PlanConversionError) as error:
         raise CliError(str(error)) from error
     stderr().print(summary(result.file, f"cells: {describe_cells(result.file.counts)}"))
@@ -91,9 +108,12 @@ def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> Dep
 def _check_request(request: PlanRequest, graph: AppGraph, model: ModelDocument) -> None:
     """Raises `PlannerError` if no profile makes a plan possible, or if the app has no such requests."""
     from cornserve.profiler.plan_check import check_workload
+    from cornserve_planner.inputs import check_gpu_types
+    from cornserve_planner.profiles.gpus import GpuCatalog
     from cornserve_planner.workload.document import read_workload
 
     request.check()
+    check_gpu_types(model.graph(), GpuCatalog.shipped())
     assert request.workload is not None
     shares = read_workload(request.workload, model.modalities).shares
     check_workload(graph, model, shares, request.budget, f"{request.workload.name}: types")
@@ -108,15 +128,16 @@ def _profile(
     from cornserve.home import Home
 
     if budget.profile is not None:
-        return MeasuredProfile(budget.profile, check_profile(client, target, graph, budget.profile, Home.default()))
+        slot_types = check_profile(client, target, graph, model, budget.profile, Home.default())
+        return MeasuredProfile(budget.profile, slot_types)
     assert budget.workload is not None
     seconds = parse_seconds(budget.measuring or DEFAULT_BUDGET)
     return measure_profile(client, target, graph, model, budget.workload, budget.gpus, seconds, Home.default())
 
 
-def _planning(budget: PlanBudget, file: Path, inputs: PlanInputs) -> PlanningInputs:
-    """Returns the inputs of the plan for the record: the shares and mean sizes of the types, and the throughput of the
-    app's options.
+def _planning(budget: PlanBudget, graph: AppGraph, file: Path, inputs: PlanInputs) -> PlanningInputs:
+    """Returns the inputs of the plan for the record: the shares and mean sizes of the types, and the GPUs and the
+    throughput of the app's options.
 
     Args:
         file: the profile.
@@ -144,7 +165,14 @@ def _planning(budget: PlanBudget, file: Path, inputs: PlanInputs) -> PlanningInp
     used = profile.model_copy(update={"options": tuple(entries)})
     try:
         return PlanningInputs.model_validate(
-            {"gpus": budget.gpus, "rate": budget.rate, "workload": workload, "profile": used.fields}
+            {
+                "gpus": budget.gpus,
+                "rate": budget.rate,
+                "objective": budget.objective,
+                **option_fields(inputs.model, graph),
+                "workload": workload,
+                "profile": used.fields,
+            }
         )
     except ValidationError as error:
         raise CliError(describe_all(error.errors())) from None

@@ -47,8 +47,11 @@ def make_plan(job: PlanningJob) -> PlanningResult:
         profile.write_text(json.dumps(inputs.profile))
         try:
             model = ModelDocument.parse(json.dumps(model_document(job.app, job.graph)), source=f"{job.app}.json")
-            if inputs.gpu_types:
-                changes = {name: OptionChange(gpu=gpu_type) for name, gpu_type in inputs.gpu_types.items()}
+            if names := inputs.gpu_types.keys() | inputs.gpu_counts.keys():
+                changes = {
+                    name: OptionChange(gpu=inputs.gpu_types.get(name), gpus=inputs.gpu_counts.get(name))
+                    for name in names
+                }
                 model = OptionChanges(options=changes).apply(model)
             request = PlanRequest(
                 model,

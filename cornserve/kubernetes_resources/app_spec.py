@@ -65,6 +65,12 @@ _RATE_FOR_OBJECTIVE = rule(
     field=".objective",
 )
 
+_PROFILE_FOR_COUNTS = rule(
+    "!has(self.gpuCounts) || self.gpuCounts.size() == 0 || has(self.profile)",
+    "options are measured on the GPUs of their executors: set profile, or remove the numbers of GPUs",
+    field=".gpuCounts",
+)
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -142,7 +148,7 @@ class AppResourceSpec(_Section):
     """Cells with their replicas, and the probabilities of paths. It replaces all numbers of replicas and the shares of
     paths. `cornserve deploy APP --plan FILE` writes it."""
     planning: PlanningInputs | None = Field(
-        default=None, json_schema_extra=rules(exactly_one("gpus", "rate"), _RATE_FOR_OBJECTIVE)
+        default=None, json_schema_extra=rules(exactly_one("gpus", "rate"), _RATE_FOR_OBJECTIVE, _PROFILE_FOR_COUNTS)
     )
     """The inputs of the plan: a budget or a rate, the workload and the profile. Without a plan, the controller makes it
     from them and sets `plan`; with `policies.adaptation`, it makes another one when the mix of the request types has

@@ -126,13 +126,7 @@ def build_inputs(
     workload = replace(workload, shares=with_rare_types(graph, workload.shares, model.modalities))
     used = {option.gpu for option in graph.options}
     types = [gpu for gpu in gpus.types() if gpu.name in used]
-    for option in graph.options:
-        if option.gpu is not None and option.gpu not in gpus.gpus:
-            raise InvalidInputError(
-                f"options.{option.name}.gpu",
-                f"unknown GPU type {option.gpu!r}: use one of {', '.join(gpus.gpus)}, or describe it in a file for "
-                "--gpu-types",
-            )
+    check_gpu_types(graph, gpus)
     try:
         check_executors(model, profile)
         conversion = convert_profile(graph, profile, workload, factors)
@@ -156,6 +150,17 @@ def build_inputs(
         model, graph, workload, conversion, problem, rates, startup, unused_entries(graph, profile),
         batches=profile_batches(graph, profile),
     )  # fmt: skip
+
+
+def check_gpu_types(graph: ExecutorGraph, gpus: GpuCatalog) -> None:
+    """Raises `InvalidInputError` for a type of GPU whose memory and price are unknown."""
+    for option in graph.options:
+        if option.gpu is not None and option.gpu not in gpus.gpus:
+            raise InvalidInputError(
+                f"options.{option.name}.gpu",
+                f"unknown GPU type {option.gpu!r}: use one of {', '.join(gpus.gpus)}, or describe it in a file for "
+                "--gpu-types",
+            )
 
 
 def _read_model(model: str) -> ModelDocument:

@@ -179,6 +179,10 @@ def test_every_route_is_stored_unchanged(create: Create, route: Route) -> None:
         (MODEL | {"policies": {"adaptation": {}}}, "spec.policies.adaptation: .* adapts by the cells of a plan"),
         (MODEL | {"replicas": 2, "planning": PLANNING}, "spec.replicas: .* a plan has the replicas"),
         (MODEL | {"planning": PLANNING | {"objective": "gpus"}}, "spec.planning.objective: .* that a rate minimizes"),
+        (
+            MODEL | {"planning": {"gpus": 4, "workload": PLANNING["workload"], "gpuCounts": {"EL": 2}}},
+            "spec.planning.gpuCounts: .* set profile",
+        ),
         (MODEL | {"planning": PLANNING | {"rate": 2}}, "spec.planning: .* set exactly one of gpus, rate"),
         (MODEL | {"replica": 1}, 'unknown field "spec.replica"'),
         ({"model": {"id": "m", "storag": {}}}, 'unknown field "spec.model.storag"'),

@@ -28,6 +28,8 @@ FILES = ["--workload", "workload.yaml", "--profile", "profile.yaml"]
         (["--gpus", "4", "--budget", "5m", *FILES], "--budget: has no effect with --profile"),
         (["--budget", "5m"], "--budget: needs --gpus or --rate, for which a plan is made"),
         (FILES, "--workload, --profile: needs --gpus or --rate, for which a plan is made"),
+        (["--gpus", "4", "--objective", "gpus", *FILES], "--objective: is the cost that a rate minimizes: give --rate"),
+        (["--options", "gpus.yaml"], "--options: needs --gpus or --rate, for which a plan is made"),
         (["--gpus", "4", "--plan", "plan.json", *FILES], "--plan: is a plan already: remove --gpus, --rate"),
     ],
 )
@@ -58,13 +60,13 @@ WORKLOAD = {
 }
 
 
-def profile() -> dict[str, object]:
+def profile(gpu: str = "cpu") -> dict[str, Any]:
     rates = {
         name: {"value": rate, "unit": "requests/s", "tag": "measured", "source": "a"} for name, rate in RATES.items()
     }
     latency = {"batch": [1], "seconds": [0.1], "tag": "measured", "source": "a"}
     options = [
-        {"option": name, "gpu": "cpu", "throughput": [{"rate": rate}], "measured_with": MEASURED_WITH}
+        {"option": name, "gpu": gpu, "throughput": [{"rate": rate}], "measured_with": MEASURED_WITH}
         for name, rate in rates.items()
     ]
     unused = {**options[0], "gpus": 4}
@@ -99,6 +101,10 @@ def test_a_deployment_stores_the_inputs_of_its_plan(tmp_path: Path) -> None:
         assert entry["measured_with"] == MEASURED_WITH
         assert "latency" not in entry
     assert spec.code == spec.model_copy(update={"planning": None}).code
+
+
+def changed_options(**changes: dict[str, Any]) -> dict[str, Any]:
+    return {"format": "cornserve-planner/options", "version": 1, "options": {"llm": {"gpu": "L4"}} | changes}
 
 
 @pytest.fixture
@@ -145,12 +151,57 @@ def test_a_plan_that_no_profile_makes_possible_is_refused_before_a_measurement(
     assert not instance.requests
 
 
+def test_a_plan_is_made_for_an_objective_and_for_types_of_gpus(
+    cli: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+    entries = [entry for gpu in ("L4", "A100-80GB") for entry in profile(gpu)["options"]]
+    files = {"workload": WORKLOAD, "profile": profile() | {"options": entries}}
+    types = dict.fromkeys(RATES, "L4")
+    files["options"] = changed_options(**{name: {"gpu": gpu} for name, gpu in types.items()})
+    with serving() as server:
+        server.on("PUT /admin/v1/apps/caption", json_response({"error": {"message": "stored"}}, 400))
+        deploy(cli, tmp_path, "--rate=5", "--objective=dollars", "--url", server.url, **files)
+        [(_, document)] = [request for request in server.requests if request[0].startswith("PUT")]
+
+    spec = AppSpec.model_validate(document)
+    assert spec.plan is not None
+    assert spec.planning is not None
+    assert spec.plan.rate >= 5
+    assert {option.gpu_type for option in spec.plan.options.values()} == {"L4"}
+    assert (spec.planning.rate, spec.planning.objective) == (5, "dollars")
+    assert (spec.planning.gpu_types, spec.planning.gpu_counts) == (types, {})
+    assert spec.planning.profile is not None
+    assert len(spec.planning.profile["options"]) == len(RATES)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (changed_options(talker={"gpu": "L4"}), "options.talker: is not an option of caption: use one of encoder+llm"),
+        (changed_options(llm={"gpu": "L5"}), "options.llm.gpu: unknown GPU type 'L5': use one of "),
+        (changed_options(llm={"gpus": 2}), "options.llm.gpus: the executor of the app has 1 GPU: remove the field"),
+        (changed_options(llm={"tensor_parallel": [1, 2]}), "options.llm.tensor_parallel: the executor of the app has"),
+        (changed_options(encoder={"gpu": "H200"}), "--options: names the GPU types H200, L4, but one type is measured"),
+        (changed_options(), "the instance has no slots of the type 'L4': give one of small"),
+    ],
+)
+def test_options_that_cannot_be_planned_are_refused_before_a_measurement(
+    options: dict[str, Any], message: str, cli: CliRunner, instance: StubServer, tmp_path: Path
+) -> None:
+    refused = deploy(cli, tmp_path, "--gpus=2", workload=WORKLOAD, options=options)
+
+    assert refused.exit_code == 1
+    assert message in " ".join(refused.stderr.split())
+    assert not instance.requests
+
+
 def current_profile(gpu: str = "small", **conditions: Any) -> dict[str, Any]:
     """Returns a profile under the current conditions of the instance, but for those given."""
     device = Device.find(Home.default(), "small")
     current = device.conditions(StageTask(seconds={"llm": 1.0}).spec).model_dump(exclude={"device"})
     measured_with = current | {"date": "today"} | conditions
-    options: Any = profile()["options"]
+    options = profile()["options"]
     return profile() | {"options": [entry | {"gpu": gpu, "measured_with": measured_with} for entry in options]}
 
 

@@ -65,6 +65,20 @@ def test_a_plan_for_a_rate_minimizes_the_objective_on_the_given_types(objective:
     assert {option.gpu_type for option in result.plan.options.values()} == {"L4"}
 
 
+def test_a_plan_counts_the_gpus_of_executors_that_state_none() -> None:
+    given = inputs()
+    assert given.profile is not None
+    entries: Any = given.profile["options"]
+    profile = given.profile | {"options": [entry | {"gpus": 2} for entry in entries]}
+    fields = {"gpu_counts": dict.fromkeys(RATES, 2), "profile": profile}
+
+    result = make_plan(PlanningJob(app="caption", graph=graph(), inputs=inputs(**fields)))
+
+    assert result.plan is not None, result.error
+    assert result.plan.gpus == 4
+    assert {option.gpus for option in result.plan.options.values()} == {2}
+
+
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
