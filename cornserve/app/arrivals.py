@@ -29,6 +29,8 @@ class GatewayArrivals(BaseModel):
     """The requests of each type, by app. Only apps with a plan have types."""
     invocations: dict[str, dict[str, int]] = {}
     """The invocations of each executor group, by app."""
+    type_invocations: dict[str, dict[str, dict[str, int]]] = {}
+    """The invocations of each deployment option by requests of each type, by app. Only apps with a plan have types."""
     tokens: dict[str, dict[str, int]] = {}
     """The tokens of the inputs of these invocations, as far as tasks know them, by app."""
     met: dict[str, dict[str, int]] = {}

@@ -15,6 +15,11 @@ def no_graph_reason(app: str) -> str:
     )
 
 
+def always_runs_reason(components: Iterable[str]) -> str:
+    """Returns why the frequencies of these components are refused."""
+    return f"every request of the type runs {', '.join(components)}: remove it, or list the other requests as a type"
+
+
 class GraphOption(BaseModel):
     """A deployment option: an executor of the app, and the components that it can run.
 
@@ -97,6 +102,10 @@ class AppGraph(BaseModel):
     def conditional(self) -> frozenset[str]:
         """The components that run only after a value has arrived. Types do not contain them."""
         return frozenset(component for path in self.paths for step in path.conditional for component in step.components)
+
+    def always_run(self, components: Iterable[str]) -> list[str]:
+        """Returns those of the components that do not only run after a value has arrived, sorted."""
+        return sorted(set(components) - self.conditional)
 
     def type_of(self, components: Iterable[str]) -> str:
         """Returns the name of the request type that needs these components and any conditional ones.

@@ -44,6 +44,14 @@ class RoutePlan(BaseModel):
     executors: dict[str, str] = Field(default_factory=dict)
     """The key of each deployment option's executor, by the option's name."""
 
+    @property
+    def options(self) -> dict[str, str]:
+        """The deployment option of each executor, or several, joined by commas, by the executor's key."""
+        names: dict[str, list[str]] = {}
+        for option, key in self.executors.items():
+            names.setdefault(key, []).append(option)
+        return {key: ",".join(options) for key, options in names.items()}
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         for cell in self.cells:

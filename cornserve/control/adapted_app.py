@@ -65,6 +65,8 @@ class AdaptedApp:
         self._replan = replan
         self.status = AdaptationStatus()
         self.arrivals = ArrivalHistory(HISTORY_SECONDS, now)
+        self.invocations: dict[str, ArrivalHistory] = {}
+        """The invocations of each deployment option, by request type."""
         self._policy = ObservedRateAdaptation(settings.limits)
         self.since = now
         """The time of the last change of the plan."""
@@ -91,6 +93,10 @@ class AdaptedApp:
     def observe(self, arrivals: Arrivals, now: float) -> None:
         counts = arrivals.apps.get(self.record.name, {})
         self.arrivals.add(counts, now, is_complete=arrivals.is_complete)
+        by_type = arrivals.type_invocations.get(self.record.name, {})
+        for name in self.plan.types:
+            history = self.invocations.setdefault(name, ArrivalHistory(HISTORY_SECONDS, now))
+            history.add(by_type.get(name, {}), now)
         self._update_rates(now)
         self._update_mix_shift(now)
 

@@ -155,11 +155,9 @@ class AppVersion:
         """The cell and the options of each group of the plan."""
         if self.plan is None:
             return {}
-        options: dict[str, list[str]] = {}
-        for option, key in self.plan.executors.items():
-            options.setdefault(key, []).append(option)
+        options = self.plan.options
         return {
-            group.key: (cell.name, ",".join(options[key]))
+            group.key: (cell.name, options[key])
             for cell, groups in zip(self.plan.cells, self._cell_groups, strict=True)
             for key, group in groups.items()
         }

@@ -43,6 +43,8 @@ class Arrivals:
     """Invocations by executor group, of all apps."""
     tokens: Mapping[str, int] = field(default_factory=dict)
     """Tokens of the inputs of these invocations, by executor group, of all apps."""
+    type_invocations: Mapping[str, Counts] = field(default_factory=dict)
+    """Invocations of requests of each type, by app, type and deployment option."""
     met: Counts = field(default_factory=dict)
     """Requests that have met each latency target, by app."""
     missed: Counts = field(default_factory=dict)
@@ -84,6 +86,7 @@ class ArrivalReader:
         seconds = 0.0 if self._last_round is None else now - self._last_round
         apps, met, missed = (defaultdict[str, Counter[str]](Counter) for _ in range(3))
         invocations, tokens = Counter[str](), Counter[str]()
+        by_type: dict[str, dict[str, Counter[str]]] = {}
         is_complete = len(known) == len(urls) and bool(urls)
         for url, answer in known.items():
             before = _before(self._last.get(url), answer, seconds)
@@ -95,10 +98,13 @@ class ArrivalReader:
             _add_increase(missed, before.missed, answer.missed)
             for app, counts in answer.invocations.items():
                 invocations.update(_increase(before.invocations.get(app, {}), counts))
+            for app, types in answer.type_invocations.items():
+                sums = by_type.setdefault(app, defaultdict(Counter))
+                _add_increase(sums, before.type_invocations.get(app, {}), types)
             for app, counts in answer.tokens.items():
                 tokens.update(_increase(before.tokens.get(app, {}), counts))
         self._last, self._last_round = known, now
-        return Arrivals(apps, is_complete, invocations, tokens, met, missed)
+        return Arrivals(apps, is_complete, invocations, tokens, by_type, met, missed)
 
     def forget(self) -> None:
         """Begins again: the next round has no arrivals."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from cornserve.app.graph import always_runs_reason
 from cornserve.app.model_document import model_document
 from cornserve.app.plan import AppPlan
 from cornserve.app.plan_conversion import PlanConversionError, convert_plan
@@ -41,6 +42,9 @@ def make_plan(job: PlanningJob) -> PlanningResult:
     except ImportError:
         return PlanningResult(error=NEEDED)
     inputs, shares = job.inputs, _shares(job.inputs)
+    for name, kind in inputs.workload.items():
+        if always := job.graph.always_run(kind.frequency):
+            return PlanningResult(error=f"planning.workload.{name}.frequency: {always_runs_reason(always)}")
     with TemporaryDirectory(prefix="cornserve-planning-") as folder:
         workload, profile = Path(folder, "workload.json"), Path(folder, "profile.json")
         workload.write_text(json.dumps(_workload(inputs, shares)))

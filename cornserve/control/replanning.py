@@ -16,6 +16,7 @@ from cornserve.app.planning import PlanningInputs
 from cornserve.app_host.describe import DescribeApp
 from cornserve.control.adapted_app import MIX_SHIFT_END, AdaptedApp
 from cornserve.control.background_tasks import BackgroundTasks
+from cornserve.control.observed_frequency import TypeCounts, with_observed_frequency
 from cornserve.control.planner import Planner
 from cornserve.control.planning_job import PlanningJob, PlanningResult
 from cornserve.control.store.base import AppRecord
@@ -114,14 +115,18 @@ class Replanning:
         if state.mix is not None and state.running == app.plan and _distance(mix, state.mix) <= SAME_MIX:
             return
         state.mix, state.attempted_at, state.distance, state.running = mix, now, observed.distance, app.plan
-        state.task = self._tasks.start(self._plan(app.record, app.plan, inputs.with_mix(app.plan, mix)))
+        counts = _counts(app, window_seconds, now)
+        state.task = self._tasks.start(self._plan(app.record, app.plan, inputs.with_mix(app.plan, mix), counts))
 
-    async def _plan(self, record: AppRecord, running: AppPlan, inputs: PlanningInputs) -> PlanningResult | None:
+    async def _plan(
+        self, record: AppRecord, running: AppPlan, inputs: PlanningInputs, observed: Mapping[str, TypeCounts]
+    ) -> PlanningResult | None:
         """Returns None if the app could not be loaded, or if the planner's process has failed."""
         try:
             description = await self._describe(record.name, record.spec)
             if description.graph is None:
                 return PlanningResult(error="the app has no executor graph")
+            inputs = with_observed_frequency(inputs, description.graph, observed)
             job = PlanningJob(app=record.name, graph=description.graph, inputs=inputs, running=running)
             return await self._planner(job)
         except Exception as error:
@@ -164,6 +169,21 @@ def is_better(plan: AppPlan, running: AppPlan, rate_now: float) -> bool:
     return useful >= more * rate_now or (
         plan.gpus < running.gpus and plan.rate * running.gpus >= more * rate_now * plan.gpus
     )
+
+
+def _counts(app: AdaptedApp, seconds: float, now: float) -> dict[str, TypeCounts]:
+    """Returns the requests and the invocations of each type with requests. Those of no type have the default type."""
+    arrived = app.arrivals.window(seconds, now)
+    if arrived is None:
+        return {}
+    found: dict[str, TypeCounts] = {}
+    for name in app.plan.types:
+        names = {name, UNPLANNED_TYPE} if name == app.plan.default_type else {name}
+        requests = sum(arrived.counts.get(each, 0) for each in names)
+        invocations = app.invocations[name].window(seconds, now)
+        if requests and invocations is not None:
+            found[name] = TypeCounts(requests, invocations.counts)
+    return found
 
 
 def _mix(plan: AppPlan, observed: Mapping[str, float]) -> dict[str, float]:

@@ -274,7 +274,7 @@ class AppRegistry:
         route = served.route
         self._metrics.set_planned_shares(name, () if route.plan is None else [*route.plan.shares()])
         self._metrics.set_targets(name, route.policies.targets)
-        self._metrics.retain_groups(name, route.group_keys, route.executor_keys)
+        self._metrics.retain_groups(name, route.group_keys, route.options)
 
     def _is_desired(self, name: str, module: str) -> bool:
         return name in self._desired and self._desired[name].module == module

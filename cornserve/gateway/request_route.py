@@ -32,6 +32,8 @@ class RequestRoute:
     policies: AppPolicies = field(default_factory=AppPolicies)
     plan: PathTable[RouteCell] | None = None
     """Cells and paths by request type. It replaces `shares`."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """The deployment options of the plan, by the key of their executor."""
 
     @classmethod
     def of(cls, route: Route) -> RequestRoute:
@@ -42,6 +44,7 @@ class RequestRoute:
             routing=_routing_policy(route),
             policies=route.spec.policies,
             plan=None if route.plan is None else route.plan.path_table(),
+            options={} if route.plan is None else route.plan.options,
         )
 
     @property
@@ -49,12 +52,6 @@ class RequestRoute:
         """The executor groups, of all cells."""
         cells = () if self.plan is None else self.plan.cells
         return {*self.groups.values(), *(group for cell in cells for group in cell.groups.values())}
-
-    @property
-    def executor_keys(self) -> set[str]:
-        """The keys of the executors, of all cells."""
-        cells = () if self.plan is None else self.plan.cells
-        return {*self.groups, *(key for cell in cells for key in cell.groups)}
 
     def with_endpoints(self, endpoints: Mapping[str, Sequence[str]]) -> RequestRoute:
         """Returns the route with newer endpoints of its groups. Groups without newer endpoints keep the old ones.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cornserve.app.graph import AppGraph
+from cornserve.app.graph import AppGraph, always_runs_reason
 from cornserve.profiler.device import Device, NoSlotsError
 from cornserve.profiler.option_mixes import MeasuredOption, RequestsRefusedError
 from cornserve_planner.errors import InvalidInputError
@@ -34,6 +34,8 @@ def check_workload(
                 f"needs {', '.join(sorted(kind.components))}, but no request of {model.name} does: its types are "
                 f"{', '.join(graph.types)}",
             ) from None
+        if always := graph.always_run(kind.frequency):
+            raise InvalidInputError(f"{where}.{kind.name}.frequency", always_runs_reason(always))
     require_budget(PlanningProblem.from_graph(model.graph(), shares, lambda kind, step: 1.0), budget)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from uuid import uuid4
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector
@@ -42,10 +42,14 @@ class GatewayMetrics(Collector):
         if targets is not None or app in self._apps:
             self._stats(app).set_targets(targets)
 
-    def retain_groups(self, app: str, groups: Set[str], executors: Set[str]) -> None:
-        """Removes the loads of all executor groups and executors of an app except these."""
+    def retain_groups(self, app: str, groups: Set[str], options: Mapping[str, str]) -> None:
+        """Removes the loads of all executor groups and executors of an app except these.
+
+        Args:
+            options: the deployment options of the app's plan, by the key of their executor.
+        """
         if app in self._apps:
-            self._apps[app].retain_groups(groups, executors)
+            self._apps[app].retain_groups(groups, options)
 
     def set_planned_shares(self, app: str, shares: Sequence[tuple[CellPath, float]]) -> None:
         """Sets the shares of an app's plan. They are empty without a plan."""
@@ -70,6 +74,7 @@ class GatewayMetrics(Collector):
             seconds=time.monotonic() - self._started,
             apps={app: dict(stats.arrivals) for app, stats in self._apps.items() if stats.arrivals},
             invocations={app: dict(stats.invocations) for app, stats in self._apps.items() if stats.invocations},
+            type_invocations={app: found for app, stats in self._apps.items() if (found := stats.option_invocations)},
             tokens={app: dict(stats.input_tokens) for app, stats in self._apps.items() if stats.invocations},
             met={app: stats.met_targets for app, stats in self._apps.items() if stats.targets is not None},
             missed={app: stats.missed_targets for app, stats in self._apps.items() if stats.targets is not None},
@@ -99,8 +104,8 @@ class GatewayMetrics(Collector):
         )
         type_invocations = _counter(
             "type_invocations",
-            "Invocations of requests of apps with a plan, by type and executor.",
-            ["app", "type", "executor"],
+            "Invocations of requests of apps with a plan, by type and deployment option.",
+            ["app", "type", "option"],
         )
         unknown_types = _counter("unknown_type_requests", "Requests whose type the app's plan does not have.", ["app"])
         shares = GaugeMetricFamily(
@@ -145,8 +150,9 @@ class GatewayMetrics(Collector):
                 paths.add_metric([app, str(path)], count)
             for planned, count in stats.planned_paths.items():
                 planned_paths.add_metric(_labels(app, planned), count)
-            for (kind, executor), count in stats.type_invocations.items():
-                type_invocations.add_metric([app, kind, executor], count)
+            for kind, counts in stats.option_invocations.items():
+                for option, count in counts.items():
+                    type_invocations.add_metric([app, kind, option], count)
             for planned, share in stats.planned_shares:
                 shares.add_metric(_labels(app, planned), share)
             if stats.planned_shares or stats.unknown_types:

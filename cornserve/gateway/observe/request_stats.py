@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from cornserve.app.arrivals import UNPLANNED_TYPE
@@ -31,6 +31,8 @@ class AppStats:
     """Started invocations by executor group, without retries."""
     type_invocations: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Invocations of requests that were routed by a plan, by type and executor."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """The deployment options of the plan, by the key of their executor."""
     input_tokens: Counter[str] = field(default_factory=Counter)
     """Tokens of the inputs of these invocations, as far as tasks know them, by executor group."""
     planned_shares: Sequence[tuple[CellPath, float]] = ()
@@ -71,15 +73,25 @@ class AppStats:
                 counts[result.target] += count
         return dict(counts)
 
-    def retain_groups(self, groups: Set[str], executors: Set[str]) -> None:
+    @property
+    def option_invocations(self) -> dict[str, dict[str, int]]:
+        """The invocations of requests that were routed by a plan, by type and deployment option."""
+        found: dict[str, dict[str, int]] = {}
+        for (kind, executor), count in self.type_invocations.items():
+            if executor in self.options:
+                found.setdefault(kind, {})[self.options[executor]] = count
+        return found
+
+    def retain_groups(self, groups: Set[str], options: Mapping[str, str]) -> None:
         """Removes the loads of all other executor groups, and the invocations of all other executors.
 
         Args:
-            executors: the keys of the executors.
+            options: the deployment options of the plan, by the key of their executor.
         """
+        self.options = options
         for group in self.invocations.keys() - groups:
             del self.invocations[group], self.input_tokens[group]
-        for key in [key for key in self.type_invocations if key[1] not in executors]:
+        for key in [key for key in self.type_invocations if key[1] not in options]:
             del self.type_invocations[key]
 
     def set_targets(self, settings: LatencyTargetSettings | None) -> None:

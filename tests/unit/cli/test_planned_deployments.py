@@ -127,8 +127,8 @@ def deploy(cli: CliRunner, directory: Path, *options: str, source: str = SOURCE,
     return cli.invoke(app, ["deploy", str(directory / "caption.py"), *options, *given])
 
 
-def requests_of(*components: str) -> dict[str, Any]:
-    return WORKLOAD | {"types": {"only": {"components": components, "share": 1.0}}}
+def requests_of(*components: str, **fields: Any) -> dict[str, Any]:
+    return WORKLOAD | {"types": {"only": {"components": components, "share": 1.0, **fields}}}
 
 
 @pytest.mark.parametrize(
@@ -136,6 +136,11 @@ def requests_of(*components: str) -> dict[str, Any]:
     [
         ("--gpus=4", requests_of("encoder"), "types.only: needs encoder, but no request of caption does: its types"),
         ("--gpus=4", requests_of("talker"), "types.only: needs talker, but no request of caption does"),
+        (
+            "--gpus=4",
+            requests_of("llm", frequency={"llm": 0.5}),
+            "types.only.frequency: every request of the type runs llm: remove it, or list the other requests",
+        ),
         ("--gpus=1", WORKLOAD, "a plan needs at least 2 GPUs: one replica each of encoder+llm (2 GPUs)"),
         ("--rate=inf", WORKLOAD, "--rate: must be a finite number greater than 0, not inf"),
     ],
@@ -156,12 +161,12 @@ def test_a_plan_is_made_for_an_objective_and_for_types_of_gpus(
 ) -> None:
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
     entries = [entry for gpu in ("L4", "A100-80GB") for entry in profile(gpu)["options"]]
-    files = {"workload": WORKLOAD, "profile": profile() | {"options": entries}}
+    files: dict[str, dict[str, Any]] = {"workload": WORKLOAD, "profile": profile() | {"options": entries}}
     types = dict.fromkeys(RATES, "L4")
     files["options"] = changed_options(**{name: {"gpu": gpu} for name, gpu in types.items()})
     with serving() as server:
         server.on("PUT /admin/v1/apps/caption", json_response({"error": {"message": "stored"}}, 400))
-        deploy(cli, tmp_path, "--rate=5", "--objective=dollars", "--url", server.url, **files)
+        deploy(cli, tmp_path, "--rate=5", "--objective=dollars", "--url", server.url, source=SOURCE, **files)
         [(_, document)] = [request for request in server.requests if request[0].startswith("PUT")]
 
     spec = AppSpec.model_validate(document)
@@ -171,8 +176,7 @@ def test_a_plan_is_made_for_an_objective_and_for_types_of_gpus(
     assert {option.gpu_type for option in spec.plan.options.values()} == {"L4"}
     assert (spec.planning.rate, spec.planning.objective) == (5, "dollars")
     assert (spec.planning.gpu_types, spec.planning.gpu_counts) == (types, {})
-    assert spec.planning.profile is not None
-    assert len(spec.planning.profile["options"]) == len(RATES)
+    assert len(document["planning"]["profile"]["options"]) == len(RATES)
 
 
 @pytest.mark.parametrize(

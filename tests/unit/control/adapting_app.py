@@ -69,6 +69,7 @@ class MadePlans(Replanning):
 
     def __init__(self) -> None:
         super().__init__(self._describe_app, self._make_plan)
+        self.graph = graph()
         self.jobs: list[PlanningJob] = []
         self.results: list[PlanningResult | Exception] = []
         """The results of the next planners."""
@@ -86,7 +87,7 @@ class MadePlans(Replanning):
             finds_media=False,
             executor_specs={},
             library_paths=None,
-            graph=graph(),
+            graph=self.graph,
         )
 
     async def _make_plan(self, job: PlanningJob) -> PlanningResult:
@@ -126,6 +127,8 @@ class AdaptingApp:
             replanning=self.replanning,
             clock=lambda: self.now,
         )
+        self.invocations: dict[str, dict[str, float]] = {}
+        """The invocations of each deployment option by a request, by type."""
         self.phase = Phase.SERVING
         self.failures: dict[int, FailureReason] = {}
         """The reasons of failed generations."""
@@ -158,7 +161,13 @@ class AdaptingApp:
         for _ in range(round(seconds / STEP)):
             self.now += STEP
             counts = {name: self._count(rate * share) for name, share in mix.items()}
-            self.arrivals.next = Arrivals({"caption": counts}, is_complete=True)
+            invocations = {
+                name: {option: round(ratio * counts[name]) for option, ratio in self.invocations.get(name, {}).items()}
+                for name in mix
+            }
+            self.arrivals.next = Arrivals(
+                {"caption": counts}, is_complete=True, type_invocations={"caption": invocations}
+            )
             await self.driver.step()
             await self.control()
             await asyncio.sleep(0)  # The planner runs.

@@ -78,6 +78,19 @@ async def test_loads_of_executor_groups_are_summed_over_apps(gateways: Gateways,
     assert (await reader.read(25)).tokens == {"llm-1": 1, "llm-2": 3}
 
 
+async def test_invocations_of_each_type_are_summed(gateways: Gateways, reader: ArrivalReader) -> None:
+    def answer(counts: Counts) -> None:
+        document = {"process": "first of 0", "seconds": 1000, "apps": {}, "type_invocations": {"chat": counts}}
+        gateways.servers[0].on(CALL, json_response(document))
+
+    answer({"text": {"llm": 100}})
+    await reader.read(5)
+    answer({"text": {"llm": 103, "draw": 2}, "images": {"llm": 1}})
+
+    expected = {"chat": {"text": {"llm": 3, "draw": 2}, "images": {"llm": 1}}}
+    assert (await reader.read(10)).type_invocations == expected
+
+
 async def test_requests_that_have_met_and_missed_targets_are_summed(gateways: Gateways, reader: ArrivalReader) -> None:
     for number, (met, missed) in enumerate([(5, 1), (3, 2)]):
         answer = {"met": {"chat": {"ttft": met}}, "missed": {"chat": {"ttft": missed, "e2e": 1}}}

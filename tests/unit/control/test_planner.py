@@ -84,6 +84,11 @@ def test_a_plan_counts_the_gpus_of_executors_that_state_none() -> None:
     [
         ("other", {}, "the profile is for 'caption', but the model is 'other'"),
         ("caption", {"workload": {"sounds": {"components": ["speech"], "share": 1}}}, "speech"),
+        (
+            "caption",
+            {"workload": {"text": {"components": ["llm"], "share": 1, "frequency": {"llm": 0.5}}}},
+            "planning.workload.text.frequency: every request of the type runs llm: remove it",
+        ),
         ("caption", {"gpu_types": {"X": "L4"}}, "options.X: is not an option of caption: use one of EL, E, L"),
         ("caption", {"gpu_types": {"E": "T4"}}, "T4"),
         ("caption", {"profile": {"format": "cornserve-planner/profile"}}, "profile.json: version: is missing"),

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from cornserve.app.adaptation import PlanProposal
-from cornserve.app.plan import AppPlan
+from cornserve.app.graph import GraphOption, GraphStep
+from cornserve.app.plan import AppPlan, PlanPath, PlanStep, PlanType
 from cornserve.app.planning import PlanningInputs, WorkloadType
 from cornserve.app.scale import ScaleError
 from cornserve.control.planner import PlannerProcessError
@@ -71,6 +72,44 @@ async def test_a_better_plan_for_the_shifted_mix_replaces_the_running_one(store:
     await app.run(16, 600, SHIFTED)
     assert len(app.replanning.jobs) == 1
     assert not app.has_findings
+
+
+DRAW = GraphOption(executor="draw", task="StageTask", settings={}, components=("draw",), gpus=1)
+
+
+def drawing(kind: PlanType) -> PlanType:
+    """Returns the type with a drawing at the end of each path."""
+    paths = [
+        PlanPath(steps=[*path.steps, PlanStep(option=path.steps[-1].option, components=["draw"])])
+        for path in kind.paths
+    ]
+    return kind.model_copy(update={"components": [*kind.components, "draw"], "paths": paths})
+
+
+async def test_another_plan_is_made_for_the_observed_frequency_of_components_that_follow_a_value(store: Store) -> None:
+    running = mixture(0, 1)
+    types = {name: drawing(kind) for name, kind in running.types.items()}
+    workload = {
+        name: kind.model_copy(update={"components": [*kind.components, "draw"], "frequency": {"draw": 0.1}})
+        for name, kind in PLANNING.workload.items()
+    }
+    planning = PLANNING.model_copy(update={"workload": workload})
+    app = await adapting(store, running.model_copy(update={"types": types}), planning=planning, **FAST)
+    known = app.replanning.graph
+    paths = tuple(
+        path.model_copy(update={"conditional": (GraphStep(option="D", components=("draw",)),)}) for path in known.paths
+    )
+    app.replanning.graph = known.model_copy(update={"options": known.options | {"D": DRAW}, "paths": paths})
+    app.replanning.results = [PlanningResult(error="not needed")]
+    app.invocations = {"text": {"L": 1.0, "D": 0.5}, "images": {"L": 1.0, "D": 0.1}}
+
+    await app.run(16, 120)
+    while not app.replanning.jobs:
+        await app.run(16, STEP, SHIFTED)
+
+    frequency = {name: kind.frequency for name, kind in app.replanning.jobs[0].inputs.workload.items()}
+    assert frequency["text"]["draw"] == pytest.approx(0.5, abs=0.05)
+    assert frequency["images"] == {"draw": 0.1}  # Chance explains the difference.
 
 
 async def test_a_plan_without_a_notable_benefit_is_not_applied_or_made_again(store: Store) -> None:

@@ -39,15 +39,18 @@ def test_refused_requests_have_missed_their_target() -> None:
 def test_the_loads_of_removed_groups_and_executors_are_forgotten() -> None:
     metrics = GatewayMetrics()
     request = metrics.new_request("chat")
+    metrics.retain_groups("chat", {"old-group", "new-group"}, {"old-executor": "old", "new-executor": "a,b"})
     request.record_path(0, CellPath("text", "cell", 0))
     for version in ("old", "new"):
         request.record_invocation(f"{version}-group", f"{version}-executor", 10)
 
-    metrics.retain_groups("chat", {"new-group"}, {"new-executor"})
-    metrics.retain_groups("unknown", set(), set())
+    assert metrics.arrivals().type_invocations == {"chat": {"text": {"old": 1, "a,b": 1}}}
+
+    metrics.retain_groups("chat", {"new-group"}, {"new-executor": "new"})
+    metrics.retain_groups("unknown", set(), {})
 
     assert metrics.arrivals().invocations == {"chat": {"new-group": 1}}
     assert metrics.arrivals().tokens == {"chat": {"new-group": 10}}
     exposed = generate_latest(metrics.registry).decode()
     counts = [line for line in exposed.splitlines() if "_type_invocations_total{" in line]
-    assert [("old-executor" in line, "new-executor" in line) for line in counts] == [(False, True)]
+    assert counts == ['cornserve_gateway_type_invocations_total{app="chat",option="new",type="text"} 1.0']
