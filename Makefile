@@ -76,7 +76,9 @@ cluster-down: setup ## Stops the cluster
 test-cluster: programs ## Runs the tests on the cluster (CONTEXT=name: on another one; VLLM=1: with models)
 	@$(if $(CONTEXT),,.venv/bin/python -m scripts.cluster up)
 	@$(if $(CONTEXT),,kubernetes/images/build control echo $(if $(VLLM),executor-cpu))
-	@CORNSERVE_TEST_CONTEXT=$(CONTEXT) scripts/test -m "cluster$(if $(VLLM),, and not vllm)" tests/cluster
+	@CORNSERVE_TEST_CONTEXT=$(CONTEXT) scripts/test -m "cluster and chaos" tests/cluster
+	@CORNSERVE_TEST_CONTEXT=$(CONTEXT) scripts/test -m "cluster and not chaos$(if $(VLLM),, and not vllm)" \
+		--numprocesses 2 --dist loadscope tests/cluster
 
 lock: ## Regenerates requirements/*.txt from pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock

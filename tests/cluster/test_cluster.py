@@ -144,6 +144,7 @@ def api_server_stopper(local_cluster: KubernetesCluster) -> Iterator[Callable[[]
     wait_until(is_up, "the start of the API server")
 
 
+@pytest.mark.chaos
 async def test_services_are_reached_while_the_api_server_is_away(
     local_cluster: KubernetesCluster, cluster_namespace: str, api_server_stopper: Callable[[], None]
 ) -> None:
