@@ -147,7 +147,8 @@ def deploy(
         typer.Option(
             "--profile",
             metavar="FILE",
-            help="Profile to plan with. By default, the options are measured: see `cornserve profile`.",
+            help="Profile to plan with. The options that it lacks, by default all, are measured: see `cornserve "
+            "profile`.",
         ),
     ] = None,
     measuring: Annotated[str | None, BUDGET] = None,

@@ -1,10 +1,10 @@
-"""Checks the profile that `cornserve deploy --profile` plans with: it must be one of this app on this device."""
+"""The profile that `cornserve deploy --profile` plans with: it must be one of this app on this device."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cornserve.cli.console import CliError
 
@@ -16,13 +16,26 @@ if TYPE_CHECKING:
     from cornserve.profiler.device import Device
     from cornserve.task.spec import ExecutorSpec
     from cornserve_planner.model_document import ModelDocument
-    from cornserve_planner.profiles.profile import OptionProfile
+    from cornserve_planner.profiles.profile import ModelProfile, OptionProfile
+
+
+class GivenProfile(NamedTuple):
+    """A profile of some options of an app.
+
+    Args:
+        slot_types: by option, the type of the slots on which it was measured, or None for any type.
+        missing: the options without a throughput on the GPUs for which the app is planned.
+    """
+
+    profile: ModelProfile
+    slot_types: Mapping[str, str | None]
+    missing: Sequence[str]
 
 
 def check_profile(
     client: Client, target: DeployTarget, graph: AppGraph, model: ModelDocument, file: Path, home: Home
-) -> dict[str, str | None]:
-    """Returns the type of the slots of each option that was profiled, or None for any type.
+) -> GivenProfile:
+    """Reads a profile.
 
     The device of a gateway is unknown if it is neither the instance of the home nor in a cluster. Entries without the
     conditions of their measurement, such as published ones, are only checked for the type of slots.
@@ -31,17 +44,20 @@ def check_profile(
         model: the planner's model of the graph, with the GPUs for which the app is planned.
     Raises:
         CliError: an option was measured on a device that the instance does not have, or with another model or version.
-        PlannerError: the file is not a valid profile.
+        PlannerError: the file is not a valid profile, or one of another app.
     """
     from cornserve.profiler.device import UnknownDeviceError
+    from cornserve_planner.profiles import profile_matching
     from cornserve_planner.profiles.profile import ModelProfile
 
     specs = _specs(target, graph)
+    profile = ModelProfile.read(file)
+    profile_matching.check_profile(model, profile)
     slot_types: dict[str, str | None] = {}
-    for entry in ModelProfile.read(file).options:
-        option = model.options.get(entry.option)
-        if option is None or entry.gpus != option.gpus or option.gpu not in (None, entry.gpu):
-            continue  # The planner refuses unknown options, and does not use other types or numbers of GPUs.
+    for entry in profile.options:
+        option = model.options[entry.option]
+        if entry.gpus != option.gpus or option.gpu not in (None, entry.gpu):
+            continue  # The planner does not use other types or numbers of GPUs.
         try:
             device = _device(client, entry, home)
         except UnknownDeviceError as error:
@@ -49,7 +65,7 @@ def check_profile(
         if device is not None:
             _check_conditions(file.name, entry, device, specs)
             slot_types[entry.option] = device.slot_type
-    return slot_types
+    return GivenProfile(profile, slot_types, profile_matching.missing_options(model.graph(), profile))
 
 
 def _specs(target: DeployTarget, graph: AppGraph) -> dict[str, ExecutorSpec]:

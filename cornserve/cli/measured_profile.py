@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,6 +11,7 @@ from cornserve.cli.profiling import Profiling, ProfilingOptions, profiling_error
 
 if TYPE_CHECKING:
     from cornserve.app.graph import AppGraph
+    from cornserve.cli.given_profile import GivenProfile
     from cornserve.client import Client
     from cornserve.client.deploy_target import DeployTarget
     from cornserve.home import Home
@@ -37,12 +38,14 @@ def measure_profile(
     gpus: int | None,
     seconds: float,
     home: Home,
+    given: GivenProfile | None,
 ) -> MeasuredProfile:
     """Measures the options whose results are missing or stale, and writes the planner's profile to the home.
 
     Args:
         gpus: the budget of the plan.
         seconds: device time.
+        given: a profile of options that are not measured.
     Raises:
         CliError, PlannerError: before an executor starts, if the slots or the device time do not suffice, or if the
             plan needs other GPUs than those of one measured type; later, if an option fails.
@@ -51,35 +54,45 @@ def measure_profile(
     from cornserve.profiler.app_measurement import PLAN_HALF_WIDTH
     from cornserve.profiler.plan_check import check_gpus, check_options
 
-    options = ProfilingOptions(
-        home, workload=_chats(model, workload), device=_device(model, graph), half_width=PLAN_HALF_WIDTH
-    )
+    missing = [*graph.options] if given is None else given.missing
+    slot_types = {} if given is None else given.slot_types
     with profiling_errors():
+        check_options(graph, missing)
+        device_name = _device(missing, model, graph, slot_types)
+        options = ProfilingOptions(home, None, _chats(model, workload), missing, device_name, PLAN_HALF_WIDTH)
         profiling = Profiling.of_target(client, target, options)
         measurement = profiling.measurement
         device = measurement.profiler.device
         check_gpus(device, gpus, "--gpus")
-        check_options(graph, measurement.options)
-        if missing := profiling.run(seconds):
-            names = ", ".join(item.cost.what for item in missing)
+        if left := profiling.run(seconds):
+            names = ", ".join(item.cost.what for item in left)
             raise CliError(f"the budget did not suffice for {names}: increase --budget; finished measurements are kept")
         file = measurement.profiler.store.profile_file(target.name, device.name)
-        write_atomically(file, measurement.profile(measurement.results).dump())
+        profile = measurement.profile(measurement.results)
+        if given is not None:
+            kept = (entry for entry in given.profile.options if entry.option not in missing)
+            profile = given.profile.model_copy(update={"options": (*kept, *profile.options)})
+        write_atomically(file, profile.dump())
     stderr().print(f"profile: {file}", markup=False)
-    return MeasuredProfile(file, dict.fromkeys(model.options, device.slot_type))
+    return MeasuredProfile(file, {**dict.fromkeys(missing, device.slot_type), **slot_types})
 
 
-def _device(model: ModelDocument, graph: AppGraph) -> str | None:
-    """Returns the type of GPUs or slots on which all options can be measured, or None for the first one."""
-    types = sorted({option.gpu for option in model.options.values() if option.gpu is not None})
+def _device(
+    missing: Iterable[str], model: ModelDocument, graph: AppGraph, given: Mapping[str, str | None]
+) -> str | None:
+    """Returns the type of GPUs or slots on which all missing options can be measured, or None for the first one.
+
+    Args:
+        given: by option, the types on which the other ones were measured.
+    """
+    types = sorted({gpu for name in missing if (gpu := model.options[name].gpu) is not None})
     if len(types) > 1:
         raise CliError(f"--options: names the GPU types {', '.join(types)}, but one type is measured: give --profile")
-    for name, option in model.options.items():
-        if option.gpus != max(1, graph.options[name].gpus):
-            raise CliError(
-                f"--options: {name} is measured on the GPUs of its executor, not on {option.gpus}: give --profile"
-            )
-    return types[0] if types else None
+    for name in missing:
+        if model.options[name].gpus != max(1, graph.options[name].gpus):
+            raise CliError(f"--options: {name} is measured on the GPUs of its executor: give --profile, or remove gpus")
+    known = {slot_type for slot_type in given.values() if slot_type is not None}
+    return types[0] if types else min(known) if len(known) == 1 else None
 
 
 def _chats(model: ModelDocument, workload: Path) -> Path | None:

@@ -29,7 +29,7 @@ class PlanBudget(NamedTuple):
     Args:
         objective: the cost that the rate minimizes: GPUs or dollars.
         options: the file with GPU types of the deployment options.
-        profile: None to measure it.
+        profile: None to measure all options.
         measuring: device time of the measurements, such as 10m.
     """
 
@@ -61,13 +61,11 @@ class PlanBudget(NamedTuple):
             raise CliError("--objective: is the cost that a rate minimizes: give --rate, or remove the objective")
         if self.workload is None:
             raise CliError("--workload: is missing: give the file that lists requests or their types")
-        if self.profile is not None and self.measuring is not None:
-            raise CliError("--budget: has no effect with --profile, which replaces measurements: remove one of them")
         return True
 
 
 def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> DeployTarget:
-    """Returns the target with a plan, and prints a summary of it. Measures the options without a profile.
+    """Returns the target with a plan, and prints a summary of it. Measures the options that the profile lacks.
 
     Raises `CliError` or `DeployTargetError`: before a measurement, if the options, the workload or the profile are not
     valid for the app, or if no plan has so few GPUs.
@@ -127,12 +125,16 @@ def _profile(
     from cornserve.cli.profiling import parse_seconds
     from cornserve.home import Home
 
+    home, given = Home.default(), None
     if budget.profile is not None:
-        slot_types = check_profile(client, target, graph, model, budget.profile, Home.default())
-        return MeasuredProfile(budget.profile, slot_types)
+        given = check_profile(client, target, graph, model, budget.profile, home)
+        if not given.missing:
+            return MeasuredProfile(budget.profile, given.slot_types)
+        text = f"{budget.profile.name} lacks {', '.join(given.missing)}, which will be measured"
+        stderr().print(text, markup=False, soft_wrap=True)
     assert budget.workload is not None
     seconds = parse_seconds(budget.measuring or DEFAULT_BUDGET)
-    return measure_profile(client, target, graph, model, budget.workload, budget.gpus, seconds, Home.default())
+    return measure_profile(client, target, graph, model, budget.workload, budget.gpus, seconds, home, given)
 
 
 def _planning(budget: PlanBudget, graph: AppGraph, file: Path, inputs: PlanInputs) -> PlanningInputs:

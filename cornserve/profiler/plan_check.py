@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from cornserve.app.graph import AppGraph, always_runs_reason
 from cornserve.profiler.device import Device, NoSlotsError
-from cornserve.profiler.option_mixes import MeasuredOption, RequestsRefusedError
+from cornserve.profiler.option_mixes import RequestsRefusedError
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import RequestType
 from cornserve_planner.model_document import ModelDocument
@@ -39,9 +39,9 @@ def check_workload(
     require_budget(PlanningProblem.from_graph(model.graph(), shares, lambda kind, step: 1.0), budget)
 
 
-def check_options(graph: AppGraph, measured: Iterable[MeasuredOption]) -> None:
-    """Raises `RequestsRefusedError` if an option of the graph cannot be measured alone."""
-    if excluded := graph.options.keys() - {option.name for option in measured}:
+def check_options(graph: AppGraph, options: Iterable[str]) -> None:
+    """Raises `RequestsRefusedError` if one of these options of the graph cannot be measured alone."""
+    if excluded := [name for name in options if graph.conditional.issuperset(graph.options[name].components)]:
         raise RequestsRefusedError(
             f"{', '.join(sorted(excluded))}: runs only after a value has arrived, and cannot be measured alone: give a "
             "profile with its throughput"

@@ -101,8 +101,8 @@ def measure(job: ProfilingJob, home: Home, messages: Messages) -> ProfilingMessa
     """Measures what the store of the home lacks. Returns the profile. Raises `UnmeasurableError`."""
     loaded = MeasuredApp.load(job.app, job.spec)
     _check_workload(job, loaded.graph)
+    check_options(loaded.graph, loaded.graph.options)
     options = measured_options(loaded.app, loaded.graph, _templates(loaded, job.workload), ())
-    check_options(loaded.graph, options)
     device = _device(job, home)
     _check_device(job, loaded.graph, device)
     with Client(job.gateway) as client:

@@ -16,7 +16,7 @@ from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.profile_conversion import convert_profile, memory_per_gpu
 from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.profiles.profile import ModelProfile, OptionProfile
-from cornserve_planner.profiles.profile_matching import check_executors, matching_entries, unused_entries
+from cornserve_planner.profiles.profile_matching import check_profile, matching_entries, unused_entries
 from cornserve_planner.profiles.sourced_value import SourcedValue, Tag
 from cornserve_planner.rare_types import with_rare_types
 from cornserve_planner.size_costs import Draws
@@ -117,18 +117,13 @@ def build_inputs(
     factors: Mapping[str, float] | None = None,
 ) -> PlanInputs:
     """Builds the planning problem. Raises `InvalidInputError` if the inputs do not fit together."""
-    if profile.model != model.name:
-        raise InvalidInputError(
-            "model",
-            f"the profile is for {profile.model!r}, but the model is {model.name!r}: give a profile of this model",
-        )
+    check_profile(model, profile)
     graph = model.graph()
     workload = replace(workload, shares=with_rare_types(graph, workload.shares, model.modalities))
     used = {option.gpu for option in graph.options}
     types = [gpu for gpu in gpus.types() if gpu.name in used]
     check_gpu_types(graph, gpus)
     try:
-        check_executors(model, profile)
         conversion = convert_profile(graph, profile, workload, factors)
     except InvalidInputError as error:
         raise error.within(f"profile of {profile.model}") from error

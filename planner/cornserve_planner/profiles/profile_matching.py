@@ -55,6 +55,30 @@ def matching_entries(option: DeploymentOption, profile: ModelProfile) -> tuple[O
     return found
 
 
+def check_profile(model: ModelDocument, profile: ModelProfile) -> None:
+    """Raises `InvalidInputError` if the profile is one of another model, of other options or of other executors."""
+    if profile.model != model.name:
+        raise InvalidInputError(
+            "model",
+            f"the profile is for {profile.model!r}, but the model is {model.name!r}: give a profile of this model",
+        )
+    try:
+        check_executors(model, profile)
+        check_names(model.graph(), profile)
+    except InvalidInputError as error:
+        raise error.within(f"profile of {profile.model}") from error
+
+
+def missing_options(graph: ExecutorGraph, profile: ModelProfile) -> list[str]:
+    """Returns the options without a throughput on their GPU type with their number of GPUs."""
+    missing = (
+        option.profiled_as
+        for option in graph.options
+        if not any(entry.throughput for entry in matching_entries(option, profile))
+    )
+    return list(dict.fromkeys(missing))
+
+
 def unused_entries(graph: ExecutorGraph, profile: ModelProfile) -> tuple[OptionProfile, ...]:
     """Returns the entries that match no option of the model, because of other GPU types or numbers of GPUs."""
     used = {id(entry) for option in graph.options for entry in matching_entries(option, profile)}

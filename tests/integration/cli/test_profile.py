@@ -123,12 +123,18 @@ app = App("measured", [path], probes=[CaptionRequest(images=1)])
     await until(lambda: is_clean(serving))
 
     kept = finished(serving, "0.021432")
-    deployed = serving.run(*deploy, "--budget", "12s")
+    profile = tmp_path / "profile.json"
+    serving.do("profile", str(app), "--error", "0.05", "--show", "--output", str(profile))
+    [given] = ModelProfile.read(profile).options
+    [missing] = {"encoder", "llm"} - {given.option}
+    deployed = serving.run(*deploy, "--budget", "12s", "--profile", str(profile))
     assert deployed.returncode == 0, deployed.stderr
-    assert "measuring 1 of 2 mixes" in deployed.stderr
+    assert f"profile.json lacks {missing}, which will be measured" in deployed.stderr
+    assert "measuring 1 of 1 mixes" in deployed.stderr
     assert finished(serving, "0.021432").items() >= kept.items()
-    plan = serving.json("status", "measured")["spec"]["plan"]
-    assert {option["gpu_type"] for option in plan["options"].values()} == {"small"}
+    spec = serving.json("status", "measured")["spec"]
+    assert {option["gpu_type"] for option in spec["plan"]["options"].values()} == {"small"}
+    assert {entry["option"] for entry in spec["planning"]["profile"]["options"]} == {"encoder", "llm"}
     refused = serving.run("profile", str(app), "--error", "0.001")
     serving.do("delete", "measured")
     assert "needs 1 CPU slots of the type small, but 2 exist and 0 are free: delete an app" in refused.stderr

@@ -25,7 +25,6 @@ FILES = ["--workload", "workload.yaml", "--profile", "profile.yaml"]
     ("options", "message"),
     [
         (["--gpus", "4"], "--workload: is missing: give the file that lists requests or their types"),
-        (["--gpus", "4", "--budget", "5m", *FILES], "--budget: has no effect with --profile"),
         (["--budget", "5m"], "--budget: needs --gpus or --rate, for which a plan is made"),
         (FILES, "--workload, --profile: needs --gpus or --rate, for which a plan is made"),
         (["--gpus", "4", "--objective", "gpus", *FILES], "--objective: is the cost that a rate minimizes: give --rate"),
@@ -221,6 +220,60 @@ def test_a_profile_of_another_device_model_or_version_is_refused(
     changes: dict[str, Any], message: str, cli: CliRunner, instance: StubServer, tmp_path: Path
 ) -> None:
     refused = deploy(cli, tmp_path, "--gpus=2", workload=WORKLOAD, profile=current_profile(**changes))
+
+    assert refused.exit_code == 1
+    assert message in " ".join(refused.stderr.split())
+    assert not instance.requests
+
+
+def profile_of(*options: str, **fields: Any) -> dict[str, Any]:
+    known = current_profile()
+    return known | {"options": [entry for entry in known["options"] if entry["option"] in options], **fields}
+
+
+SKETCHES = """
+from cornserve import App, Task
+from cornserve_echo.stages import CaptionRequest, StageRequest, StageResult, StageTask
+
+
+class Sketch(Task[CaptionRequest, StageResult]):
+    llm: StageTask
+    draw: StageTask
+
+    def invoke(self, request: CaptionRequest) -> StageResult:
+        answer = self.llm.invoke(StageRequest(items={"llm": 1}, text=request.text))
+        return self.draw.invoke(StageRequest(items={"draw": 1})) if answer.text else answer
+
+
+path = Sketch(llm=StageTask(seconds={"llm": 0.01}), draw=StageTask(seconds={"draw": 0.1}))
+app = App("caption", [path], probes=[CaptionRequest()])
+"""
+
+
+LACKS_LLM = ("encoder", "encoder+llm")
+CAPTIONS, DRAWINGS = (SOURCE, WORKLOAD), (SKETCHES, requests_of("llm", "stage"))
+
+
+@pytest.mark.parametrize(
+    ("app", "options", "fields", "message"),
+    [
+        (CAPTIONS, LACKS_LLM, {}, "profile.json lacks llm, which will be measured error: the budget of 1 s of device"),
+        (CAPTIONS, LACKS_LLM, {}, "1 measurements share it, and llm with llm takes at least"),
+        (CAPTIONS, LACKS_LLM, {"model": "other"}, "the profile is for 'other', but the model is 'caption'"),
+        (DRAWINGS, ("llm",), {}, "stage: runs only after a value has arrived, and cannot be measured alone: give a"),
+    ],
+)
+def test_only_the_options_that_a_profile_lacks_are_measured(
+    app: tuple[str, dict[str, Any]],
+    options: tuple[str, ...],
+    fields: dict[str, Any],
+    message: str,
+    cli: CliRunner,
+    instance: StubServer,
+    tmp_path: Path,
+) -> None:
+    (source, workload), profile = app, profile_of(*options, **fields)
+    refused = deploy(cli, tmp_path, "--gpus=2", "--budget=1s", source=source, workload=workload, profile=profile)
 
     assert refused.exit_code == 1
     assert message in " ".join(refused.stderr.split())
