@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import Any
 
 from cornserve.app.app import App
@@ -22,13 +23,14 @@ _TEXT = "Hello!"
 def default_probes(app: App) -> tuple[Any, ...]:
     """Returns one request for each type that the app is likely to serve; empty for custom request types.
 
-    Chats have media of the modalities of the `EncoderTask`s and the `Mllm`s of the paths: it is unknown which media the
-    model of another task reads.
+    Chats have media of each combination of the modalities of the `EncoderTask`s and the `Mllm`s of the paths: it is
+    unknown which media the model of another task reads.
     """
     if ChatRequest in app.request_types:
-        text = ChatRequest.ask(_TEXT)
         read = {modality for path in app.paths for task in _all_tasks(path) for modality in _modalities(task)}
-        return (text, *(_chat_about(modality) for modality in MODALITIES if modality in read))
+        known = [modality for modality in MODALITIES if modality in read]
+        media = [chosen for count in range(1, len(known) + 1) for chosen in combinations(known, count)]
+        return (ChatRequest.ask(_TEXT), *map(_chat_about, media))
     if CompletionRequest in app.request_types:
         return (CompletionRequest(prompt=_TEXT),)
     if EmbeddingRequest in app.request_types:
@@ -61,15 +63,16 @@ def sample_media(modality: Modality, where: str) -> Media:
 def _modalities(task: Task[Any, Any]) -> tuple[Modality, ...]:
     match task:
         case EncoderTask():
-            return (task.modality,)
+            return task.modalities
         case Mllm():
             return task.encoder_modalities
     return ()
 
 
-def _chat_about(modality: Modality) -> ChatRequest:
-    medium = sample_media(modality, "messages[0].content[1]")
-    content: list[ContentPart] = [TextPart(type="text", text=_TEXT), MediaPart(type="media", media=medium)]
+def _chat_about(modalities: Sequence[Modality]) -> ChatRequest:
+    content: list[ContentPart] = [TextPart(type="text", text=_TEXT)]
+    for number, modality in enumerate(modalities, start=1):
+        content.append(MediaPart(type="media", media=sample_media(modality, f"messages[0].content[{number}]")))
     return ChatRequest(messages=[ChatMessage(role="user", content=content)])
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from cornserve.task import ExecutorSpec, Output, Tensor, UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.engine import Dtype
-from cornserve_tasklib.media import Media, Modality
+from cornserve_tasklib.media import MODALITIES, Media, Modality
 
 
 class Embeddings(Output):
@@ -43,8 +43,8 @@ class EncoderTask(UnitTask[Media, Embeddings]):
     """A Hugging Face id, or the path of a model directory. Only the encoder's weights are loaded."""
     revision: str | None = None
     """The branch, tag or commit of the model's repository on Hugging Face. Defaults to its main branch."""
-    modality: Modality = "image"
-    """The type of media that is encoded."""
+    modality: Modality | tuple[Modality, ...] = "image"
+    """The type of media that is encoded, or several types that one executor encodes: `("image", "audio")`."""
     dtype: Dtype = "auto"
     """The dtype of weights and embeddings. Choose the language model's to get the same responses as without a separate
     encoder. The language model converts embeddings of another dtype."""
@@ -53,6 +53,20 @@ class EncoderTask(UnitTask[Media, Embeddings]):
     constant: bool = False
     """Whether the executor publishes zeros of the shape of the embeddings. It then loads no weights. For profiles of
     the language model."""
+
+    @field_validator("modality")
+    @classmethod
+    def _normalize(cls, modality: Modality | tuple[Modality, ...]) -> Modality | tuple[Modality, ...]:
+        """Returns one value for each set of modalities, so that equal encoders share executors."""
+        given = (modality,) if isinstance(modality, str) else modality
+        if not given or len(set(given)) < len(given):
+            raise ValueError("give at least one modality, and each one once")
+        first, *others = (known for known in MODALITIES if known in given)
+        return (first, *others) if others else first
+
+    @property
+    def modalities(self) -> tuple[Modality, ...]:
+        return (self.modality,) if isinstance(self.modality, str) else self.modality
 
     def executor_spec(self) -> ExecutorSpec:
         unset = {name for name, value in (("revision", self.revision), ("constant", self.constant)) if not value}
@@ -63,12 +77,13 @@ class EncoderTask(UnitTask[Media, Embeddings]):
 
     def invoke(self, request: Media) -> Embeddings:
         """Records an invocation. Raises `ValueError` for a medium of another modality."""
-        if request.modality != self.modality:
-            raise ValueError(f"{request.where}: this encoder encodes {self.modality}, not {request.modality}")
+        if request.modality not in self.modalities:
+            encoded = " and ".join(self.modalities)
+            raise ValueError(f"{request.where}: this encoder encodes {encoded}, not {request.modality}")
         return super().invoke(request)
 
     def size(self, request: Media) -> InputSize:
         return request.size
 
     def components(self, request: Media) -> frozenset[str]:
-        return frozenset({f"{self.modality}_encoder"})
+        return frozenset({f"{request.modality}_encoder"})

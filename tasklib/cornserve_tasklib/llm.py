@@ -103,6 +103,9 @@ class Mllm(Task[LLMRequest, ChatResponse]):
     """Whether `EncoderTask`s encode the media."""
     encoder_modalities: tuple[Modality, ...] = ("image",)
     """The modalities with a separate encoder. The language model encodes media of others."""
+    joint_encoder: bool = False
+    """Whether the executors of the separate encoder encode all of these modalities. If not, each modality has its own
+    executors."""
     with_enc: bool = True
     """Whether the language model's executors load the encoder."""
     tool_parser: str | None = None
@@ -128,23 +131,29 @@ class Mllm(Task[LLMRequest, ChatResponse]):
             with_enc=self.with_enc,
             lora=self.lora,
         )
-        self.encoders = {
-            modality: EncoderTask(
-                model_id=self.model_id,
-                revision=self.revision,
-                modality=modality,
-                dtype=self.encoder_options.dtype or self.options.dtype,
-                max_batch_patches=self.encoder_options.max_batch_patches,
-            )
-            for modality in (self.encoder_modalities if self.split_encoder else ())
-        }
+        self.encoders = [self._encoder_of(modality) for modality in self._encoded_together()]
+
+    def _encoded_together(self) -> Sequence[Modality | tuple[Modality, ...]]:
+        """Returns the modalities of each separate encoder."""
+        if not self.split_encoder:
+            return ()
+        return (self.encoder_modalities,) if self.joint_encoder else self.encoder_modalities
+
+    def _encoder_of(self, modality: Modality | tuple[Modality, ...]) -> EncoderTask:
+        return EncoderTask(
+            model_id=self.model_id,
+            revision=self.revision,
+            modality=modality,
+            dtype=self.encoder_options.dtype or self.options.dtype,
+            max_batch_patches=self.encoder_options.max_batch_patches,
+        )
 
     def invoke(self, request: LLMRequest) -> ChatResponse:
         media = request.media if self.split_encoder and isinstance(request, ChatRequest) else []
         return self.llm.invoke(request, embeddings=[self._encode(medium) for medium in media])
 
     def _encode(self, medium: Media) -> Embeddings | None:
-        encoder = self.encoders.get(medium.modality)
+        encoder = next((encoder for encoder in self.encoders if medium.modality in encoder.modalities), None)
         return None if encoder is None else encoder.invoke(medium)
 
 

@@ -27,8 +27,9 @@ _MULTIMODAL_IDS: dict[Modality, re.Pattern[str]] = {
         r"|llava-hf/llava-onevision-.+"
         r"|google/gemma-3-(4|12|27)b-.+"
         r"|Qwen/Qwen3-VL-[0-9]+B-(Instruct|Thinking).*"
+        r"|Qwen/Qwen2\.5-Omni-.+|Qwen/Qwen3-Omni-.+"
     ),
-    "audio": re.compile(r"Qwen/Qwen2-Audio-.+"),
+    "audio": re.compile(r"Qwen/Qwen2-Audio-.+|Qwen/Qwen2\.5-Omni-.+|Qwen/Qwen3-Omni-.+"),
 }
 """Hugging Face ids of models with a known encoder family. InternVL 3 without -hf is another architecture, which
 requires code from its repository."""
@@ -60,7 +61,7 @@ def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPa
     if _is_embedding_model(Path(model), architectures):
         return _embed_path(model, options)
     modalities = encoder_modalities(config.get("model_type"))
-    if modalities and any(name.endswith("ForConditionalGeneration") for name in architectures):
+    if modalities and any(name.endswith(_MULTIMODAL) for name in architectures):
         return _multimodal_paths(model, modalities, _tool_parser(Path(model)), options)
     if any(name.endswith("ForCausalLM") for name in architectures):
         return _chat_path(model, _tool_parser(Path(model)), options)
@@ -101,29 +102,39 @@ def _multimodal_paths(
     options.check_executors(model, ["llm", "encoder"])
     engine, encoder = options.language_engine(), options.encoder()
 
-    def path(*, split_encoder: bool, with_enc: bool) -> Mllm:
+    def path(*, split_encoder: bool, with_enc: bool, joint_encoder: bool = False) -> Mllm:
         return Mllm(
             model_id=model,
             revision=options.revision,
             split_encoder=split_encoder,
             with_enc=with_enc,
             encoder_modalities=modalities,
+            joint_encoder=joint_encoder,
             tool_parser=tool_parser,
             lora=options.lora,
             options=engine,
             encoder_options=encoder,
         )
 
-    return {
+    paths: ModelPaths = {
         "monolith": path(split_encoder=False, with_enc=True),
         "e-l": path(split_encoder=True, with_enc=False),
         "e-el": path(split_encoder=True, with_enc=True),
     }
+    if len(modalities) > 1:
+        paths["joint-e-l"] = path(split_encoder=True, with_enc=False, joint_encoder=True)
+        paths["joint-e-el"] = path(split_encoder=True, with_enc=True, joint_encoder=True)
+    return paths
+
+
+_MULTIMODAL = ("ForConditionalGeneration", "OmniModel")
+"""The ends of the architectures of multimodal models that generate. The second one is that of Qwen2.5-Omni."""
 
 
 def _is_embedding_model(directory: Path, architectures: list[str]) -> bool:
     """Detects a model without a head, or a language model with the `modules.json` of sentence-transformers."""
-    return all(name.endswith("Model") for name in architectures) or (directory / "modules.json").is_file()
+    has_no_head = all(name.endswith("Model") and not name.endswith(_MULTIMODAL) for name in architectures)
+    return has_no_head or (directory / "modules.json").is_file()
 
 
 _TOOL_CALL_FORMATS = {

@@ -50,4 +50,4 @@ def tiny_internvl() -> Path:
 @pytest.fixture(scope="session")
 def tiny_qwen2audio() -> Path:
     """A Qwen2-Audio with random weights. The number of tokens depends on the duration of the audio."""
-    return cached_model(MODELS / "tiny_qwen2audio.py", MODELS / "byte_tokenizer.py", MODELS / "random_weights.py")
+    return tiny_model("qwen2audio")

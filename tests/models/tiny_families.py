@@ -41,6 +41,8 @@ FAMILIES = [
     TinyFamily("gemma3", "gemma3", {"image_size": [200, 300]}),
     TinyFamily("mistral3", "mistral3", {"image_size": [200, 300]}),
     TinyFamily("qwen3vl", "qwen3_vl", {"image_grid_thw": [1, 12, 18]}),
+    TinyFamily("qwen25omni", "qwen2_5_omni", {"image_grid_thw": [1, 14, 22]}),
+    TinyFamily("qwen3omni", "qwen3_omni_moe", {"image_grid_thw": [1, 12, 18]}),
 ]
 
 

@@ -13,16 +13,18 @@ _TEMPLATE = """\
 {%- for message in messages %}<|im_start|>{{ message.role }}
 {% if message.content is string %}{{ message.content }}{% else %}
 {%- for part in message.content %}
-{%- if part.type == 'image' %}IMAGE{% elif part.type == 'text' %}{{ part.text }}{% endif %}
+{%- if part.type == 'image' %}IMAGE
+{%- elif part.type == 'audio' %}AUDIO
+{%- elif part.type == 'text' %}{{ part.text }}{% endif %}
 {%- endfor %}{% endif %}<|im_end|>
 {% endfor %}
 {%- if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
 
 
-def chat_template(image: str) -> str:
-    """Returns a ChatML template that renders each image as `image`."""
-    return _TEMPLATE.replace("IMAGE", image)
+def chat_template(image: str, audio: str = "") -> str:
+    """Returns a ChatML template that renders each image as `image`, and each audio as `audio`."""
+    return _TEMPLATE.replace("IMAGE", image, 1).replace("AUDIO", audio, 1)
 
 
 def tokenizer(special_tokens: Sequence[str], **fields: Any) -> Any:

@@ -7,17 +7,20 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 
+from cornserve.concurrency import gather_all
 from cornserve_executors import tensor_copies
 from cornserve_executors.base import EngineDeadError, OverloadedError
 from cornserve_executors.encoder.batcher import Batcher
 from cornserve_executors.encoder.families.family import EncodingPlan
-from cornserve_executors.encoder.loader import load_encoder
-from cornserve_executors.encoder.media_inputs import PATCH_PIXELS, media_inputs
+from cornserve_executors.encoder.families.registry import AnyFamily
+from cornserve_executors.encoder.loader import load_encoders
+from cornserve_executors.encoder.media_inputs import PATCH_PIXELS, MediaInputs, media_inputs
 from cornserve_executors.encoder.single_flight import SingleFlight
 from cornserve_executors.encoder.stats import EncoderStats, EncodingWork
 from cornserve_executors.media.decode_pool import DecodePools
@@ -26,53 +29,96 @@ from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.media import Media
 
 
+@dataclass(frozen=True, slots=True)
+class _Encoder:
+    """The encoder of one modality."""
+
+    family: AnyFamily
+    fingerprint: str
+    inputs: MediaInputs[Any]
+    batcher: Batcher[Any, torch.Tensor]
+
+
 class EncoderEngine:
+    """Encodes media of one or several modalities.
+
+    A batch contains media of one modality. The batches of several modalities alternate on the device.
+    """
+
     def __init__(self, config: EncoderTask, stats: EncoderStats) -> None:
-        """Loads the encoder. Blocks, and can run in any thread."""
+        """Loads the encoders. Blocks, and can run in any thread."""
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._stats = stats
-        loaded = load_encoder(config, self._device)
-        self._family = loaded.family
-        self._inputs = media_inputs(loaded.family)
-        self._fingerprint = loaded.fingerprint
+        self._modalities = config.modalities
+        loaded = load_encoders(config, self._device)
         cores = len(os.sched_getaffinity(0))
         # Media are preprocessed in parallel, one thread each. On a CPU, the device leaves one core for that.
         device_threads = min(torch.get_num_threads(), max(1, cores - 1))
         self._device_thread = ThreadPoolExecutor(1, "device", torch.set_num_threads, (device_threads,))
         # An image that exceeds the batch budget counts as large.
         self._decode_pools = DecodePools(config.max_batch_patches * PATCH_PIXELS, partial(torch.set_num_threads, 1))
-        self._batcher = Batcher(self._encode_batch, self._device_thread, config.max_batch_patches, stats)
+        self._encoders = {
+            modality: _Encoder(
+                encoder.family,
+                encoder.fingerprint,
+                media_inputs(encoder.family),
+                Batcher(
+                    partial(self._encode_batch, encoder.family), self._device_thread, config.max_batch_patches, stats
+                ),
+            )
+            for modality, encoder in loaded.items()
+        }
         self._single_flight = SingleFlight[torch.Tensor]()
         self._is_constant = config.constant
 
+    def _encoder(self, media: Media) -> _Encoder:
+        if media.modality not in self._encoders:
+            encoded = " and ".join(self._modalities)
+            raise UnusableMediaError(media.where, f"this encoder encodes {encoded}, not {media.modality}")
+        return self._encoders[media.modality]
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        """The dtype of the model that all encoders are part of."""
+        dtype: torch.dtype = self._encoders[self._modalities[0]].family.model.dtype
+        return dtype
+
     @property
     def dtype(self) -> str:
-        return tensor_copies.dtype_name(self._family.model.dtype)
+        return tensor_copies.dtype_name(self._dtype)
 
     def cache_key(self, media: Media) -> str:
-        """Returns a key of the embeddings: equal keys imply equal embeddings."""
-        return f"{self._fingerprint[:16]}-{media.digest}"
+        """Returns a key of the embeddings: equal keys imply equal embeddings.
 
-    def shape(self, plan: EncodingPlan) -> tuple[int, int]:
-        return plan.rows, self._family.row_size
+        Raises `UnusableMediaError` for a medium of another modality, like all methods.
+        """
+        return f"{self._encoder(media).fingerprint[:16]}-{media.digest}"
 
-    def nbytes(self, plan: EncodingPlan) -> int:
-        rows, columns = self.shape(plan)
-        return rows * columns * int(self._family.model.dtype.itemsize)
+    def shape(self, media: Media, plan: EncodingPlan) -> tuple[int, int]:
+        return plan.rows, self._encoder(media).family.row_size
+
+    def nbytes(self, media: Media, plan: EncodingPlan) -> int:
+        rows, columns = self.shape(media, plan)
+        return rows * columns * self._dtype.itemsize
 
     async def run(self) -> None:
         """Encodes batches until cancelled. Raises `EngineDeadError` when the device fails permanently."""
-        await self._batcher.run()
+        await gather_all(encoder.batcher.run() for encoder in self._encoders.values())
 
     def warm_up(self) -> None:
-        """Encodes a medium, so that torch and the processor complete their lazy initialization. Blocks."""
+        """Encodes a medium of each modality, so that torch and the processors complete their lazy initialization.
+
+        Blocks.
+        """
         if self._is_constant:
             return
-        self._device_thread.submit(self._encode_batch, [self._inputs.sample()]).result()
+        for encoder in self._encoders.values():
+            self._device_thread.submit(self._encode_batch, encoder.family, [encoder.inputs.sample()]).result()
 
     async def plan(self, media: Media, request_id: str) -> EncodingPlan:
         """Returns the plan for a medium. Raises `UnusableMediaError`."""
-        plan, size = partial(self._plan, media), self._inputs.planned_size(media)
+        inputs = self._encoder(media).inputs
+        plan, size = partial(_plan, inputs, media), inputs.planned_size(media)
         if size == 0:
             return await asyncio.to_thread(plan)
         async with self._decode_pools.pool_for(size).reserve(size, request_id) as pool:
@@ -101,28 +147,21 @@ class EncoderEngine:
 
     async def _encode(self, media: Media, plan: EncodingPlan, request_id: str) -> torch.Tensor:
         if self._is_constant:
-            return torch.zeros(self.shape(plan), dtype=self._family.model.dtype)
-        work, size = self._inputs.work(media, plan), self._inputs.decoded_size(media, plan)
+            return torch.zeros(self.shape(media, plan), dtype=self._dtype)
+        encoder = self._encoder(media)
+        work, size = encoder.inputs.work(media, plan), encoder.inputs.decoded_size(media, plan)
         async with self._decode_pools.pool_for(work).reserve(size, request_id) as pool:
             with self._stats.decoding(media.modality), self._stats.preprocessing(media.modality):
-                prepared = await pool.run(partial(self._inputs.prepare, media, plan))
+                prepared = await pool.run(partial(encoder.inputs.prepare, media, plan))
             with self._stats.encoding(media.modality):
-                rows = await self._batcher.encode(prepared, EncodingWork(request_id, media.modality, plan.patches))
+                rows = await encoder.batcher.encode(prepared, EncodingWork(request_id, media.modality, plan.patches))
         self._stats.count_encoded(media.modality, plan.rows)
         return rows
 
-    def _plan(self, media: Media) -> EncodingPlan:
-        try:
-            return self._inputs.plan(media)
-        except UnusableMediaError:
-            raise
-        except ValueError as error:
-            raise UnusableMediaError(media.where, f"the model does not accept the {media.modality}: {error}") from error
-
-    def _encode_batch(self, media: Sequence[Any]) -> Sequence[torch.Tensor]:
+    def _encode_batch(self, family: AnyFamily, media: Sequence[Any]) -> Sequence[torch.Tensor]:
         try:
             with torch.inference_mode():
-                rows = self._family.encode(media)
+                rows: Sequence[torch.Tensor] = family.encode(media)
             if self._device == "cuda":
                 torch.cuda.current_stream().synchronize()
         except torch.OutOfMemoryError as error:
@@ -130,3 +169,12 @@ class EncoderEngine:
         except torch.AcceleratorError as error:
             raise EngineDeadError(str(error).splitlines()[0]) from error
         return rows
+
+
+def _plan(inputs: MediaInputs[Any], media: Media) -> EncodingPlan:
+    try:
+        return inputs.plan(media)
+    except UnusableMediaError:
+        raise
+    except ValueError as error:
+        raise UnusableMediaError(media.where, f"the model does not accept the {media.modality}: {error}") from error

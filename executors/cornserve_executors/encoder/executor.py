@@ -30,7 +30,7 @@ class EncoderExecutor(Executor[EncoderTask, Media, Embeddings]):
 
     def __init__(self, config: EncoderTask) -> None:
         super().__init__(config)
-        self._stats = EncoderStats(config.modality)
+        self._stats = EncoderStats(*config.modalities)
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
         """Locks by request id and cache key."""
 
@@ -64,12 +64,12 @@ class EncoderExecutor(Executor[EncoderTask, Media, Embeddings]):
             async with self._engine.encoded(request, plan, context.request_id) as rows:
                 await self._engine.write(rows, slot.buffer)
                 # Publish inside the block: other requests then find the medium either here or in shared memory.
-                slot.publish(self._engine.dtype, self._engine.shape(plan), encoded, key)
+                slot.publish(self._engine.dtype, self._engine.shape(request, plan), encoded, key)
         return Embeddings()
 
     async def _allocate(self, media: Media, plan: EncodingPlan, context: InvocationContext) -> Slot:
         try:
-            return await context.allocate(OUTPUT, self._engine.nbytes(plan))
+            return await context.allocate(OUTPUT, self._engine.nbytes(media, plan))
         except TensorTooLargeError as error:
             raise TensorTooLargeError(
                 f"{media.where}: with this {media.modality}, the request", error.wanted, error.limit

@@ -1,4 +1,4 @@
-"""Loads a multimodal model's vision or audio tower and its projector, without its language model.
+"""Loads a multimodal model's vision and audio towers and their projectors, without its language model.
 
 transformers builds the whole model without memory for its weights. The encoder's modules are then filled from the
 checkpoint, and all other modules are dropped.
@@ -6,7 +6,7 @@ checkpoint, and all other modules are dropped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from accelerate import init_empty_weights
-from transformers import AutoConfig, AutoFeatureExtractor, AutoImageProcessor, AutoModel
+from transformers import AutoConfig, AutoFeatureExtractor, AutoImageProcessor
 
 from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.encoder.checkpoint import EncoderCheckpoint
@@ -29,37 +29,40 @@ _PROCESSORS: dict[Modality, Any] = {"image": AutoImageProcessor, "audio": AutoFe
 
 @dataclass(frozen=True, slots=True)
 class LoadedEncoder:
+    """The encoder of one modality."""
+
     family: AnyFamily
     fingerprint: str
     """Identifies everything except the medium that its embeddings depend on: weights, configuration and dtype."""
 
 
-def load_encoder(settings: EncoderTask, device: str) -> LoadedEncoder:
-    """Loads the encoder. A constant one has no weights: it plans media, but cannot encode them."""
+def load_encoders(settings: EncoderTask, device: str) -> dict[Modality, LoadedEncoder]:
+    """Loads the encoders of all modalities into one model.
+
+    Constant encoders have no weights: they plan media, but cannot encode them.
+    """
     try:
         config = AutoConfig.from_pretrained(settings.model_id, revision=settings.revision)
-        family_type = find_family(settings.model_id, config.model_type, settings.modality)
-        processor = _PROCESSORS[settings.modality].from_pretrained(settings.model_id, revision=settings.revision)
+        types = {name: find_family(settings.model_id, config.model_type, name) for name in settings.modalities}
+        processors = {
+            name: _PROCESSORS[name].from_pretrained(settings.model_id, revision=settings.revision) for name in types
+        }
         checkpoint = EncoderCheckpoint(settings.model_id, settings.revision)
     except (OSError, ValueError) as error:
         raise ExecutorStartError(f"{settings.model_id} cannot be loaded: {_first_line(error)}") from error
     dtype = _select_dtype(settings, config, device)
-    if settings.constant:
-        return LoadedEncoder(family_type(_build_empty_model(config, family_type, dtype), processor), "constant")
-    model = _build_empty_model(config, family_type, dtype)
-    names = _encoder_tensors(checkpoint, model)
-    weights, digests = {}, {}
-    with ThreadPoolExecutor() as threads:
-        for name, tensor in checkpoint.read_tensors(names):
-            # The name, size and time of a file do not identify its contents, and differ between nodes.
-            digests[names[name]] = threads.submit(_digest, tensor)
-            weights[names[name]] = tensor.to(device, dtype, copy=True)
-    _load_weights(settings.model_id, model, weights)
-    model.to(device)  # Moves the buffers, such as the frequencies of rotary embeddings.
-    contents = sorted((name, digest.result()) for name, digest in digests.items())
-    configuration = config.to_dict() | {"_name_or_path": ""}, processor.to_dict(), dtype
-    fingerprint = sha256(repr((contents, configuration)).encode())
-    return LoadedEncoder(family_type(model, processor), fingerprint.hexdigest())
+    model = _build_empty_model(config, [*types.values()], dtype)
+    digests = {} if settings.constant else _load_weights(settings.model_id, model, checkpoint, device, dtype)
+
+    def fingerprint(modality: Modality) -> str:
+        if settings.constant:
+            return "constant"
+        others = _submodules(types.values()) - types[modality].submodules
+        contents = sorted((name, digest) for name, digest in digests.items() if name.partition(".")[0] not in others)
+        configuration = config.to_dict() | {"_name_or_path": ""}, processors[modality].to_dict(), dtype
+        return sha256(repr((contents, configuration)).encode()).hexdigest()
+
+    return {name: LoadedEncoder(types[name](model, processors[name]), fingerprint(name)) for name in types}
 
 
 def _select_dtype(settings: EncoderTask, config: Any, device: str) -> torch.dtype:
@@ -82,26 +85,44 @@ def _encoder_tensors(checkpoint: EncoderCheckpoint, model: Any) -> dict[str, str
 def _name_in_model(name: str) -> str:
     """Returns transformers' current name of a tensor.
 
-    Newer checkpoints have the prefix "model.", because they belong to a model with a head. In older ones, towers of
-    CLIP and SigLIP are wrapped in a "vision_model".
+    Newer checkpoints have the prefix "model.", because they belong to a model with a head, and those of models that
+    speak have the prefix "thinker.". In older ones, towers of CLIP and SigLIP are wrapped in a "vision_model".
     """
-    return name.removeprefix("model.").replace("vision_tower.vision_model.", "vision_tower.", 1)
+    inner = name.removeprefix("model.").removeprefix("thinker.")
+    return inner.replace("vision_tower.vision_model.", "vision_tower.", 1)
 
 
-def _build_empty_model(config: Any, family_type: type[AnyFamily], dtype: torch.dtype) -> Any:
+def _submodules(types: Iterable[type[AnyFamily]]) -> frozenset[str]:
+    return frozenset[str]().union(*(family.submodules for family in types))
+
+
+def _build_empty_model(config: Any, types: Sequence[type[AnyFamily]], dtype: torch.dtype) -> Any:
     with init_empty_weights(include_buffers=False):
-        model = AutoModel.from_config(config, dtype=dtype)
+        model = types[0].build(config, dtype)
+    kept = _submodules(types)
     for name, _ in list(model.named_children()):
-        if name not in family_type.submodules:
+        if name not in kept:
             delattr(model, name)
     return model.eval().requires_grad_(False)
 
 
-def _load_weights(model_id: str, model: Any, weights: Mapping[str, torch.Tensor]) -> None:
+def _load_weights(
+    model_id: str, model: Any, checkpoint: EncoderCheckpoint, device: str, dtype: torch.dtype
+) -> dict[str, str]:
+    """Fills the model. Returns the digests of the tensors in the checkpoint, by their names in the model."""
+    names = _encoder_tensors(checkpoint, model)
+    weights, digests = {}, {}
+    with ThreadPoolExecutor() as threads:
+        for name, tensor in checkpoint.read_tensors(names):
+            # The name, size and time of a file do not identify its contents, and differ between nodes.
+            digests[names[name]] = threads.submit(_digest, tensor)
+            weights[names[name]] = tensor.to(device, dtype, copy=True)
     missing = sorted(model.state_dict().keys() - weights.keys())
     if missing:
         raise ExecutorStartError(f"the checkpoint of {model_id} lacks weights of the encoder: {', '.join(missing)}")
     model.load_state_dict(weights, assign=True)
+    model.to(device)  # Moves the buffers, such as the frequencies of rotary embeddings.
+    return {name: digest.result() for name, digest in digests.items()}
 
 
 def _digest(tensor: torch.Tensor) -> str:

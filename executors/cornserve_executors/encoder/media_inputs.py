@@ -21,7 +21,6 @@ from cornserve_executors.media.audio_decoding import (
     decoded_samples,
     resample,
 )
-from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_executors.media.image_decoding import ImageSize, decode_image, image_size
 from cornserve_tasklib.media import Audio, Image, Media
 
@@ -50,11 +49,7 @@ class MediaInputs(ABC, Generic[Family]):
 
     @abstractmethod
     def planned_size(self, media: Media) -> int:
-        """Returns the number of pixels or samples that planning the medium decodes at most.
-
-        Raises:
-            UnusableMediaError: the encoder does not encode this modality.
-        """
+        """Returns the number of pixels or samples that planning the medium decodes at most."""
 
     @abstractmethod
     def decoded_size(self, media: Media, plan: EncodingPlan) -> int:
@@ -134,12 +129,10 @@ def media_inputs(family: AnyFamily) -> MediaInputs[EncoderFamily] | MediaInputs[
 
 
 def _image(media: Media) -> Image:
-    if not isinstance(media, Image):
-        raise UnusableMediaError(media.where, f"this encoder encodes images, not {media.plural}")
+    assert isinstance(media, Image)
     return media
 
 
 def _audio(media: Media) -> Audio:
-    if not isinstance(media, Audio):
-        raise UnusableMediaError(media.where, f"this encoder encodes audio, not {media.plural}")
+    assert isinstance(media, Audio)
     return media

@@ -23,7 +23,7 @@ from cornserve_executors.media.audio_decoding import DecodedAudio, check_convers
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_executors.media.image_decoding import decode_image
-from cornserve_tasklib.media import Audio, EncodedMedia, Image, Media, MediaPart, Modality
+from cornserve_tasklib.media import MODALITIES, Audio, EncodedMedia, Image, Media, MediaPart, Modality
 
 SMALL_PIXELS = 4_000_000
 """Media with at most this decoded size do not wait for larger ones."""
@@ -74,7 +74,7 @@ class ChatMedia:
 
     def __init__(self, model_config: Any, renderer: BaseRenderer) -> None:
         self._model = model_config.model
-        self._row_size = _row_size(model_config)
+        self._row_sizes = {modality: _row_size(model_config, modality) for modality in MODALITIES}
         info = renderer.get_mm_processor().info if model_config.supports_multimodal_inputs else None
         self._limits: Mapping[str, int] = {} if info is None else info.allowed_mm_limits
         self._sample_rate = None if info is None else info.data_parser.audio_resampler.target_sr
@@ -145,7 +145,7 @@ class ChatMedia:
     def _received(self, media: Media, tensor: TensorView) -> ReceivedMedia:
         self._check_accepted(media)
         encoded = EncodedMedia.model_validate_json(tensor.metadata)
-        expected = (encoded.rows, self._row_size)
+        expected = (encoded.rows, self._row_sizes[media.modality])
         if tensor.shape != expected:
             raise RuntimeError(
                 f"{media.where}: the encoder sent embeddings of shape {tensor.shape}, "
@@ -186,8 +186,9 @@ class ChatMedia:
         return placeholder
 
 
-def _row_size(model_config: Any) -> int:
-    """Returns the length of an embedding, which consists of several levels of the vision tower in Qwen3-VL."""
-    vision = getattr(model_config.hf_config, "vision_config", None)
+def _row_size(model_config: Any, modality: Modality) -> int:
+    """Returns the length of an embedding. With DeepStack, those of images have several levels of the vision tower."""
+    config = getattr(model_config.hf_config, "thinker_config", model_config.hf_config)
+    vision = None if modality == "audio" else getattr(config, "vision_config", None)
     levels = 1 + len(getattr(vision, "deepstack_visual_indexes", ()))
     return levels * int(model_config.get_inputs_embeds_size())

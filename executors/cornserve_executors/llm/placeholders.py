@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,9 +23,6 @@ from vllm.multimodal.parse import ImageProcessorItems, MultiModalDataItems
 from vllm.renderers import BaseRenderer
 
 from cornserve_tasklib.media import IMAGE_SIZE, EncodedMedia, Modality
-
-_EMPTY_FIELD = MultiModalFieldElem(data=torch.zeros(1), field=MultiModalBatchedField(keep_on_cpu=True))
-"""vLLM ignores items without fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +78,29 @@ class PlaceholderRenderer:
     async def from_encoded(self, identifier: str, medium: EncodedMedia) -> Placeholder:
         """Returns the placeholder of an encoded medium.
 
-        Uses the size of an image if the encoder sent it, else the fields that vLLM requires for the model or, if it
-        requires none, the number of rows. Raises `KeyError` for a missing field.
+        Raises `KeyError` if the encoder did not send a field that vLLM requires for the model.
         """
-        if IMAGE_SIZE in medium.fields:
-            return self._from_image_size(identifier, medium.fields[IMAGE_SIZE])
-        data: object = {name: torch.tensor([medium.fields[name]]) for name in self._fields} or [
-            torch.empty(medium.rows, self._width, device="meta")
-        ]
-        placeholder = await self._process(identifier, data)
-        known = {name: field for name, field in placeholder.item.items() if not field.data.is_meta}
-        return replace(placeholder, item=MultiModalKwargsItem(known or {"empty": _EMPTY_FIELD}))
+        if not self._fields:
+            return self._from_fields(identifier, medium)
+        data = {name: torch.tensor([medium.fields[name]]) for name in self._fields}
+        return await self._process(identifier, data)
 
-    def _from_image_size(self, identifier: str, size: Any) -> Placeholder:
-        """Returns the placeholder of an image for a model whose processor accepts no embeddings, only pixels."""
-        pixels = torch.empty(*size, 3, device="meta")
-        items = MultiModalDataItems({self._modality: ImageProcessorItems([pixels])})
+    def _from_fields(self, identifier: str, medium: EncodedMedia) -> Placeholder:
+        """Returns the placeholder for a model whose processor in vLLM does not declare the fields that it needs."""
         processor = self._renderer.get_mm_processor()
-        updates = processor._get_mm_prompt_updates(items, {}, MultiModalKwargsItems({}))
+        if IMAGE_SIZE in medium.fields:  # The processor accepts no embeddings, only pixels.
+            size: Any = medium.fields[IMAGE_SIZE]
+            pixels = torch.empty(*size, 3, device="meta")
+            items = MultiModalDataItems({self._modality: ImageProcessorItems([pixels])})
+        else:
+            embeddings = torch.empty(medium.rows, self._width, device="meta")
+            items = processor.info.data_parser.parse_mm_data({self._modality: [embeddings]})
+        fields = {name: value for name, value in medium.fields.items() if name != IMAGE_SIZE}
+        item = _item(fields or {"empty": 0})  # vLLM ignores items without fields.
+        updates = processor._get_mm_prompt_updates(items, {}, MultiModalKwargsItems({self._modality: [item]}))
         tokens, found = processor._apply_prompt_updates(self._unprocessed, updates)
         (position,) = found[self._modality]
-        return self._placeholder(identifier, tokens, position.to_range(), MultiModalKwargsItem({"empty": _EMPTY_FIELD}))
+        return self._placeholder(identifier, tokens, position.to_range(), item)
 
     async def _process(self, identifier: str, data: object) -> Placeholder:
         """Runs the processor on a prompt that consists of the medium alone."""
@@ -161,6 +160,13 @@ def assemble_prompt(
         text = placeholder.tokens[embedded.stop :]
         position = at + len(placeholder.marker)
     return mm_input(tokens + merge(text + rendered[position:]), MultiModalKwargsItems(items), identifiers, ranges)
+
+
+def _item(fields: Mapping[str, int | list[int]]) -> MultiModalKwargsItem:
+    batched = MultiModalBatchedField(keep_on_cpu=True)
+    return MultiModalKwargsItem(
+        {name: MultiModalFieldElem(data=torch.tensor(value), field=batched) for name, value in fields.items()}
+    )
 
 
 def _find(tokens: list[int], marker: list[int], start: int) -> int | None:

@@ -37,7 +37,7 @@ async def encode_rows(engine: EncoderEngine, media: Media, request_id: str = "re
     import torch
 
     plan = await engine.plan(media, request_id)
-    slot = bytearray(engine.nbytes(plan))
+    slot = bytearray(engine.nbytes(media, plan))
     async with engine.encoded(media, plan, request_id) as rows:
         await engine.write(rows, memoryview(slot))
-    return torch.frombuffer(slot, dtype=getattr(torch, engine.dtype)).view(engine.shape(plan))
+    return torch.frombuffer(slot, dtype=getattr(torch, engine.dtype)).view(engine.shape(media, plan))

@@ -14,13 +14,23 @@ TOLERANCE = {"rtol": 0, "atol": 2e-5}
 _ARGUMENTS = ("pixel_values", "image_grid_thw", "image_sizes")
 
 
+def load_transformers_model(model: Path) -> Any:
+    """Returns transformers' model in float32: of Omni models, the thinker."""
+    import torch
+    from transformers import AutoConfig, AutoModelForMultimodalLM
+
+    config = AutoConfig.from_pretrained(model)
+    config = getattr(config, "thinker_config", config)
+    return AutoModelForMultimodalLM.from_pretrained(model, config=config, dtype=torch.float32).eval()
+
+
 def transformers_rows(model: Path, pictures: Sequence[PIL.Image.Image]) -> list[Any]:
     """Returns the rows of each picture."""
     import torch
-    from transformers import AutoModelForImageTextToText, AutoProcessor
+    from transformers import AutoProcessor
 
     processor = AutoProcessor.from_pretrained(model)
-    transformers_model = AutoModelForImageTextToText.from_pretrained(model, dtype=torch.float32).eval()
+    transformers_model = load_transformers_model(model)
     rows = []
     for picture in pictures:
         inputs = processor(text=[processor.image_token], images=[picture], return_tensors="pt")

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cornserve_executors.media.errors import UnusableMediaError
@@ -14,37 +15,48 @@ from cornserve_tasklib.media import Audio
 from tests.audio import as_audio, sound
 from tests.images import as_image, noise
 from tests.integration.encoder.engine import encode_rows, running_engine
-from tests.integration.encoder.reference import TOLERANCE
+from tests.integration.encoder.reference import TOLERANCE, load_transformers_model
+from tests.models.tiny_families import tiny_model
 
-SECONDS = [1.0, 0.1, 7.3, 29.99, 32.0]
+SECONDS = [1.0, 0.1, 7.3, 1.2345, 29.99, 32.0]
 AUDIOS = [as_audio(sound(seed, seconds), subtype="FLOAT") for seed, seconds in enumerate(SECONDS)]
+
+HOP = 160
+"""The samples between two feature frames."""
 
 
 def transformers_rows(model: Path) -> list[Any]:
-    """Returns the embeddings that transformers gives to the language model."""
+    """Returns the embeddings that transformers gives to the language model.
+
+    Incomplete feature frames are completed with zeros, as by vLLM: for Qwen3-Omni, transformers drops them.
+    """
     import torch
-    from transformers import AutoProcessor, Qwen2AudioForConditionalGeneration
+    from transformers import AutoProcessor
 
     processor = AutoProcessor.from_pretrained(model)
-    transformers_model = Qwen2AudioForConditionalGeneration.from_pretrained(model, dtype=torch.float32).eval()
+    transformers_model = load_transformers_model(model)
     rows = []
     for seed, seconds in enumerate(SECONDS):
-        inputs = processor(text=["<|AUDIO|>"], audio=[sound(seed, seconds)[:, 0]], return_tensors="pt")
+        samples = sound(seed, seconds)[:, 0]
+        padded = np.pad(samples, (0, -len(samples) % HOP))
+        inputs = processor(text=[processor.audio_token], audio=[padded], return_tensors="pt")
         with torch.no_grad():
             states = transformers_model(**inputs, output_hidden_states=True).hidden_states
         rows.append(states[0][0])
     return rows
 
 
-async def test_audio_is_encoded_as_by_transformers_alone_and_in_a_batch(tiny_qwen2audio: Path) -> None:
+@pytest.mark.parametrize("name", ["qwen2audio", "qwen25omni", "qwen3omni"])
+async def test_audio_is_encoded_as_by_transformers_alone_and_in_a_batch(name: str) -> None:
     import torch
 
-    async with running_engine(tiny_qwen2audio, modality="audio") as engine:
+    model = tiny_model(name)
+    async with running_engine(model, modality="audio") as engine:
         await asyncio.to_thread(engine.warm_up)
         alone = [await encode_rows(engine, audio) for audio in AUDIOS]
         together = await asyncio.gather(*(encode_rows(engine, audio) for audio in AUDIOS))
 
-    expected = await asyncio.to_thread(transformers_rows, tiny_qwen2audio)
+    expected = await asyncio.to_thread(transformers_rows, model)
     for rows in (alone, together):
         for actual, reference in zip(rows, expected, strict=True):
             torch.testing.assert_close(actual, reference, **TOLERANCE)
@@ -75,7 +87,7 @@ async def test_unusable_audio_is_named(tiny_qwen2audio: Path) -> None:
             (as_audio(sound(0, 0.01)), "the model does not accept the audio: 160 samples are too few"),
             (as_audio(sound(0, 1, 44_101), 44_101), "the sample rate 44101 cannot be converted to 16000"),
             (as_audio(sound(0)).model_copy(update={"format": "MP3"}), "not valid MP3 audio"),
-            (as_image(noise(0, 20, 20)), "this encoder encodes audio, not images"),
+            (as_image(noise(0, 20, 20)), "this encoder encodes audio, not image"),
         ):
             with pytest.raises(UnusableMediaError, match=rf"messages\[0\].content\[0\]: {reason}"):
                 await engine.plan(media, "request")

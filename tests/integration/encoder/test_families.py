@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
+from tests.audio import as_audio, sound
 from tests.images import as_image, noise
 from tests.integration.encoder.engine import encode_rows, running_engine
 from tests.integration.encoder.reference import TOLERANCE, transformers_rows
-from tests.models.tiny_families import FAMILIES, TinyFamily
+from tests.models.tiny_families import FAMILIES, TinyFamily, tiny_model
 
 SIZES = [(112, 84), (84, 112), (300, 200), (60, 180), (640, 480), (33, 31), (20, 300)]
 PICTURES = [noise(seed, width, height) for seed, (width, height) in enumerate(SIZES)]
@@ -49,3 +50,19 @@ async def test_an_image_is_planned_from_its_size_and_a_constant_encoder_publishe
     assert plan.fields == family.fields
     assert zeros.dtype == real.dtype
     torch.testing.assert_close(zeros, torch.zeros_like(real))
+
+
+@pytest.mark.parametrize("name", ["qwen25omni", "qwen3omni"])
+async def test_a_joint_encoder_has_the_embeddings_and_keys_of_separate_ones(name: str) -> None:
+    import torch
+
+    model = tiny_model(name)
+    media = {"image": as_image(noise(1, 112, 84)), "audio": as_audio(sound(1, 0.7))}
+    async with running_engine(model, modality=["audio", "image"]) as joint:
+        await asyncio.to_thread(joint.warm_up)
+        found = await asyncio.gather(*(encode_rows(joint, medium) for medium in media.values()))
+        keys = [joint.cache_key(medium) for medium in media.values()]
+    for (modality, medium), rows, key in zip(media.items(), found, keys, strict=True):
+        async with running_engine(model, modality=modality) as separate:
+            assert torch.equal(rows, await encode_rows(separate, medium))
+            assert key == separate.cache_key(medium)

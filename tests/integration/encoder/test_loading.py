@@ -24,9 +24,9 @@ HUGE = 4 << 30
 
 
 def load(model: Path) -> LoadedEncoder:
-    from cornserve_executors.encoder.loader import load_encoder
+    from cornserve_executors.encoder.loader import load_encoders
 
-    return load_encoder(EncoderTask(model_id=str(model)), "cpu")
+    return load_encoders(EncoderTask(model_id=str(model)), "cpu")["image"]
 
 
 def tensors_of(model: Path) -> dict[str, Any]:

@@ -50,11 +50,11 @@ class LocalEncoder:
         name = f"request-{next(self._numbers)}"
         production = self._transport.produce(name, 0, 1, arrived_us=1)
         self._held.callback(production.release)
-        slot = await production.allocate("embeddings", self._engine.nbytes(plan))
+        slot = await production.allocate("embeddings", self._engine.nbytes(media, plan))
         async with self._engine.encoded(media, plan, name) as embeddings:
             await self._engine.write(embeddings, slot.buffer)
         encoded = EncodedMedia(key=self._engine.cache_key(media), rows=rows or plan.rows, fields=plan.fields)
-        slot.publish(self._engine.dtype, self._engine.shape(plan), encoded.model_dump_json().encode())
+        slot.publish(self._engine.dtype, self._engine.shape(media, plan), encoded.model_dump_json().encode())
         source = TensorId(self._endpoint, name, 0, 1, "embeddings")
         return await self._held.enter_async_context(self._transport.consume(source)), production
 

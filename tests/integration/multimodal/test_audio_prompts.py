@@ -12,10 +12,11 @@ from cornserve_executors.base import InvalidRequestError
 from cornserve_tasklib import EncoderTask
 from tests.audio import as_audio, audio_file, audio_from_file, sound
 from tests.images import noise
-from tests.integration.multimodal.audio_chats import AUDIO_CONTENTS, AudioContent, audio_chat, audios_in, vllm_messages
 from tests.integration.multimodal.chats import chat
 from tests.integration.multimodal.encoder import running_encoder
+from tests.integration.multimodal.media_chats import AUDIO_CONTENTS, media_chat, media_in
 from tests.integration.multimodal.test_prompt_renderer import make_renderer
+from tests.integration.multimodal.vllm_reference import vllm_prompt
 
 if TYPE_CHECKING:
     import torch
@@ -34,15 +35,6 @@ def renderer(tiny_qwen2audio: Path) -> PromptRenderer:
     return make_renderer(tiny_qwen2audio)
 
 
-async def vllm_prompt(renderer: PromptRenderer, content: AudioContent) -> Any:
-    """Returns the prompt of vLLM's own renderer, decoder and resampler."""
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-
-    request = ChatCompletionRequest(messages=vllm_messages(content))
-    _, (prompt,) = await renderer._renderer.render_chat(request, skip_mm_cache=True)
-    return prompt
-
-
 def inputs(prompt: Any) -> list[dict[str, torch.Tensor]]:
     return [{name: field.data for name, field in item.items()} for item in prompt["mm_kwargs"]["audio"]]
 
@@ -52,7 +44,7 @@ async def test_tokens_and_features_equal_those_of_vllm(renderer: PromptRenderer,
     content = AUDIO_CONTENTS[name]
     expected = await vllm_prompt(renderer, content)
 
-    prompt = (await renderer.render(audio_chat(content), stream=False)).prompt
+    prompt = (await renderer.render(media_chat(content), stream=False)).prompt
 
     assert prompt["prompt_token_ids"] == expected["prompt_token_ids"]
     assert prompt["mm_placeholders"] == expected["mm_placeholders"]
@@ -68,23 +60,23 @@ async def test_a_separate_encoder_has_the_same_tokens_and_features(
     import torch
 
     from cornserve_executors.encoder.families.audio_family import AudioEncoderFamily
-    from cornserve_executors.encoder.loader import load_encoder
+    from cornserve_executors.encoder.loader import load_encoders
     from cornserve_executors.encoder.media_inputs import AudioInputs
 
     content = AUDIO_CONTENTS[name]
-    expected = (await renderer.render(audio_chat(content), stream=False)).prompt
-    kind = "e" * len(audios_in(content))
+    expected = (await renderer.render(media_chat(content), stream=False)).prompt
+    kind = "e" * len(media_in(content))
     language_only = make_renderer(tiny_qwen2audio, with_enc=False)
     async with running_encoder(tiny_qwen2audio, tmp_path, modality="audio") as encoder:
-        embeddings = await encoder.encode_all(audios_in(content), kind)
-        prompt = (await language_only.render(audio_chat(content, kind), embeddings, stream=False)).prompt
-    family = load_encoder(EncoderTask(model_id=str(tiny_qwen2audio), modality="audio"), "cpu").family
+        embeddings = await encoder.encode_all(media_in(content), kind)
+        prompt = (await language_only.render(media_chat(content, kind), embeddings, stream=False)).prompt
+    family = load_encoders(EncoderTask(model_id=str(tiny_qwen2audio), modality="audio"), "cpu")["audio"].family
     assert isinstance(family, AudioEncoderFamily)
     encoder_inputs = AudioInputs(family)
 
     assert prompt["prompt_token_ids"] == expected["prompt_token_ids"]
     assert prompt["mm_placeholders"] == expected["mm_placeholders"]
-    for audio, wanted in zip(audios_in(content), inputs(expected), strict=True):
+    for audio, wanted in zip(media_in(content), inputs(expected), strict=True):
         prepared = encoder_inputs.prepare(audio, encoder_inputs.plan(audio))
         # vLLM disables oneDNN when it converts the sample rate, for the whole process.
         is_converted = audio.sample_rate != 16_000
@@ -110,13 +102,13 @@ TRUNCATED = audio_file(sound(0), format="FLAC")[:-3000]
 )
 async def test_unusable_audio_is_named(renderer: PromptRenderer, content: Sequence[Any], message: str) -> None:
     with pytest.raises(InvalidRequestError, match=rf"messages\[0\].content\[0\]: .*({message})"):
-        await renderer.render(audio_chat(["?", *content][::-1]), stream=False)
+        await renderer.render(media_chat(["?", *content][::-1]), stream=False)
 
 
 async def test_media_that_the_model_does_not_accept_are_named(
     renderer: PromptRenderer, tiny_qwen25vl: Path, tiny_llama: Path
 ) -> None:
-    audio, image = audio_chat([as_audio(sound(0))]), chat([noise(1, 20, 20)])
+    audio, image = media_chat([as_audio(sound(0))]), chat([noise(1, 20, 20)])
     for model, request, message in (
         (make_renderer(tiny_qwen25vl), audio, "does not accept audio"),
         (renderer, image, "does not accept images"),

@@ -24,7 +24,7 @@ pytestmark = MARKS
 
 OTHER: Sequence[Part] = [noise(100, 112, 84), *CONTENTS["one image"][1:]]
 
-MODULES = {"qwen25vl", "internvl"}
+MODULES = {"qwen25vl", "internvl", "qwen25omni", "qwen3omni"}
 """Families with a test module, which serves them on every path."""
 
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.integration.encoder.reference import load_transformers_model
 from tests.integration.multimodal.chats import TOKENS, Part
 
 
 class TransformersReference:
     def __init__(self, model: Path) -> None:
-        import torch
-        from transformers import AutoModelForImageTextToText, AutoProcessor
+        from transformers import AutoProcessor
 
         self._processor = AutoProcessor.from_pretrained(model)
-        self._model: Any = AutoModelForImageTextToText.from_pretrained(model, dtype=torch.float32).eval()
+        self._model = load_transformers_model(model)
 
     def prompt(self, content: Sequence[Part]) -> list[int]:
         tokens: list[int] = self._inputs(content)["input_ids"][0].tolist()

@@ -70,6 +70,32 @@ def test_a_model_of_a_known_family_has_types_of_texts_and_images() -> None:
     assert graph.modalities == GraphModalities(always=("llm",), inputs={"image": ("image_encoder",)})
 
 
+def test_a_model_with_two_encoders_has_types_of_both_and_options_with_joint_and_separate_encoders() -> None:
+    graph = recorded(*default_paths("Qwen/Qwen2.5-Omni-7B").values())
+
+    assert graph.types.keys() == {
+        "llm",
+        "image_encoder+llm",
+        "audio_encoder+llm",
+        "audio_encoder+image_encoder+llm",
+    }
+    assert graph.options.keys() == {
+        "audio_encoder+image_encoder+llm",
+        "llm",
+        "image_encoder",
+        "audio_encoder",
+        "audio_encoder+image_encoder",
+    }
+    both = "audio_encoder+image_encoder"
+    assert [path.steps[f"{both}+llm"] for path in graph.paths] == [
+        steps((f"{both}+llm", "audio_encoder image_encoder llm")),
+        steps(("image_encoder", "image_encoder"), ("audio_encoder", "audio_encoder"), ("llm", "llm")),
+        steps(("image_encoder", "image_encoder"), ("audio_encoder", "audio_encoder"), (f"{both}+llm", "llm")),
+        steps((both, "audio_encoder image_encoder"), ("llm", "llm")),
+        steps((both, "audio_encoder image_encoder"), (f"{both}+llm", "llm")),
+    ]
+
+
 def test_types_have_the_same_names_if_only_some_paths_are_deployed() -> None:
     paths = list(default_paths("Qwen/Qwen2.5-VL-3B-Instruct").values())
 

@@ -112,6 +112,43 @@ def test_an_audio_model_has_an_audio_encoder(tmp_path: Path) -> None:
         assert [encoder.modality for encoder in encoders] == ["audio"]
 
 
+OMNI = ("Qwen2_5OmniModel", "qwen2_5_omni")
+
+
+@pytest.mark.parametrize("architecture", [OMNI, ("Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe")])
+def test_a_model_with_images_and_audio_has_paths_with_joint_and_with_separate_encoders(
+    tmp_path: Path, architecture: tuple[str, str]
+) -> None:
+    paths = default_paths(model_directory(tmp_path, *architecture))
+
+    encoders = {
+        name: [unit.modalities for unit in unit_tasks(path) if isinstance(unit, EncoderTask)]
+        for name, path in paths.items()
+    }
+    apart, together = [("image",), ("audio",)], [("image", "audio")]
+    assert encoders == {"monolith": [], "e-l": apart, "e-el": apart, "joint-e-l": together, "joint-e-el": together}
+    keys = {name: {unit.key for unit in unit_tasks(path)} for name, path in paths.items()}
+    assert len(set().union(*keys.values())) == 5, "three encoders, the language model with and without encoders"
+
+
+@pytest.mark.parametrize("model", ["Qwen/Qwen2.5-Omni-7B", "Qwen/Qwen3-Omni-30B-A3B-Instruct"])
+def test_omni_models_are_recognized_by_their_ids(model: str) -> None:
+    assert "joint-e-l" in default_paths(model)
+
+
+def test_equal_sets_of_modalities_are_the_same_encoder() -> None:
+    image = EncoderTask(model_id="m/m")
+    both = EncoderTask(model_id="m/m", modality=("image", "audio"))
+
+    assert EncoderTask(model_id="m/m", modality=("image",)) == image
+    assert EncoderTask(model_id="m/m", modality=("audio", "image")).key == both.key != image.key
+    assert EncoderTask.model_validate(both.executor_spec().config) == both
+    with pytest.raises(ValueError, match="each one once"):
+        EncoderTask(model_id="m/m", modality=("image", "image"))
+    with pytest.raises(ValueError, match="at least one modality"):
+        EncoderTask(model_id="m/m", modality=())
+
+
 def test_a_model_of_a_known_type_needs_a_head_that_generates(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError, match=r"unsupported architecture .* \(…ForConditionalGeneration of a type in "):
         default_paths(model_directory(tmp_path, "Qwen2_5_VLForSequenceClassification", QWEN[1]))

@@ -5,17 +5,29 @@ from __future__ import annotations
 from abc import ABC
 from typing import Any, ClassVar
 
+import torch
+from transformers import AutoModel
+
 
 class BaseFamily(ABC):
     """The encoder of one model, and its processor.
 
     Args:
-        model: a transformers model that contains only `submodules`.
+        model: the transformers model of `build`, without the modules that no encoder needs.
         processor: its image processor or feature extractor.
     """
 
     submodules: ClassVar[frozenset[str]]
     """transformers' names of the tower and the projector."""
+
+    @classmethod
+    def build(cls, config: Any, dtype: torch.dtype) -> Any:
+        """Returns the transformers model that contains `submodules`. All families of a model type build the same.
+
+        Args:
+            config: the configuration of the checkpoint.
+        """
+        return AutoModel.from_config(config, dtype=dtype)
 
     def __init__(self, model: Any, processor: Any) -> None:
         self.model = model

@@ -1,0 +1,86 @@
+"""Chats with audio and images, for Cornserve's renderer and for vLLM's."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any
+
+from cornserve.task import Tensor
+from cornserve_tasklib import Audio, ChatMessage, ChatRequest, Image
+from cornserve_tasklib.media import Media, MediaPart
+from cornserve_tasklib.messages import TextPart
+from tests.audio import as_audio, sound
+from tests.images import as_image, noise
+
+MediaContent = Sequence[str | Media]
+
+TOKENS = 24
+
+AUDIO_CONTENTS: dict[str, MediaContent] = {
+    "one": [as_audio(sound(1, 1.3)), "What is it?"],
+    "8-bit 8 kHz": ["Listen: ", as_audio(sound(2, 1, 8_000), 8_000, subtype="PCM_U8")],
+    "5.1 channels": [as_audio(sound(3, 0.7, 48_000, 6), 48_000, subtype="FLOAT")],
+    "several formats": [
+        "Compare ",
+        as_audio(sound(4, 0.9, 44_100, 2), 44_100, "MP3"),
+        " with ",
+        as_audio(sound(5, 2, 22_050), 22_050, "FLAC"),
+        " and ",
+        as_audio(sound(6, 0.5, 48_000), 48_000, "OGG"),
+        as_audio(sound(7, 1.1, 44_100, 2), 44_100, "OGG", subtype="VORBIS"),
+    ],
+    "the same twice": [as_audio(sound(8)), as_audio(sound(8)), "?"],
+    "longer than the model hears": [as_audio(sound(9, 31, 8_000), 8_000), "?"],
+}
+
+MIXED_CONTENTS: dict[str, MediaContent] = {
+    "text only": ["Tell me something."],
+    "audio": ["Listen: ", as_audio(sound(1, 2.37)), "What is it?"],
+    "image": [as_image(noise(1, 112, 84)), "What is it?"],
+    "audio, then image": [as_audio(sound(2, 0.6)), "Compare with ", as_image(noise(2, 84, 112))],
+    "image, then audio, twice": [
+        *(as_image(noise(3, 200, 60)), as_audio(sound(3, 1)), " or "),
+        *(as_image(noise(4, 60, 90)), as_audio(sound(3, 1)), "?"),
+    ],
+}
+
+
+def media_chat(content: MediaContent, kind: str = "", **fields: Any) -> ChatRequest:
+    """Returns a chat request. `kind` has an "r" (raw) or an "e" (encoded) for each medium; by default, all are raw."""
+    kinds = iter(kind or "r" * len(media_in(content)))
+    parts = [
+        TextPart(type="text", text=part) if isinstance(part, str) else _part(part, next(kinds)) for part in content
+    ]
+    options = {"max_tokens": TOKENS, "temperature": 0.0, "ignore_eos": True} | fields
+    return ChatRequest(messages=[ChatMessage(role="user", content=[*parts])], **options)
+
+
+def media_in(content: MediaContent) -> list[Media]:
+    return [part for part in content if not isinstance(part, str)]
+
+
+def vllm_messages(content: MediaContent) -> list[dict[str, Any]]:
+    """Returns the messages of a request to vLLM's server, which decodes the files itself."""
+    return [{"role": "user", "content": [_vllm_part(part) for part in content]}]
+
+
+def _vllm_part(part: str | Media) -> dict[str, Any]:
+    match part:
+        case str():
+            return {"type": "text", "text": part}
+        case Audio():
+            return {"type": "audio_url", "audio_url": {"url": f"data:audio/any;base64,{_base64(part)}"}}
+        case Image():
+            return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_base64(part)}"}}
+
+
+def _base64(media: Media) -> str:
+    assert media.data is not None
+    return b64encode(media.data.data).decode()
+
+
+def _part(media: Media, kind: str) -> MediaPart:
+    if kind == "r":
+        return MediaPart(type="media", media=media)
+    return MediaPart(type="media", media=media.without_data, embedding=Tensor())

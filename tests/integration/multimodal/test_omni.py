@@ -1,0 +1,43 @@
+"""Qwen2.5-Omni and Qwen3-Omni with images and audio in one request, on every path."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from tests.integration.multimodal.encoder import LocalEncoder, running_encoder
+from tests.integration.multimodal.media_chats import MIXED_CONTENTS
+from tests.integration.multimodal.media_tests import MEDIA_MARKS, check_paths, check_weights
+from tests.models.tiny_families import tiny_model
+
+if TYPE_CHECKING:
+    from cornserve_executors.llm.engine import LLMEngine
+
+pytestmark = MEDIA_MARKS
+
+
+@pytest.fixture(scope="module", params=["qwen25omni", "qwen3omni"])
+def model(request: pytest.FixtureRequest) -> Path:
+    return tiny_model(request.param)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def joint_encoder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalEncoder]:
+    async with running_encoder(model, tmp_path_factory.mktemp("slab"), modality=["image", "audio"]) as encoder:
+        yield encoder
+
+
+async def test_all_paths_generate_the_tokens_of_vllm_concurrently(
+    full_model: LLMEngine, language_only: LLMEngine, joint_encoder: LocalEncoder
+) -> None:
+    await check_paths(MIXED_CONTENTS, full_model, language_only, joint_encoder)
+
+
+async def test_weights_of_the_encoders_are_loaded_only_if_with_enc_is_set(
+    full_model: LLMEngine, language_only: LLMEngine
+) -> None:
+    await check_weights(full_model, language_only)

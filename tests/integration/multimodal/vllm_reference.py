@@ -1,0 +1,29 @@
+"""Prompts that vLLM's own server renders, and their tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.integration.multimodal.media_chats import MediaContent, media_chat, vllm_messages
+from tests.integration.multimodal.multimodal_tests import new_id
+
+if TYPE_CHECKING:
+    from cornserve_executors.llm.engine import LLMEngine
+    from cornserve_executors.llm.prompt_renderer import PromptRenderer
+
+
+async def vllm_prompt(renderer: PromptRenderer, content: MediaContent) -> Any:
+    """Returns the prompt of vLLM's own renderer and decoders."""
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+    request = ChatCompletionRequest(messages=vllm_messages(content))
+    _, (prompt,) = await renderer._renderer.render_chat(request, skip_mm_cache=True)
+    return prompt
+
+
+async def vllm_tokens(engine: LLMEngine, content: MediaContent) -> list[int]:
+    """Returns the tokens for a prompt that vLLM renders itself."""
+    prompt = await vllm_prompt(engine._prompt_renderer, content)
+    rendered = await engine._prompt_renderer.render(media_chat(content), stream=False)
+    outputs = [output async for output in engine._vllm.generate(prompt, rendered.sampling, new_id())]
+    return list(outputs[-1].outputs[0].token_ids)
