@@ -99,7 +99,7 @@ class EncoderEngine:
 
     def nbytes(self, media: Media, plan: EncodingPlan) -> int:
         rows, columns = self.shape(media, plan)
-        return rows * columns * self._dtype.itemsize
+        return rows * columns * int(self._dtype.itemsize)
 
     async def run(self) -> None:
         """Encodes batches until cancelled. Raises `EngineDeadError` when the device fails permanently."""

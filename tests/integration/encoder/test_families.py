@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from cornserve_tasklib.media import Media
 from tests.audio import as_audio, sound
 from tests.images import as_image, noise
 from tests.integration.encoder.engine import encode_rows, running_engine
@@ -57,7 +58,7 @@ async def test_a_joint_encoder_has_the_embeddings_and_keys_of_separate_ones(name
     import torch
 
     model = tiny_model(name)
-    media = {"image": as_image(noise(1, 112, 84)), "audio": as_audio(sound(1, 0.7))}
+    media: dict[str, Media] = {"image": as_image(noise(1, 112, 84)), "audio": as_audio(sound(1, 0.7))}
     async with running_engine(model, modality=["audio", "image"]) as joint:
         await asyncio.to_thread(joint.warm_up)
         found = await asyncio.gather(*(encode_rows(joint, medium) for medium in media.values()))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cornserve.task import Tensor
-from cornserve_tasklib import Audio, ChatMessage, ChatRequest, Image
+from cornserve_tasklib import ChatMessage, ChatRequest
 from cornserve_tasklib.media import Media, MediaPart
 from cornserve_tasklib.messages import TextPart
 from tests.audio import as_audio, sound
@@ -66,18 +66,11 @@ def vllm_messages(content: MediaContent) -> list[dict[str, Any]]:
 
 
 def _vllm_part(part: str | Media) -> dict[str, Any]:
-    match part:
-        case str():
-            return {"type": "text", "text": part}
-        case Audio():
-            return {"type": "audio_url", "audio_url": {"url": f"data:audio/any;base64,{_base64(part)}"}}
-        case Image():
-            return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_base64(part)}"}}
-
-
-def _base64(media: Media) -> str:
-    assert media.data is not None
-    return b64encode(media.data.data).decode()
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    assert part.data is not None
+    kind = f"{part.modality}_url"
+    return {"type": kind, kind: {"url": f"data:{part.modality}/any;base64,{b64encode(part.data.data).decode()}"}}
 
 
 def _part(media: Media, kind: str) -> MediaPart:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cornserve_executors.base import InvalidRequestError
-from cornserve_tasklib import EncoderTask
+from cornserve_tasklib import Audio, EncoderTask
 from tests.audio import as_audio, audio_file, audio_from_file, sound
 from tests.images import noise
 from tests.integration.multimodal.chats import chat
@@ -77,6 +77,7 @@ async def test_a_separate_encoder_has_the_same_tokens_and_features(
     assert prompt["prompt_token_ids"] == expected["prompt_token_ids"]
     assert prompt["mm_placeholders"] == expected["mm_placeholders"]
     for audio, wanted in zip(media_in(content), inputs(expected), strict=True):
+        assert isinstance(audio, Audio)
         prepared = encoder_inputs.prepare(audio, encoder_inputs.plan(audio))
         # vLLM disables oneDNN when it converts the sample rate, for the whole process.
         is_converted = audio.sample_rate != 16_000

@@ -30,8 +30,9 @@ def test_all_placements_of_the_encoders_give_the_same_tokens(cornserve: CommandL
         deployed = cornserve.run("deploy", str(tiny_model(name)), "--name", APP, "--share", path, "--timeout", "150")
         assert deployed.returncode == 0, deployed.stderr
         results[path] = {chat: ask(cornserve, APP, content) for chat, content in CHATS.items()}
-        encoded = sum_metric(cornserve, APP, "cornserve_encoder_items_total")
-        assert (encoded > 0) == (path != "monolith")
+        for modality in ("image", "audio"):
+            encoded = sum_metric(cornserve, APP, f'cornserve_encoder_items_total{{modality="{modality}"}}')
+            assert (encoded > 0) == (path != "monolith")
     cornserve.run("delete", APP)
 
     assert len({*map(tuple, results["monolith"].values())}) == len(CHATS)

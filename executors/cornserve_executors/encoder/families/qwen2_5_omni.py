@@ -43,8 +43,9 @@ class Qwen25OmniAudio(ThinkerFamily, AudioEncoderFamily):
     def encode(self, audios: Sequence[PreparedAudio]) -> Sequence[torch.Tensor]:
         features = torch.cat([audio.features for audio in audios], dim=1).to(self.model.device, non_blocking=True)
         frames = torch.tensor([audio.features.shape[1] for audio in audios], device=self.model.device)
-        output: torch.Tensor = self.model.audio_tower(features, feature_lens=frames).last_hidden_state
-        return output.split([audio.plan.rows for audio in audios])
+        output = self.model.audio_tower(features, feature_lens=frames).last_hidden_state
+        rows: Sequence[torch.Tensor] = output.split([audio.plan.rows for audio in audios])
+        return rows
 
     def _frames(self, samples: int) -> int:
         """Returns the number of feature frames that contain samples."""
