@@ -61,6 +61,20 @@ class Limits:
     """Duration of one audio."""
     request_audio_seconds: int = 1200
     """Duration of all audios of one request."""
+    videos: int = 8
+    """Videos in one request."""
+    video_mib: int = 64
+    """Size of one video file."""
+    video_megapixels: int = 9
+    """Pixels of one frame of a video, in millions. A frame in 4K has 8.3 million."""
+    video_frames: int = 36_000
+    """Frames of one video: ten minutes at 60 frames per second."""
+    video_seconds: int = 600
+    """Duration of one video."""
+    request_video_seconds: int = 1200
+    """Duration of all videos of one request."""
+    request_video_gigapixels: int = 64
+    """Pixels of all frames of all videos of one request, in thousand millions. Executors decode all of them."""
     fetches: int = 128
     """Media that a gateway fetches concurrently."""
     fetch_seconds: int = 10

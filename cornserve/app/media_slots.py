@@ -7,7 +7,7 @@ from typing import Any
 
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.media import Media, MediaPart, Modality
-from cornserve_tasklib.messages import AudioUrlPart, ImageUrlPart, InputAudioPart, SentMediaPart
+from cornserve_tasklib.messages import AudioUrlPart, ImageUrlPart, InputAudioPart, SentMediaPart, VideoUrlPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,19 @@ class MediaSlot:
 
     @property
     def modality(self) -> Modality:
-        return "image" if isinstance(self.sent, ImageUrlPart) else "audio"
+        match self.sent:
+            case ImageUrlPart():
+                return "image"
+            case AudioUrlPart() | InputAudioPart():
+                return "audio"
+            case VideoUrlPart():
+                return "video"
 
     @property
     def text(self) -> str:
         """The URL or the base64 in the request."""
         match self.sent:
-            case ImageUrlPart(image_url=url) | AudioUrlPart(audio_url=url):
+            case ImageUrlPart(image_url=url) | AudioUrlPart(audio_url=url) | VideoUrlPart(video_url=url):
                 return url.url
             case InputAudioPart(input_audio=audio):
                 return audio.data
@@ -59,6 +65,8 @@ class MediaSlot:
                 audio_url.url = url
             case InputAudioPart(input_audio=audio):
                 audio.data = url
+            case VideoUrlPart(video_url=video_url):
+                video_url.url = url
 
     def set_media(self, media: Media) -> None:
         """Replaces the part, so that long base64 does not stay in memory."""
@@ -74,5 +82,5 @@ def find_media_slots(request: object) -> list[MediaSlot]:
         for number, message in enumerate(request.messages)
         if isinstance(message.content, list)
         for index, part in enumerate(message.content)
-        if isinstance(part, ImageUrlPart | AudioUrlPart | InputAudioPart)
+        if isinstance(part, ImageUrlPart | AudioUrlPart | InputAudioPart | VideoUrlPart)
     ]

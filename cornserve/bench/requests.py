@@ -24,7 +24,12 @@ WORDS = (
 """Common words of about one token each."""
 
 
-MODALITIES: dict[str, Modality] = {"image_url": "image", "audio_url": "audio", "input_audio": "audio"}
+MODALITIES: dict[str, Modality] = {
+    "image_url": "image",
+    "audio_url": "audio",
+    "input_audio": "audio",
+    "video_url": "video",
+}
 """The modality of each type of message part that contains a medium."""
 
 

@@ -43,6 +43,10 @@ def chat(
         list[str] | None,
         typer.Option("--audio", metavar="FILE | URL", help="Audio for the first question. Can be repeated."),
     ] = None,
+    video: Annotated[
+        list[str] | None,
+        typer.Option("--video", metavar="FILE | URL", help="Video for the first question. Can be repeated."),
+    ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -52,6 +56,7 @@ def chat(
         question = sys.stdin.read().strip()
     media = [_media_part("image", argument) for argument in image or []]
     media += [_media_part("audio", argument) for argument in audio or []]
+    media += [_media_part("video", argument) for argument in video or []]
     options = {"max_tokens": max_tokens, "temperature": temperature}
     with open_client(ctx, url) as client:
         session = ChatSession(client, app, system, {k: v for k, v in options.items() if v is not None}, media)
@@ -68,7 +73,7 @@ class ChatSession:
     """A conversation with an app.
 
     Args:
-        media: image and audio parts of the first question.
+        media: image, audio and video parts of the first question.
     """
 
     def __init__(
@@ -145,12 +150,12 @@ def _read_question() -> str | None:
         return None
 
 
-def _media_part(modality: Literal["image", "audio"], argument: str) -> Mapping[str, Any]:
-    from cornserve.client import audio_part, image_part
+def _media_part(modality: Literal["image", "audio", "video"], argument: str) -> Mapping[str, Any]:
+    from cornserve.client import audio_part, image_part, video_part
 
-    create = image_part if modality == "image" else audio_part
+    create = {"image": image_part, "audio": audio_part, "video": video_part}
     try:
-        return create(argument if _is_url(argument) else Path(argument).expanduser())
+        return create[modality](argument if _is_url(argument) else Path(argument).expanduser())
     except (OSError, ValueError) as error:
         raise CliError(
             f"cannot send the {modality} {argument[:200]!r}: {getattr(error, 'strerror', None) or error}"

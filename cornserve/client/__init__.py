@@ -29,7 +29,7 @@ from cornserve.client.errors import (
     UnreachableError,
     WaitTimeoutError,
 )
-from cornserve.client.media import audio_part, image_part
+from cornserve.client.media import audio_part, image_part, video_part
 from cornserve.client.responses import StreamItem, StreamResult
 
 __all__ = [
@@ -56,4 +56,5 @@ __all__ = [
     "WaitTimeoutError",
     "audio_part",
     "image_part",
+    "video_part",
 ]

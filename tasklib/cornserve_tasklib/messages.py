@@ -95,13 +95,31 @@ class InputAudioPart(BaseModel):
     input_audio: InputAudio
 
 
-SentMediaPart = Annotated[ImageUrlPart | AudioUrlPart | InputAudioPart, Field(discriminator="type")]
+class VideoUrl(BaseModel):
+    """The URL of a video."""
+
+    model_config = STRICT
+
+    url: str
+    """A `data:video/…;base64,…` URL, or the address of the video."""
+
+
+class VideoUrlPart(BaseModel):
+    """A video that a client sends. The gateway replaces it with a `MediaPart`."""
+
+    model_config = STRICT
+
+    type: Literal["video_url"]
+    video_url: VideoUrl
+
+
+SentMediaPart = Annotated[ImageUrlPart | AudioUrlPart | InputAudioPart | VideoUrlPart, Field(discriminator="type")]
 """A medium as clients send it."""
 
-_PART_TYPES = ("text", "image_url", "audio_url", "input_audio")
+_PART_TYPES = ("text", "image_url", "audio_url", "input_audio", "video_url")
 """The types of parts that clients may send."""
 
-_PART_TYPES_TEXT = "'text', 'image_url', 'audio_url' or 'input_audio'"
+_PART_TYPES_TEXT = "'text', 'image_url', 'audio_url', 'input_audio' or 'video_url'"
 
 
 def _reject_media_from_client(part: object, info: ValidationInfo) -> object:
@@ -121,6 +139,7 @@ ContentPart = Annotated[
     | Annotated[ImageUrlPart, Tag("part:image_url")]
     | Annotated[AudioUrlPart, Tag("part:audio_url")]
     | Annotated[InputAudioPart, Tag("part:input_audio")]
+    | Annotated[VideoUrlPart, Tag("part:video_url")]
     | Annotated[SkipJsonSchema[MediaPart], Tag("part:media")],
     Discriminator(_kind, custom_error_type="part", custom_error_message=f"invalid part type: use {_PART_TYPES_TEXT}"),
     BeforeValidator(_reject_media_from_client),

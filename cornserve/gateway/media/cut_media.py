@@ -16,7 +16,7 @@ from cornserve.gateway.media.data_url import BodyDataUrl
 MIN_CUT_BYTES = 16 * 1024
 """Shorter media stay in the JSON."""
 
-_KEY = re.compile(rb'"(?:image_url|audio_url|input_audio)"')
+_KEY = re.compile(rb'"(?:image_url|audio_url|video_url|input_audio)"')
 _STRING = rb'"[a-z0-9]*"'
 _SPACE = rb"[ \t\r\n]*"
 
@@ -28,7 +28,7 @@ def _pattern(pattern: bytes) -> bytes:
 
 _SCHEME = rb"[Dd][Aa][Tt][Aa]:"
 _HEAD = _SCHEME + rb"[!#-+\--\[\]-~]{0,200};[Bb][Aa][Ss][Ee]64,"
-_URL = _pattern(rb'"(?:image|audio)_url" : \{ (?:"detail" : ' + _STRING + rb' , )?"url" : "(' + _HEAD + rb")")
+_URL = _pattern(rb'"(?:image|audio|video)_url" : \{ (?:"detail" : ' + _STRING + rb' , )?"url" : "(' + _HEAD + rb")")
 _BASE64 = _pattern(
     rb'"input_audio" : \{ (?:"format" : ' + _STRING + rb' , )?"data" : "(' + _HEAD + rb"|(?!" + _SCHEME + rb"))"
 )

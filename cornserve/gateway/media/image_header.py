@@ -17,8 +17,7 @@ from cornserve.png import SIGNATURE
 _READERS: dict[bytes, Callable[[bytes], ImageHeader]] = {
     SIGNATURE: png.read_header,
     jpeg.MAGIC: jpeg.read_header,
-    b"GIF87a": gif.read_header,
-    b"GIF89a": gif.read_header,
+    **dict.fromkeys(gif.MAGICS, gif.read_header),
     webp.MAGIC: webp.read_header,
 }
 

@@ -11,6 +11,7 @@ from typing import Protocol
 from cornserve.gateway.media.audio_header import SUPPORTED_AUDIO, read_audio_header
 from cornserve.gateway.media.errors import MediaError
 from cornserve.gateway.media.image_header import SUPPORTED_FORMATS, read_image_header
+from cornserve.gateway.media.video_header import SUPPORTED_VIDEOS, read_video_header
 from cornserve.limits import MIB, Limits
 from cornserve.task import Blob
 from cornserve_tasklib.media import Media, Modality
@@ -20,6 +21,7 @@ MIN_SIDE = 4
 
 KIB = 1024
 MEGA = 1_000_000
+GIGA = 1_000_000_000
 
 MAX_SAMPLE_RATE = 192_000
 MAX_CHANNELS = 8
@@ -117,6 +119,22 @@ def _read_audio(data: bytes, limits: Limits) -> MediaHeader:
     return header
 
 
+def _read_video(data: bytes, limits: Limits) -> MediaHeader:
+    header = read_video_header(data, limits.video_frames)
+    size = f"the video has {header.width}×{header.height} pixels"
+    if min(header.width, header.height) < MIN_SIDE:
+        raise MediaError("too_small", f"{size}: each side must have at least {MIN_SIDE}")
+    if header.width * header.height > limits.video_megapixels * MEGA:
+        raise MediaError("too_large", f"{size} ({limits.hint('video-megapixels')})")
+    if header.frames == 0:
+        raise MediaError("too_small", "the video has no frames")
+    if header.seconds <= 0:
+        raise MediaError("too_small", "the video takes 0 s")
+    if header.seconds > limits.video_seconds:
+        raise MediaError("too_large", f"the video takes {header.seconds:.1f} s ({limits.hint('video-seconds')})")
+    return header
+
+
 RULES: dict[Modality, MediaRules] = {
     "image": MediaRules(
         modality="image",
@@ -153,6 +171,23 @@ RULES: dict[Modality, MediaRules] = {
         bytes_limit="audio-mib",
         inline_bytes=16 * KIB,  # MP3 has a header in each frame.
         read_header=_read_audio,
+    ),
+    "video": MediaRules(
+        modality="video",
+        formats={
+            "video/mp4": "MP4",
+            "video/x-m4v": "MP4",
+            "video/quicktime": "MOV",
+            "video/webm": "WEBM",
+            "video/matroska": "MKV",
+            "video/x-matroska": "MKV",
+            "image/gif": "GIF",
+            "video/gif": "GIF",
+        },
+        supported=SUPPORTED_VIDEOS,
+        bytes_limit="video-mib",
+        inline_bytes=16 * KIB,  # Each frame of WebM and GIF has a header.
+        read_header=_read_video,
     ),
 }
 """The accepted media of each modality."""

@@ -12,8 +12,9 @@ from cornserve.gateway.errors import ApiError
 from cornserve.gateway.media import data_url
 from cornserve.gateway.media.errors import MediaError
 from cornserve.gateway.media.fetch import MediaFetcher
-from cornserve.gateway.media.inspection import MEGA, RULES
-from cornserve_tasklib.media import Audio, Image, Media, Modality
+from cornserve.gateway.media.inspection import GIGA, MEGA, RULES
+from cornserve.limits import Limits
+from cornserve_tasklib.media import Audio, Image, Media, Modality, Video
 
 ReserveBytes = Callable[[int], None]
 """Called with the size of received data. It may raise an error."""
@@ -24,7 +25,7 @@ RunStep = Callable[[Callable[[], bytes]], Awaitable[bytes]]
 MIN_STEP_CHARACTERS = 64 * 1024
 """Shorter base64 is decoded immediately."""
 
-PLURALS: dict[Modality, str] = {"image": "images", "audio": "audios"}
+PLURALS: dict[Modality, str] = {"image": "images", "audio": "audios", "video": "videos"}
 """The names of the limits on the number of media in a request."""
 
 
@@ -55,6 +56,7 @@ class MediaLoader:
         if seconds > self._limits.request_audio_seconds:
             message = f"the audios take {seconds:.1f} s in total ({self._limits.hint('request-audio-seconds')})"
             raise ApiError(400, message, param="messages", code="audios_too_large")
+        _check_videos([medium for medium in media if isinstance(medium, Video)], self._limits)
 
     async def _load(self, slot: MediaSlot, reserve_bytes: ReserveBytes, run_step: RunStep) -> None:
         param = f"{slot.path}.{slot.sent.type}"
@@ -74,3 +76,14 @@ class MediaLoader:
             return await rules.inspect(content, media_type, self._limits, slot.path)
         content, media_type = await self._fetcher.fetch(url, rules, reserve_bytes)
         return await rules.inspect(content, media_type, self._limits, slot.path, allow_unknown=True)
+
+
+def _check_videos(videos: Sequence[Video], limits: Limits) -> None:
+    seconds = sum(video.seconds for video in videos)
+    if seconds > limits.request_video_seconds:
+        message = f"the videos take {seconds:.1f} s in total ({limits.hint('request-video-seconds')})"
+        raise ApiError(400, message, param="messages", code="videos_too_large")
+    pixels = sum(video.width * video.height * video.frames for video in videos)
+    if pixels > limits.request_video_gigapixels * GIGA:
+        message = f"the frames of the videos have {pixels} pixels ({limits.hint('request-video-gigapixels')})"
+        raise ApiError(400, message, param="messages", code="videos_too_large")

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from cornserve.gateway.media.errors import MediaError
 from cornserve.task import Blob
-from cornserve_tasklib.media import Audio, Image
+from cornserve_tasklib.media import Audio, Image, Video
 
 Format = Literal["PNG", "JPEG", "WEBP", "GIF"]
 """Pillow's name of a format."""
@@ -40,6 +40,47 @@ class AudioHeader(NamedTuple):
             digest=digest,
             where=where,
         )
+
+
+Rotation = Literal[0, 90, 180, 270]
+"""Degrees, clockwise."""
+
+QUARTER_TURNS: Final[dict[int, Rotation]] = {0: 0, 90: 90, 180: 180, 270: 270}
+
+
+VideoFormat = Literal["MP4", "MOV", "WEBM", "MKV", "GIF"]
+
+
+class VideoHeader(NamedTuple):
+    format: VideoFormat
+    width: int
+    height: int
+    frames: int
+    """The number of frames: at least those that a decoder will return."""
+    seconds: float
+    rotation: Rotation = 0
+
+    def to_media(self, data: Blob, digest: str, where: str) -> Video:
+        return Video(
+            data=data,
+            format=self.format,
+            width=self.width,
+            height=self.height,
+            frames=self.frames,
+            seconds=self.seconds,
+            rotation=self.rotation,
+            digest=digest,
+            where=where,
+        )
+
+
+def too_many_frames(max_frames: int) -> MediaError:
+    hint = f"limit video-frames={max_frames}, see `cornserve up --limit`"
+    return MediaError("too_large", f"the video has more than {max_frames} frames ({hint})")
+
+
+def unsupported_codec(name: str) -> MediaError:
+    return MediaError("unsupported", f"unsupported video codec {name!r}: convert the video to H.264")
 
 
 def animated(name: str) -> MediaError:

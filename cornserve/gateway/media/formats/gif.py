@@ -1,30 +1,68 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import unpack_from
+from typing import NamedTuple
 
-from cornserve.gateway.media.formats.base import ImageHeader, animated, broken, truncated
+from cornserve.gateway.media.formats.base import ImageHeader, VideoHeader, animated, broken, too_many_frames, truncated
+
+MAGICS = (b"GIF87a", b"GIF89a")
 
 _EXTENSION, _IMAGE, _END = 0x21, 0x2C, 0x3B
+_GRAPHIC_CONTROL = 0xF9
+
+_MIN_DELAY, _DEFAULT_DELAY = 2, 10
+"""Hundredths of a second. Like browsers, decoders replace shorter delays with the default one."""
+
+
+class _GifFrame(NamedTuple):
+    right: int
+    bottom: int
+    delay: int
+    """Hundredths of a second."""
 
 
 def read_header(data: bytes) -> ImageHeader:
-    width, height, flags = unpack_from("<HHB", data, 6)
-    blocks = _BlockReader(data, 13 + _color_table_bytes(flags))
-    frame: tuple[int, int] | None = None
+    """Reads a still image. Raises a `MediaError` for animations."""
+    frame: _GifFrame | None = None
+    for next_frame in _frames(data, max_blocks(len(data))):
+        if frame is not None:
+            raise animated("GIF")
+        frame = next_frame
+    if frame is None:
+        raise broken("GIF", "has no image")
+    width, height = unpack_from("<HH", data, 6)
+    return ImageHeader("GIF", max(width, frame.right), max(height, frame.bottom))  # decoders extend the canvas
+
+
+def read_animation(data: bytes, max_frames: int) -> VideoHeader:
+    """Reads a video. Raises a `MediaError` if it has more than `max_frames` frames."""
+    frames = delays = 0
+    # A small change needs few bytes.
+    for frame in _frames(data, max_blocks(len(data)) + 8 * max_frames):
+        frames += 1
+        delays += frame.delay
+        if frames > max_frames:
+            raise too_many_frames(max_frames)
+    width, height = unpack_from("<HH", data, 6)
+    return VideoHeader("GIF", width, height, frames, delays / 100)
+
+
+def _frames(data: bytes, max_blocks: int) -> Iterator[_GifFrame]:
+    blocks = _BlockReader(data, 13 + _color_table_bytes(data[10]), max_blocks)
+    delay = 0
     while (kind := blocks.read_byte()) != _END:
         if kind == _EXTENSION:
+            if data[blocks.position] == _GRAPHIC_CONTROL:
+                (delay,) = unpack_from("<H", data, blocks.position + 3)
             blocks.skip(1)
         elif kind == _IMAGE:
-            if frame is not None:
-                raise animated("GIF")
-            left, top, frame_width, frame_height, flags = unpack_from("<HHHHB", data, blocks.position)
-            frame = left + frame_width, top + frame_height
+            left, top, width, height, flags = unpack_from("<HHHHB", data, blocks.position)
+            yield _GifFrame(left + width, top + height, delay if delay >= _MIN_DELAY else _DEFAULT_DELAY)
+            delay = 0
             blocks.skip(9 + _color_table_bytes(flags) + 1)
         else:
             raise broken("GIF", "has invalid data in place of a block")
-    if frame is None:
-        raise broken("GIF", "has no image")
-    return ImageHeader("GIF", max(width, frame[0]), max(height, frame[1]))  # decoders extend the canvas to the frame
 
 
 def max_blocks(size: int) -> int:
@@ -37,9 +75,9 @@ def _color_table_bytes(flags: int) -> int:
 
 
 class _BlockReader:
-    def __init__(self, data: bytes, position: int) -> None:
+    def __init__(self, data: bytes, position: int, max_blocks: int) -> None:
         self._data = data
-        self._remaining = self._max = max_blocks(len(data))
+        self._remaining = self._max = max_blocks
         self.position = position
 
     def read_byte(self) -> int:
