@@ -95,6 +95,7 @@ class ProfilingMessage(_ProfilingPart):
         profile: the profile of the app; `gpu_type` is the type of slots on which it was measured.
         error: the reason why the app cannot be measured, for users.
         interruption: the reason why the measurements have ended early, for users. Another process may succeed.
+        slow_start: the option that was still starting at the end of the device time, which has ended them.
     """
 
     progress: str = ""
@@ -103,10 +104,19 @@ class ProfilingMessage(_ProfilingPart):
     gpu_type: str | None = None
     error: str = ""
     interruption: str = ""
+    slow_start: str = ""
 
 
 class ProfilerProcessError(Exception):
-    """The process that measures has failed. Another one may succeed, and measures only what is missing."""
+    """The process that measures has failed. Another one may succeed, and measures only what is missing.
+
+    Args:
+        slow_start: the option that was still starting at the end of the device time.
+    """
+
+    def __init__(self, message: str, *, slow_start: str = "") -> None:
+        super().__init__(message)
+        self.slow_start = slow_start
 
 
 RunProfiler = Callable[[ProfilingJob], AsyncGenerator[ProfilingMessage, None]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -35,6 +36,9 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before the second attempt to measure an app, and between two later attempts at most."""
+
+MAX_SLOW_STARTS: Final = 3
+"""The attempts to start an option. Each takes all of the device time."""
 
 REMOVE_SECONDS: Final = 1.0
 """The least time between two deletions of the same temporary app."""
@@ -149,7 +153,7 @@ class ProfilingRuns:
 
     async def _measure(self, record: AppRecord, state: ProfilingState) -> None:
         """Starts processes until one of them ends with a result."""
-        failures, text = 0, ""
+        failures, text, slow_starts = 0, "", Counter[str]()
         while True:
             self._show(state, self._first_step(record.name, text))
             try:
@@ -161,6 +165,12 @@ class ProfilingRuns:
                 return
             except Exception as error:
                 failures += 1
+                if isinstance(error, ProfilerProcessError) and error.slow_start:
+                    slow_starts[error.slow_start] += 1
+                    if slow_starts[error.slow_start] == MAX_SLOW_STARTS:
+                        state.error = f"{error}; it was started {MAX_SLOW_STARTS} times"
+                        self._on_change()
+                        return
                 pause = backoff_seconds(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
                 is_expected = isinstance(error, _EXPECTED_ERRORS)
                 text = str(error) if is_expected else f"{type(error).__name__}: {error}"
@@ -184,7 +194,7 @@ class ProfilingRuns:
                     if message.progress:
                         self._show(state, message.progress)
                     if message.interruption:
-                        raise ProfilerProcessError(message.interruption)
+                        raise ProfilerProcessError(message.interruption, slow_start=message.slow_start)
                     if message.error or message.profile is not None:
                         return message
         except TimeoutError:

@@ -39,6 +39,18 @@ class ProfilingInterruptedError(ProfilingError):
     """A measurement has ended early. Another attempt may succeed."""
 
 
+class SlowOptionError(ProfilingInterruptedError):
+    """An option was still starting at the end of the device time.
+
+    Args:
+        what: the option and its mix, for users.
+    """
+
+    def __init__(self, what: str, reason: SlowStartError) -> None:
+        super().__init__(f"{what}: {reason}: give more device time")
+        self.what = what
+
+
 @dataclass(frozen=True, slots=True)
 class ProfiledApp:
     """The app whose options are measured."""
@@ -166,7 +178,7 @@ class Profiler:
             app = apps.start(name, app_spec, spec, max(seconds, 1.0))
             yield app
         except SlowStartError as error:
-            raise ProfilingInterruptedError(f"{item.cost.what}: {error}: give more device time") from error
+            raise SlowOptionError(item.cost.what, error) from error
         except (TemporaryAppError, MeasurementFailedError) as error:
             if not apps.exists(name):
                 raise ProfilingInterruptedError(f"{item.cost.what}: its temporary app {name} was deleted") from error

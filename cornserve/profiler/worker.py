@@ -35,7 +35,7 @@ from cornserve.profiler.device import Device, NoSlotsError, UnknownDeviceError
 from cornserve.profiler.loads import Observations
 from cornserve.profiler.option_mixes import MeasuredOption, OptionMix, RequestsRefusedError, measured_options
 from cornserve.profiler.plan_check import check_gpus, check_options, check_workload
-from cornserve.profiler.profiler import Profiler, ProfilingError, ProfilingInterruptedError, WorkItem
+from cornserve.profiler.profiler import Profiler, ProfilingError, ProfilingInterruptedError, SlowOptionError, WorkItem
 from cornserve.profiler.request_templates import RequestTemplate
 from cornserve.profiler.results import OptionResults
 from cornserve.profiler.store import ProfileStore, ProfileStoreError
@@ -201,6 +201,8 @@ def outcome(job: ProfilingJob, results: Path | None, messages: Messages) -> Prof
     try:
         with _home(job, results) as home:
             return measure(job, home, messages)
+    except SlowOptionError as error:
+        return ProfilingMessage(interruption=str(error), slow_start=error.what)
     except (ClientError, ProfileStoreError, ProfilingInterruptedError) as error:
         return ProfilingMessage(interruption=str(error))
     except (

@@ -126,6 +126,25 @@ async def test_interrupted_measurements_are_tried_again_until_they_succeed(clien
     assert len(profiler.jobs) == 7
 
 
+async def test_an_option_that_never_ends_its_start_is_not_tried_again_until_the_app_changes(
+    client: StoreClient,
+) -> None:
+    slow, other = (
+        ProfilingMessage(interruption=f"{name}: does not serve: give more device time", slow_start=name)
+        for name in ("llm", "encoder")
+    )
+    profiler = FakeProfiler(slow, other, slow, ProfilerProcessError("killed"), other, slow)
+    async with running_controller(client, FakeLauncher(), planner=OneCellPlanner(), profiler=profiler):
+        await client.deploy("caption", spec())
+        status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
+        assert status.reason is FailureReason.PROFILING_FAILED
+        assert status.message == "llm: does not serve: give more device time; it was started 3 times"
+        assert len(profiler.jobs) == 6
+
+        await client.redeploy("caption", spec(profiling_seconds=1200))
+        await client.wait_until_served("caption", 4)
+
+
 async def test_other_apps_are_measured_during_the_pause_after_an_interruption(
     client: StoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ def test_a_slow_start_is_an_interruption_after_all_of_the_time(tmp_path: Path, m
 
     assert result.error == ""
     assert result.interruption.endswith("does not serve after 600 s: loads the weights: give more device time")
+    assert result.slow_start == result.interruption.partition(":")[0] != ""
     assert timeouts == [600]
 
 
