@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from cornserve.control.cluster_gateways import cluster_gateways
 from cornserve.control.job_output import JOB_LABEL, JobOutput
+from cornserve.control.kept_results import surplus_results
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
 from cornserve.control.profiling_job import ProfilerProcessError, ProfilingJob, ProfilingMessage
 from cornserve.kubernetes.client import KubeClient
@@ -75,7 +76,9 @@ class ClusterProfiler:
         if not gateways:
             raise ProfilerProcessError("no gateway is ready")
         place = f"pods of {self._settings.instance} in the namespace {self._client.namespace}"
-        return job.model_copy(update={"gateway": gateways[0], "place": place})
+        gpu = self._settings.gpu if self._settings.uses_gpus else self._settings.cpu
+        images = {"cpu_image": self._settings.cpu.image, "gpu_image": gpu.image}
+        return job.model_copy(update={"gateway": gateways[0], "place": place, **images})
 
     @asynccontextmanager
     async def _running(self, job: ProfilingJob) -> AsyncIterator[str]:
@@ -147,16 +150,21 @@ class ClusterProfiler:
             await self._client.delete(JOBS, job, propagation="Background")
 
     async def _keep(self, message: ProfilingMessage) -> None:
-        """Keeps the results of an option, so that neither this app nor another one measures them again."""
+        """Keeps the results of an option, so that neither this app nor another one measures them again.
+
+        The oldest results are removed if they need more space than there is.
+        """
         if not message.measured:
             return
-        patch = {"data": message.measured}
         try:
             try:
-                await self._client.merge_patch(CONFIG_MAPS, self._results, patch)
+                kept = (await self._client.get(CONFIG_MAPS, self._results)).get("data") or {}
             except KubeNotFoundError:
                 metadata = {"name": self._results, "labels": self._labels}
-                await self._client.create(CONFIG_MAPS, _object(CONFIG_MAPS, metadata, **patch))
+                await self._client.create(CONFIG_MAPS, _object(CONFIG_MAPS, metadata, data=message.measured))
+                return
+            removed = dict.fromkeys(surplus_results(kept, message.measured))
+            await self._client.merge_patch(CONFIG_MAPS, self._results, {"data": {**message.measured, **removed}})
         except KubeApiError as error:
             log.warning("the results of measurements are not kept: %s", error)
 

@@ -43,6 +43,7 @@ class ProfilingJob(_ProfilingPart):
         gateway: the URL of the gateway that the requests are sent to.
         home: the home of the instance, whose store keeps the results. In a pod, the controller keeps them.
         place: the cluster, for users. It is empty on the local launcher.
+        cpu_image, gpu_image: the images of executors without and with GPUs, in a cluster.
     """
 
     app: str
@@ -55,6 +56,8 @@ class ProfilingJob(_ProfilingPart):
     gateway: str = ""
     home: Path | None = None
     place: str = ""
+    cpu_image: str = ""
+    gpu_image: str = ""
 
     @property
     def run(self) -> str:

@@ -46,6 +46,7 @@ class Device:
         name: the type, as the planner's GPU types.
         slot_type: the type of slots that executors need to select, or None.
         slots: the number of its slots, or None if it is unknown.
+        cpu_image, gpu_image: the images of executors without and with GPUs, as far as they are known.
     """
 
     name: str
@@ -53,6 +54,8 @@ class Device:
     driver: str
     slot_type: str | None = None
     slots: SlotCount | None = None
+    cpu_image: str = ""
+    gpu_image: str = ""
 
     @classmethod
     def find(cls, home: Home, name: str | None) -> Device:
@@ -80,14 +83,16 @@ class Device:
         return cls(name or "cpu", f"{cores} cores of {_processor()}", platform.release())
 
     @classmethod
-    def of_cluster(cls, name: str | None, place: str) -> Device:
+    def of_cluster(cls, name: str | None, place: str, *, cpu_image: str = "", gpu_image: str = "") -> Device:
         """Returns the device of pods.
 
         Args:
             name: a GPU type of the installation; by default, any node.
             place: the cluster, for users.
         """
-        return cls(name or ANY_NODE, hardware=place, driver="", slot_type=name)
+        return cls(
+            name or ANY_NODE, hardware=place, driver="", slot_type=name, cpu_image=cpu_image, gpu_image=gpu_image
+        )
 
     def check_slots(self, needs: Mapping[str, int]) -> None:
         """Raises `NoSlotsError` if an option cannot be measured, as far as is known before it starts.
@@ -107,9 +112,10 @@ class Device:
                 )
 
     def conditions(self, spec: ExecutorSpec) -> Conditions:
+        image = self.gpu_image if spec.gpus else self.cpu_image
         return Conditions(
             model=_model_digest(spec),
-            versions=_versions(spec),
+            versions=_versions(spec) | ({"image": image} if image else {}),
             device=self.name,
             hardware=self.hardware,
             driver=self.driver,

@@ -85,7 +85,7 @@ class Conditions(_Result):
 
     Args:
         model: a digest of the files of the model's directory, or its revision; empty without a model.
-        versions: versions of packages, by name.
+        versions: versions of packages, by name, and in a cluster the executor's `image`.
         device: the type of its slots or GPUs.
         hardware: the name of the GPU or the processor, and the number of cores.
         driver: the version of the GPU driver or, without GPUs, of the kernel.

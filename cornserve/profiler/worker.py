@@ -123,7 +123,9 @@ def _device(job: ProfilingJob, home: Home) -> Device:
     if len(types) > 1:
         raise UnmeasurableError(f"the executors need the GPU types {', '.join(types)}: give a profile of all of them")
     name = types[0] if types else None
-    return Device.of_cluster(name, job.place) if job.place else Device.find(home, name)
+    if not job.place:
+        return Device.find(home, name)
+    return Device.of_cluster(name, job.place, cpu_image=job.cpu_image, gpu_image=job.gpu_image)
 
 
 def _check_device(job: ProfilingJob, graph: AppGraph, device: Device) -> None:

@@ -31,6 +31,7 @@ JOB = ProfilingJob(
 )
 NAME = f"cornserve-profiler-{JOB.run}"
 MEASURED = ProfilingMessage(measured={"llm-cluster.json": "{}"})
+LATER = ProfilingMessage(measured={"encoder-cluster.json": "{ }"})
 PROFILE = ProfilingMessage(profile={"version": 1})
 PODS_OF_JOB = {"app.kubernetes.io/component": "profiler", JOB_LABEL: NAME}
 INSTANCE = {"app.kubernetes.io/instance": "cornserve"}
@@ -49,8 +50,8 @@ def settings() -> ClusterSettings:
     }
     content = {
         "instance": "cornserve",
-        "cpu": {"image": "example"},
-        "gpu": {"image": "example"},
+        "cpu": {"image": "cpu:1"},
+        "gpu": {"image": "gpu:1"},
         "secretName": "cornserve",
         "profilerPod": pod,
     }
@@ -114,8 +115,13 @@ async def running_job(client: KubeClient, settings: ClusterSettings) -> AsyncIte
 
 
 async def test_a_job_reports_its_progress_and_its_results_are_kept(
-    kube_client: KubeClient, settings: ClusterSettings, gateway: StubGateway, kubelet: StubKubelet
+    kube_client: KubeClient,
+    settings: ClusterSettings,
+    gateway: StubGateway,
+    kubelet: StubKubelet,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("cornserve.control.kept_results.MAX_KEPT_BYTES", 40)
     async with running_job(kube_client, settings) as job:
         await until(job.exists)
         await until(lambda: job.messages[-1:] == [ProfilingMessage(progress="waits for a pod")])
@@ -130,19 +136,20 @@ async def test_a_job_reports_its_progress_and_its_results_are_kept(
         assert (owner["kind"], owner["uid"]) == ("Job", created["metadata"]["uid"])
         content = ProfilingJob.model_validate_json(config_map["data"]["job.json"])
         place = f"pods of cornserve in the namespace {kube_client.namespace}"
-        assert content == JOB.model_copy(update={"gateway": "http://127.0.0.1:8000", "place": place})
+        images = {"cpu_image": "cpu:1", "gpu_image": "gpu:1"}
+        assert content == JOB.model_copy(update={"gateway": "http://127.0.0.1:8000", "place": place, **images})
 
         started = ProfilingMessage(progress="llm with llm")
         kubelet.logs["profiler-0", False] = f"{JOB.line(started)}\na warning of a library\n"
         await asyncio.to_thread(gateway.add_pod, "profiler-0", 1, labels=PODS_OF_JOB)
         await until(lambda: job.messages[-1] == started)
-        kubelet.logs["profiler-0", False] += f"{JOB.line(MEASURED)}\n{JOB.line(PROFILE)}\n"
+        kubelet.logs["profiler-0", False] += f"{JOB.line(MEASURED)}\n{JOB.line(LATER)}\n{JOB.line(PROFILE)}\n"
         await job.end()
-        assert job.messages[-2:] == [MEASURED, PROFILE]
+        assert job.messages[-3:] == [MEASURED, LATER, PROFILE]
 
     assert not await job.exists()
     kept = await kube_client.get(CONFIG_MAPS, "cornserve-profiles")
-    assert kept["data"] == {"llm-cluster.json": "{}"}
+    assert kept["data"] == LATER.measured  # Both do not fit.
 
 
 async def test_a_log_of_any_length_is_read_to_its_end(

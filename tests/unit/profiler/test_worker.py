@@ -23,6 +23,7 @@ from cornserve.profiler.option_mixes import RequestsRefusedError
 from cornserve.profiler.plan_check import check_gpus
 from cornserve.profiler.store import ProfileStore
 from cornserve.profiler.worker import Messages, UnmeasurableError, chat_of_sizes, measure, outcome
+from cornserve_echo.stages import StageTask
 
 SOURCE = """
 from cornserve_echo.stages import caption_app
@@ -134,6 +135,16 @@ def test_plans_for_more_slots_than_exist_are_refused() -> None:
     check_gpus(device, 4, "planning.gpus")
     with pytest.raises(NoSlotsError, match=r"planning\.gpus 5: 4 CPU slots of the type small exist"):
         check_gpus(device, 5, "planning.gpus")
+
+
+def test_results_of_pods_depend_on_the_image_of_the_executor() -> None:
+    old, new = (
+        Device.of_cluster(None, "a cluster", cpu_image="cpu:1", gpu_image=f"gpu:{tag}").conditions for tag in (1, 2)
+    )
+    gpu, cpu = (StageTask(seconds={"llm": 0.1}, gpus=gpus).spec for gpus in (1, 0))
+
+    assert new(gpu).changes_since(old(gpu)) == ["image was gpu:1, is gpu:2"]
+    assert new(cpu).changes_since(old(cpu)) == []
 
 
 def test_chats_have_the_mean_sizes_of_their_type() -> None:
