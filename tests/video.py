@@ -108,3 +108,16 @@ def video_from_file(data: bytes, format: str = "MP4", **fields: Any) -> Video:
         "where": "messages[0].content[0]",
     }
     return Video(data=Blob(data), format=format, digest=sha256(data).hexdigest(), **described | fields)
+
+
+def as_video(count: int, width: int, height: int, fps: int, degrees: int = 0) -> Video:
+    """Returns the `Video` that a gateway makes of an MP4 file of this many frames, which players turn clockwise."""
+    data = video_file(count=count, width=width, height=height, fps=fps)
+    return video_from_file(
+        rotated(data, degrees) if degrees else data,
+        width=width,
+        height=height,
+        frames=count,
+        seconds=count / fps,
+        rotation=degrees,
+    )

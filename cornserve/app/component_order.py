@@ -1,4 +1,7 @@
-"""The order of an app's components: each one follows those whose output it consumes. Otherwise, names are sorted."""
+"""The order of an app's components: each one follows those whose output it consumes.
+
+Otherwise, names are sorted, encoders first: the names of types then do not depend on which paths are deployed.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ class ComponentOrder:
         for recording in recordings:
             self._add(recording)
         self._positions: dict[str, int] = {}
-        for component in sorted(self._inputs):
+        for component in sorted(self._inputs, key=lambda name: (not name.endswith("_encoder"), name)):
             self._place(component)
 
     def _add(self, recording: DryRecording) -> None:

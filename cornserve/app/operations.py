@@ -9,22 +9,19 @@ from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatResponse
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse
-from cornserve_tasklib.transcription import TranscriptionRequest, TranscriptionResponse
 
-Operation = Literal["chat", "completion", "embedding", "transcription"]
+Operation = Literal["chat", "completion", "embedding"]
 
 REQUEST_TYPES: dict[Operation, type[Any]] = {
     "chat": ChatRequest,
     "completion": CompletionRequest,
     "embedding": EmbeddingRequest,
-    "transcription": TranscriptionRequest,
 }
 
 _RESPONSE_TYPES: dict[Operation, type[Any]] = {
     "chat": ChatResponse,
     "completion": ChatResponse,
     "embedding": EmbeddingResponse,
-    "transcription": TranscriptionResponse,
 }
 
 

@@ -9,14 +9,6 @@ from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.llm import Chat, LLMRequest, LLMTask, Mllm
 from cornserve_tasklib.media import Audio, Image, Video
 from cornserve_tasklib.messages import ChatMessage
-from cornserve_tasklib.transcription import (
-    Transcribe,
-    TranscriptionChunk,
-    TranscriptionRequest,
-    TranscriptionResponse,
-    TranscriptionSegment,
-    TranscriptionTask,
-)
 
 __all__ = [
     "Audio",
@@ -39,12 +31,6 @@ __all__ = [
     "LLMRequest",
     "LLMTask",
     "Mllm",
-    "Transcribe",
-    "TranscriptionChunk",
-    "TranscriptionRequest",
-    "TranscriptionResponse",
-    "TranscriptionSegment",
-    "TranscriptionTask",
     "Usage",
     "Video",
 ]

@@ -14,7 +14,7 @@ from cornserve_tasklib.chat_response import ChatResponse
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.encoder import Embeddings, EncoderOptions, EncoderTask
 from cornserve_tasklib.engine import EngineOptions, EngineSettings
-from cornserve_tasklib.media import Media, Modality
+from cornserve_tasklib.media import VISION, Media, Modality
 
 
 def _kind(request: object) -> str:
@@ -104,8 +104,8 @@ class Mllm(Task[LLMRequest, ChatResponse]):
     encoder_modalities: tuple[Modality, ...] = ("image",)
     """The modalities with a separate encoder. The language model encodes media of others."""
     joint_encoder: bool = False
-    """Whether the executors of the separate encoder encode all of these modalities. If not, each modality has its own
-    executors."""
+    """Whether the executors of the separate encoder encode all of these modalities. If not, images and videos, which
+    one tower encodes, and audio have their own executors."""
     with_enc: bool = True
     """Whether the language model's executors load the encoder."""
     tool_parser: str | None = None
@@ -137,7 +137,11 @@ class Mllm(Task[LLMRequest, ChatResponse]):
         """Returns the modalities of each separate encoder."""
         if not self.split_encoder:
             return ()
-        return (self.encoder_modalities,) if self.joint_encoder else self.encoder_modalities
+        if self.joint_encoder:
+            return (self.encoder_modalities,)
+        vision = tuple(modality for modality in self.encoder_modalities if modality in VISION)
+        others = [modality for modality in self.encoder_modalities if modality not in VISION]
+        return [vision, *others] if vision else others
 
     def _encoder_of(self, modality: Modality | tuple[Modality, ...]) -> EncoderTask:
         return EncoderTask(

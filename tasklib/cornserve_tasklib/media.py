@@ -33,6 +33,9 @@ Modality = Literal["image", "audio", "video"]
 
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
 
+VISION: Final[tuple[Modality, ...]] = ("image", "video")
+"""The modalities that the vision tower of a model encodes."""
+
 
 class MediaFile(BaseModel):
     """A media file of a request. The gateway has inspected its header, but not decoded it."""
@@ -128,6 +131,10 @@ class MediaPart(BaseModel):
     """The embeddings of an `EncoderTask`. If None, the language model encodes the medium."""
 
 
+MediaField = int | float | list[int] | list[float]
+"""An input of a language model that describes a medium. JSON keeps the difference between 2 and 2.0."""
+
+
 class EncodedMedia(BaseModel):
     """Metadata of the embeddings of a medium: a tensor with a row for each placeholder token."""
 
@@ -137,6 +144,6 @@ class EncodedMedia(BaseModel):
     """Identifies the contents: equal keys imply equal tensors. Derived from the file, the weights and the settings."""
     rows: Annotated[int, Ge(1)]
     """The number of embeddings. Each replaces one placeholder token of the prompt."""
-    fields: Mapping[str, int | list[int]]
+    fields: Mapping[str, MediaField]
     """Further inputs of the language model, under vLLM's names, or `IMAGE_SIZE`. Example: `image_grid_thw` is [t, h, w]
     in patches."""

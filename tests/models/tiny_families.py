@@ -22,9 +22,16 @@ class TinyFamily:
     """transformers' name of the family."""
     fields: dict[str, list[int]] = field(default_factory=dict)
     """The fields that the language model needs for an image of 300×200 pixels."""
+    video_fields: dict[str, list[int] | float | list[float]] | None = None
+    """The fields for a video of 300×200 pixels with 12 frames at 3 frames per second. None: a family without videos."""
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def vision(self) -> tuple[str, ...]:
+        """The modalities of the vision tower."""
+        return ("image",) if self.video_fields is None else ("image", "video")
 
     @property
     def path(self) -> Path:
@@ -33,17 +40,29 @@ class TinyFamily:
 
 
 FAMILIES = [
-    TinyFamily("qwen25vl", "qwen2_5_vl", {"image_grid_thw": [1, 14, 22]}),
+    TinyFamily(
+        "qwen25vl",
+        "qwen2_5_vl",
+        {"image_grid_thw": [1, 14, 22]},
+        {"video_grid_thw": [4, 12, 18], "second_per_grid_ts": 1.0},
+    ),
     TinyFamily("internvl", "internvl", {"image_num_patches": [5]}),
     TinyFamily("llava", "llava"),
-    TinyFamily("qwen2vl", "qwen2_vl", {"image_grid_thw": [1, 14, 22]}),
-    TinyFamily("llava_onevision", "llava_onevision", {"image_sizes": [200, 300]}),
+    TinyFamily("qwen2vl", "qwen2_vl", {"image_grid_thw": [1, 14, 22]}, {"video_grid_thw": [4, 12, 18]}),
+    TinyFamily("llava_onevision", "llava_onevision", {"image_sizes": [200, 300]}, {}),
     TinyFamily("gemma3", "gemma3", {"image_size": [200, 300]}),
     TinyFamily("mistral3", "mistral3", {"image_size": [200, 300]}),
-    TinyFamily("qwen3vl", "qwen3_vl", {"image_grid_thw": [1, 12, 18]}),
+    TinyFamily(
+        "qwen3vl",
+        "qwen3_vl",
+        {"image_grid_thw": [1, 12, 18]},
+        {"video_grid_thw": [4, 12, 18], "timestamps": [(first / 3 + (first + 2) / 3) / 2 for first in (0, 3, 6, 9)]},
+    ),
     TinyFamily("qwen25omni", "qwen2_5_omni", {"image_grid_thw": [1, 14, 22]}),
     TinyFamily("qwen3omni", "qwen3_omni_moe", {"image_grid_thw": [1, 12, 18]}),
 ]
+
+VIDEO_FAMILIES = [family for family in FAMILIES if family.video_fields is not None]
 
 
 def tiny_model(name: str) -> Path:

@@ -15,6 +15,7 @@ _TEMPLATE = """\
 {%- for part in message.content %}
 {%- if part.type == 'image' %}IMAGE
 {%- elif part.type == 'audio' %}AUDIO
+{%- elif part.type == 'video' %}VIDEO
 {%- elif part.type == 'text' %}{{ part.text }}{% endif %}
 {%- endfor %}{% endif %}<|im_end|>
 {% endfor %}
@@ -22,9 +23,9 @@ _TEMPLATE = """\
 {% endif %}"""
 
 
-def chat_template(image: str, audio: str = "") -> str:
-    """Returns a ChatML template that renders each image as `image`, and each audio as `audio`."""
-    return _TEMPLATE.replace("IMAGE", image, 1).replace("AUDIO", audio, 1)
+def chat_template(image: str, audio: str = "", video: str = "") -> str:
+    """Returns a ChatML template that renders each medium as the text for its modality."""
+    return _TEMPLATE.replace("IMAGE", image, 1).replace("AUDIO", audio, 1).replace("VIDEO", video, 1)
 
 
 def tokenizer(special_tokens: Sequence[str], **fields: Any) -> Any:

@@ -39,7 +39,7 @@ def _processor() -> Any:
         video_processor=LlavaOnevisionVideoProcessor(size=size),
         num_image_tokens=TILE_PATCHES,
         vision_feature_select_strategy="full",
-        chat_template=chat_template("<image>\n"),
+        chat_template=chat_template("<image>\n", video="<video>\n"),
     )
 
 

@@ -87,7 +87,8 @@ def _processor() -> Any:
     return Qwen2_5_VLProcessor(
         image_processor=Qwen2VLImageProcessor(size=size),
         tokenizer=tokenizer,
-        video_processor=Qwen2VLVideoProcessor(),
+        # Two frames of a video are 4 to 64 tokens.
+        video_processor=Qwen2VLVideoProcessor(size={"shortest_edge": 56 * 56, "longest_edge": 224 * 224}),
         chat_template=TEMPLATE,
     )
 

@@ -37,8 +37,11 @@ def _processor() -> Any:
     return Qwen2VLProcessor(
         image_processor=Qwen2VLImageProcessor(size=size),
         tokenizer=tokenizer(SPECIAL_TOKENS),
-        video_processor=Qwen2VLVideoProcessor(),
-        chat_template=chat_template("<|vision_start|><|image_pad|><|vision_end|>"),
+        # Two frames of a video are 4 to 64 tokens.
+        video_processor=Qwen2VLVideoProcessor(size={"shortest_edge": 56 * 56, "longest_edge": 224 * 224}),
+        chat_template=chat_template(
+            "<|vision_start|><|image_pad|><|vision_end|>", video="<|vision_start|><|video_pad|><|vision_end|>"
+        ),
     )
 
 

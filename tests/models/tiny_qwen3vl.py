@@ -48,8 +48,11 @@ def _processor() -> Any:
             size=size, patch_size=16, image_mean=[0.5, 0.5, 0.5], image_std=[0.5, 0.5, 0.5]
         ),
         tokenizer=tokenizer(SPECIAL_TOKENS),
-        video_processor=Qwen3VLVideoProcessor(),
-        chat_template=chat_template("<|vision_start|><|image_pad|><|vision_end|>"),
+        # A video is at least 16 tokens and at most 256.
+        video_processor=Qwen3VLVideoProcessor(size={"shortest_edge": 128 * 128 * 2, "longest_edge": 512 * 512 * 2}),
+        chat_template=chat_template(
+            "<|vision_start|><|image_pad|><|vision_end|>", video="<|vision_start|><|video_pad|><|vision_end|>"
+        ),
     )
 
 

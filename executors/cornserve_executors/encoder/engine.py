@@ -42,7 +42,8 @@ class _Encoder:
 class EncoderEngine:
     """Encodes media of one or several modalities.
 
-    A batch contains media of one modality. The batches of several modalities alternate on the device.
+    A batch contains media of one tower: images and videos of most families, or audio. The batches of several towers
+    alternate on the device.
     """
 
     def __init__(self, config: EncoderTask, stats: EncoderStats) -> None:
@@ -57,14 +58,19 @@ class EncoderEngine:
         self._device_thread = ThreadPoolExecutor(1, "device", torch.set_num_threads, (device_threads,))
         # An image that exceeds the batch budget counts as large.
         self._decode_pools = DecodePools(config.max_batch_patches * PATCH_PIXELS, partial(torch.set_num_threads, 1))
+        # Families with the same method `encode` batch their media together.
+        self._batchers = {
+            type(encoder.family).encode: Batcher[Any, torch.Tensor](
+                partial(self._encode_batch, encoder.family), self._device_thread, config.max_batch_patches, stats
+            )
+            for encoder in loaded.values()
+        }
         self._encoders = {
             modality: _Encoder(
                 encoder.family,
                 encoder.fingerprint,
                 media_inputs(encoder.family),
-                Batcher(
-                    partial(self._encode_batch, encoder.family), self._device_thread, config.max_batch_patches, stats
-                ),
+                self._batchers[type(encoder.family).encode],
             )
             for modality, encoder in loaded.items()
         }
@@ -103,7 +109,7 @@ class EncoderEngine:
 
     async def run(self) -> None:
         """Encodes batches until cancelled. Raises `EngineDeadError` when the device fails permanently."""
-        await gather_all(encoder.batcher.run() for encoder in self._encoders.values())
+        await gather_all(batcher.run() for batcher in self._batchers.values())
 
     def warm_up(self) -> None:
         """Encodes a medium of each modality, so that torch and the processors complete their lazy initialization.
@@ -128,11 +134,12 @@ class EncoderEngine:
     @asynccontextmanager
     async def encoded(self, media: Media, plan: EncodingPlan, request_id: str) -> AsyncIterator[torch.Tensor]:
         """Yields the embeddings on the device. Requests for the same medium share them until the block ends."""
-        if media.digest in self._single_flight:
+        key = self.cache_key(media)
+        if key in self._single_flight:
             self._stats.count_deduplicated(media.modality)
         try:
             encode = partial(self._encode, media, plan, request_id)
-            async with self._single_flight.join(media.digest, encode) as rows:
+            async with self._single_flight.join(key, encode) as rows:
                 yield rows
         except UnusableMediaError as error:  # Names the position of the medium in the first request.
             raise UnusableMediaError(media.where, error.reason) from error

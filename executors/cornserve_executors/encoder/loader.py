@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from accelerate import init_empty_weights
-from transformers import AutoConfig, AutoFeatureExtractor, AutoImageProcessor
+from transformers import AutoConfig, AutoFeatureExtractor, AutoImageProcessor, AutoVideoProcessor
 
 from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.encoder.checkpoint import EncoderCheckpoint
@@ -23,7 +23,11 @@ from cornserve_executors.tensor_copies import byte_view
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.media import Modality
 
-_PROCESSORS: dict[Modality, Any] = {"image": AutoImageProcessor, "audio": AutoFeatureExtractor}
+_PROCESSORS: dict[Modality, Any] = {
+    "image": AutoImageProcessor,
+    "video": AutoVideoProcessor,
+    "audio": AutoFeatureExtractor,
+}
 """transformers' classes that load the part of a model's processor for a modality."""
 
 
@@ -56,7 +60,7 @@ def load_encoders(settings: EncoderTask, device: str) -> dict[Modality, LoadedEn
 
     def fingerprint(modality: Modality) -> str:
         if settings.constant:
-            return "constant"
+            return f"constant-{modality}"
         others = _submodules(types.values()) - types[modality].submodules
         contents = sorted((name, digest) for name, digest in digests.items() if name.partition(".")[0] not in others)
         configuration = config.to_dict() | {"_name_or_path": ""}, processors[modality].to_dict(), dtype

@@ -13,6 +13,7 @@ import PIL.Image
 from cornserve_executors.encoder.families.audio_family import AudioEncoderFamily, PreparedAudio
 from cornserve_executors.encoder.families.family import EncoderFamily, EncodingPlan, PreparedImage
 from cornserve_executors.encoder.families.registry import AnyFamily
+from cornserve_executors.encoder.families.video_family import VideoEncoderFamily, VideoFrames
 from cornserve_executors.media.audio_decoding import (
     BLOCK_SAMPLES,
     check_conversion,
@@ -21,8 +22,11 @@ from cornserve_executors.media.audio_decoding import (
     decoded_samples,
     resample,
 )
+from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_executors.media.image_decoding import ImageSize, decode_image, image_size
-from cornserve_tasklib.media import Audio, Image, Media
+from cornserve_executors.media.video_decoding import decode_video, read_source, sampled_pixels
+from cornserve_executors.media.video_sampling import VideoSource
+from cornserve_tasklib.media import Audio, Image, Media, Video
 
 PATCH_PIXELS = 14 * 14
 """Pixels that a patch counts as when memory is limited: those of most families. A patch of Qwen3-VL has 16 * 16."""
@@ -77,8 +81,7 @@ class ImageInputs(MediaInputs[EncoderFamily]):
 
     def decoded_size(self, media: Media, plan: EncodingPlan) -> int:
         image = _image(media)
-        # The processor may enlarge an image, so count the larger of the two pixel numbers.
-        return max(image.width * image.height, plan.patches * PATCH_PIXELS)
+        return _larger(image.width * image.height, plan)
 
     def prepare(self, media: Media, plan: EncodingPlan) -> PreparedImage:
         pixels = self.family.prepare(decode_image(_image(media)))
@@ -87,6 +90,35 @@ class ImageInputs(MediaInputs[EncoderFamily]):
     def sample(self) -> PreparedImage:
         image = PIL.Image.new("RGB", (224, 224))
         return PreparedImage(self.family.prepare(image), self.family.plan(ImageSize(*image.size)))
+
+
+class VideoInputs(MediaInputs[VideoEncoderFamily]):
+    def plan(self, media: Media) -> EncodingPlan:
+        video = _video(media)
+        width, height = (video.height, video.width) if video.rotation % 180 else (video.width, video.height)
+        source = read_source(video)
+        return self.family.plan(VideoFrames(self.family.sampling.frame_indices(source), height, width, source))
+
+    def planned_size(self, media: Media) -> int:
+        return 0  # Packets are counted without decoding them.
+
+    def decoded_size(self, media: Media, plan: EncodingPlan) -> int:
+        return _larger(sampled_pixels(_video(media), self.family.sampling), plan)
+
+    def prepare(self, media: Media, plan: EncodingPlan) -> PreparedImage:
+        decoded = decode_video(_video(media), self.family.sampling)
+        _, height, width, _ = decoded.frames.shape
+        if self.family.plan(VideoFrames(decoded.indices, height, width, decoded.source)) != plan:
+            raise UnusableMediaError(
+                media.where,
+                f"only {len(decoded.indices)} frames of {width}×{height} pixels of the video can be decoded",
+            )
+        return PreparedImage(self.family.prepare(decoded.frames).to(self.family.model.dtype), plan)
+
+    def sample(self) -> PreparedImage:
+        frames: npt.NDArray[np.uint8] = np.zeros((4, 224, 224, 3), np.uint8)
+        plan = self.family.plan(VideoFrames(range(4), 224, 224, VideoSource(4, 2, 2)))
+        return PreparedImage(self.family.prepare(frames), plan)
 
 
 class AudioInputs(MediaInputs[AudioEncoderFamily]):
@@ -123,13 +155,31 @@ class AudioInputs(MediaInputs[AudioEncoderFamily]):
         return min(decoded_samples(audio), ceil(self._max_seconds * audio.sample_rate) + BLOCK_SAMPLES)
 
 
-def media_inputs(family: AnyFamily) -> MediaInputs[EncoderFamily] | MediaInputs[AudioEncoderFamily]:
+def media_inputs(
+    family: AnyFamily,
+) -> MediaInputs[EncoderFamily] | MediaInputs[VideoEncoderFamily] | MediaInputs[AudioEncoderFamily]:
     """Returns the inputs of a family."""
-    return ImageInputs(family) if isinstance(family, EncoderFamily) else AudioInputs(family)
+    match family:
+        case EncoderFamily():
+            return ImageInputs(family)
+        case VideoEncoderFamily():
+            return VideoInputs(family)
+        case AudioEncoderFamily():
+            return AudioInputs(family)
+
+
+def _larger(pixels: int, plan: EncodingPlan) -> int:
+    """Returns the number of decoded or of preprocessed pixels: the processor may enlarge images."""
+    return max(pixels, plan.patches * PATCH_PIXELS)
 
 
 def _image(media: Media) -> Image:
     assert isinstance(media, Image)
+    return media
+
+
+def _video(media: Media) -> Video:
+    assert isinstance(media, Video)
     return media
 
 

@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import PIL.Image
+from vllm.multimodal.video import get_video_loader_backend_for_processor
 from vllm.renderers import BaseRenderer
+from vllm.transformers_utils.processor import get_video_processor_cls_name
 
 from cornserve.concurrency import gather_all
 from cornserve.transport import TensorView
@@ -23,15 +27,14 @@ from cornserve_executors.media.audio_decoding import DecodedAudio, check_convers
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_executors.media.image_decoding import decode_image
-from cornserve_tasklib.media import MODALITIES, Audio, EncodedMedia, Image, Media, MediaPart, Modality
+from cornserve_executors.media.video_decoding import decode_video, sampled_pixels
+from cornserve_executors.media.video_sampling import FrameSampling
+from cornserve_tasklib.media import MODALITIES, Audio, EncodedMedia, Image, Media, MediaPart, Modality, Video
 
 SMALL_PIXELS = 4_000_000
 """Media with at most this decoded size do not wait for larger ones."""
 
-_DECODED: tuple[Modality, ...] = ("image", "audio")
-"""The modalities that this engine accepts."""
-
-Decoded = PIL.Image.Image | DecodedAudio
+Decoded = PIL.Image.Image | DecodedAudio | tuple[npt.NDArray[np.uint8], dict[str, Any]]
 """A decoded medium, as vLLM's processor accepts it."""
 
 
@@ -40,20 +43,13 @@ class RawMedia:
     """A media file, which this engine encodes."""
 
     media: Media
+    decoded_size: int
+    """Pixels of an image or of sampled frames, samples of audio. Each takes at most 4 bytes."""
 
     @property
     def identifier(self) -> str:
-        """Identifies the contents in vLLM's caches."""
-        return self.media.digest
-
-    @property
-    def decoded_size(self) -> int:
-        """Pixels of an image, samples of audio. Each takes 4 bytes."""
-        match self.media:
-            case Audio():
-                return decoded_samples(self.media)
-            case medium:
-                return medium.width * medium.height
+        """Identifies the contents in vLLM's caches. A file can be an image and a video."""
+        return f"video/{self.media.digest}" if isinstance(self.media, Video) else self.media.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +76,10 @@ class ChatMedia:
         self._sample_rate = None if info is None else info.data_parser.audio_resampler.target_sr
         self._placeholders = {
             modality: PlaceholderRenderer(model_config, renderer, modality)
-            for modality in _DECODED
-            if modality in self._limits
+            for modality in MODALITIES
+            if self.encodes(modality) or (modality in self._limits and not any(self._limits.values()))
         }
+        self._sampling = _video_sampling(model_config) if "video" in self._limits else FrameSampling()
         self._decode_pools = DecodePools(SMALL_PIXELS)
 
     def encodes(self, modality: Modality) -> bool:
@@ -119,13 +116,26 @@ class ChatMedia:
                         medium.close()
 
     def _decode(self, media: Media) -> Decoded:
-        if isinstance(media, Image):
-            return decode_image(media)
-        if not isinstance(media, Audio):
-            raise UnusableMediaError(media.where, f"{self._model} does not accept {media.plural}")
-        decoded = decode_audio(media)
-        check_conversion(media, decoded.sample_rate, int(self._sample_rate or decoded.sample_rate))
-        return decoded
+        match media:
+            case Image():
+                return decode_image(media)
+            case Video():
+                video = decode_video(media, self._sampling)
+                # Some processors of vLLM sample again, at their own rate, if all frames were sampled.
+                return video.frames, video.metadata | {"do_sample_frames": False}
+            case Audio():
+                audio = decode_audio(media)
+                check_conversion(media, audio.sample_rate, int(self._sample_rate or audio.sample_rate))
+                return audio
+
+    def _decoded_size(self, media: Media) -> int:
+        match media:
+            case Image(width=width, height=height):
+                return width * height
+            case Video():
+                return sampled_pixels(media, self._sampling)
+            case Audio():
+                return decoded_samples(media)
 
     def _raw(self, media: Media) -> RawMedia:
         self._check_accepted(media)
@@ -134,7 +144,7 @@ class ChatMedia:
                 media.where,
                 f"the {media.modality} is not encoded, and the language model has no encoder (with_enc: false)",
             )
-        return RawMedia(media)
+        return RawMedia(media, self._decoded_size(media))
 
     def _check_accepted(self, media: Media) -> None:
         if not self._placeholders:
@@ -184,6 +194,12 @@ class ChatMedia:
                 "check that it has the same model"
             )
         return placeholder
+
+
+def _video_sampling(model_config: Any) -> FrameSampling:
+    """Returns the sampling of vLLM's loader for the model's video processor."""
+    loader = get_video_loader_backend_for_processor(get_video_processor_cls_name(model_config))
+    return FrameSampling("qwen2_vl" if loader == "qwen2_vl" else "qwen3_vl" if loader == "qwen3_vl" else "opencv")
 
 
 def _row_size(model_config: Any, modality: Modality) -> int:

@@ -2,8 +2,9 @@
 
 vLLM renders chats whose media are raw images. It cannot render chats with encoded media: it does not mix raw and
 encoded ones, and for most models it requires the pixels. For such chats, vLLM's template renders a marker for each,
-vLLM's processor computes the tokens that replace the marker, and this module assembles the prompt. Chats with audio and
-chats with several large images are rendered in the same way, so that their media are never decoded together.
+vLLM's processor computes the tokens that replace the marker, and this module assembles the prompt. Chats with videos or
+audio and chats with several large images are rendered in the same way, so that their media are never decoded
+together.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from vllm.multimodal.inputs import (
 from vllm.multimodal.parse import ImageProcessorItems, MultiModalDataItems
 from vllm.renderers import BaseRenderer
 
-from cornserve_tasklib.media import IMAGE_SIZE, EncodedMedia, Modality
+from cornserve_tasklib.media import IMAGE_SIZE, EncodedMedia, MediaField, Modality
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,8 @@ class PlaceholderRenderer:
         """
         if not self._fields:
             return self._from_fields(identifier, medium)
-        data = {name: torch.tensor([medium.fields[name]]) for name in self._fields}
+        required = {name: medium.fields[name] for name in self._fields}
+        data = {name: _batch_of_one(value) for name, value in {**required, **medium.fields}.items()}
         return await self._process(identifier, data)
 
     def _from_fields(self, identifier: str, medium: EncodedMedia) -> Placeholder:
@@ -149,7 +150,13 @@ def assemble_prompt(
             return None
         placeholder = queue.popleft()
         embedded = placeholder.embedded
-        tokens += merge(text + rendered[position:at] + placeholder.tokens[: embedded.start])
+        before = text + rendered[position:at] + placeholder.tokens[: embedded.start]
+        merged = merge(before)
+        if merged == before:
+            # vLLM computes the positions of Qwen3-VL's videos from the start of the placeholder, which is a text.
+            embedded = slice(0, embedded.stop)
+            merged = text + rendered[position:at]
+        tokens += merged
         is_embed = None if placeholder.is_embed is None else placeholder.is_embed[embedded]
         items[placeholder.modality].append(placeholder.item)
         identifiers[placeholder.modality].append(placeholder.identifier)
@@ -162,11 +169,17 @@ def assemble_prompt(
     return mm_input(tokens + merge(text + rendered[position:]), MultiModalKwargsItems(items), identifiers, ranges)
 
 
-def _item(fields: Mapping[str, int | list[int]]) -> MultiModalKwargsItem:
+def _item(fields: Mapping[str, MediaField]) -> MultiModalKwargsItem:
     batched = MultiModalBatchedField(keep_on_cpu=True)
     return MultiModalKwargsItem(
         {name: MultiModalFieldElem(data=torch.tensor(value), field=batched) for name, value in fields.items()}
     )
+
+
+def _batch_of_one(value: MediaField) -> object:
+    """Returns the value of a field in the form in which vLLM's processor returns it for a batch of one medium."""
+    # Tensors would round the seconds of `timestamps`, which become a text.
+    return [value] if isinstance(value, list) and isinstance(value[0], float) else torch.tensor([value])
 
 
 def _find(tokens: list[int], marker: list[int], start: int) -> int | None:

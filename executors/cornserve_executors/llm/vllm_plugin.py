@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 _MODELS = {
-    "Qwen3VLForConditionalGeneration": "Qwen3VLWithDeepstack",
-    "Qwen3OmniMoeForConditionalGeneration": "Qwen3OmniWithDeepstack",
+    "Qwen3VLForConditionalGeneration": "deepstack:Qwen3VLWithDeepstack",
+    "Qwen3OmniMoeForConditionalGeneration": "deepstack:Qwen3OmniWithDeepstack",
+    "LlavaOnevisionForConditionalGeneration": "llava_videos:LlavaOnevisionWithVideos",
 }
 
 
 def register_models() -> None:
-    """Replaces models of vLLM with subclasses that accept embeddings when the encoder is not loaded."""
+    """Replaces models of vLLM with subclasses that accept embeddings or videos which vLLM's models do not accept."""
     from vllm import ModelRegistry
 
     for architecture, model in _MODELS.items():
-        ModelRegistry.register_model(architecture, f"cornserve_executors.llm.deepstack:{model}")
+        ModelRegistry.register_model(architecture, f"cornserve_executors.llm.{model}")

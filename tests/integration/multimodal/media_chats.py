@@ -1,4 +1,4 @@
-"""Chats with audio and images, for Cornserve's renderer and for vLLM's."""
+"""Chats with audio, images and videos, for Cornserve's renderer and for vLLM's."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cornserve_tasklib.media import Media, MediaPart
 from cornserve_tasklib.messages import TextPart
 from tests.audio import as_audio, sound
 from tests.images import as_image, noise
+from tests.video import as_video
 
 MediaContent = Sequence[str | Media]
 
@@ -43,6 +44,13 @@ MIXED_CONTENTS: dict[str, MediaContent] = {
         *(as_image(noise(3, 200, 60)), as_audio(sound(3, 1)), " or "),
         *(as_image(noise(4, 60, 90)), as_audio(sound(3, 1)), "?"),
     ],
+}
+
+VIDEO_CONTENTS: dict[str, MediaContent] = {
+    "video": [as_video(9, 96, 64, fps=3), "What happens?"],
+    "videos of different rates and sizes": ["Compare ", as_video(8, 120, 60, fps=2), as_video(20, 64, 64, fps=10), "."],
+    "images and a video": [as_image(noise(4, 60, 90)), as_video(6, 80, 120, fps=4), as_image(noise(6, 84, 84)), "?"],
+    "the same video twice": [as_video(7, 72, 72, fps=5), "and", as_video(7, 72, 72, fps=5)],
 }
 
 

@@ -13,6 +13,8 @@ from tests.images import noise
 from tests.integration.multimodal.chats import CONTENTS, Part, combinations
 from tests.integration.multimodal.encoder import LocalEncoder, running_encoder
 from tests.integration.multimodal.engine import running_llm
+from tests.integration.multimodal.media_chats import VIDEO_CONTENTS
+from tests.integration.multimodal.media_tests import check_paths
 from tests.integration.multimodal.multimodal_tests import MARKS, generate
 from tests.integration.multimodal.transformers_reference import TransformersReference
 from tests.models.tiny_families import FAMILIES, TinyFamily
@@ -30,12 +32,14 @@ MODULES = {"qwen25vl", "internvl", "qwen25omni", "qwen3omni"}
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family.name not in MODULES], ids=str)
 async def test_the_hybrid_path_generates_the_tokens_of_the_monolith(family: TinyFamily, tmp_path: Path) -> None:
-    async with running_encoder(family.path, tmp_path) as encoder:
+    async with running_encoder(family.path, tmp_path, modality=family.vision) as encoder:
         with running_llm(family.path, with_enc=True) as engine:
             expected = await tokens_of_monolith(engine)
 
             assert await generate(engine, OTHER) != expected["one image"]
             await check_equal(expected, engine, encoder, "re")
+            if "video" in family.vision:
+                await check_paths(VIDEO_CONTENTS, engine, None, encoder)
 
 
 @pytest.mark.families

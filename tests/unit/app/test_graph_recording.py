@@ -13,17 +13,7 @@ from cornserve.app.graph_recording import record_graph
 from cornserve.app.model_document import model_document
 from cornserve.task.errors import DefinitionError
 from cornserve_echo.stages import Caption, CaptionRequest, StageRequest, StageResult, StageTask, caption_app
-from cornserve_tasklib import (
-    Chat,
-    ChatRequest,
-    ChatResponse,
-    CompletionRequest,
-    Embed,
-    EngineOptions,
-    LLMTask,
-    Mllm,
-    Transcribe,
-)
+from cornserve_tasklib import Chat, ChatRequest, ChatResponse, CompletionRequest, Embed, EngineOptions, LLMTask, Mllm
 from cornserve_tasklib.model_families import default_paths
 
 ENCODER, LLM = StageTask(seconds={"encoder": 1}), StageTask(seconds={"llm": 1})
@@ -73,11 +63,24 @@ def test_options_name_the_executor_and_the_settings_of_their_task() -> None:
 
 
 def test_a_model_of_a_known_family_has_types_of_texts_and_images() -> None:
-    graph = recorded(*default_paths("Qwen/Qwen2.5-VL-3B-Instruct").values())
+    graph = recorded(*default_paths("google/gemma-3-4b-it").values())
 
     assert graph.types == {"llm": ("llm",), "image_encoder+llm": ("image_encoder", "llm")}
     assert graph.options.keys() == {"image_encoder+llm", "llm", "image_encoder"}
     assert graph.modalities == GraphModalities(always=("llm",), inputs={"image": ("image_encoder",)})
+
+
+def test_one_separate_encoder_encodes_images_and_videos() -> None:
+    graph = recorded(*default_paths("Qwen/Qwen2.5-VL-3B-Instruct").values())
+
+    both = "image_encoder+video_encoder"
+    assert graph.types.keys() == {"llm", "image_encoder+llm", "video_encoder+llm", f"{both}+llm"}
+    assert graph.options.keys() == {f"{both}+llm", "llm", both}
+    assert [path.steps["video_encoder+llm"] for path in graph.paths] == [
+        steps((f"{both}+llm", "video_encoder llm")),
+        steps((both, "video_encoder"), ("llm", "llm")),
+        steps((both, "video_encoder"), (f"{both}+llm", "llm")),
+    ]
 
 
 def test_a_model_with_two_encoders_has_types_of_both_and_options_with_joint_and_separate_encoders() -> None:
@@ -113,14 +116,9 @@ def test_types_have_the_same_names_if_only_some_paths_are_deployed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "component", "has_chats"),
-    [
-        (Chat(model_id="/m"), "llm", True),
-        (Embed(model_id="/m"), "embedding", False),
-        (Transcribe(model_id="/m"), "transcription", False),
-    ],
+    ("path", "component", "has_chats"), [(Chat(model_id="/m"), "llm", True), (Embed(model_id="/m"), "embedding", False)]
 )
-def test_a_model_of_one_component_has_one_type(path: Task[Any, Any], component: str, has_chats: bool) -> None:
+def test_a_model_of_texts_has_one_type(path: Task[Any, Any], component: str, has_chats: bool) -> None:
     graph = recorded(path)
 
     assert graph.types == {component: (component,)}

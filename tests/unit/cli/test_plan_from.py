@@ -78,9 +78,11 @@ def test_the_model_of_a_python_file_is_printed(captions: Path) -> None:
 def test_the_model_of_a_known_family_has_all_paths_and_modalities() -> None:
     model = ModelDocument.parse(plan("--from", "Qwen/Qwen2.5-VL-3B-Instruct", "--json").stdout, source="model.json")
 
-    assert model.paths == (("image_encoder+llm",), ("image_encoder", "llm"), ("image_encoder", "image_encoder+llm"))
+    encoder = "image_encoder+video_encoder"
+    assert model.paths == ((f"{encoder}+llm",), (encoder, "llm"), (encoder, f"{encoder}+llm"))
     assert model.modalities is not None
-    assert (model.modalities.always, model.modalities.inputs) == (("llm",), {"image": ("image_encoder",)})
+    assert model.modalities.always == ("llm",)
+    assert model.modalities.inputs == {"image": ("image_encoder",), "video": ("video_encoder",)}
 
 
 def test_the_model_of_a_deployed_app_comes_from_the_gateway(server: StubServer) -> None:

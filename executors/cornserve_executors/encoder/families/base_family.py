@@ -14,7 +14,7 @@ class BaseFamily(ABC):
 
     Args:
         model: the transformers model of `build`, without the modules that no encoder needs.
-        processor: its image processor or feature extractor.
+        processor: its image processor, video processor or feature extractor.
     """
 
     submodules: ClassVar[frozenset[str]]

@@ -1,4 +1,4 @@
-"""The interface of a family of image encoders."""
+"""The interface of a family of image encoders, and what it shares with video encoders."""
 
 from __future__ import annotations
 
@@ -11,30 +11,54 @@ import torch
 
 from cornserve_executors.encoder.families.base_family import BaseFamily
 from cornserve_executors.media.image_decoding import ImageSize
+from cornserve_tasklib.media import MediaField
 
 
 @dataclass(frozen=True, slots=True)
 class EncodingPlan:
-    """The result of encoding an image or audio, computed from its size alone."""
+    """The result of encoding a medium, computed from its size alone."""
 
     patches: int
     """Patches that the vision tower processes, or positions of the audio tower: a measure of the work."""
     rows: int
     """Number of embeddings, and of placeholder tokens in a prompt."""
-    fields: Mapping[str, int | list[int]]
+    fields: Mapping[str, MediaField]
     """Further inputs of the language model, under vLLM's names."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedImage:
-    """The input of the vision tower for one image."""
+    """The input of the vision tower for one image or video."""
 
     pixels: torch.Tensor
-    """A tensor on the host. Its first dimension counts patches or tiles, depending on the family."""
+    """A tensor on the host. Its first dimension counts patches, tiles or frames, depending on the family."""
     plan: EncodingPlan
 
 
-class EncoderFamily(BaseFamily):
+class VisionFamily(BaseFamily):
+    """A family whose inputs are pixels."""
+
+    @abstractmethod
+    def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
+        """Returns the embeddings of each image or video, equal to those of transformers' `get_image_features` or
+        `get_video_features`.
+
+        Blocks, except that a GPU may still be computing when this returns.
+
+        Returns:
+            For each image, a tensor of shape `(plan.rows, row_size)` on the model's device, in its dtype.
+
+        Raises:
+            torch.OutOfMemoryError: the batch does not fit into the device's memory.
+        """
+
+    def concatenate_on_device(self, images: Sequence[PreparedImage]) -> torch.Tensor:
+        """Concatenates the pixels of all images along the first dimension, on the model's device."""
+        pixels = torch.cat([image.pixels for image in images])
+        return pixels.to(self.model.device, non_blocking=True)
+
+
+class EncoderFamily(VisionFamily):
     """Preprocesses and encodes images for one model, exactly as transformers does."""
 
     @abstractmethod
@@ -52,21 +76,3 @@ class EncoderFamily(BaseFamily):
         Args:
             image: an upright RGB image.
         """
-
-    @abstractmethod
-    def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
-        """Returns the embeddings of each image, equal to those of transformers' `get_image_features`.
-
-        Blocks, except that a GPU may still be computing when this returns.
-
-        Returns:
-            For each image, a tensor of shape `(plan.rows, row_size)` on the model's device, in its dtype.
-
-        Raises:
-            torch.OutOfMemoryError: the batch does not fit into the device's memory.
-        """
-
-    def concatenate_on_device(self, images: Sequence[PreparedImage]) -> torch.Tensor:
-        """Concatenates the pixels of all images along the first dimension, on the model's device."""
-        pixels = torch.cat([image.pixels for image in images])
-        return pixels.to(self.model.device, non_blocking=True)

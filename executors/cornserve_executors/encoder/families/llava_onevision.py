@@ -9,7 +9,9 @@ import torch
 from transformers.models.llava_onevision.modeling_llava_onevision import image_size_to_num_patches
 
 from cornserve_executors.encoder.families.family import EncoderFamily, EncodingPlan, PreparedImage
+from cornserve_executors.encoder.families.video_family import VideoEncoderFamily, VideoFrames
 from cornserve_executors.media.image_decoding import ImageSize
+from cornserve_executors.media.video_sampling import FrameSampling
 
 
 class LlavaOnevision(EncoderFamily):
@@ -35,4 +37,24 @@ class LlavaOnevision(EncoderFamily):
         rows: Sequence[torch.Tensor] = self.model.get_image_features(
             self.concatenate_on_device(images), sizes
         ).pooler_output
+        return rows
+
+
+class LlavaOnevisionVideos(VideoEncoderFamily):
+    """A frame is one tile, whose rows are pooled. A row follows after all frames."""
+
+    submodules = LlavaOnevision.submodules
+    sampling = FrameSampling("opencv")
+
+    def plan(self, video: VideoFrames) -> EncodingPlan:
+        config = self.model.config.vision_config
+        frames, patches = len(video.indices), (config.image_size // config.patch_size) ** 2
+        pooled = self.model.apply_pooling(torch.empty(1, patches, 1, device="meta"))
+        return EncodingPlan(frames * patches, rows=frames * pooled.shape[1] + 1, fields={})
+
+    def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
+        return [self._encode_video(video) for video in images]
+
+    def _encode_video(self, video: PreparedImage) -> torch.Tensor:
+        rows: torch.Tensor = self.model.get_video_features(self.concatenate_on_device([video])).pooler_output[0]
         return rows

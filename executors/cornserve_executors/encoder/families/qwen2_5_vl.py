@@ -1,20 +1,38 @@
-"""Qwen2.5-VL. An image keeps its aspect ratio; the number of patches depends on its size."""
+"""Qwen2-VL and Qwen2.5-VL. Images and videos keep their aspect ratio; the number of patches depends on their size."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil, prod
+from typing import Any
 
 import PIL.Image
 import torch
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
-from cornserve_executors.encoder.families.family import EncoderFamily, EncodingPlan, PreparedImage
+from cornserve_executors.encoder.families.family import EncoderFamily, EncodingPlan, PreparedImage, VisionFamily
+from cornserve_executors.encoder.families.video_family import VideoEncoderFamily, VideoFrames
 from cornserve_executors.media.image_decoding import ImageSize
+from cornserve_executors.media.video_sampling import FrameSampling
+from cornserve_tasklib.media import MediaField
 
 
-class Qwen25VL(EncoderFamily):
+class Qwen25VLTower(VisionFamily):
+    """The vision tower, to which a video is an image of several grids of patches. A batch may contain both."""
+
     submodules = frozenset({"visual"})  # Includes the projector, Qwen's merger.
 
+    def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
+        rows: Sequence[torch.Tensor] = self.features(images).pooler_output
+        return rows
+
+    def features(self, images: Sequence[PreparedImage]) -> Any:
+        """Returns the output of transformers' `get_image_features`."""
+        grids = torch.tensor([_grid(image.plan) for image in images], device=self.model.device)
+        return self.model.get_image_features(self.concatenate_on_device(images), grids)
+
+
+class Qwen25VL(Qwen25VLTower, EncoderFamily):
     def plan(self, size: ImageSize) -> EncodingPlan:
         patch, merge = self.processor.patch_size, self.processor.merge_size
         height, width = smart_resize(
@@ -32,9 +50,39 @@ class Qwen25VL(EncoderFamily):
         pixels: torch.Tensor = self.processor(images=[image], return_tensors="pt")["pixel_values"]
         return pixels
 
-    def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
-        grids = torch.tensor([image.plan.fields["image_grid_thw"] for image in images], device=self.model.device)
-        rows: Sequence[torch.Tensor] = self.model.get_image_features(
-            self.concatenate_on_device(images), grids
-        ).pooler_output
-        return rows
+
+class Qwen2VLVideos(Qwen25VLTower, VideoEncoderFamily):
+    sampling = FrameSampling("qwen2_vl")
+
+    def plan(self, video: VideoFrames) -> EncodingPlan:
+        processor = self.processor
+        patch, depth, frames = processor.patch_size, processor.temporal_patch_size, len(video.indices)
+        # transformers' own code resizes frames without contents, and so finds their size.
+        resized = processor.resize(
+            torch.empty(1, frames, 3, video.height, video.width, dtype=torch.uint8, device="meta"),
+            processor.size,
+            processor.resample,
+            factor=patch * processor.merge_size,
+            temporal_factor=depth,
+            cap_pixels_per_frame=processor.cap_pixels_per_frame,
+        )
+        grid = [ceil(frames / depth), resized.shape[-2] // patch, resized.shape[-1] // patch]
+        patches = prod(grid)
+        fields = {"video_grid_thw": grid, **self.time_fields(video)}
+        return EncodingPlan(patches, rows=patches // processor.merge_size**2, fields=fields)
+
+    def time_fields(self, video: VideoFrames) -> dict[str, MediaField]:
+        """Returns the inputs of the language model that describe the times of the frames."""
+        return {}
+
+
+class Qwen25VLVideos(Qwen2VLVideos):
+    """Positions in the language model depend on the rate of the sampled frames."""
+
+    def time_fields(self, video: VideoFrames) -> dict[str, MediaField]:
+        return {"second_per_grid_ts": self.processor.temporal_patch_size / video.sampled_fps}
+
+
+def _grid(plan: EncodingPlan) -> MediaField:
+    """Returns the numbers of patches in time, height and width."""
+    return plan.fields["video_grid_thw" if "video_grid_thw" in plan.fields else "image_grid_thw"]

@@ -7,16 +7,36 @@ from collections.abc import Sequence
 import torch
 
 from cornserve_executors.encoder.families.family import PreparedImage
-from cornserve_executors.encoder.families.qwen2_5_vl import Qwen25VL
+from cornserve_executors.encoder.families.qwen2_5_vl import Qwen2VLVideos, Qwen25VL, Qwen25VLTower
+from cornserve_executors.encoder.families.video_family import VideoFrames
+from cornserve_executors.media.video_sampling import FrameSampling
+from cornserve_tasklib.media import MediaField
 
 
-class Qwen3VL(Qwen25VL):
+class Qwen3VLTower(Qwen25VLTower):
     @property
     def row_size(self) -> int:
         return super().row_size * (1 + len(self.model.config.vision_config.deepstack_visual_indexes))
 
     def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
-        grids = torch.tensor([image.plan.fields["image_grid_thw"] for image in images], device=self.model.device)
-        output = self.model.get_image_features(self.concatenate_on_device(images), grids)
+        output = self.features(images)
         levels = [output.pooler_output, *output.deepstack_features]
         return [torch.cat(rows, dim=-1) for rows in zip(*levels, strict=True)]
+
+
+class Qwen3VL(Qwen3VLTower, Qwen25VL):
+    pass
+
+
+class Qwen3VLVideos(Qwen3VLTower, Qwen2VLVideos):
+    """The times of the frames are texts in the prompt."""
+
+    sampling = FrameSampling("qwen3_vl")
+
+    def time_fields(self, video: VideoFrames) -> dict[str, MediaField]:
+        """Returns the seconds of each grid of patches: the mean of its first and its last frame."""
+        depth = self.processor.temporal_patch_size
+        seconds = [index / video.fps for index in video.indices]
+        groups = [seconds[start : start + depth] for start in range(0, len(seconds), depth)]
+        # The processor repeats the last frame in an incomplete group.
+        return {"timestamps": [(group[0] + group[-1]) / 2 for group in groups]}

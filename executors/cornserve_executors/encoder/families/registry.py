@@ -7,10 +7,11 @@ from importlib.metadata import entry_points
 from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.encoder.families.audio_family import AudioEncoderFamily
 from cornserve_executors.encoder.families.family import EncoderFamily
+from cornserve_executors.encoder.families.video_family import VideoEncoderFamily
 from cornserve_tasklib.encoder_families import ENCODER_FAMILIES, encoder_families
 from cornserve_tasklib.media import Modality
 
-AnyFamily = EncoderFamily | AudioEncoderFamily
+AnyFamily = EncoderFamily | VideoEncoderFamily | AudioEncoderFamily
 
 
 def find_family(model_id: str, model_type: str, modality: Modality) -> type[AnyFamily]:

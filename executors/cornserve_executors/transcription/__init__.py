@@ -1,1 +1,0 @@
-"""Speech recognition models on stock vLLM. Only `executor.py` can be imported without importing vLLM."""

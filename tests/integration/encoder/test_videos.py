@@ -1,0 +1,99 @@
+"""Encoders of videos: their embeddings equal those of transformers up to float32 rounding."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cornserve_executors.media.errors import UnusableMediaError
+from cornserve_tasklib import Video
+from cornserve_tasklib.media import Media
+from tests.images import as_image, noise
+from tests.integration.encoder.engine import encode_rows, running_engine
+from tests.integration.encoder.reference import TOLERANCE
+from tests.models.tiny_families import VIDEO_FAMILIES, TinyFamily
+from tests.video import as_video
+
+families = pytest.mark.parametrize("family", VIDEO_FAMILIES, ids=str)
+
+
+VIDEOS = [
+    *(as_video(9, 96, 64, fps=3), as_video(20, 64, 120, fps=10), as_video(2, 300, 200, fps=2)),
+    as_video(40, 60, 80, fps=8, degrees=90),
+]
+IMAGES = [as_image(noise(1, 112, 84)), as_image(noise(2, 60, 90))]
+MEDIA: list[Media] = [*VIDEOS, *IMAGES]
+
+
+def transformers_rows(family: TinyFamily, videos: Sequence[Video]) -> list[Any]:
+    """Returns the rows of each video, for the frames of vLLM's loader."""
+    import torch
+    from transformers import AutoModelForImageTextToText, AutoVideoProcessor
+    from vllm.multimodal.video import VIDEO_LOADER_REGISTRY, get_video_loader_backend_for_processor
+
+    processor = AutoVideoProcessor.from_pretrained(family.path)
+    model = AutoModelForImageTextToText.from_pretrained(family.path, dtype=torch.float32).eval()
+    loader = VIDEO_LOADER_REGISTRY.load(get_video_loader_backend_for_processor(type(processor).__name__) or "opencv")
+    rows = []
+    for medium in videos:
+        assert medium.data is not None
+        frames, _ = loader.load_bytes(medium.data.data, num_frames=32)
+        inputs = processor(videos=[frames], do_sample_frames=False, return_tensors="pt")
+        with torch.no_grad():
+            output = model.get_video_features(**inputs)
+        levels = [output.pooler_output, *getattr(output, "deepstack_features", [])]
+        rows.append(torch.cat([torch.cat([*level]) for level in levels], dim=-1))
+    return rows
+
+
+@families
+async def test_videos_are_encoded_as_by_transformers_alone_and_in_a_batch(family: TinyFamily) -> None:
+    import torch
+
+    expected = await asyncio.to_thread(transformers_rows, family, VIDEOS)
+    async with running_engine(family.path, modality="video") as engine:
+        await asyncio.to_thread(engine.warm_up)
+        alone = [await encode_rows(engine, medium) for medium in VIDEOS]
+        together = await asyncio.gather(*(encode_rows(engine, medium) for medium in VIDEOS))
+    async with running_engine(family.path, modality=("image", "video")) as joint:
+        mixed = await asyncio.gather(*(encode_rows(joint, medium) for medium in MEDIA))
+    async with running_engine(family.path) as images:
+        for medium, rows in zip(IMAGES, mixed[len(VIDEOS) :], strict=True):
+            torch.testing.assert_close(rows, await encode_rows(images, medium), **TOLERANCE)
+
+    for rows in (alone, together, mixed[: len(VIDEOS)]):
+        for actual, reference in zip(rows, expected, strict=True):
+            torch.testing.assert_close(actual, reference, **TOLERANCE)
+
+
+@families
+async def test_a_video_is_planned_without_decoding_it_and_a_constant_encoder_publishes_zeros(
+    family: TinyFamily,
+) -> None:
+    medium = as_video(12, 300, 200, fps=3)
+    async with running_engine(family.path, modality="video", constant=True) as engine:
+        plan = await engine.plan(medium, "request")
+        rows = await encode_rows(engine, medium)
+
+    assert plan.fields == family.video_fields
+    assert rows.shape == (plan.rows, engine.shape(medium, plan)[1])
+    assert not rows.any()
+
+
+async def test_unusable_videos_are_named(tiny_qwen25vl: Path) -> None:
+    usable = as_video(9, 96, 64, fps=3)
+    assert usable.data is not None
+    flat = as_video(4, 1000, 4, fps=2)
+    async with running_engine(tiny_qwen25vl, modality="video", constant=True) as engine:
+        for media, reason in (
+            (flat, "the model does not accept the video: .* aspect ratio"),
+            (usable.model_copy(update={"frames": 8}), "the video has more than the declared 8 frames"),
+            (usable.model_copy(update={"format": "WEBM"}), "the WEBM video cannot be decoded"),
+            (as_image(noise(0, 20, 20)), "this encoder encodes video, not image"),
+        ):
+            with pytest.raises(UnusableMediaError, match=rf"messages\[0\].content\[0\]: {reason}"):
+                await engine.plan(media, "request")

@@ -1,0 +1,82 @@
+"""A chat with videos is rendered to the prompt that vLLM renders from the same files. No engine runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cornserve_executors.base import InvalidRequestError
+from cornserve_executors.media.errors import UnusableMediaError
+from cornserve_tasklib import Video
+from tests.integration.encoder.engine import encode_rows, running_engine
+from tests.integration.multimodal.media_chats import VIDEO_CONTENTS, media_chat
+from tests.integration.multimodal.test_prompt_renderer import make_renderer
+from tests.integration.multimodal.vllm_reference import vllm_prompt
+from tests.models.tiny_families import tiny_model
+from tests.video import as_video, video_file, video_from_file
+
+if TYPE_CHECKING:
+    from cornserve_executors.llm.prompt_renderer import PromptRenderer
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.filterwarnings("ignore:max_tokens is deprecated:DeprecationWarning"),  # raised by vLLM's own code
+]
+
+
+@pytest.fixture(scope="module", params=["qwen25vl", "qwen3vl"])
+def renderer(request: pytest.FixtureRequest) -> PromptRenderer:
+    return make_renderer(tiny_model(request.param))
+
+
+def with_broken_frames() -> Video:
+    """Returns a video of nine JPEG images, of which the first three cannot be decoded."""
+    data = video_file("MKV", "mjpeg", count=9, fps=3, pixel_format="yuvj420p")
+    for _ in range(3):
+        start = data.index(b"\xff\xd8")
+        end = data.index(b"\xff\xd9", start)
+        data = data[:start] + bytes(end - start) + data[end:]
+    return video_from_file(data, "MKV", frames=9, seconds=3)
+
+
+async def check_equal(renderer: PromptRenderer, content: Any) -> None:
+    import torch
+
+    expected = await vllm_prompt(renderer, content)
+
+    prompt = (await renderer.render(media_chat(content), stream=False)).prompt
+
+    assert prompt["prompt_token_ids"] == expected["prompt_token_ids"]
+    assert prompt["mm_placeholders"].keys() == expected["mm_placeholders"].keys()
+    for modality, ranges in expected["mm_placeholders"].items():
+        assert [range.get_num_embeds() for range in prompt["mm_placeholders"][modality]] == [
+            range.get_num_embeds() for range in ranges
+        ]
+    for found, wanted in zip(prompt["mm_kwargs"]["video"], expected["mm_kwargs"]["video"], strict=True):
+        assert found.keys() == wanted.keys()
+        for field in found:
+            torch.testing.assert_close(found[field].data, wanted[field].data, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", VIDEO_CONTENTS)
+async def test_tokens_and_pixels_equal_those_of_vllm(renderer: PromptRenderer, name: str) -> None:
+    await check_equal(renderer, VIDEO_CONTENTS[name])
+
+
+@pytest.mark.parametrize("renderer", ["qwen25vl"], indirect=True)
+async def test_frames_that_cannot_be_decoded_are_omitted_as_by_vllm_but_refused_by_an_encoder(
+    renderer: PromptRenderer, tiny_qwen25vl: Path
+) -> None:
+    broken = with_broken_frames()
+
+    await check_equal(renderer, [broken, "?"])
+    async with running_engine(tiny_qwen25vl, modality="video") as engine:
+        with pytest.raises(UnusableMediaError, match=r"messages\[0\].content\[0\]: only 4 frames of 96×64 pixels"):
+            await encode_rows(engine, broken)
+
+
+async def test_models_of_other_families_do_not_accept_videos(tiny_internvl: Path) -> None:
+    with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[0\]: .* does not accept videos"):
+        await make_renderer(tiny_internvl).render(media_chat([as_video(4, 64, 64, fps=2)]), stream=False)
