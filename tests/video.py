@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 import av
+import av.container
 import numpy as np
 import numpy.typing as npt
 import PIL.Image
@@ -64,7 +65,7 @@ def video_file(
                 setattr(stream.codec_context, name, value)
             if times is not None:
                 stream.codec_context.time_base = _TIME_BASE
-            silence = None if sound is None else container.add_stream(sound, 16_000, layout="mono")
+            silence = None if sound is None else _add_sound(container, sound)
             for index, pixels in enumerate(frames(count, width, height)):
                 frame = av.VideoFrame.from_ndarray(pixels, "rgb24")
                 if times is not None:
@@ -72,13 +73,69 @@ def video_file(
                 container.mux(stream.encode(frame))
             container.mux(stream.encode(None))
             if silence is not None:
-                assert isinstance(silence, av.AudioStream)
-                for start in range(0, 16_000, 160):
-                    noise = av.AudioFrame.from_ndarray(np.zeros((1, 160), np.float32), "fltp", "mono")
-                    noise.sample_rate, noise.pts = 16_000, start
-                    container.mux(silence.encode(noise))
-                container.mux(silence.encode(None))
+                _write_silence(container, silence)
         return file.getvalue()
+
+
+def sound_file(codec: str, container: str) -> bytes:
+    """Returns a second of silence in a container for videos."""
+    with io.BytesIO() as file:
+        with av.open(file, "w", container) as output:
+            _write_silence(output, _add_sound(output, codec))
+        return file.getvalue()
+
+
+def _add_sound(container: av.container.OutputContainer, codec: str) -> av.AudioStream:
+    stream = container.add_stream(codec, 48_000, layout="mono")
+    assert isinstance(stream, av.AudioStream)
+    return stream
+
+
+def _write_silence(container: av.container.OutputContainer, stream: av.AudioStream) -> None:
+    for start in range(0, 48_000, 960):
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, 960), np.float32), "fltp", "mono")
+        silence.sample_rate, silence.pts = 48_000, start
+        container.mux(stream.encode(silence))
+    container.mux(stream.encode(None))
+
+
+def long_video(count: int, fps: int = 30, width: int = 320, height: int = 240) -> bytes:
+    """Returns a long MP4 file at once: it repeats the packets of ten frames."""
+    with io.BytesIO() as file:
+        with av.open(file, "w", "mp4") as container:
+            stream = container.add_stream("mpeg4", fps)
+            stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+            encoded = [packet for picture in _pictures(10, width, height) for packet in stream.encode(picture)]
+            for index in range(count):
+                container.mux(_copy(encoded[index % len(encoded)], index, stream))
+        return file.getvalue()
+
+
+def resized_video() -> bytes:
+    """Returns a MOV file of four frames. The last two are smaller than the header declares."""
+    with io.BytesIO() as file:
+        with av.open(file, "w", "mov") as container:
+            stream = container.add_stream("mjpeg", 10)
+            stream.width, stream.height, stream.pix_fmt = 96, 64, "yuvj420p"
+            smaller = av.CodecContext.create("mjpeg", "w")
+            smaller.width, smaller.height, smaller.pix_fmt, smaller.time_base = 48, 32, "yuvj420p", Fraction(1, 10)
+            encoded = [packet for picture in _pictures(2, 96, 64) for packet in stream.encode(picture)]
+            encoded += [packet for picture in _pictures(2, 48, 32) for packet in smaller.encode(picture)]
+            for index, packet in enumerate(encoded):
+                container.mux(_copy(packet, index, stream))
+        return file.getvalue()
+
+
+def _pictures(count: int, width: int, height: int) -> list[av.VideoFrame]:
+    return [av.VideoFrame.from_ndarray(pixels, "rgb24") for pixels in frames(count, width, height)]
+
+
+def _copy(packet: av.Packet[Any], index: int, stream: av.VideoStream) -> av.Packet[Any]:
+    """Returns the packet as that of another frame."""
+    copy: av.Packet[Any] = av.Packet(bytes(packet))
+    copy.pts = copy.dts = index
+    copy.time_base, copy.stream, copy.is_keyframe = packet.time_base, stream, packet.is_keyframe
+    return copy
 
 
 def rotated(mp4: bytes, degrees: int) -> bytes:

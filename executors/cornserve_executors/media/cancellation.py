@@ -18,6 +18,9 @@ def run_cancellable(work: Callable[[], Result], cancelled: threading.Event) -> R
     token = _cancelled.set(cancelled)
     try:
         return work()
+    except CancelledError as error:
+        # The traceback would keep the memory of the work for as long as the caller keeps the error.
+        raise error.with_traceback(None) from None
     finally:
         _cancelled.reset(token)
 

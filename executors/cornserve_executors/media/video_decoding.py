@@ -181,6 +181,12 @@ def _open_video(video: Video) -> Iterator[tuple[av.container.InputContainer, av.
             if not container.streams.video:
                 raise UnusableMediaError(video.where, "the file has no video")
             stream = container.streams.video[0]
+            if stream.codec_context is None:
+                raise UnusableMediaError(video.where, "the codec of the video is not supported")
+            width, height = stream.codec_context.width, stream.codec_context.height
+            if width * height > max_pixels:
+                reason = f"the frames have {width}×{height} pixels, but {video.width}×{video.height} were declared"
+                raise UnusableMediaError(video.where, reason)
             stream.codec_context.options = options
             stream.codec_context.thread_type = "AUTO"
             stream.codec_context.thread_count = min(MAX_THREADS, len(os.sched_getaffinity(0)))

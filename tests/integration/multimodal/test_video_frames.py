@@ -56,6 +56,15 @@ def test_frames_and_metadata_are_those_of_vllm(name: str) -> None:
         np.testing.assert_array_equal(decoded.frames, frames)
 
 
+def test_one_frame_is_sampled_where_vllm_fails() -> None:
+    """vLLM divides by zero, because it wants pairs of frames. The processor repeats a single frame."""
+    loader: Any = VIDEO_LOADER_REGISTRY.load("qwen2_vl")
+
+    assert FrameSampling("qwen2_vl").frame_indices(VideoSource(1, 10, 0.1)) == [0]
+    with pytest.raises(ZeroDivisionError):
+        loader.compute_frames_index_to_sample(VideoSourceMetadata(1, 10, 0.1), VideoTargetMetadata(-1, 2, 300))
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_same_frames_are_sampled_as_by_vllm(backend: Backend) -> None:
     loader: Any = VIDEO_LOADER_REGISTRY.load(backend)
