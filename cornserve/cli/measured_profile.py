@@ -51,8 +51,8 @@ def measure_profile(
             plan needs other GPUs than those of one measured type; later, if an option fails.
     """
     from cornserve.atomic_files import write_atomically
+    from cornserve.control.input_checks import check_options
     from cornserve.profiler.app_measurement import PLAN_HALF_WIDTH
-    from cornserve.profiler.plan_check import check_gpus, check_options
 
     missing = [*graph.options] if given is None else given.missing
     slot_types = {} if given is None else given.slot_types
@@ -63,7 +63,7 @@ def measure_profile(
         profiling = Profiling.of_target(client, target, options)
         measurement = profiling.measurement
         device = measurement.profiler.device
-        check_gpus(device, gpus, "--gpus")
+        device.check_plan(gpus, "--gpus")
         if left := profiling.run(seconds):
             names = ", ".join(item.cost.what for item in left)
             raise CliError(f"the budget did not suffice for {names}: increase --budget; finished measurements are kept")

@@ -105,7 +105,7 @@ def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> Dep
 
 def _check_request(request: PlanRequest, graph: AppGraph, model: ModelDocument) -> None:
     """Raises `PlannerError` if no profile makes a plan possible, or if the app has no such requests."""
-    from cornserve.profiler.plan_check import check_workload
+    from cornserve.control.input_checks import check_workload
     from cornserve_planner.inputs import check_gpu_types
     from cornserve_planner.profiles.gpus import GpuCatalog
     from cornserve_planner.workload.document import read_workload

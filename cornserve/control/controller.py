@@ -92,7 +92,7 @@ class Controller:
         self._planning = PlanningRuns(plans, self._changed.set, self.metrics.count_error)
         self._profiling: ProfilingRuns | None = None
         if profiler is not None:
-            self._profiling = ProfilingRuns(spec_store or store, profiler, self._changed.set)
+            self._profiling = ProfilingRuns(spec_store or store, profiler, plans.find_refusal, self._changed.set)
         self._adaptation: AdaptationDriver | None = None
         if arrivals is not None:
             self._adaptation = AdaptationDriver(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
-from cornserve.app.graph import no_graph_reason
+from cornserve.app.graph import AppGraph, no_graph_reason
 from cornserve.app.load import with_all_paths
 from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppSpec, FailureReason
@@ -33,6 +34,14 @@ from cornserve.task.errors import DefinitionError
 log = logging.getLogger(__name__)
 
 
+class _LoadedApp(NamedTuple):
+    """An app with all paths of a model's family, without a plan."""
+
+    spec: AppSpec
+    description: AppDescription
+    graph: AppGraph
+
+
 class InitialPlans:
     """Stores each plan in the spec, as a new generation.
 
@@ -55,15 +64,11 @@ class InitialPlans:
         """
         name, planning = record.name, record.spec.planning_inputs
         assert planning is not None
-        try:
-            spec = await run_in_daemon_thread(_with_paths, record.spec)
-            description = await self._describe(name, spec)
-            AppVersion.from_description(replace(record, spec=spec), description)
-        except DefinitionError as error:
-            return loading_failure(record.spec, error)
-        if description.graph is None:
-            return _planning_failure(no_graph_reason(name))
-        result = await self._planner(PlanningJob(app=name, graph=description.graph, inputs=planning))
+        loaded = await self._load(record)
+        if isinstance(loaded, Failure):
+            return loaded
+        spec, description, graph = loaded
+        result = await self._planner(PlanningJob(app=name, graph=graph, inputs=planning))
         if result.plan is None:
             return _planning_failure(result.error)
         plan = _on_measured_type(result.plan, record.spec).model_copy(update={"planned_from": planning.digest})
@@ -76,6 +81,29 @@ class InitialPlans:
             return _planning_failure(str(error))
         log.info("app %s: the plan serves %.4g requests/s on %d GPUs", name, plan.rate, plan.gpus)
         return None
+
+    async def find_refusal(self, record: AppRecord) -> str:
+        """Returns why the options of an app without a profile cannot be measured for a plan, or an empty text.
+
+        Raises an error if another attempt may succeed.
+        """
+        assert record.spec.planning is not None
+        loaded = await self._load(record)
+        if isinstance(loaded, Failure):
+            return loaded.message
+        job = PlanningJob(app=record.name, graph=loaded.graph, inputs=record.spec.planning)
+        return (await self._planner(job)).error
+
+    async def _load(self, record: AppRecord) -> _LoadedApp | Failure:
+        try:
+            spec = await run_in_daemon_thread(_with_paths, record.spec)
+            description = await self._describe(record.name, spec)
+            AppVersion.from_description(replace(record, spec=spec), description)
+        except DefinitionError as error:
+            return loading_failure(record.spec, error)
+        if description.graph is None:
+            return _planning_failure(no_graph_reason(record.name))
+        return _LoadedApp(spec, description, description.graph)
 
     def _check(self, planned: AppRecord, description: AppDescription) -> Failure | None:
         """Returns why the plan of a record can never run, before it is stored. None if it can."""

@@ -18,6 +18,7 @@ class PlanningJob(_Message):
 
     Args:
         graph: the executor graph of the app.
+        inputs: without a profile, it is only checked whether the options can be measured for a plan.
         running: the plan that runs, whose rate for the same workload is computed.
     """
 
@@ -28,7 +29,7 @@ class PlanningJob(_Message):
 
 
 class PlanningResult(_Message):
-    """The plan, or the error for users.
+    """The plan, or the error for users. Neither of both if inputs without a profile can be used.
 
     Args:
         running_rate: the requests per second of the job's workload that the running plan serves. None if it has other

@@ -41,6 +41,8 @@ def make_plan(job: PlanningJob) -> PlanningResult:
         from cornserve_planner.plan_request import PlanRequest
     except ImportError:
         return PlanningResult(error=NEEDED)
+    if job.inputs.profile is None:
+        return PlanningResult(error=_refusal(job))
     inputs, shares = job.inputs, _shares(job.inputs)
     for name, kind in inputs.workload.items():
         if always := job.graph.always_run(kind.frequency):
@@ -71,6 +73,18 @@ def make_plan(job: PlanningJob) -> PlanningResult:
             return PlanningResult(error=str(error))
     running_rate = None if job.running is None else served_rate(job.running, shares, _seconds(file))
     return PlanningResult(plan=plan, running_rate=running_rate)
+
+
+def _refusal(job: PlanningJob) -> str:
+    """Returns why the options cannot be measured for a plan, or an empty text."""
+    from cornserve.control.input_checks import check_inputs
+    from cornserve_planner.errors import PlannerError
+
+    try:
+        check_inputs(job.app, job.graph, job.inputs.workload, job.inputs.gpus)
+    except PlannerError as error:
+        return str(error)
+    return ""
 
 
 def _seconds(file: PlanFile) -> StepSeconds:

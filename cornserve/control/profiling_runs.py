@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Final
 
 from cornserve.app.planning import AppProfile
+from cornserve.app_host.errors import AppLoadError, ForkServerError
 from cornserve.backoff import backoff_seconds
+from cornserve.control.planner import PlannerProcessError
 from cornserve.control.profiling_job import (
     ProfilerProcessError,
     ProfilingJob,
@@ -47,7 +49,7 @@ WAITING: Final = "waits for the measurements of another app"
 WAITING_FOR_PREVIOUS: Final = "waits until the measurements of the previous version have ended"
 STARTING: Final = "starts"
 
-_EXPECTED_ERRORS: Final = (ProfilerProcessError, StoreError)
+_EXPECTED_ERRORS: Final = (AppLoadError, ForkServerError, PlannerProcessError, ProfilerProcessError, StoreError)
 
 _Version = tuple[str, int, str]
 """The uid, the generation and the code of an app."""
@@ -79,12 +81,20 @@ class ProfilingRuns:
     Args:
         store: the store of the specs as users have written them.
         run: starts the process that measures.
+        find_refusal: returns why an app cannot be measured, or an empty text. It does not wait for other measurements.
         on_change: called when the state of an app has changed.
     """
 
-    def __init__(self, store: Store, run: RunProfiler, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run: RunProfiler,
+        find_refusal: Callable[[AppRecord], Awaitable[str]],
+        on_change: Callable[[], None],
+    ) -> None:
         self._store = store
         self._run_process = run
+        self._find_refusal = find_refusal
         self._on_change = on_change
         self._apps: dict[str, _Measurements] = {}
         self._lock = asyncio.Lock()
@@ -153,10 +163,15 @@ class ProfilingRuns:
 
     async def _measure(self, record: AppRecord, state: ProfilingState) -> None:
         """Starts processes until one of them ends with a result."""
-        failures, text, slow_starts = 0, "", Counter[str]()
+        failures, text, slow_starts, is_checked = 0, "", Counter[str](), False
         while True:
             self._show(state, self._first_step(record.name, text))
             try:
+                if not is_checked:
+                    state.error, is_checked = await self._find_refusal(record), True
+                    if state.error:
+                        self._on_change()
+                        return
                 async with self._lock:
                     self._measured = record.name
                     self._show(state, STARTING)

@@ -111,6 +111,16 @@ class Device:
                     f"{self.slots.total} exist and {self.slots.free} are free: {remedy}"
                 )
 
+    def check_plan(self, gpus: int | None, where: str) -> None:
+        """Raises `NoSlotsError` if the plan is for more slots than exist, as far as is known.
+
+        Args:
+            gpus: the budget of the plan, if it has one.
+            where: the name of the budget, for users.
+        """
+        if self.slots is not None and gpus is not None and gpus > self.slots.total:
+            raise NoSlotsError(f"{where} {gpus}: {self.slots.total} {self.slots.kind}s of the type {self.name} exist")
+
     def conditions(self, spec: ExecutorSpec) -> Conditions:
         image = self.gpu_image if spec.gpus else self.cpu_image
         return Conditions(

@@ -16,17 +16,16 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from json import dumps
-from math import fsum, sqrt
+from math import sqrt
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TextIO
 
 from cornserve.app.graph import AppGraph
-from cornserve.app.model_document import model_document
 from cornserve.app.planning import WorkloadType
 from cornserve.bench.workload_chats import GeneratedChat
 from cornserve.client import Client, ClientError
+from cornserve.control.input_checks import check_inputs
 from cornserve.control.profiling_job import ProfilingJob, ProfilingMessage
 from cornserve.home import Home
 from cornserve.profiler.app_measurement import PLAN_HALF_WIDTH, AppMeasurement, MeasuredApp, describe_load
@@ -34,16 +33,12 @@ from cornserve.profiler.cost_estimate import BudgetTooSmallError
 from cornserve.profiler.device import Device, NoSlotsError, UnknownDeviceError
 from cornserve.profiler.loads import Observations
 from cornserve.profiler.option_mixes import MeasuredOption, OptionMix, RequestsRefusedError, measured_options
-from cornserve.profiler.plan_check import check_gpus, check_options, check_workload
 from cornserve.profiler.profiler import Profiler, ProfilingError, ProfilingInterruptedError, SlowOptionError, WorkItem
 from cornserve.profiler.request_templates import RequestTemplate
 from cornserve.profiler.results import OptionResults
 from cornserve.profiler.store import ProfileStore, ProfileStoreError
 from cornserve.task.errors import DefinitionError
 from cornserve_planner.errors import PlannerError
-from cornserve_planner.graph import RequestType
-from cornserve_planner.model_document import ModelDocument
-from cornserve_planner.solve.budget import Budget
 
 PROGRESS_SECONDS = 10.0
 """The least time between two messages about the same measurement."""
@@ -100,8 +95,10 @@ class _Progress:
 def measure(job: ProfilingJob, home: Home, messages: Messages) -> ProfilingMessage:
     """Measures what the store of the home lacks. Returns the profile. Raises `UnmeasurableError`."""
     loaded = MeasuredApp.load(job.app, job.spec)
-    _check_workload(job, loaded.graph)
-    check_options(loaded.graph, loaded.graph.options)
+    try:
+        check_inputs(job.app, loaded.graph, job.workload, job.gpus)
+    except PlannerError as error:
+        raise UnmeasurableError(str(error)) from error
     options = measured_options(loaded.app, loaded.graph, _templates(loaded, job.workload), ())
     device = _device(job, home)
     _check_device(job, loaded.graph, device)
@@ -130,7 +127,7 @@ def _device(job: ProfilingJob, home: Home) -> Device:
 
 def _check_device(job: ProfilingJob, graph: AppGraph, device: Device) -> None:
     """Raises `NoSlotsError` or `UnmeasurableError` if the plan needs another device."""
-    check_gpus(device, job.gpus, "planning.gpus")
+    device.check_plan(job.gpus, "planning.gpus")
     for option, gpu_type in job.gpu_types.items():
         if option not in graph.options:
             raise UnmeasurableError(
@@ -141,20 +138,6 @@ def _check_device(job: ProfilingJob, graph: AppGraph, device: Device) -> None:
                 f"planning.gpu_types.{option}: is {gpu_type}, but the options are measured on {device.name}: set the "
                 "GPU type of the executors, or give a profile"
             )
-
-
-def _check_workload(job: ProfilingJob, graph: AppGraph) -> None:
-    """Raises `UnmeasurableError` if no profile makes a plan for the request types possible."""
-    total = fsum(kind.share for kind in job.workload.values())
-    shares = {
-        RequestType(name, frozenset(kind.components), kind.frequency): kind.share / total
-        for name, kind in job.workload.items()
-    }
-    try:
-        model = ModelDocument.parse(dumps(model_document(job.app, graph)), source=f"{job.app}.json")
-        check_workload(graph, model, shares, Budget(job.gpus), "planning.workload")
-    except PlannerError as error:
-        raise UnmeasurableError(str(error)) from error
 
 
 def _run(measurement: AppMeasurement, seconds: float, messages: Messages) -> None:

@@ -40,12 +40,16 @@ class OneCellPlanner:
 
     def __init__(self) -> None:
         self.jobs: list[PlanningJob] = []
+        self.refusals: dict[str, str] = {}
+        """The errors of apps whose inputs have no profile yet."""
         self.results: list[PlanningResult | Exception] = []
         self.may_finish = asyncio.Event()
         self.may_finish.set()
         self.running = 0
 
     async def __call__(self, job: PlanningJob) -> PlanningResult:
+        if job.inputs.profile is None:
+            return PlanningResult(error=self.refusals.get(job.app, ""))
         self.jobs.append(job)
         self.running += 1
         try:

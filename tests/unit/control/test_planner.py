@@ -101,6 +101,22 @@ def test_inputs_that_cannot_be_used_are_refused(name: str, fields: dict[str, Any
     assert message in result.error
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, ""),
+        (
+            {"workload": {"sounds": {"components": ["speech"], "share": 1}}},
+            "planning.workload.sounds: needs speech, but no request of caption does: its types are llm, encoder+llm",
+        ),
+    ],
+)
+async def test_inputs_without_a_profile_are_only_checked(fields: dict[str, Any], message: str) -> None:
+    job = PlanningJob(app="caption", graph=graph(), inputs=inputs(**{"profile": None} | fields))
+
+    assert await run_planner(job) == PlanningResult(error=message)
+
+
 async def test_a_limited_planner_makes_few_plans_at_a_time() -> None:
     running, most = 0, 0
 

@@ -174,6 +174,20 @@ async def test_apps_are_measured_one_after_the_other_and_deleted_ones_not_at_all
         await until(lambda: profiler.running == ["second"])
 
 
+async def test_a_refusal_does_not_wait_for_the_measurements_of_another_app(client: StoreClient) -> None:
+    profiler, planner = FakeProfiler(), OneCellPlanner()
+    profiler.may_finish.clear()
+    planner.refusals["second"] = "a plan needs at least 2 GPUs"
+    async with running_controller(client, FakeLauncher(), planner=planner, profiler=profiler):
+        await client.deploy("first", spec(SOURCE.replace('"caption"', '"first"')))
+        await progress(client, "first", "llm with llm: 4 requests/s")
+        await client.deploy("second", spec(SOURCE.replace('"caption"', '"second"')))
+        status = await client.wait_for_status("second", lambda status: status.phase is Phase.FAILED)
+
+        assert (status.reason, status.message) == (FailureReason.PROFILING_FAILED, planner.refusals["second"])
+        assert profiler.running == ["first"]
+
+
 async def test_an_app_that_waits_shows_why_its_last_measurements_were_interrupted(client: StoreClient) -> None:
     profiler = FakeProfiler(ProfilerProcessError("killed"))
     profiler.may_finish.clear()

@@ -19,8 +19,6 @@ from cornserve.control.launcher.base import SlotCount
 from cornserve.control.profiling_job import ProfilingJob
 from cornserve.home import Home
 from cornserve.profiler.device import Device, NoSlotsError
-from cornserve.profiler.option_mixes import RequestsRefusedError
-from cornserve.profiler.plan_check import check_gpus
 from cornserve.profiler.store import ProfileStore
 from cornserve.profiler.worker import Messages, UnmeasurableError, chat_of_sizes, measure, outcome
 from cornserve_echo.stages import StageTask
@@ -126,15 +124,15 @@ def test_the_process_ends_while_its_input_is_open() -> None:
 
 def test_options_that_run_after_a_value_are_refused(tmp_path: Path) -> None:
     late = job("llm", source=LATE)
-    with pytest.raises(RequestsRefusedError, match="runs only after a value has arrived, and cannot be measured alone"):
+    with pytest.raises(UnmeasurableError, match="runs only after a value has arrived, and cannot be measured alone"):
         measure(late, Home(tmp_path), Messages(io.StringIO(), late))
 
 
 def test_plans_for_more_slots_than_exist_are_refused() -> None:
     device = Device("small", "CPU", "6.1", "small", SlotCount("CPU slot", 4, 2))
-    check_gpus(device, 4, "planning.gpus")
+    device.check_plan(4, "planning.gpus")
     with pytest.raises(NoSlotsError, match=r"planning\.gpus 5: 4 CPU slots of the type small exist"):
-        check_gpus(device, 5, "planning.gpus")
+        device.check_plan(5, "planning.gpus")
 
 
 def test_results_of_pods_depend_on_the_image_of_the_executor() -> None:

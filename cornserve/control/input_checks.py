@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from json import dumps
+from math import fsum
 
 from cornserve.app.graph import AppGraph, always_runs_reason
-from cornserve.profiler.device import Device, NoSlotsError
-from cornserve.profiler.option_mixes import RequestsRefusedError
+from cornserve.app.model_document import model_document
+from cornserve.app.planning import WorkloadType
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import RequestType
 from cornserve_planner.model_document import ModelDocument
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.infeasible import require_budget
+
+
+def check_inputs(app: str, graph: AppGraph, workload: Mapping[str, WorkloadType], gpus: int | None) -> None:
+    """Raises `PlannerError` if the options of the app cannot be measured for a plan.
+
+    Args:
+        gpus: the budget of the plan, if it has one.
+    """
+    total = fsum(kind.share for kind in workload.values())
+    shares = {
+        RequestType(name, frozenset(kind.components), kind.frequency): kind.share / total
+        for name, kind in workload.items()
+    }
+    model = ModelDocument.parse(dumps(model_document(app, graph)), source=f"{app}.json")
+    check_workload(graph, model, shares, Budget(gpus), "planning.workload")
+    check_options(graph, graph.options)
 
 
 def check_workload(
@@ -40,20 +58,9 @@ def check_workload(
 
 
 def check_options(graph: AppGraph, options: Iterable[str]) -> None:
-    """Raises `RequestsRefusedError` if one of these options of the graph cannot be measured alone."""
+    """Raises `PlannerError` if one of these options of the graph cannot be measured alone."""
     if excluded := [name for name in options if graph.conditional.issuperset(graph.options[name].components)]:
-        raise RequestsRefusedError(
-            f"{', '.join(sorted(excluded))}: runs only after a value has arrived, and cannot be measured alone: give a "
-            "profile with its throughput"
+        raise InvalidInputError(
+            ", ".join(sorted(excluded)),
+            "runs only after a value has arrived, and cannot be measured alone: give a profile with its throughput",
         )
-
-
-def check_gpus(device: Device, gpus: int | None, where: str) -> None:
-    """Raises `NoSlotsError` if the plan is for more slots of the device than exist, as far as is known.
-
-    Args:
-        gpus: the budget of the plan, if it has one.
-        where: the name of the budget, for users.
-    """
-    if device.slots is not None and gpus is not None and gpus > device.slots.total:
-        raise NoSlotsError(f"{where} {gpus}: {device.slots.total} {device.slots.kind}s of the type {device.name} exist")
