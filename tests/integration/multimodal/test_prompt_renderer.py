@@ -49,7 +49,7 @@ def make_renderer(model: Path, *, with_enc: bool = True, tool_parser: str | None
     from cornserve_executors.llm.prompt_renderer import PromptRenderer
 
     task = LLMTask(
-        model_id=str(model), options=EngineOptions(max_model_len=4096), with_enc=with_enc, tool_parser=tool_parser
+        model_id=str(model), options=EngineOptions(max_model_len=8192), with_enc=with_enc, tool_parser=tool_parser
     )
     vllm_config = AsyncEngineArgs(**engine_args(task)).create_engine_config()
     return PromptRenderer(vllm_config.model_config, renderer_from_config(vllm_config), task)

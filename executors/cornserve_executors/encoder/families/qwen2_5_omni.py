@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from math import ceil
 
@@ -24,7 +25,7 @@ class Qwen25OmniAudio(ThinkerFamily, AudioEncoderFamily):
 
     @property
     def max_samples(self) -> int:
-        return int(self.processor.n_samples)
+        return sys.maxsize
 
     def plan(self, samples: int) -> EncodingPlan:
         frames = self._frames(samples)
@@ -36,7 +37,13 @@ class Qwen25OmniAudio(ThinkerFamily, AudioEncoderFamily):
 
     def prepare(self, samples: npt.NDArray[np.float32]) -> torch.Tensor:
         features: torch.Tensor = self.processor(
-            samples, sampling_rate=self.sample_rate, padding="max_length", truncation=True, return_tensors="pt"
+            samples,
+            sampling_rate=self.sample_rate,
+            # vLLM pads to 300 seconds, which takes a quarter of a second, and drops no samples, unlike transformers.
+            padding="max_length",
+            max_length=min(len(samples) + self.processor.n_fft, self.processor.n_samples),
+            truncation=False,
+            return_tensors="pt",
         )["input_features"]
         return features[0, :, : self._frames(len(samples))]
 
@@ -48,6 +55,6 @@ class Qwen25OmniAudio(ThinkerFamily, AudioEncoderFamily):
         return rows
 
     def _frames(self, samples: int) -> int:
-        """Returns the number of feature frames that contain samples."""
-        frames: int = ceil(min(samples, self.max_samples) / self.processor.hop_length)
-        return frames
+        """Returns the number of feature frames. The extractor completes the last one with padding, if there is any."""
+        hop: int = self.processor.hop_length
+        return samples // hop if samples > self.processor.n_samples else ceil(samples / hop)
