@@ -20,7 +20,8 @@ from cornserve.control.autoscaled_app import AutoscaledApp
 from cornserve.control.followed_app import FollowedApp, SpecChange
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.replanning import Replanning
-from cornserve.control.store.base import APPS, AppRecord, ConflictError, NotFoundError, Store, StoreError
+from cornserve.control.spec_change import change_spec
+from cornserve.control.store.base import AppRecord, Store, StoreError
 from cornserve.observe.error_log import ErrorLog
 
 log = logging.getLogger(__name__)
@@ -153,13 +154,8 @@ class AdaptationDriver:
     async def _apply(self, app: AppRecord, change: SpecChange) -> None:
         """Changes the app's spec, unless someone else has changed it."""
         try:
-            record = await self._store.get(APPS, app.name)
-            if (record.uid, record.generation) != (app.uid, app.generation):
-                return  # The watch delivers the newer generation.
-            spec = record.spec.changed(**change.fields)
-            await self._store.update_spec(APPS, app.name, spec, record.version)
-        except (ConflictError, NotFoundError):
-            return
+            if not await change_spec(self._store, app, **change.fields):
+                return
         except StoreError as error:
             self._errors.report(f"{app.name}: {error}")
             self._metrics.count_error()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,12 +17,10 @@ from cornserve.control.deployment_failure import Failure, loading_failure
 from cornserve.control.launcher.base import Launcher
 from cornserve.control.planner import Planner
 from cornserve.control.planning_job import PlanningJob
+from cornserve.control.spec_change import change_spec
 from cornserve.control.store.base import (
-    APPS,
     AppRecord,
-    ConflictError,
     FieldConflictError,
-    NotFoundError,
     RecordRejectedError,
     RecordTooLargeError,
     Store,
@@ -76,7 +73,7 @@ class InitialPlans:
         if failure is not None:
             return failure
         try:
-            await self._update(record, plan, spec.shares)
+            await change_spec(self._store, record, plan=plan, shares=spec.shares)
         except (FieldConflictError, RecordRejectedError, RecordTooLargeError) as error:
             return _planning_failure(str(error))
         log.info("app %s: the plan serves %.4g requests/s on %d GPUs", name, plan.rate, plan.gpus)
@@ -112,18 +109,6 @@ class InitialPlans:
         except DefinitionError as error:
             return _planning_failure(str(error))
         return None if shortage is None else Failure(FailureReason.INSUFFICIENT_CAPACITY, shortage)
-
-    async def _update(self, record: AppRecord, plan: AppPlan, shares: dict[str, float] | None) -> None:
-        """Changes the spec unless someone else has changed it: the watch then delivers a newer generation."""
-        with suppress(NotFoundError):
-            while True:
-                stored = await self._store.get(APPS, record.name)
-                if (stored.uid, stored.generation) != (record.uid, record.generation):
-                    return
-                with suppress(ConflictError):  # The status has changed.
-                    spec = stored.spec.changed(plan=plan, shares=shares)
-                    await self._store.update_spec(APPS, record.name, spec, stored.version)
-                    return
 
 
 def _on_measured_type(plan: AppPlan, spec: AppSpec) -> AppPlan:

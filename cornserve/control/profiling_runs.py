@@ -7,10 +7,11 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cornserve.app.planning import AppProfile
+from cornserve.app.record import AppSpec
 from cornserve.app_host.errors import AppLoadError, ForkServerError
 from cornserve.backoff import backoff_seconds
 from cornserve.control.planner import PlannerProcessError
@@ -19,13 +20,12 @@ from cornserve.control.profiling_job import (
     ProfilingJob,
     ProfilingMessage,
     RunProfiler,
-    run_name,
     run_of_temporary_app,
 )
+from cornserve.control.spec_change import change_spec
 from cornserve.control.store.base import (
     APPS,
     AppRecord,
-    ConflictError,
     FieldConflictError,
     NotFoundError,
     RecordRejectedError,
@@ -51,9 +51,6 @@ STARTING: Final = "starts"
 
 _EXPECTED_ERRORS: Final = (AppLoadError, ForkServerError, PlannerProcessError, ProfilerProcessError, StoreError)
 
-_Version = tuple[str, int, str]
-"""The uid, the generation and the code of an app."""
-
 
 @dataclass(slots=True)
 class ProfilingState:
@@ -70,9 +67,16 @@ class ProfilingState:
 
 @dataclass(slots=True)
 class _Measurements:
-    version: _Version
+    """The measurements of one app.
+
+    Args:
+        record: the newest record of the app with this job.
+    """
+
+    record: AppRecord
+    job: ProfilingJob
     state: ProfilingState
-    task: asyncio.Task[None]
+    task: asyncio.Task[None] = field(init=False)
 
 
 class ProfilingRuns:
@@ -121,17 +125,18 @@ class ProfilingRuns:
             wanted: the apps that need a profile.
             apps: the names of all apps. Temporary apps of ended measurements are deleted.
         """
-        versions = {name: _version(record) for name, record in wanted.items()}
+        jobs = {name: _job(record) for name, record in wanted.items()}
         for name, found in list(self._apps.items()):
-            if versions.get(name) != found.version:
+            if jobs.get(name) != found.job:
                 del self._apps[name]
                 found.task.cancel()
         for name, record in wanted.items():
             if name not in self._apps:
                 state = ProfilingState(_message(self._first_step(name)))
-                task = self._tasks.create_task(self._measure(record, state))
-                self._apps[name] = _Measurements(versions[name], state, task)
-        running = {run_name(uid) for uid, _, _ in versions.values()}
+                self._apps[name] = found = _Measurements(record, jobs[name], state)
+                found.task = self._tasks.create_task(self._measure(found))
+            self._apps[name].record = record
+        running = {job.run for job in jobs.values()}
         for name in apps:
             run = run_of_temporary_app(name)
             if run is not None and run not in running and name not in self._removed:
@@ -161,21 +166,21 @@ class ProfilingRuns:
         waiting = WAITING_FOR_PREVIOUS if self._measured == app else WAITING
         return f"{waiting}; the last attempt was interrupted: {interruption}" if interruption else waiting
 
-    async def _measure(self, record: AppRecord, state: ProfilingState) -> None:
+    async def _measure(self, app: _Measurements) -> None:
         """Starts processes until one of them ends with a result."""
-        failures, text, slow_starts, is_checked = 0, "", Counter[str](), False
+        name, state, failures, text, slow_starts, is_checked = app.job.app, app.state, 0, "", Counter[str](), False
         while True:
-            self._show(state, self._first_step(record.name, text))
+            self._show(state, self._first_step(name, text))
             try:
                 if not is_checked:
-                    state.error, is_checked = await self._find_refusal(record), True
+                    state.error, is_checked = await self._find_refusal(app.record), True
                     if state.error:
                         self._on_change()
                         return
                 async with self._lock:
-                    self._measured = record.name
+                    self._measured = name
                     self._show(state, STARTING)
-                    state.error = await self._attempt(record, state)
+                    state.error = await self._attempt(app)
                 self._on_change()
                 return
             except Exception as error:
@@ -190,19 +195,16 @@ class ProfilingRuns:
                 is_expected = isinstance(error, _EXPECTED_ERRORS)
                 text = str(error) if is_expected else f"{type(error).__name__}: {error}"
                 level = logging.WARNING if is_expected else logging.ERROR
-                log.log(
-                    level, "app %s: the measurements are interrupted: %s", record.name, text, exc_info=not is_expected
-                )
+                log.log(level, "app %s: the measurements are interrupted: %s", name, text, exc_info=not is_expected)
                 self._show(state, f"measured again in {pause:g} s: {text}")
                 await asyncio.sleep(pause)
 
-    async def _attempt(self, record: AppRecord, state: ProfilingState) -> str:
+    async def _attempt(self, app: _Measurements) -> str:
         """Runs one process. Returns the reason for users if the app cannot be measured."""
-        result = await self._result(record, state)
-        return result.error or await self._store_profile(record, result)
+        result = await self._result(app.job, app.state)
+        return result.error or await self._store_profile(app, result)
 
-    async def _result(self, record: AppRecord, state: ProfilingState) -> ProfilingMessage:
-        job = _job(record)
+    async def _result(self, job: ProfilingJob, state: ProfilingState) -> ProfilingMessage:
         try:
             async with asyncio.timeout(job.limit_seconds), aclosing(self._run_process(job)) as messages:
                 async for message in messages:
@@ -221,22 +223,16 @@ class ProfilingRuns:
             state.message = _message(progress)
             self._on_change()
 
-    async def _store_profile(self, record: AppRecord, message: ProfilingMessage) -> str:
+    async def _store_profile(self, app: _Measurements, message: ProfilingMessage) -> str:
+        """Stores the profile. A newer generation starts with the results that are kept."""
         assert message.profile is not None
-        measured = AppProfile(
-            profile=message.profile, gpu_type=message.gpu_type, measured_from=record.spec.profile_digest
-        )
+        name, digest = app.job.app, app.record.spec.profile_digest
+        measured = AppProfile(profile=message.profile, gpu_type=message.gpu_type, measured_from=digest)
         try:
-            with suppress(NotFoundError):
-                while True:
-                    stored = await self._store.get(APPS, record.name)
-                    if (stored.uid, stored.generation) != (record.uid, record.generation):
-                        return ""  # The watch delivers the newer generation.
-                    with suppress(ConflictError):  # The status has changed.
-                        spec = stored.spec.changed(measured=measured)
-                        await self._store.update_spec(APPS, record.name, spec, stored.version)
-                        log.info("app %s: its options are measured", record.name)
-                        return ""
+            if await change_spec(self._store, app.record, measured=measured):
+                log.info("app %s: its options are measured", name)
+            elif self._apps.get(name) is app:
+                del self._apps[name]
         except (FieldConflictError, RecordRejectedError, RecordTooLargeError) as error:
             return str(error)
         return ""
@@ -246,17 +242,14 @@ def _message(progress: str) -> str:
     return f"profiling: {progress}"
 
 
-def _version(record: AppRecord) -> _Version:
-    return record.uid, record.generation, record.spec.code
-
-
 def _job(record: AppRecord) -> ProfilingJob:
-    planning = record.spec.planning
+    """Returns the job, without what does not affect measurements: other policies, for example, do not end them."""
+    planning, unused = record.spec.planning, ("plan", "planning", "measured", "policies", "rollout", "restart")
     assert planning is not None
     return ProfilingJob(
         app=record.name,
         uid=record.uid,
-        spec=record.spec.model_copy(update={"plan": None, "planning": None, "measured": None}),
+        spec=AppSpec(**{name: getattr(record.spec, name) for name in record.spec.model_fields_set.difference(unused)}),
         workload=planning.workload,
         gpus=planning.gpus,
         gpu_types=planning.gpu_types,

@@ -10,6 +10,7 @@ import pytest
 
 from cornserve.app.planning import AppProfile
 from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase, PlanningStep
+from cornserve.app.settings import AppPolicies
 from cornserve.control.profiling_job import (
     TEMPORARY_PREFIX,
     ProfilerProcessError,
@@ -172,6 +173,21 @@ async def test_apps_are_measured_one_after_the_other_and_deleted_ones_not_at_all
 
         await client.store.delete(APPS, "first")
         await until(lambda: profiler.running == ["second"])
+
+
+async def test_changes_that_do_not_affect_measurements_do_not_end_them(client: StoreClient) -> None:
+    profiler = FakeProfiler()
+    profiler.may_finish.clear()
+    async with running_controller(client, FakeLauncher(), planner=OneCellPlanner(), profiler=profiler):
+        await client.deploy("caption", spec())
+        await progress(client, "caption", "llm with llm: 4 requests/s")
+        await client.redeploy("caption", spec().changed(policies=AppPolicies(routing="static"), restart="again"))
+        await client.wait_for_status("caption", lambda status: status.generation == 2)
+        profiler.may_finish.set()
+        route = await client.wait_until_served("caption", 4)
+
+    assert route.spec.policies.routing == "static"
+    assert len(profiler.jobs) == 1
 
 
 async def test_a_refusal_does_not_wait_for_the_measurements_of_another_app(client: StoreClient) -> None:
