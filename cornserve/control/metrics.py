@@ -16,6 +16,9 @@ from cornserve.app.record import AppStatus, ReplicaState
 from cornserve.control.launcher.base import Launcher, Replica, ReplicaId
 from cornserve.observe.histogram import Histogram
 
+START_SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+"""Bounds of the times that replicas take to start."""
+
 
 class ControllerMetrics(Collector):
     def __init__(self, launcher: Launcher) -> None:
@@ -23,6 +26,10 @@ class ControllerMetrics(Collector):
         self._launcher = launcher
         self._failed: set[ReplicaId] = set()
         self._failures: Counter[str] = Counter()
+        self._starting: dict[ReplicaId, float] = {}
+        """The times at which the replicas that start were seen first."""
+        self._start_seconds: dict[str, Histogram] = {}
+        """The times of starts, by executor group."""
         self._rollouts: Counter[str] = Counter()
         self._adaptations: Counter[str] = Counter()
         self._rates: dict[str, Mapping[str, tuple[float, float]]] = {}
@@ -44,10 +51,17 @@ class ControllerMetrics(Collector):
         self._errors += 1
 
     def observe(self, replicas: Sequence[Replica]) -> None:
-        """Counts the replicas that have failed since the last call."""
+        """Counts the replicas that have failed since the last call, and the times of those that have become ready."""
         failed = {replica.id: replica.group for replica in replicas if replica.state is ReplicaState.FAILED}
         self._failures.update(failed[id] for id in failed.keys() - self._failed)
         self._failed = set(failed)
+        now = time.monotonic()
+        for replica in replicas:
+            if replica.state is ReplicaState.READY and replica.id in self._starting:
+                histogram = self._start_seconds.setdefault(replica.group, Histogram(START_SECONDS))
+                histogram.observe(now - self._starting[replica.id])
+        starting = (replica.id for replica in replicas if replica.state is ReplicaState.STARTING)
+        self._starting = {id: self._starting.get(id, now) for id in starting}
 
     def count_rollout(self, app: str, before: AppStatus, now: AppStatus) -> None:
         """Counts a rollout if the route has a new generation."""
@@ -76,6 +90,8 @@ class ControllerMetrics(Collector):
         for counts, names in ((self._rollouts, apps), (self._adaptations, apps), (self._failures, groups)):
             for name in counts.keys() - names:
                 del counts[name]
+        for name in self._start_seconds.keys() - groups:
+            del self._start_seconds[name]
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics. Prometheus calls this in the thread of its server."""
@@ -86,6 +102,11 @@ class ControllerMetrics(Collector):
         failures = _counter("replica_failures", "Replicas that failed or could not start.", ["group"])
         for key, count in self._failures.copy().items():
             failures.add_metric([key], count)
+        starts = HistogramMetricFamily(
+            "cornserve_controller_replica_start_seconds", "Time until a replica is ready.", labels=["group"]
+        )
+        for key, histogram in self._start_seconds.copy().items():
+            histogram.add_to(starts, [key])
         rollouts = _counter("rollouts", "Generations of an app that have been routed to.", ["app"])
         for app, count in self._rollouts.copy().items():
             rollouts.add_metric([app], count)
@@ -101,6 +122,7 @@ class ControllerMetrics(Collector):
         yield from (
             replicas,
             failures,
+            starts,
             rollouts,
             errors,
             seconds,

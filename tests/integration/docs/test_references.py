@@ -22,7 +22,7 @@ from cornserve import client
 from cornserve.app.adaptation import AutoscaledLoad
 from cornserve.app.record import AppSpec, AppStatus, ReplicaState
 from cornserve.app.settings import LatencyTargetSettings
-from cornserve.control.launcher.base import ExecutorGroup
+from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.gateway.api import create_api
@@ -233,7 +233,8 @@ async def test_every_metric_of_the_controller_is_documented(tmp_path: Path) -> N
     await launcher.apply(ExecutorGroup(ExecutorSpec(executor="echo", gpus=1), 1))  # fails: too many GPUs
     await until(lambda: any(replica.state is ReplicaState.FAILED for replica in launcher.replicas()))
     metrics = ControllerMetrics(launcher)
-    metrics.observe(launcher.replicas())
+    for state in (ReplicaState.STARTING, ReplicaState.READY):
+        metrics.observe([*launcher.replicas(), Replica(ReplicaId("echo-1"), GroupKey("echo"), state)])
     metrics.count_rollout("app", AppStatus(), AppStatus(serving_generation=1))
     metrics.count_adaptation("app")
     metrics.set_rates("app", {"text": (1.0, 2.0)})
