@@ -9,19 +9,22 @@ from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatResponse
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse
+from cornserve_tasklib.transcription import TranscriptionRequest, TranscriptionResponse
 
-Operation = Literal["chat", "completion", "embedding"]
+Operation = Literal["chat", "completion", "embedding", "transcription"]
 
 REQUEST_TYPES: dict[Operation, type[Any]] = {
     "chat": ChatRequest,
     "completion": CompletionRequest,
     "embedding": EmbeddingRequest,
+    "transcription": TranscriptionRequest,
 }
 
 _RESPONSE_TYPES: dict[Operation, type[Any]] = {
     "chat": ChatResponse,
     "completion": ChatResponse,
     "embedding": EmbeddingResponse,
+    "transcription": TranscriptionResponse,
 }
 
 

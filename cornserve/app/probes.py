@@ -16,6 +16,7 @@ from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.llm import Mllm
 from cornserve_tasklib.media import MODALITIES, Audio, Image, Media, MediaPart, Modality, Video
 from cornserve_tasklib.messages import ChatMessage, ContentPart, TextPart
+from cornserve_tasklib.transcription import TranscriptionRequest
 
 _TEXT = "Hello!"
 
@@ -35,6 +36,8 @@ def default_probes(app: App) -> tuple[Any, ...]:
         return (CompletionRequest(prompt=_TEXT),)
     if EmbeddingRequest in app.request_types:
         return (EmbeddingRequest(input=[_TEXT]),)
+    if TranscriptionRequest in app.request_types:
+        return (TranscriptionRequest(audio=_sample_audio("file")),)
     return ()
 
 
@@ -44,9 +47,7 @@ def sample_media(modality: Modality, where: str) -> Media:
         case "image":
             return Image(data=Blob(b""), format="PNG", width=224, height=224, digest="0" * 64, where=where)
         case "audio":
-            return Audio(
-                data=Blob(b""), format="WAV", sample_rate=16_000, channels=1, seconds=5, digest="0" * 64, where=where
-            )
+            return _sample_audio(where)
         case "video":
             return Video(
                 data=Blob(b""),
@@ -58,6 +59,10 @@ def sample_media(modality: Modality, where: str) -> Media:
                 digest="0" * 64,
                 where=where,
             )
+
+
+def _sample_audio(where: str) -> Audio:
+    return Audio(data=Blob(b""), format="WAV", sample_rate=16_000, channels=1, seconds=5, digest="0" * 64, where=where)
 
 
 def _modalities(task: Task[Any, Any]) -> tuple[Modality, ...]:

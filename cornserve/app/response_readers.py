@@ -12,6 +12,7 @@ from pydantic_core import from_json, to_json
 from cornserve.task import Stream
 from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, ChatResponse, FinishReason, ToolCallDelta, Usage
 from cornserve_tasklib.embedding import EmbeddingResponse
+from cornserve_tasklib.transcription import TranscriptionChunk, TranscriptionResponse, TranscriptionSegment
 
 Result = TypeVar("Result")
 
@@ -59,6 +60,16 @@ class Vectors(NamedTuple):
     prompt_tokens: int
 
 
+class WholeTranscript(NamedTuple):
+    """A complete transcript. All values are available."""
+
+    text: str
+    language: str
+    seconds: float
+    segments: list[TranscriptionSegment]
+    usage: Usage
+
+
 def _read_whole_chat(response: ChatResponse, _: object = None) -> WholeChat:
     choices = response.choices
     for choice in choices:
@@ -82,6 +93,24 @@ def _read_ending(response: ChatResponse, _: object) -> Ending:
 
 def _read_vectors(response: EmbeddingResponse, _: object) -> Vectors:
     return Vectors(response.embeddings, response.prompt_tokens)
+
+
+def _read_transcript(response: TranscriptionResponse, _: object) -> WholeTranscript:
+    return WholeTranscript(response.text, response.language, response.seconds, response.segments, response.usage)
+
+
+def _read_mapped_chunks_or_transcript(
+    response: TranscriptionResponse, _: object
+) -> Stream[TranscriptionChunk] | WholeTranscript:
+    chunks: Stream[TranscriptionChunk] = response.chunks
+    return chunks if chunks.is_mapped and not response.text else _read_transcript(response, _)
+
+
+def _read_transcript_chunks(
+    response: TranscriptionResponse, _: object
+) -> Stream[TranscriptionChunk] | list[TranscriptionChunk]:
+    chunks: Stream[TranscriptionChunk] = response.chunks
+    return chunks if chunks.is_open else [TranscriptionChunk(text=response.text, finish_reason="stop")]
 
 
 def _read_json(response: Any, response_type: TypeAdapter[Any]) -> bytes:
@@ -116,12 +145,15 @@ def _is_stream(annotation: Any) -> bool:
     return getattr(annotation, "__origin__", annotation) is Stream
 
 
-def _reader(name: str, read: Callable[[Any, TypeAdapter[Any]], Result], result_type: Any) -> ResponseReader[Result]:
+def _reader(
+    name: str,
+    read: Callable[[Any, TypeAdapter[Any]], Result],
+    result_type: Any,
+    item_type: type[BaseModel] = ChatChunk,
+) -> ResponseReader[Result]:
     adapter: TypeAdapter[Any] = TypeAdapter(result_type)
-    return ResponseReader(name, read, adapter.dump_json, adapter.validate_json, _load_chunk)
+    return ResponseReader(name, read, adapter.dump_json, adapter.validate_json, item_type.model_validate_json)
 
-
-_load_chunk: Callable[[bytes], ChatChunk] = ChatChunk.model_validate_json
 
 WHOLE_CHAT = _reader("whole chat", _read_whole_chat, WholeChat)
 
@@ -133,6 +165,15 @@ CHUNKS = _reader("chunks", _read_chunks, list[ChatChunk])
 
 ENDING = _reader("ending", _read_ending, Ending)
 VECTORS = _reader("vectors", _read_vectors, Vectors)
+TRANSCRIPT = _reader("transcript", _read_transcript, WholeTranscript)
+
+MAPPED_CHUNKS_OR_TRANSCRIPT = _reader(
+    "mapped chunks or transcript", _read_mapped_chunks_or_transcript, WholeTranscript, TranscriptionChunk
+)
+"""The chunks if the task has mapped them and set no text, otherwise the complete response."""
+
+TRANSCRIPT_CHUNKS = _reader("transcript chunks", _read_transcript_chunks, list[TranscriptionChunk], TranscriptionChunk)
+"""The chunks, or one chunk with the text of a response that the task has created itself."""
 
 JSON: ResponseReader[bytes] = ResponseReader("json", _read_json, bytes, bytes, from_json)
 """The response as JSON, in which streams are null."""
@@ -141,5 +182,9 @@ STREAMS: ResponseReader[dict[str, Stream[Any]]] = ResponseReader("streams", _rea
 """The open streams of the response by field. Items from another process are `RawJson`."""
 
 READERS: dict[str, ResponseReader[Any]] = {
-    reader.name: reader for reader in (WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, ENDING, VECTORS, JSON, STREAMS)
+    reader.name: reader
+    for reader in (
+        *(WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, ENDING, VECTORS),
+        *(TRANSCRIPT, MAPPED_CHUNKS_OR_TRANSCRIPT, TRANSCRIPT_CHUNKS, JSON, STREAMS),
+    )
 }

@@ -41,13 +41,14 @@ class UnusedFieldsError(TaskError):
 def tracked(model: type[Model], source: BaseModel, **changes: object) -> Model:
     """Returns a `model` that tracks reads of its fields.
 
-    The fields have the values of `source`, an instance of `model` that may have more fields, except for `changes`.
+    The fields have the values of `source`, which has all fields of `model` and may have more, except for `changes`.
     """
     request: Model = object.__new__(_tracked_type(model))
     set_attribute = object.__setattr__
     set_attribute(request, "_read", set())
     set_attribute(request, "_values", source.__dict__ | changes if changes else source.__dict__)
-    set_attribute(request, "__pydantic_fields_set__", source.__pydantic_fields_set__ & _defaults(model).keys())
+    fields_set = source.__pydantic_fields_set__ | changes.keys() if changes else source.__pydantic_fields_set__
+    set_attribute(request, "__pydantic_fields_set__", fields_set & _defaults(model).keys())
     return request
 
 

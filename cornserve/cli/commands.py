@@ -28,6 +28,7 @@ from cornserve.cli.profile import profile
 from cornserve.cli.restart import restart
 from cornserve.cli.scale import scale
 from cornserve.cli.status import status
+from cornserve.cli.transcribe import transcribe
 from cornserve.cli.up import up
 from cornserve_planner.command import EXAMPLES as PLAN_EXAMPLES
 from cornserve_planner.command import plan
@@ -155,6 +156,15 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
             "cornserve chat smollm2",
             'cornserve chat smollm2 "Why is the sky blue?" --max-tokens 100',
             'cornserve chat qwen2.5-vl "What is this?" --image photo.jpg',
+        ],
+    ),
+    (
+        APPS,
+        transcribe,
+        [
+            "cornserve transcribe whisper speech.wav",
+            "cornserve transcribe whisper rede.mp3 --language de --translate",
+            "cornserve transcribe whisper speech.wav --segments",
         ],
     ),
     (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -42,6 +43,30 @@ def encode_json(name: str, value: Any) -> bytes:
         raise ArgumentError(
             name, f"cannot be sent as JSON: {error}: give strings, numbers, booleans, lists and dictionaries"
         ) from error
+
+
+def encode_form(fields: Mapping[str, Any], files: Mapping[str, tuple[str, bytes]]) -> tuple[bytes, str]:
+    """Returns a form and its content type. Raises `ArgumentError` for a field that a form cannot contain.
+
+    Args:
+        files: the name and the content of each file, by field.
+    """
+    try:
+        form = httpx.Request("POST", "http://gateway", data=dict(fields), files=dict(files))
+        return form.read(), form.headers["content-type"]
+    except (TypeError, ValueError) as error:
+        raise ArgumentError("options", f"cannot be sent as a form: {error}: give strings, numbers and lists") from error
+
+
+def read_file(name: str, file: Path | bytes) -> tuple[str, bytes]:
+    """Returns the name and the content of a file. Raises `ArgumentError` with `name` if it cannot be read."""
+    if isinstance(file, bytes):
+        return name, file
+    try:
+        return file.name, file.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ArgumentError(name, f"cannot read {str(file)[:200]!r}: {reason}") from error
 
 
 def quote_app_name(name: str) -> str:

@@ -193,6 +193,18 @@ class AsyncClient:
     async def complete(self, app: str, messages: Messages, *, timeout: float | None = None, **options: Any) -> Any:
         return await self._call(calls.chat(app, messages, options, timeout, stream=False), responses.json_document)
 
+    async def transcribe(
+        self,
+        app: str,
+        audio: Path | bytes,
+        *,
+        translate: bool = False,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> Any:
+        call = await asyncio.to_thread(calls.transcribe, app, audio, options, timeout, translate=translate)
+        return await self._call(call, responses.json_document)
+
     def _connect(self, address: GatewayAddress, retries: int) -> None:
         self._address = address
         self._retries = retries

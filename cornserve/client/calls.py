@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import httpx2 as httpx
 from pydantic import BaseModel
 
 from cornserve.app.record import AppSpec
-from cornserve.client.arguments import check_timeout, encode_json, quote_app_name
+from cornserve.client.arguments import check_timeout, encode_form, encode_json, quote_app_name, read_file
 from cornserve.client.deadline import ADMIN_SECONDS, CONNECT_SECONDS, RESPONSE_SECONDS
 
 Messages = Sequence[Mapping[str, Any]]
@@ -34,6 +35,8 @@ class ApiCall:
     """Seconds without any data after which the client abandons the response."""
     timeout: float | None = None
     """Seconds after which the gateway cancels the request."""
+    content_type: str = "application/json"
+    """The type of the body."""
 
     @property
     def is_admin(self) -> bool:
@@ -41,7 +44,7 @@ class ApiCall:
 
     @property
     def headers(self) -> dict[str, str]:
-        body = {} if self.body is None else {"Content-Type": "application/json"}
+        body = {} if self.body is None else {"Content-Type": self.content_type}
         timeout = {} if self.timeout is None else {"X-Request-Timeout": f"{self.timeout:g}"}
         return {"Accept": self.accept} | body | timeout
 
@@ -117,10 +120,22 @@ def chat(app: str, messages: Messages, options: Mapping[str, Any], timeout: floa
     return _model_call("/v1/chat/completions", content, timeout, _EVENTS if stream else "application/json")
 
 
-def _model_call(path: str, body: bytes, timeout: float | None, accept: str) -> ApiCall:
+def transcribe(
+    app: str, audio: Path | bytes, options: Mapping[str, Any], timeout: float | None, *, translate: bool
+) -> ApiCall:
+    if "stream" in options or options.get("response_format") == "text":
+        raise TypeError("`transcribe` returns a whole response as JSON: omit `stream`, and the response format `text`")
+    body, content_type = encode_form({"model": app, **options}, {"file": read_file("audio", audio)})
+    path = "/v1/audio/translations" if translate else "/v1/audio/transcriptions"
+    return _model_call(path, body, timeout, "application/json", content_type)
+
+
+def _model_call(
+    path: str, body: bytes, timeout: float | None, accept: str, content_type: str = "application/json"
+) -> ApiCall:
     check_timeout(timeout)
     read_timeout = None if timeout is None else timeout + GRACE_SECONDS
-    return ApiCall("POST", path, body, accept, read_timeout, timeout)
+    return ApiCall("POST", path, body, accept, read_timeout, timeout, content_type)
 
 
 def _app(name: str) -> str:

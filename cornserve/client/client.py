@@ -259,6 +259,22 @@ class Client:
         """Returns an OpenAI chat completion as parsed JSON."""
         return self._call(calls.chat(app, messages, options, timeout, stream=False), responses.json_document)
 
+    def transcribe(
+        self,
+        app: str,
+        audio: Path | bytes,
+        *,
+        translate: bool = False,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> Any:
+        """Returns an OpenAI transcription of a file, or its translation to English, as parsed JSON.
+
+        `options` are those of OpenAI's transcriptions (`language`, …).
+        """
+        call = calls.transcribe(app, audio, options, timeout, translate=translate)
+        return self._call(call, responses.json_document)
+
     def _connect(self, address: GatewayAddress, retries: int) -> None:
         self._address = address
         self._retries = retries

@@ -107,8 +107,9 @@ def create_api(context: GatewayContext) -> FastAPI:
         exception_handlers=dict.fromkeys(errors, on_error),
     )
     api.state.context = context
-    for path, handler, request, response in v1_router.OPERATIONS:
-        api.post(path, response_model=response, openapi_extra=request_body(request), responses=ERRORS)(handler)
+    for path, handler, request, response, content_type in v1_router.OPERATIONS:
+        body = request_body(request, content_type)
+        api.post(path, response_model=response, openapi_extra=body, responses=ERRORS)(handler)
     api.include_router(models.router, responses=ERRORS)
     api.include_router(admin.router, responses=ERRORS)
     for path in ("/healthz", "/health", "/livez"):

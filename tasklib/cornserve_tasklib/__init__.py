@@ -9,6 +9,14 @@ from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.llm import Chat, LLMRequest, LLMTask, Mllm
 from cornserve_tasklib.media import Audio, Image, Video
 from cornserve_tasklib.messages import ChatMessage
+from cornserve_tasklib.transcription import (
+    Transcribe,
+    TranscriptionChunk,
+    TranscriptionRequest,
+    TranscriptionResponse,
+    TranscriptionSegment,
+    TranscriptionTask,
+)
 
 __all__ = [
     "Audio",
@@ -31,6 +39,12 @@ __all__ = [
     "LLMRequest",
     "LLMTask",
     "Mllm",
+    "Transcribe",
+    "TranscriptionChunk",
+    "TranscriptionRequest",
+    "TranscriptionResponse",
+    "TranscriptionSegment",
+    "TranscriptionTask",
     "Usage",
     "Video",
 ]

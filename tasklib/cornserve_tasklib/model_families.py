@@ -11,10 +11,17 @@ from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.embedding import Embed
 from cornserve_tasklib.encoder_families import encoder_families, encoder_modalities
+from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.hub import is_hub_id
 from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media import MODALITIES, Modality
 from cornserve_tasklib.model_options import ModelOptions
+from cornserve_tasklib.transcription import Transcribe
+
+_SPEECH_IDS = re.compile(r"openai/whisper-.+|distil-whisper/distil-.+")
+"""Hugging Face ids of speech recognition models."""
+
+_SPEECH_ARCHITECTURES = frozenset({"WhisperForConditionalGeneration"})
 
 ModelPaths = dict[str, Task[Any, Any]]
 """Tasks by path name. The first one is the default."""
@@ -58,6 +65,8 @@ def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPa
                 f"{model!r} is neither an absolute path nor a Hugging Face id: give a model directory such as "
                 "/models/qwen3, or an id NAME or OWNER/NAME"
             )
+        if _SPEECH_IDS.fullmatch(model):
+            return _transcribe_path(model, options)
         modalities = tuple(modality for modality, ids in _MULTIMODAL_IDS.items() if ids.fullmatch(model))
         if modalities:
             return _multimodal_paths(model, modalities, None, options)
@@ -66,6 +75,8 @@ def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPa
     architectures = _architectures(Path(model), config)
     if _is_embedding_model(Path(model), architectures):
         return _embed_path(model, options)
+    if _SPEECH_ARCHITECTURES.issuperset(architectures):
+        return _transcribe_path(model, options)
     modalities = encoder_modalities(config.get("model_type"))
     if modalities and any(name.endswith(_MULTIMODAL) for name in architectures):
         return _multimodal_paths(model, modalities, _tool_parser(Path(model)), options)
@@ -77,17 +88,28 @@ def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPa
 def _supported() -> str:
     types = sorted({model_type for modality in MODALITIES for model_type in encoder_families(modality)})
     return (
-        "use a text model (…ForCausalLM), an embedding model (…Model), or a multimodal model "
+        "use a text model (…ForCausalLM), an embedding model (…Model), Whisper, or a multimodal model "
         f"(…ForConditionalGeneration of a type in {', '.join(types)})"
     )
 
 
 def _embed_path(model: str, options: ModelOptions) -> ModelPaths:
-    options.check_executors(model, ["embedding"])
-    engine = options.engine("embedding")
-    if options.lora is not None or engine.lora_modules:
-        raise DefinitionError(f"{model} is an embedding model, without LoRA adapters: remove lora and lora_modules")
+    engine = _engine_without_adapters(model, "an embedding model", "embedding", options)
     return {"embed": Embed(model_id=model, revision=options.revision, options=engine)}
+
+
+def _transcribe_path(model: str, options: ModelOptions) -> ModelPaths:
+    engine = _engine_without_adapters(model, "a speech recognition model", "transcription", options)
+    return {"transcribe": Transcribe(model_id=model, revision=options.revision, options=engine)}
+
+
+def _engine_without_adapters(model: str, kind: str, executor: str, options: ModelOptions) -> EngineOptions:
+    """Returns the options of the only executor. Raises `DefinitionError` for others, and for LoRA adapters."""
+    options.check_executors(model, [executor])
+    engine = options.engine(executor)
+    if options.lora is not None or engine.lora_modules:
+        raise DefinitionError(f"{model} is {kind}, without LoRA adapters: remove lora and lora_modules")
+    return engine
 
 
 def _chat_path(model: str, tool_parser: str | None, options: ModelOptions) -> ModelPaths:

@@ -51,3 +51,9 @@ def tiny_internvl() -> Path:
 def tiny_qwen2audio() -> Path:
     """A Qwen2-Audio with random weights. The number of tokens depends on the duration of the audio."""
     return tiny_model("qwen2audio")
+
+
+@pytest.fixture(scope="session")
+def tiny_whisper() -> Path:
+    """A Whisper with random weights and clips of 5 seconds."""
+    return cached_model(MODELS / "tiny_whisper.py", MODELS / "random_weights.py")

@@ -42,7 +42,8 @@ class StubServer:
         self.responses[call] = list(responses)
 
     def respond(self, call: str, body: bytes, headers: dict[str, str]) -> StubResponse:
-        self.requests.append((call, json.loads(body) if body else None))
+        is_form = headers.get("Content-Type", "").startswith("multipart/form-data")
+        self.requests.append((call, body if is_form else json.loads(body) if body else None))
         self.headers.append(headers)
         remaining = self.responses.get(call)
         if not remaining:

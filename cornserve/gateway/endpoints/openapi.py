@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from cornserve.gateway.errors import ErrorBody
+from cornserve.gateway.http.request_body import JSON
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorBody, "description": "The request is invalid, or cannot be served now."},
@@ -14,11 +15,11 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def request_body(model: type[BaseModel] | None) -> dict[str, Any]:
+def request_body(model: type[BaseModel] | None, content_type: str = JSON) -> dict[str, Any]:
     """Returns the `openapi_extra` of a route whose handler reads a `model`, or any JSON, from its body."""
     schema = {} if model is None else model.model_json_schema()
     definitions = schema.pop("$defs", {})
-    content = {"application/json": {"schema": _inline(schema, definitions)}}
+    content = {content_type: {"schema": _inline(schema, definitions)}}
     return {"requestBody": {"required": True, "content": content}}
 
 

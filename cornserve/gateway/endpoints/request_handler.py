@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -30,6 +30,7 @@ from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.errors import TaskError
 from cornserve.tracebacks import clear_traceback
 from cornserve_policies.admission import Refusal
+from cornserve_tasklib.media import Modality
 
 if TYPE_CHECKING:  # It loads OpenTelemetry.
     from cornserve.gateway.observe.request_trace import RequestTrace
@@ -71,8 +72,12 @@ class RequestHandler:
         """Sets the media of the request, which are loaded before the task runs."""
         self._media = media
 
-    async def respond(self, create_body: CreateBody) -> SendResponse:
-        """Returns a JSON response. A disconnect cancels the request."""
+    def count_media(self, modalities: Iterable[Modality]) -> None:
+        """Counts media that the endpoint has loaded itself, in the metrics."""
+        self._stats.record_media(modalities)
+
+    async def respond(self, create_body: CreateBody, content_type: str = "application/json") -> SendResponse:
+        """Returns a response, by default JSON. A disconnect cancels the request."""
         self._start(streams=False)
         try:
             with CancelOnDisconnect(self._request.scope):
@@ -80,15 +85,15 @@ class RequestHandler:
                     await self._load_media()
                 body = await self._body(create_body)
             self._status = 200
-            return partial(self._send_body, body)
+            return partial(self._send_body, body, content_type.encode())
         except Exception as error:
             raise self._to_api_error(error) from None
         finally:
             self._finish()
 
-    async def _send_body(self, body: bytes, send: Send) -> None:
+    async def _send_body(self, body: bytes, content_type: bytes, send: Send) -> None:
         headers = [
-            (b"content-type", b"application/json"),
+            (b"content-type", content_type),
             (b"content-length", b"%d" % len(body)),
             (b"x-request-id", self.id.encode()),
         ]
@@ -123,7 +128,7 @@ class RequestHandler:
         try:
             async with asyncio.timeout_at(self._deadline):
                 await self._context.media.load(self._media, self._fetched.reserve, self._run_step)
-                self._stats.record_media(slot.media.modality for slot in self._media)
+                self.count_media(slot.media.modality for slot in self._media)
         except TimeoutError:
             message = f"the media could not be fetched by the request's deadline: set a longer {TIMEOUT_HEADER}"
             raise ApiError(504, message, code="deadline_exceeded") from None

@@ -12,9 +12,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints import native
 from cornserve.gateway.endpoints.error_response import error_response
-from cornserve.gateway.endpoints.openai import chat, completions, embeddings
+from cornserve.gateway.endpoints.openai import chat, completions, embeddings, transcriptions
 from cornserve.gateway.endpoints.request_handler import SendResponse
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.http.form_body import FORM
+from cornserve.gateway.http.request_body import JSON
 
 
 class Operation(NamedTuple):
@@ -25,6 +27,8 @@ class Operation(NamedTuple):
     request: type[BaseModel] | None
     """The type of the request body. If None, any JSON is accepted."""
     response: Any
+    content_type: str = JSON
+    """The type of the request body."""
 
 
 INVOKE = Operation("/v1/apps/{name}/invoke", native.invoke, None, None)
@@ -35,6 +39,20 @@ OPERATIONS = [
     ),
     Operation(
         "/v1/embeddings", embeddings.create_embeddings, embeddings.CreateEmbeddingRequest, embeddings.EmbeddingList
+    ),
+    Operation(
+        "/v1/audio/transcriptions",
+        transcriptions.create_transcription,
+        transcriptions.TranscriptionForm,
+        transcriptions.Transcription,
+        FORM,
+    ),
+    Operation(
+        "/v1/audio/translations",
+        transcriptions.create_translation,
+        transcriptions.TranslationForm,
+        transcriptions.Transcription,
+        FORM,
     ),
     INVOKE,
 ]

@@ -82,6 +82,11 @@ class RequestBody(MemoryReservation):
 def take_body(request: Request) -> RequestBody:
     """Returns the body of a request. Raises a 415 if it is not JSON."""
     _check_type(request.headers.get("content-type") or JSON)
+    return take_any_body(request)
+
+
+def take_any_body(request: Request) -> RequestBody:
+    """Returns the body of a request of any content type."""
     body: RequestBody = request.scope["state"][BODY]
     return body
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import struct
 from typing import TYPE_CHECKING
 
 from cornserve.task import Blob, Tensor
 from cornserve_executors.base import InvalidRequestError, InvocationContext
+from cornserve_executors.media.silence import SILENCE
 from cornserve_executors.vllm.executor import VllmExecutor
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatChunk, ChatResponse
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.llm import LLMRequest, LLMTask
-from cornserve_tasklib.media import Audio, Image, Media, MediaPart
+from cornserve_tasklib.media import Image, Media, MediaPart
 from cornserve_tasklib.messages import ChatMessage
 
 if TYPE_CHECKING:
@@ -29,20 +29,6 @@ _GREY_IMAGE = Image(
     width=64,
     height=64,
     digest="grey",
-    where="warm-up",
-)
-
-_WAV_HEADER = struct.pack(
-    "<4sI8sIHHIIHH4sI", b"RIFF", 32_036, b"WAVEfmt ", 16, 1, 1, 16_000, 32_000, 2, 16, b"data", 32_000
-)
-
-_SILENCE = Audio(
-    data=Blob(_WAV_HEADER + bytes(32_000)),
-    format="WAV",
-    sample_rate=16_000,
-    channels=1,
-    seconds=1,
-    digest="silence",
     where="warm-up",
 )
 
@@ -66,7 +52,7 @@ class LLMExecutor(VllmExecutor[LLMTask, LLMRequest, ChatResponse]):
             await self._engine.generate(completion.with_lora(name), f"warm-up/lora/{name}")
         with contextlib.suppress(InvalidRequestError):
             await self._engine.generate(ChatRequest.ask("Hello", max_tokens=2, temperature=0), "warm-up/chat")
-            for medium in (_GREY_IMAGE, _SILENCE):
+            for medium in (_GREY_IMAGE, SILENCE):
                 if self._engine.encodes(medium.modality):
                     await self._engine.generate(_chat_about(medium), f"warm-up/{medium.modality}")
         for component, count in (await self._engine.parameter_counts()).items():

@@ -31,6 +31,7 @@ from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
 from cornserve.gateway.endpoints.openai.common_fields import GenerationRequest
 from cornserve.gateway.endpoints.openai.completions import TextCompletionRequest
 from cornserve.gateway.endpoints.openai.embeddings import CreateEmbeddingRequest
+from cornserve.gateway.endpoints.openai.transcriptions import TranscriptionForm
 from cornserve.gateway.http.admission import RequestAdmission
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics, ReplicaStatsRegistry
@@ -50,7 +51,7 @@ from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_request import PlanRequest
 from cornserve_planner.planning import make_plan
 from cornserve_policies.path_table import CellPath
-from cornserve_tasklib import EmbeddingTask, EncoderTask, LLMTask
+from cornserve_tasklib import EmbeddingTask, EncoderTask, LLMTask, TranscriptionTask
 from cornserve_tasklib.sampling_fields import SamplingFields
 from tests.credentials import CREDENTIALS
 from tests.integration.docs import cli_reference
@@ -95,8 +96,10 @@ def test_every_command_is_in_the_overview() -> None:
         ("http-api.md", "## Chat completions", "Field", ChatCompletionRequest),
         ("http-api.md", "### Deployment", "Field", AppSpec),
         ("http-api.md", "## Embeddings", "Field", CreateEmbeddingRequest),
+        ("http-api.md", "## Transcriptions and translations", "Field", TranscriptionForm),
         ("task-api.md", "### LLMTask", "Setting", LLMTask),
         ("task-api.md", "### EmbeddingTask", "Setting", EmbeddingTask),
+        ("task-api.md", "### TranscriptionTask", "Setting", TranscriptionTask),
         ("task-api.md", "### EncoderTask", "Setting", EncoderTask),
     ],
 )

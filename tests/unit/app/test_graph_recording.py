@@ -13,7 +13,17 @@ from cornserve.app.graph_recording import record_graph
 from cornserve.app.model_document import model_document
 from cornserve.task.errors import DefinitionError
 from cornserve_echo.stages import Caption, CaptionRequest, StageRequest, StageResult, StageTask, caption_app
-from cornserve_tasklib import Chat, ChatRequest, ChatResponse, CompletionRequest, Embed, EngineOptions, LLMTask, Mllm
+from cornserve_tasklib import (
+    Chat,
+    ChatRequest,
+    ChatResponse,
+    CompletionRequest,
+    Embed,
+    EngineOptions,
+    LLMTask,
+    Mllm,
+    Transcribe,
+)
 from cornserve_tasklib.model_families import default_paths
 
 ENCODER, LLM = StageTask(seconds={"encoder": 1}), StageTask(seconds={"llm": 1})
@@ -116,9 +126,14 @@ def test_types_have_the_same_names_if_only_some_paths_are_deployed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "component", "has_chats"), [(Chat(model_id="/m"), "llm", True), (Embed(model_id="/m"), "embedding", False)]
+    ("path", "component", "has_chats"),
+    [
+        (Chat(model_id="/m"), "llm", True),
+        (Embed(model_id="/m"), "embedding", False),
+        (Transcribe(model_id="/m"), "transcription", False),
+    ],
 )
-def test_a_model_of_texts_has_one_type(path: Task[Any, Any], component: str, has_chats: bool) -> None:
+def test_a_model_of_one_component_has_one_type(path: Task[Any, Any], component: str, has_chats: bool) -> None:
     graph = recorded(path)
 
     assert graph.types == {component: (component,)}

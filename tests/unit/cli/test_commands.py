@@ -22,6 +22,7 @@ COMMANDS = [
     "restart",
     "status",
     "chat",
+    "transcribe",
     "invoke",
     "bench",
     "logs",
@@ -251,6 +252,39 @@ def test_an_invalid_image_is_not_sent(cli: CliRunner, tmp_path: Path, content: b
     assert result.exit_code == 1
     assert result.stderr.startswith(f"error: cannot send the image {str(file)!r}: ")
     assert reason in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "fields", "printed"),
+    [
+        ([], {}, "Hello there\n"),
+        (["--language", "de", "--prompt", "Hallo"], {"language": "de", "prompt": "Hallo"}, "Hello there\n"),
+        (["--segments"], {"response_format": "verbose_json"}, "    1.50    12.25  Hello\n"),
+    ],
+)
+def test_a_transcript_is_printed(
+    cli: CliRunner, server: StubServer, tmp_path: Path, options: list[str], fields: dict[str, str], printed: str
+) -> None:
+    file = tmp_path / "speech.wav"
+    file.write_bytes(b"RIFF")
+    segments = [{"start": 1.5, "end": 12.25, "text": " Hello"}]
+    server.on("POST /v1/audio/translations", json_response({"text": " Hello there", "segments": segments}))
+
+    result = cli.invoke(app, ["transcribe", "a", str(file), "--translate", *options, "--url", server.url])
+
+    assert result.stdout == printed
+    ((_, form),) = server.requests
+    for name, value in ({"model": "a"} | fields).items():
+        assert f'name="{name}"\r\n\r\n{value}\r\n'.encode() in form
+    assert b'name="file"; filename="speech.wav"' in form
+    assert form.count(b"\r\n--") == len(fields) + 2
+
+
+def test_a_missing_audio_file_is_reported_in_one_line(cli: CliRunner) -> None:
+    result = cli.invoke(app, ["transcribe", "a", "missing.wav", "--url", UNREACHABLE])
+
+    assert result.exit_code == 1
+    assert result.stderr == "error: audio: cannot read 'missing.wav': No such file or directory\n"
 
 
 def test_the_logs_of_a_failed_app_come_from_its_status(cli: CliRunner, server: StubServer) -> None:

@@ -206,6 +206,35 @@ def test_a_chat_yields_chunks_of_text(server: StubServer, client: Client) -> Non
     assert server.requests[0][1] == {"model": "a", "messages": HELLO, "stream": True, "max_tokens": 5}
 
 
+def test_a_file_is_transcribed(server: StubServer, client: Client) -> None:
+    server.on("POST /v1/audio/transcriptions", json_response({"text": "Hello!"}))
+
+    assert client.transcribe("a", b"RIFF", language="en", temperature=0.5, timeout=9) == {"text": "Hello!"}
+
+    ((_, form),) = server.requests
+    assert form.count(b"Content-Disposition: form-data; ") == 4
+    assert b'name="temperature"\r\n\r\n0.5\r\n' in form
+    assert b"\r\n\r\nRIFF\r\n" in form
+    assert server.headers[0]["X-Request-Timeout"] == "9"
+
+
+@pytest.mark.parametrize(
+    ("audio", "options", "error"),
+    [
+        (Path("/missing.wav"), {}, ArgumentError),
+        (b"x", {"prompt": object()}, ArgumentError),
+        (b"x", {"stream": True}, TypeError),
+        (b"x", {"response_format": "text"}, TypeError),
+    ],
+)
+def test_a_transcription_that_cannot_be_sent_is_rejected(
+    server: StubServer, client: Client, audio: Path | bytes, options: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        client.transcribe("a", audio, **options)
+    assert server.requests == []
+
+
 def test_events_continue_after_a_broken_connection(server: StubServer, client: Client) -> None:
     server.on("GET /v1/models", models(1))
     server.on(

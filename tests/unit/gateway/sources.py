@@ -187,6 +187,31 @@ class Say(Task[EchoRequest, EchoResponse]):
 app = App(name="echo", paths=[Say()])
 """
 
+SCRIBE = """
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import TranscriptionChunk, TranscriptionRequest, TranscriptionResponse, Usage
+
+class Scribe(Task[TranscriptionRequest, TranscriptionResponse]):
+    '''Responds with the properties of the audio and the options of the request.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: TranscriptionRequest) -> TranscriptionResponse:
+        options = request.model_dump(exclude_defaults=True, exclude={"audio"})
+        audio = f"{request.audio.format} {request.audio.seconds:g} {request.audio.digest[:8]}"
+        output = self.echo.invoke(EchoRequest(text=" ".join([audio, *(f"{k}={v}" for k, v in options.items())])))
+        return TranscriptionResponse(
+            chunks=output.words.map(lambda word: TranscriptionChunk(text=word + " ")),
+            language=request.language or "en",
+            seconds=request.audio.seconds,
+            usage=Usage(prompt_tokens=5, completion_tokens=2),
+        )
+
+app = App(name="scribe", paths=[Scribe()])
+"""
+
 SEER = """
 from cornserve import App, Task
 from cornserve_echo import EchoRequest, EchoTask

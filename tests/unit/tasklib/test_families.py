@@ -9,7 +9,7 @@ import pytest
 
 from cornserve.task.errors import DefinitionError
 from cornserve.task.unit import unit_tasks
-from cornserve_tasklib import Chat, Embed, EncoderTask
+from cornserve_tasklib import Chat, Embed, EncoderTask, Transcribe
 from cornserve_tasklib.model_families import default_paths
 
 HERMES = 'For each call: <tool_call>\n{\\"name\\": <function-name>, \\"arguments\\": <args-json-object>}\n</tool_call>'
@@ -61,6 +61,12 @@ def test_a_model_of_sentence_transformers_is_an_embedding_model(tmp_path: Path) 
     model = model_directory(tmp_path, "Qwen3ForCausalLM", modules__json="[]")
 
     assert default_paths(model) == {"embed": Embed(model_id=model)}
+
+
+def test_whisper_has_a_transcription_path(tmp_path: Path) -> None:
+    directory = model_directory(tmp_path, "WhisperForConditionalGeneration", "whisper")
+    for model in (directory, "openai/whisper-large-v3-turbo", "distil-whisper/distil-large-v3.5"):
+        assert default_paths(model) == {"transcribe": Transcribe(model_id=model)}
 
 
 @pytest.mark.parametrize("model", ["gpt2", "Qwen/Qwen3-0.6B", "_/a.b-c"])

@@ -1,1 +1,1 @@
-"""The OpenAI-compatible operations: chats, completions, embeddings and the list of models."""
+"""The OpenAI-compatible operations: chats, completions, embeddings, transcriptions and the list of models."""

@@ -1,0 +1,42 @@
+"""`cornserve transcribe`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cornserve.cli.console import print_json
+from cornserve.cli.gateway import open_client
+from cornserve.cli.options import AppName, Json, Url
+
+
+def transcribe(
+    ctx: typer.Context,
+    app: AppName,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Audio file: WAV, MP3, FLAC or Ogg.")],
+    language: Annotated[
+        str | None,
+        typer.Option("--language", metavar="CODE", help="Language of the speech, such as en. By default, detected."),
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", help="Text that precedes the transcript, for its style and spelling.")
+    ] = None,
+    translate: Annotated[bool, typer.Option("--translate", help="Translate to English.")] = False,
+    segments: Annotated[bool, typer.Option("--segments", help="Print segments with their times in seconds.")] = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Transcribe the speech in an audio file."""
+    given = {"language": language, "prompt": prompt, "response_format": "verbose_json" if segments else None}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    with open_client(ctx, url) as client:
+        response = client.transcribe(app, file.expanduser(), translate=translate, **options)
+    if json:
+        print_json(response)
+    elif segments:
+        for segment in response["segments"]:
+            typer.echo(f"{segment['start']:8.2f} {segment['end']:8.2f}  {segment['text'].strip()}")
+    else:
+        typer.echo(response["text"].strip())

@@ -1,0 +1,190 @@
+"""`/v1/audio/transcriptions` and `/v1/audio/translations`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from math import ceil
+from typing import Annotated, Any, Literal, Self
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import to_json
+
+from cornserve.app.response_readers import (
+    MAPPED_CHUNKS_OR_TRANSCRIPT,
+    TRANSCRIPT,
+    TRANSCRIPT_CHUNKS,
+    WholeTranscript,
+)
+from cornserve.app.unused_fields import tracked
+from cornserve.gateway.context import Context
+from cornserve.gateway.endpoints import sse
+from cornserve.gateway.endpoints.openai.common_fields import check_app, openai_usage
+from cornserve.gateway.endpoints.read_form import Upload, read_form
+from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
+from cornserve.gateway.errors import ApiError
+from cornserve.gateway.media.errors import MediaError
+from cornserve.gateway.media.inspection import RULES
+from cornserve.gateway.request.session import Session
+from cornserve.limits import Limits
+from cornserve.task import Stream
+from cornserve_tasklib.media import Audio
+from cornserve_tasklib.transcription import (
+    TranscriptionChunk,
+    TranscriptionOptions,
+    TranscriptionRequest,
+    TranscriptionSegment,
+)
+
+SpeechTask = Literal["transcribe", "translate"]
+
+_OBJECTS: dict[SpeechTask, str] = {"transcribe": "transcription.chunk", "translate": "translation.chunk"}
+"""vLLM's names of the events."""
+
+
+class TranscriptionForm(TranscriptionOptions):
+    """OpenAI's form: the audio, and the options of the request and of the response."""
+
+    model_config = ConfigDict(strict=False)
+
+    file: Upload
+    model: str
+    response_format: Literal["json", "text", "verbose_json"] = "json"
+    timestamp_granularities: Annotated[list[Literal["segment"]], Field(alias="timestamp_granularities[]")] = Field(
+        default_factory=list
+    )
+    """The timestamps of `verbose_json`."""
+    stream: bool = False
+    stream_include_usage: bool = False
+    """Whether the last event of a stream contains the usage, as in vLLM."""
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> Self:
+        if self.stream and self.response_format == "verbose_json":
+            raise ValueError("response_format: verbose_json cannot be streamed: use json, or set stream to false")
+        if self.timestamp_granularities and self.response_format != "verbose_json":
+            raise ValueError("timestamp_granularities[] is set, but response_format is not verbose_json: set both")
+        if self.stream_include_usage and not self.stream:
+            raise ValueError("stream_include_usage is set, but stream is false: set stream to true")
+        return self
+
+
+class TranslationForm(TranscriptionForm):
+    """The form of a translation. `language` is the language of the speech."""
+
+    to_language: Literal["en"] = "en"
+    """The language of the translation."""
+
+
+class DurationUsage(BaseModel):
+    type: Literal["duration"] = "duration"
+    seconds: int
+
+
+class Transcription(BaseModel):
+    """A transcript. The fields after `usage` are part of `verbose_json`. A translation has no usage."""
+
+    text: str
+    usage: DurationUsage | None = None
+    language: str | None = None
+    duration: float | None = None
+    segments: list[TranscriptionSegment] | None = None
+    words: None = None
+
+
+async def create_transcription(request: Request, context: Context) -> SendResponse:
+    """Transcribes audio, as a whole or (with `stream`) in chunks."""
+    return await _create(request, context, TranscriptionForm, "transcribe")
+
+
+async def create_translation(request: Request, context: Context) -> SendResponse:
+    """Translates audio to English text, as a whole or (with `stream`) in chunks."""
+    return await _create(request, context, TranslationForm, "translate")
+
+
+async def _create(
+    request: Request, context: Context, form_type: type[TranscriptionForm], task: SpeechTask
+) -> SendResponse:
+    form = await read_form(request, form_type)
+    handler = await RequestHandler.create(context, form.model, request)
+    check_app(handler.served_app, form.model, "transcription")
+    audio = await _inspected(form.file, context.admission.limits)
+    handler.count_media(["audio"])
+    speech = TranscriptionHandler(handler.id, int(time.time()), form, task, audio)
+    if form.stream:
+        return handler.stream(speech.events)
+    content_type = "text/plain; charset=utf-8" if form.response_format == "text" else "application/json"
+    return await handler.respond(speech.respond, content_type)
+
+
+async def _inspected(file: Upload, limits: Limits) -> Audio:
+    """Returns the uploaded audio. Its content determines the format: names and types of uploads are often wrong."""
+    rules = RULES["audio"]
+    try:
+        rules.check_bytes(file.size, limits)
+        media = await rules.inspect(file.take(), "", limits, "file", allow_unknown=True)
+    except MediaError as error:
+        raise ApiError(400, f"file: {error.message}", param="file", code=error.code("audio")) from error
+    assert isinstance(media, Audio)
+    return media
+
+
+class TranscriptionHandler:
+    """Runs one request and writes its response."""
+
+    def __init__(self, id: str, created: int, form: TranscriptionForm, task: SpeechTask, audio: Audio) -> None:
+        self._form = form
+        self._task = task
+        segments = form.response_format == "verbose_json"
+        self._request = tracked(TranscriptionRequest, form, audio=audio, task=task, segments=segments)
+        event = {"id": f"trsc-{id}", "object": _OBJECTS[task], "created": created, "model": form.model}
+        self._event_tail = b"," + to_json(event)[1:]
+        """The JSON with which all events end."""
+
+    async def respond(self, session: Session) -> bytes:
+        result = await session.run(self._request, MAPPED_CHUNKS_OR_TRANSCRIPT)
+        if isinstance(result, Stream):
+            text = "".join([chunk.text async for chunk in result])
+            result = (await session.run(self._request, TRANSCRIPT))._replace(text=text)
+        return result.text.encode() if self._form.response_format == "text" else to_json(self._document(result))
+
+    def _document(self, transcript: WholeTranscript) -> dict[str, Any]:
+        document: dict[str, Any] = {"text": transcript.text}
+        if self._task == "transcribe":
+            document["usage"] = {"type": "duration", "seconds": ceil(transcript.seconds)}
+        if self._form.response_format == "verbose_json":
+            document |= {
+                "language": transcript.language,
+                "duration": transcript.seconds,
+                "segments": transcript.segments,
+                "words": None,
+            }
+        return document
+
+    async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
+        chunks = await session.run(self._request, TRANSCRIPT_CHUNKS)
+        texts: list[str] = []
+        if isinstance(chunks, Stream):
+            async for batch in chunks.batches():
+                texts += [chunk.text for chunk in batch]
+                yield b"".join(map(self._delta, batch))
+        else:
+            texts += [chunk.text for chunk in chunks]
+            yield b"".join(map(self._delta, chunks))
+        usage = (await session.run(self._request, TRANSCRIPT)).usage
+        done: dict[str, Any] = {"type": "transcript.text.done", "text": "".join(texts), "choices": []}
+        if self._form.stream_include_usage:
+            tokens = {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens}
+            done["usage"] = {"type": "tokens", **tokens, **openai_usage(usage)}
+        yield self._event(done) + sse.encode_event(b"[DONE]")
+
+    def _delta(self, chunk: TranscriptionChunk) -> bytes:
+        choice: dict[str, Any] = {"delta": {"content": chunk.text}}
+        if chunk.finish_reason is not None:
+            choice["finish_reason"] = chunk.finish_reason
+        return self._event({"type": "transcript.text.delta", "delta": chunk.text, "choices": [choice]})
+
+    def _event(self, content: dict[str, Any]) -> bytes:
+        """Returns an event in the format of OpenAI (`type`, `delta`) and of vLLM (`choices`) at once."""
+        return sse.encode_event(to_json(content)[:-1] + self._event_tail)

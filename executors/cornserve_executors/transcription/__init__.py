@@ -1,0 +1,1 @@
+"""Speech recognition models on stock vLLM. Only `executor.py` can be imported without importing vLLM."""

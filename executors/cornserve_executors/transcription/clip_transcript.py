@@ -1,0 +1,66 @@
+"""Collects the transcript of one clip."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from vllm import RequestOutput
+
+from cornserve_executors.transcription.segments import SegmentBuilder
+from cornserve_tasklib.chat_response import FinishReason
+from cornserve_tasklib.transcription import TranscriptionChunk, TranscriptionSegment
+
+_FINISH_REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
+
+
+class ClipTranscript:
+    """The transcript of one clip, which grows with each output of vLLM.
+
+    Args:
+        prompt: the engine's input.
+        start: the start of the clip, in seconds.
+        segments: builds the segments, if the request asks for them. vLLM must then return a single output.
+    """
+
+    def __init__(self, prompt: Any, start: float, segments: SegmentBuilder | None) -> None:
+        self.prompt = prompt
+        self.segments: list[TranscriptionSegment] = []
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
+        self._texts: list[str] = []
+        self._start = start
+        self._builder = segments
+        self._chunks: asyncio.Queue[TranscriptionChunk] = asyncio.Queue()
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of the segments, or the whole text."""
+        return self._texts if self._builder is not None else ["".join(self._texts)]
+
+    def add_output(self, output: RequestOutput) -> None:
+        (completion,) = output.outputs
+        self.prompt_tokens = len(output.prompt_token_ids or ())
+        self.completion_tokens += len(completion.token_ids)
+        texts = [completion.text]
+        if self._builder is not None:
+            new = self._builder.build(tuple(completion.token_ids), completion.logprobs or (), self._start)
+            self.segments += new
+            texts = [segment.text for segment in new]
+        self._texts += texts
+        reason = None if completion.finish_reason is None else _FINISH_REASONS.get(completion.finish_reason)
+        if output.finished and reason is None:
+            raise RuntimeError(f"unexpected finish reason {completion.finish_reason!r} from vLLM")
+        self._chunks.put_nowait(TranscriptionChunk(text="".join(texts), finish_reason=reason))
+
+    async def chunks(self, separator: str) -> AsyncIterator[TranscriptionChunk]:
+        """Yields the chunks with text as they arrive, and the last one. `separator` precedes the text."""
+        while True:
+            chunk = await self._chunks.get()
+            if chunk.text:
+                chunk.text, separator = separator + chunk.text, ""
+            if chunk.text or chunk.finish_reason is not None:
+                yield chunk
+            if chunk.finish_reason is not None:
+                return

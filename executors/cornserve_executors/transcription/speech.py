@@ -1,0 +1,80 @@
+"""Converts speech to prompts: decodes it, divides it into clips, and extracts its features, as vLLM's server does.
+
+The decoded size is limited over all requests (`media/decode_pool.py`). The samples of a request are dropped as soon as
+the features replace them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from vllm.config.speech_to_text import SpeechToTextConfig
+from vllm.multimodal.audio import resample_audio_pyav, split_audio
+
+from cornserve_executors.media.audio_decoding import decode_audio, decoded_samples
+from cornserve_executors.media.decode_pool import DecodePools
+from cornserve_tasklib.media import Audio
+
+Samples: TypeAlias = npt.NDArray[np.float32]
+
+SMALL_SAMPLES = 4_000_000
+"""Audio with at most this number of samples does not wait for longer audio."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clips:
+    """The samples of decoded speech, in clips that the model can process at once."""
+
+    samples: Sequence[Samples]
+    sample_rate: int
+
+    @property
+    def seconds(self) -> float:
+        return sum(map(len, self.samples)) / self.sample_rate
+
+    @property
+    def starts(self) -> list[float]:
+        """The start of each clip, in seconds."""
+        ends = np.cumsum([len(clip) for clip in self.samples]) / self.sample_rate
+        return [0.0, *ends[:-1].tolist()]
+
+
+class SpeechDecoder:
+    """Decodes speech in threads.
+
+    Args:
+        config: the sample rate and the clips of the model.
+    """
+
+    def __init__(self, config: SpeechToTextConfig) -> None:
+        self._config = config
+        self._pools = DecodePools(SMALL_SAMPLES)
+
+    @asynccontextmanager
+    async def clips(self, audio: Audio, owner: str) -> AsyncIterator[Clips]:
+        """Decodes the audio once memory is available to `owner`. The memory is in use until the block ends."""
+        size = decoded_samples(audio)
+        async with self._pools.pool_for(size).reserve(size, owner) as pool:
+            yield await pool.run(partial(self._decode, audio))
+
+    def _decode(self, audio: Audio) -> Clips:
+        decoded = decode_audio(audio)
+        config = self._config
+        rate = int(config.sample_rate)
+        samples: Samples = resample_audio_pyav(decoded.samples, orig_sr=decoded.sample_rate, target_sr=rate)
+        if not config.allow_audio_chunking or len(samples) <= (config.max_audio_clip_s or 0) * rate:
+            return Clips([samples], rate)
+        clips: list[Any] = split_audio(
+            audio_data=samples,
+            sample_rate=rate,
+            max_clip_duration_s=config.max_audio_clip_s,
+            overlap_duration_s=config.overlap_chunk_second,
+            min_energy_window_size=config.min_energy_split_window_size,
+        )
+        return Clips(clips, rate)

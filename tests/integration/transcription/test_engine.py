@@ -1,0 +1,196 @@
+"""Whisper: transcripts equal those of vLLM's own server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cornserve_executors.base import InvalidRequestError
+from cornserve_executors.vllm import settings
+from cornserve_tasklib import (
+    Audio,
+    EngineOptions,
+    TranscriptionChunk,
+    TranscriptionRequest,
+    TranscriptionResponse,
+    TranscriptionTask,
+)
+from tests.audio import as_audio, sound
+
+if TYPE_CHECKING:
+    from cornserve_executors.transcription.engine import TranscriptionEngine
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+TOKENS = 40
+
+SPEECH = {
+    "short": as_audio(sound(0, 1.3)),
+    "stereo MP3": as_audio(sound(1, 2, 44_100, 2), 44_100, "MP3"),
+    "Opus": as_audio(sound(2, 1, 48_000), 48_000, "OGG"),
+    "three clips": as_audio(sound(3, 12, 8_000), 8_000, "FLAC"),
+}
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "detected language": {},
+    "Japanese": {"language": "ja"},
+    "prompt": {"language": "de", "prompt": "Guten Tag, Cornserve!"},
+    "translation": {"language": "fr", "task": "translate"},
+    "seed": {"language": "en", "temperature": 0.7, "top_p": 0.9, "seed": 3},
+    "penalties": {"language": "en", "repetition_penalty": 1.3, "frequency_penalty": 0.5, "presence_penalty": 0.1},
+    "segments": {"language": "en", "segments": True, "temperature": 1.0, "seed": 1},
+    "segments in Chinese": {"language": "zh", "segments": True},
+}
+
+_ids = count()
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_whisper: Path) -> Iterator[TranscriptionEngine]:
+    settings.prepare_environment()
+    from cornserve_executors.transcription.engine import TranscriptionEngine
+
+    options = EngineOptions(kv_cache_memory_bytes=64 << 20)
+    engine = TranscriptionEngine(TranscriptionTask(model_id=str(tiny_whisper), options=options))
+    yield engine
+    engine.shutdown()
+
+
+@pytest.fixture(scope="module")
+def vllm_server(engine: TranscriptionEngine) -> dict[str, Any]:
+    """vLLM's handlers of both endpoints, by task."""
+    from vllm.entrypoints.openai.models.protocol import BaseModelPath
+    from vllm.entrypoints.openai.models.serving import OpenAIServingModels
+    from vllm.entrypoints.speech_to_text.transcription.serving import OpenAIServingTranscription
+    from vllm.entrypoints.speech_to_text.translation.serving import OpenAIServingTranslation
+
+    models = OpenAIServingModels(engine._vllm, [BaseModelPath(name="whisper", model_path="whisper")])
+    transcription = OpenAIServingTranscription(engine._vllm, models, request_logger=None)
+    translation = OpenAIServingTranslation(engine._vllm, models, request_logger=None)
+    return {"transcribe": transcription.create_transcription, "translate": translation.create_translation}
+
+
+async def vllm_response(server: dict[str, Any], audio: Audio, options: dict[str, Any], **fields: Any) -> Any:
+    from vllm.entrypoints.speech_to_text.transcription.protocol import TranscriptionRequest as Transcription
+    from vllm.entrypoints.speech_to_text.translation.protocol import TranslationRequest as Translation
+
+    assert audio.data is not None
+    task = options.get("task", "transcribe")
+    kind: Any = Transcription if task == "transcribe" else Translation
+    given = {name: value for name, value in options.items() if name not in ("task", "segments")}
+    response_format = "verbose_json" if options.get("segments") else "json"
+    request = kind.model_construct(
+        model="whisper", response_format=response_format, max_completion_tokens=TOKENS, **given, **fields
+    )
+    return await server[task](audio.data.data, request)
+
+
+def request(audio: Audio, **options: Any) -> TranscriptionRequest:
+    return TranscriptionRequest(audio=audio, max_completion_tokens=TOKENS, **options)
+
+
+async def transcribe(engine: TranscriptionEngine, audio: Audio, **options: Any) -> TranscriptionResponse:
+    return await engine.transcribe(request(audio, **options), str(next(_ids)))
+
+
+async def stream(engine: TranscriptionEngine, audio: Audio, **options: Any) -> list[TranscriptionChunk]:
+    chunks: list[TranscriptionChunk] = []
+
+    async def send(chunk: TranscriptionChunk) -> None:
+        chunks.append(chunk)
+
+    response = await engine.transcribe(request(audio, **options), str(next(_ids)), send)
+    assert "".join(chunk.text for chunk in chunks) == response.text
+    return chunks
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+async def test_transcripts_equal_those_of_vllm_concurrently(
+    engine: TranscriptionEngine, vllm_server: dict[str, Any], name: str
+) -> None:
+    options = OPTIONS[name]
+    expected = [await vllm_response(vllm_server, audio, options) for audio in SPEECH.values()]
+
+    found = await asyncio.gather(*(transcribe(engine, audio, **options) for audio in SPEECH.values()))
+
+    assert [response.text for response in found] == [response.text for response in expected]
+    assert len({response.text for response in found}) > 1
+    if options.get("segments"):
+        verbose = [response.model_dump() for response in expected]
+        assert [response.seconds for response in found] == [response["duration"] for response in verbose]
+        assert [response.language for response in found] == [response["language"] for response in verbose]
+        for response, other in zip(found, verbose, strict=True):
+            expected_logprobs = [segment.pop("avg_logprob") for segment in other["segments"]]
+            segments = [segment.model_dump() | {"no_speech_prob": None} for segment in response.segments]
+            assert [segment.pop("avg_logprob") for segment in segments] == pytest.approx(expected_logprobs, abs=1e-4)
+            assert segments == other["segments"]
+        assert any(response.segments for response in found)
+
+
+@pytest.mark.parametrize("name", ["detected language", "Japanese", "translation"])
+async def test_streams_equal_those_of_vllm(engine: TranscriptionEngine, vllm_server: dict[str, Any], name: str) -> None:
+    audio, options = SPEECH["three clips"], OPTIONS[name]
+    events = await vllm_response(vllm_server, audio, options, stream=True, stream_include_usage=True)
+    data = [event.removeprefix("data: ") async for event in events]
+    choices = [choice for event in data[:-1] for choice in json.loads(event)["choices"]]
+
+    chunks = await stream(engine, audio, **options)
+
+    # The number of chunks depends on the time at which they are read.
+    assert "".join(chunk.text for chunk in chunks) == "".join(choice["delta"]["content"] for choice in choices)
+    assert len(chunks) > 3
+    reasons = [choice["finish_reason"] for choice in choices if "finish_reason" in choice]
+    assert [chunk.finish_reason for chunk in chunks if chunk.finish_reason is not None] == reasons
+    assert len(reasons) == 3
+
+
+async def test_the_usage_counts_audio_prompts_and_generated_tokens(engine: TranscriptionEngine) -> None:
+    response = await transcribe(engine, SPEECH["three clips"], language="en")
+
+    # A position for each 10 ms of audio, and four tokens at the start of each clip.
+    assert (response.usage.prompt_tokens, response.seconds) == (1200 + 3 * 4, 12)
+    assert 0 < response.usage.completion_tokens <= 3 * TOKENS
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"language": "xx"}, "language: the model does not know 'xx'"),
+        ({"language": "en", "prompt": "too long " * 100}, "448"),
+    ],
+)
+async def test_an_invalid_request_is_rejected(
+    engine: TranscriptionEngine, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        await transcribe(engine, SPEECH["short"], **options)
+
+
+async def test_a_truncated_file_is_rejected(engine: TranscriptionEngine) -> None:
+    audio = SPEECH["three clips"]
+    assert audio.data is not None
+    half = audio.model_copy(update={"data": type(audio.data)(audio.data.data[: len(audio.data.data) // 2])})
+
+    with pytest.raises(InvalidRequestError, match=r"messages\[0\]"):
+        await transcribe(engine, half)
+
+
+async def test_a_cancelled_request_leaves_no_work(engine: TranscriptionEngine) -> None:
+    started = asyncio.Event()
+
+    async def send(chunk: TranscriptionChunk) -> None:
+        started.set()
+
+    work = asyncio.create_task(engine.transcribe(request(SPEECH["three clips"], language="en"), "cancelled", send))
+    await started.wait()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+
+    assert not engine._vllm.output_processor.has_unfinished_requests()
