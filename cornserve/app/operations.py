@@ -9,14 +9,16 @@ from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatResponse
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse
+from cornserve_tasklib.scoring import ScoringRequest, ScoringResponse
 from cornserve_tasklib.transcription import TranscriptionRequest, TranscriptionResponse
 
-Operation = Literal["chat", "completion", "embedding", "transcription"]
+Operation = Literal["chat", "completion", "embedding", "scoring", "transcription"]
 
 REQUEST_TYPES: dict[Operation, type[Any]] = {
     "chat": ChatRequest,
     "completion": CompletionRequest,
     "embedding": EmbeddingRequest,
+    "scoring": ScoringRequest,
     "transcription": TranscriptionRequest,
 }
 
@@ -24,6 +26,7 @@ _RESPONSE_TYPES: dict[Operation, type[Any]] = {
     "chat": ChatResponse,
     "completion": ChatResponse,
     "embedding": EmbeddingResponse,
+    "scoring": ScoringResponse,
     "transcription": TranscriptionResponse,
 }
 

@@ -16,6 +16,7 @@ from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.llm import Mllm
 from cornserve_tasklib.media import MODALITIES, Audio, Image, Media, MediaPart, Modality, Video
 from cornserve_tasklib.messages import ChatMessage, ContentPart, TextPart
+from cornserve_tasklib.scoring import ScoringRequest
 from cornserve_tasklib.transcription import TranscriptionRequest
 
 _TEXT = "Hello!"
@@ -36,6 +37,8 @@ def default_probes(app: App) -> tuple[Any, ...]:
         return (CompletionRequest(prompt=_TEXT),)
     if EmbeddingRequest in app.request_types:
         return (EmbeddingRequest(input=[_TEXT]),)
+    if ScoringRequest in app.request_types:
+        return (ScoringRequest(queries=[_TEXT], documents=[_TEXT]),)
     if TranscriptionRequest in app.request_types:
         return (TranscriptionRequest(audio=_sample_audio("file")),)
     return ()

@@ -12,6 +12,7 @@ from pydantic_core import from_json, to_json
 from cornserve.task import Stream
 from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, ChatResponse, FinishReason, ToolCallDelta, Usage
 from cornserve_tasklib.embedding import EmbeddingResponse
+from cornserve_tasklib.scoring import ScoringResponse
 from cornserve_tasklib.transcription import TranscriptionChunk, TranscriptionResponse, TranscriptionSegment
 
 Result = TypeVar("Result")
@@ -60,6 +61,13 @@ class Vectors(NamedTuple):
     prompt_tokens: int
 
 
+class Scores(NamedTuple):
+    """The scores of all pairs, and the number of tokens."""
+
+    scores: list[float]
+    prompt_tokens: int
+
+
 class WholeTranscript(NamedTuple):
     """A complete transcript. All values are available."""
 
@@ -93,6 +101,10 @@ def _read_ending(response: ChatResponse, _: object) -> Ending:
 
 def _read_vectors(response: EmbeddingResponse, _: object) -> Vectors:
     return Vectors(response.embeddings, response.prompt_tokens)
+
+
+def _read_scores(response: ScoringResponse, _: object) -> Scores:
+    return Scores(response.scores, response.prompt_tokens)
 
 
 def _read_transcript(response: TranscriptionResponse, _: object) -> WholeTranscript:
@@ -165,6 +177,7 @@ CHUNKS = _reader("chunks", _read_chunks, list[ChatChunk])
 
 ENDING = _reader("ending", _read_ending, Ending)
 VECTORS = _reader("vectors", _read_vectors, Vectors)
+SCORES = _reader("scores", _read_scores, Scores)
 TRANSCRIPT = _reader("transcript", _read_transcript, WholeTranscript)
 
 MAPPED_CHUNKS_OR_TRANSCRIPT = _reader(
@@ -184,7 +197,7 @@ STREAMS: ResponseReader[dict[str, Stream[Any]]] = ResponseReader("streams", _rea
 READERS: dict[str, ResponseReader[Any]] = {
     reader.name: reader
     for reader in (
-        *(WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, ENDING, VECTORS),
+        *(WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, ENDING, VECTORS, SCORES),
         *(TRANSCRIPT, MAPPED_CHUNKS_OR_TRANSCRIPT, TRANSCRIPT_CHUNKS, JSON, STREAMS),
     )
 }

@@ -9,6 +9,7 @@ from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.llm import Chat, LLMRequest, LLMTask, Mllm
 from cornserve_tasklib.media import Audio, Image, Video
 from cornserve_tasklib.messages import ChatMessage
+from cornserve_tasklib.scoring import Score, ScoringRequest, ScoringResponse, ScoringTask
 from cornserve_tasklib.transcription import (
     Transcribe,
     TranscriptionChunk,
@@ -39,6 +40,10 @@ __all__ = [
     "LLMRequest",
     "LLMTask",
     "Mllm",
+    "Score",
+    "ScoringRequest",
+    "ScoringResponse",
+    "ScoringTask",
     "Transcribe",
     "TranscriptionChunk",
     "TranscriptionRequest",

@@ -16,6 +16,7 @@ from cornserve_tasklib.hub import is_hub_id
 from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media import MODALITIES, Modality
 from cornserve_tasklib.model_options import ModelOptions
+from cornserve_tasklib.scoring import Score
 from cornserve_tasklib.transcription import Transcribe
 
 _SPEECH_IDS = re.compile(r"openai/whisper-.+|distil-whisper/distil-.+")
@@ -73,6 +74,8 @@ def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPa
         return _chat_path(model, None, options)
     config = _config(Path(model))
     architectures = _architectures(Path(model), config)
+    if all(name.endswith("ForSequenceClassification") for name in architectures) and _labels(config) == 1:
+        return _score_path(model, options)
     if _is_embedding_model(Path(model), architectures):
         return _embed_path(model, options)
     if _SPEECH_ARCHITECTURES.issuperset(architectures):
@@ -88,7 +91,8 @@ def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPa
 def _supported() -> str:
     types = sorted({model_type for modality in MODALITIES for model_type in encoder_families(modality)})
     return (
-        "use a text model (…ForCausalLM), an embedding model (…Model), Whisper, or a multimodal model "
+        "use a text model (…ForCausalLM), an embedding model (…Model), a cross-encoder "
+        "(…ForSequenceClassification with one label), Whisper, or a multimodal model "
         f"(…ForConditionalGeneration of a type in {', '.join(types)})"
     )
 
@@ -101,6 +105,11 @@ def _embed_path(model: str, options: ModelOptions) -> ModelPaths:
 def _transcribe_path(model: str, options: ModelOptions) -> ModelPaths:
     engine = _engine_without_adapters(model, "a speech recognition model", "transcription", options)
     return {"transcribe": Transcribe(model_id=model, revision=options.revision, options=engine)}
+
+
+def _score_path(model: str, options: ModelOptions) -> ModelPaths:
+    engine = _engine_without_adapters(model, "a cross-encoder", "scoring", options)
+    return {"score": Score(model_id=model, revision=options.revision, options=engine)}
 
 
 def _engine_without_adapters(model: str, kind: str, executor: str, options: ModelOptions) -> EngineOptions:
@@ -164,6 +173,12 @@ def _is_embedding_model(directory: Path, architectures: list[str]) -> bool:
     """Detects a model without a head, or a language model with the `modules.json` of sentence-transformers."""
     has_no_head = all(name.endswith("Model") and not name.endswith(_MULTIMODAL) for name in architectures)
     return has_no_head or (directory / "modules.json").is_file()
+
+
+def _labels(config: dict[str, Any]) -> int:
+    """Returns the number of labels of a classifier. transformers has two by default."""
+    labels = config.get("id2label")
+    return len(labels) if isinstance(labels, dict) else 2
 
 
 _TOOL_CALL_FORMATS = {

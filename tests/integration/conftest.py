@@ -36,6 +36,12 @@ def tiny_bert() -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_reranker() -> Path:
+    """A cross-encoder with random weights."""
+    return cached_model(MODELS / "tiny_reranker.py", MODELS / "tiny_bert.py", MODELS / "byte_tokenizer.py")
+
+
+@pytest.fixture(scope="session")
 def tiny_qwen25vl() -> Path:
     """A Qwen2.5-VL with random weights. The number of tokens depends on the size of the image."""
     return tiny_model("qwen25vl")

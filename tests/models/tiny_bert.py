@@ -14,25 +14,32 @@ SPECIAL_TOKENS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
 
 def make(directory: Path) -> None:
     import torch
-    from transformers import BertConfig, BertModel
+    from transformers import BertModel
 
-    tokenizer = _tokenizer()
+    tokenizer = bert_tokenizer()
     torch.manual_seed(0)
-    config = BertConfig(
+    BertModel(bert_config(tokenizer, initializer_range=0.5)).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+
+
+def bert_config(tokenizer: Any, *, initializer_range: float, **options: Any) -> Any:
+    """Returns a configuration whose weights are distributed widely enough that outputs depend on texts."""
+    from transformers import BertConfig
+
+    return BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=64,
         intermediate_size=128,
         num_hidden_layers=2,
         num_attention_heads=2,
         max_position_embeddings=512,
-        initializer_range=0.5,  # Wide enough that different texts have different vectors.
+        initializer_range=initializer_range,
         pad_token_id=tokenizer.pad_token_id,
+        **options,
     )
-    BertModel(config).save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
 
 
-def _tokenizer() -> Any:
+def bert_tokenizer() -> Any:
     from tokenizers.processors import BertProcessing
     from transformers import PreTrainedTokenizerFast
 

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints import native
 from cornserve.gateway.endpoints.error_response import error_response
-from cornserve.gateway.endpoints.openai import chat, completions, embeddings, transcriptions
+from cornserve.gateway.endpoints.openai import chat, completions, embeddings, scoring, transcriptions
 from cornserve.gateway.endpoints.request_handler import SendResponse
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.form_body import FORM
@@ -40,6 +40,8 @@ OPERATIONS = [
     Operation(
         "/v1/embeddings", embeddings.create_embeddings, embeddings.CreateEmbeddingRequest, embeddings.EmbeddingList
     ),
+    Operation("/v1/rerank", scoring.create_ranking, scoring.RerankRequest, scoring.Ranking),
+    Operation("/v1/score", scoring.create_score, scoring.ScoreRequest, scoring.ScoreList),
     Operation(
         "/v1/audio/transcriptions",
         transcriptions.create_transcription,

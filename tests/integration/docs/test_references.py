@@ -31,6 +31,7 @@ from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
 from cornserve.gateway.endpoints.openai.common_fields import GenerationRequest
 from cornserve.gateway.endpoints.openai.completions import TextCompletionRequest
 from cornserve.gateway.endpoints.openai.embeddings import CreateEmbeddingRequest
+from cornserve.gateway.endpoints.openai.scoring import RerankRequest, ScoreRequest
 from cornserve.gateway.endpoints.openai.transcriptions import TranscriptionForm
 from cornserve.gateway.http.admission import RequestAdmission
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
@@ -51,7 +52,7 @@ from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_request import PlanRequest
 from cornserve_planner.planning import make_plan
 from cornserve_policies.path_table import CellPath
-from cornserve_tasklib import EmbeddingTask, EncoderTask, LLMTask, TranscriptionTask
+from cornserve_tasklib import EmbeddingTask, EncoderTask, LLMTask, ScoringTask, TranscriptionTask
 from cornserve_tasklib.sampling_fields import SamplingFields
 from tests.credentials import CREDENTIALS
 from tests.integration.docs import cli_reference
@@ -99,6 +100,7 @@ def test_every_command_is_in_the_overview() -> None:
         ("http-api.md", "## Transcriptions and translations", "Field", TranscriptionForm),
         ("task-api.md", "### LLMTask", "Setting", LLMTask),
         ("task-api.md", "### EmbeddingTask", "Setting", EmbeddingTask),
+        ("task-api.md", "### ScoringTask", "Setting", ScoringTask),
         ("task-api.md", "### TranscriptionTask", "Setting", TranscriptionTask),
         ("task-api.md", "### EncoderTask", "Setting", EncoderTask),
     ],
@@ -107,6 +109,14 @@ def test_documented_fields_equal_the_fields_of_the_model(
     page: str, heading: str, header: str, model: type[BaseModel]
 ) -> None:
     assert _first_column(_section(page, heading), header) == set(model.model_json_schema()["properties"])
+
+
+@pytest.mark.parametrize(("path", "model"), [("/v1/rerank", RerankRequest), ("/v1/score", ScoreRequest)])
+def test_documented_fields_of_scores_equal_the_fields_of_the_models(path: str, model: type[BaseModel]) -> None:
+    section = _section("http-api.md", "## Rerank and score")
+    own = _first_column(section, f"Field of `{path}`")
+
+    assert own | _first_column(section, "Shared field") == set(model.model_fields)
 
 
 def test_completions_document_the_shared_fields_and_their_own() -> None:

@@ -22,6 +22,7 @@ from cornserve_tasklib import (
     EngineOptions,
     LLMTask,
     Mllm,
+    Score,
     Transcribe,
 )
 from cornserve_tasklib.model_families import default_paths
@@ -130,6 +131,7 @@ def test_types_have_the_same_names_if_only_some_paths_are_deployed() -> None:
     [
         (Chat(model_id="/m"), "llm", True),
         (Embed(model_id="/m"), "embedding", False),
+        (Score(model_id="/m"), "scoring", False),
         (Transcribe(model_id="/m"), "transcription", False),
     ],
 )

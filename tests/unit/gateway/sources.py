@@ -212,6 +212,25 @@ class Scribe(Task[TranscriptionRequest, TranscriptionResponse]):
 app = App(name="scribe", paths=[Scribe()])
 """
 
+JUDGE = """
+from cornserve import App, Task
+from cornserve_echo import EchoTask
+from cornserve_tasklib import ScoringRequest, ScoringResponse
+
+class Judge(Task[ScoringRequest, ScoringResponse]):
+    '''Each score is the length of the document, with the length of the query in eighths.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: ScoringRequest) -> ScoringResponse:
+        return ScoringResponse(
+            scores=[len(document) + len(query) / 8 for query, document in request.pairs], prompt_tokens=7
+        )
+
+app = App(name="judge", paths=[Judge()])
+"""
+
 SEER = """
 from cornserve import App, Task
 from cornserve_echo import EchoRequest, EchoTask

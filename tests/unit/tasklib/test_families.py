@@ -9,7 +9,7 @@ import pytest
 
 from cornserve.task.errors import DefinitionError
 from cornserve.task.unit import unit_tasks
-from cornserve_tasklib import Chat, Embed, EncoderTask, Transcribe
+from cornserve_tasklib import Chat, Embed, EncoderTask, Score, Transcribe
 from cornserve_tasklib.model_families import default_paths
 
 HERMES = 'For each call: <tool_call>\n{\\"name\\": <function-name>, \\"arguments\\": <args-json-object>}\n</tool_call>'
@@ -61,6 +61,18 @@ def test_a_model_of_sentence_transformers_is_an_embedding_model(tmp_path: Path) 
     model = model_directory(tmp_path, "Qwen3ForCausalLM", modules__json="[]")
 
     assert default_paths(model) == {"embed": Embed(model_id=model)}
+
+
+def test_a_classifier_with_one_label_is_a_cross_encoder(tmp_path: Path) -> None:
+    config = {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    assert default_paths(str(tmp_path)) == {"score": Score(model_id=str(tmp_path))}
+
+
+def test_a_classifier_with_several_labels_is_not_supported(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match=r"unsupported architecture Bert.*with one label"):
+        default_paths(model_directory(tmp_path, "BertForSequenceClassification"))
 
 
 def test_whisper_has_a_transcription_path(tmp_path: Path) -> None:

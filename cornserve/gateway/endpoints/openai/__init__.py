@@ -1,1 +1,1 @@
-"""The OpenAI-compatible operations: chats, completions, embeddings, transcriptions and the list of models."""
+"""The OpenAI-compatible operations, one module each, and those of vLLM that OpenAI's API lacks."""

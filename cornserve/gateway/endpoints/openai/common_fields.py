@@ -98,6 +98,7 @@ _PATHS: dict[Operation, str] = {
     "chat": "/v1/chat/completions",
     "completion": "/v1/completions",
     "embedding": "/v1/embeddings",
+    "scoring": "/v1/rerank",
     "transcription": "/v1/audio/transcriptions",
 }
 

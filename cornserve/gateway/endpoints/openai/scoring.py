@@ -1,0 +1,127 @@
+"""`/v1/rerank` and `/v1/score`, in the formats of vLLM. OpenAI's API has no such operations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge
+from fastapi import Request
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
+from pydantic_core import to_json
+from typing_extensions import TypedDict
+
+from cornserve.app.response_readers import SCORES
+from cornserve.app.unused_fields import tracked
+from cornserve.gateway.context import Context
+from cornserve.gateway.endpoints.openai.common_fields import OpenAIRequest, Text, check_app
+from cornserve.gateway.endpoints.read_request import read_fields
+from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
+from cornserve.gateway.request.session import Session
+from cornserve_tasklib.scoring import ScoringOptions, ScoringRequest, Texts
+
+OneOrManyTexts = Annotated[
+    Texts,
+    BeforeValidator(lambda given: [given] if isinstance(given, str) else given, json_schema_input_type=str | Texts),
+]
+"""A text or a list of texts."""
+
+
+class ScoreRequest(ScoringRequest, OpenAIRequest):
+    """vLLM's request body. The texts have one of several names."""
+
+    queries: OneOrManyTexts = Field(  # type: ignore[pydantic-alias]
+        validation_alias=AliasChoices("queries", "text_1", "data_1")
+    )
+    documents: OneOrManyTexts = Field(  # type: ignore[pydantic-alias]
+        validation_alias=AliasChoices("documents", "items", "text_2", "data_2")
+    )
+
+
+class RerankRequest(ScoringOptions, OpenAIRequest):
+    """vLLM's request body, which is that of Jina's and Cohere's rerank API."""
+
+    query: Text
+    documents: OneOrManyTexts
+    top_n: Annotated[int, Ge(0)] = 0
+    """The number of results. 0 stands for all."""
+
+
+class ScoreUsage(TypedDict):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class ScoredPair(BaseModel):
+    index: int
+    object: Literal["score"] = "score"
+    score: float
+
+
+class ScoreList(BaseModel):
+    id: str
+    object: Literal["list"] = "list"
+    created: int
+    model: str
+    data: list[ScoredPair]
+    usage: ScoreUsage
+
+
+class RankedText(BaseModel):
+    text: str
+
+
+class RankedDocument(BaseModel):
+    index: int
+    document: RankedText
+    relevance_score: float
+
+
+class Ranking(BaseModel):
+    id: str
+    model: str
+    usage: ScoreUsage
+    results: list[RankedDocument]
+
+
+async def create_score(request: Request, context: Context) -> SendResponse:
+    """Scores pairs of texts."""
+    body = await read_fields(request, ScoreRequest)
+    handler = await RequestHandler.create(context, body.model, request)
+    check_app(handler.served_app, body.model, "scoring")
+
+    async def respond(session: Session) -> bytes:
+        found = await session.run(tracked(ScoringRequest, body), SCORES)
+        data = [{"index": index, "object": "score", "score": score} for index, score in enumerate(found.scores)]
+        head = {"id": f"score-{handler.id}", "object": "list", "created": int(time.time()), "model": body.model}
+        return to_json({**head, "data": data, "usage": _usage(found.prompt_tokens)})
+
+    return await handler.respond(respond)
+
+
+async def create_ranking(request: Request, context: Context) -> SendResponse:
+    """Sorts documents by their relevance to a query."""
+    body = await read_fields(request, RerankRequest)
+    handler = await RequestHandler.create(context, body.model, request)
+    check_app(handler.served_app, body.model, "scoring")
+
+    async def respond(session: Session) -> bytes:
+        found = await session.run(tracked(ScoringRequest, body, queries=[body.query]), SCORES)
+        results = _ranked(body.documents, found.scores)[: body.top_n or None]
+        head = {"id": f"rerank-{handler.id}", "model": body.model, "usage": _usage(found.prompt_tokens)}
+        return to_json({**head, "results": results})
+
+    return await handler.respond(respond)
+
+
+def _ranked(documents: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
+    """Returns the documents, the most relevant first."""
+    order = sorted(range(len(documents)), key=lambda index: scores[index], reverse=True)
+    return [
+        {"index": index, "document": {"text": documents[index]}, "relevance_score": scores[index]} for index in order
+    ]
+
+
+def _usage(tokens: int) -> ScoreUsage:
+    return {"prompt_tokens": tokens, "total_tokens": tokens}

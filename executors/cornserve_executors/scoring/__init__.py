@@ -1,0 +1,1 @@
+"""Cross-encoders on stock vLLM. Only `executor.py` can be imported without importing vLLM."""

@@ -1,0 +1,104 @@
+"""`/v1/rerank` and `/v1/score`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.sources import CHAT, JUDGE
+
+RERANK, SCORE = "/v1/rerank", "/v1/score"
+
+
+@pytest.fixture(autouse=True)
+async def judge(deploy: Deploy) -> None:
+    await deploy(JUDGE)
+
+
+async def post(gateway: httpx.AsyncClient, path: str, **fields: Any) -> Any:
+    return (await gateway.post(path, json={"model": "judge"} | fields)).json()
+
+
+async def test_the_most_relevant_documents_come_first(gateway: httpx.AsyncClient) -> None:
+    ranking = await post(gateway, RERANK, query="ab", documents=["x", "abcd", "abc"], top_n=2, user="me")
+
+    assert ranking.pop("id").startswith("rerank-")
+    assert ranking == {
+        "model": "judge",
+        "usage": {"prompt_tokens": 7, "total_tokens": 7},
+        "results": [
+            {"index": 1, "document": {"text": "abcd"}, "relevance_score": 4.25},
+            {"index": 2, "document": {"text": "abc"}, "relevance_score": 3.25},
+        ],
+    }
+
+
+async def test_equal_documents_keep_their_order(gateway: httpx.AsyncClient) -> None:
+    ranking = await post(gateway, RERANK, query="ab", documents=["x", "y", "z"])
+
+    assert [result["index"] for result in ranking["results"]] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "names", [("queries", "documents"), ("queries", "items"), ("text_1", "text_2"), ("data_1", "data_2")]
+)
+@pytest.mark.parametrize(
+    ("query", "documents", "expected"),
+    [("ab", "x", [1.25]), ("ab", ["x", "abc"], [1.25, 3.25]), (["", "abcd"], ["x", "abc"], None)],
+)
+async def test_one_or_many_queries_are_compared(
+    gateway: httpx.AsyncClient,
+    names: tuple[str, str],
+    query: str | list[str],
+    documents: str | list[str],
+    expected: list[float] | None,
+) -> None:
+    response = await post(gateway, SCORE, **{names[0]: query, names[1]: documents})
+
+    if expected is None:
+        assert response["error"]["param"] == f"{names[0]}.0"
+        return
+    assert response["object"] == "list"
+    assert response["data"] == [
+        {"index": index, "object": "score", "score": score} for index, score in enumerate(expected)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param", "message"),
+    [
+        (RERANK, {"documents": ["x"]}, "query", "missing field: 'query'"),
+        (RERANK, {"query": "", "documents": ["x"]}, "query", "at least 1 character"),
+        (RERANK, {"query": ["x"], "documents": ["x"]}, "query", "valid string"),
+        (RERANK, {"query": "x", "documents": []}, "documents", "at least 1 item"),
+        (RERANK, {"query": "x", "documents": ["x", ""]}, "documents.1", "at least 1 character"),
+        (RERANK, {"query": "x", "documents": [{"text": "x"}]}, "documents.0", "valid string"),
+        (RERANK, {"query": "x", "documents": ["x"] * 2049}, "documents", "at most 2048"),
+        (RERANK, {"query": "x", "documents": ["x"], "top_n": -1}, "top_n", "greater than or equal to 0"),
+        (RERANK, {"query": "x", "documents": ["x"], "return_documents": True}, "return_documents", "unknown or unsup"),
+        (RERANK, {"query": "x", "documents": ["x"], "truncate_prompt_tokens": -2}, "truncate_prompt_tokens", "-1"),
+        (SCORE, {"documents": ["x"]}, "queries", "missing field: 'queries'"),
+        (SCORE, {"queries": "x", "text_1": "x", "documents": ["x"]}, "text_1", "unknown or unsupported field"),
+        (SCORE, {"queries": ["x", "y"], "documents": ["x"]}, None, "2 queries and 1 documents: give one query, or one"),
+        (SCORE, {"queries": "x" * 20_000, "documents": ["x"] * 2048}, None, "characters: send at most 32000000"),
+    ],
+)
+async def test_an_invalid_body_is_a_400_that_names_the_field(
+    gateway: httpx.AsyncClient, path: str, fields: dict[str, Any], param: str | None, message: str
+) -> None:
+    error = (await post(gateway, path, **fields))["error"]
+
+    assert message in error["message"]
+    assert (error["param"], error["type"]) == (param, "invalid_request_error")
+    assert error["code"]
+
+
+async def test_an_app_without_scores_is_a_400(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(CHAT)
+    response = await gateway.post(RERANK, json={"model": "parrot", "query": "x", "documents": ["x"]})
+
+    assert response.status_code == 400
+    assert "does not support /v1/rerank: call it with POST /v1/chat" in response.json()["error"]["message"]
