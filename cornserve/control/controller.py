@@ -114,12 +114,12 @@ class Controller:
                 self._tasks.create_task(self._routes.follow(self._on_routes, self.metrics.count_error))
                 self._tasks.create_task(self._watch_launcher())
                 self._tasks.create_task(self._reconcile())
-                if self._profiling is not None:
-                    self._tasks.create_task(self._profiling.run())
                 if self._adaptation is not None:
                     self._tasks.create_task(self._adaptation.run())
         finally:
             await self._planning.close()
+            if self._profiling is not None:
+                await self._profiling.close()
 
     def _on_apps(self, update: CacheUpdate) -> None:
         self._on_routes(update)

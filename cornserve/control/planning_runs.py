@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
 
-from cornserve.app_host.errors import AppLoadError, ForkServerError
-from cornserve.backoff import backoff_seconds
 from cornserve.control.background_tasks import BackgroundTasks
 from cornserve.control.deployment import Deployment
 from cornserve.control.initial_plans import InitialPlans
-from cornserve.control.planner import PlannerProcessError
-from cornserve.control.store.base import StoreError
-
-log = logging.getLogger(__name__)
-
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds before the second attempt to plan an app, and between two later attempts at most."""
-
-_EXPECTED_ERRORS: Final = (AppLoadError, ForkServerError, PlannerProcessError, StoreError)
+from cornserve.control.retried_step import retried
+from cornserve.control.store.base import AppRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +53,16 @@ class PlanningRuns:
         await self._tasks.close()
 
     async def _plan(self, deployment: Deployment) -> None:
-        record, failures = deployment.record, 0
-        while True:
-            try:
-                failure = await self._plans.make(record)
-            except Exception as error:
-                failures += 1
-                pause = backoff_seconds(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
-                is_expected = isinstance(error, _EXPECTED_ERRORS)
-                text = str(error) if is_expected else f"{type(error).__name__}: {error}"
-                log.error("app %s: planning failed: %s", record.name, text, exc_info=not is_expected)
-                self._on_error()
-                deployment.delay_planning(record, f"{text}; the next attempt starts after {pause:g} s")
-                self._on_change()
-                await asyncio.sleep(pause)
-            else:
-                deployment.end_planning(record, failure)
-                self._on_change()
-                return
+        record = deployment.record
+        failure = await retried(
+            f"app {record.name}: planning",
+            partial(self._plans.make, record),
+            partial(self._delay, deployment, record),
+        )
+        deployment.end_planning(record, failure)
+        self._on_change()
+
+    def _delay(self, deployment: Deployment, record: AppRecord, error: str, pause: float) -> None:
+        self._on_error()
+        deployment.delay_planning(record, f"{error}; the next attempt starts after {pause:g} s")
+        self._on_change()

@@ -8,13 +8,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from cornserve.app.planning import AppProfile
 from cornserve.app.record import AppSpec
-from cornserve.app_host.errors import AppLoadError, ForkServerError
-from cornserve.backoff import backoff_seconds
-from cornserve.control.planner import PlannerProcessError
+from cornserve.control.background_tasks import BackgroundTasks
 from cornserve.control.profiling_job import (
     ProfilerProcessError,
     ProfilingJob,
@@ -22,6 +21,7 @@ from cornserve.control.profiling_job import (
     RunProfiler,
     run_of_temporary_app,
 )
+from cornserve.control.retried_step import retried
 from cornserve.control.spec_change import change_spec
 from cornserve.control.store.base import (
     APPS,
@@ -36,9 +36,6 @@ from cornserve.control.store.base import (
 
 log = logging.getLogger(__name__)
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds before the second attempt to measure an app, and between two later attempts at most."""
-
 MAX_SLOW_STARTS: Final = 3
 """The attempts to start an option. Each takes all of the device time."""
 
@@ -48,8 +45,6 @@ REMOVE_SECONDS: Final = 1.0
 WAITING: Final = "waits for the measurements of another app"
 WAITING_FOR_PREVIOUS: Final = "waits until the measurements of the previous version have ended"
 STARTING: Final = "starts"
-
-_EXPECTED_ERRORS: Final = (AppLoadError, ForkServerError, PlannerProcessError, ProfilerProcessError, StoreError)
 
 
 @dataclass(slots=True)
@@ -71,12 +66,18 @@ class _Measurements:
 
     Args:
         record: the newest record of the app with this job.
+        is_checked: whether the inputs can be used.
+        interruption: why the last process has ended early.
+        slow_starts: the starts that have taken all of the time, by option.
     """
 
     record: AppRecord
     job: ProfilingJob
-    state: ProfilingState
     task: asyncio.Task[None] = field(init=False)
+    state: ProfilingState = field(default_factory=lambda: ProfilingState(_message(STARTING)))
+    is_checked: bool = False
+    interruption: str = ""
+    slow_starts: Counter[str] = field(default_factory=Counter)
 
 
 class ProfilingRuns:
@@ -106,12 +107,11 @@ class ProfilingRuns:
         self._measured = ""
         """The name of the app that is measured while `_lock` is locked."""
         self._removed: set[str] = set()
-        self._tasks: asyncio.TaskGroup
+        self._tasks = BackgroundTasks()
 
-    async def run(self) -> None:
-        """Runs until cancelled. The running process ends then; its finished measurements are kept."""
-        async with asyncio.TaskGroup() as self._tasks:
-            await asyncio.Event().wait()
+    async def close(self) -> None:
+        """Ends the running process; its finished measurements are kept."""
+        await self._tasks.close()
 
     def state(self, app: str) -> ProfilingState | None:
         """Returns the state of an app that needs a profile."""
@@ -132,16 +132,16 @@ class ProfilingRuns:
                 found.task.cancel()
         for name, record in wanted.items():
             if name not in self._apps:
-                state = ProfilingState(_message(self._first_step(name)))
-                self._apps[name] = found = _Measurements(record, jobs[name], state)
-                found.task = self._tasks.create_task(self._measure(found))
+                self._apps[name] = found = _Measurements(record, jobs[name])
+                found.state.message = _message(self._first_step(found))
+                found.task = self._tasks.start(self._measure(found))
             self._apps[name].record = record
         running = {job.run for job in jobs.values()}
         for name in apps:
             run = run_of_temporary_app(name)
             if run is not None and run not in running and name not in self._removed:
                 self._removed.add(name)
-                self._tasks.create_task(self._remove(name))
+                self._tasks.start(self._remove(name))
 
     async def _remove(self, name: str) -> None:
         """Deletes a temporary app whose process could not delete it."""
@@ -155,54 +155,41 @@ class ProfilingRuns:
         self._removed.discard(name)
         self._on_change()
 
-    def _first_step(self, app: str, interruption: str = "") -> str:
-        """Returns the progress of an app before its process starts.
-
-        Args:
-            interruption: why the last process has ended early, or an empty text.
-        """
+    def _first_step(self, app: _Measurements) -> str:
+        """Returns the progress of an app before its process starts."""
         if not self._lock.locked():
             return STARTING
-        waiting = WAITING_FOR_PREVIOUS if self._measured == app else WAITING
-        return f"{waiting}; the last attempt was interrupted: {interruption}" if interruption else waiting
+        waiting = WAITING_FOR_PREVIOUS if self._measured == app.job.app else WAITING
+        return f"{waiting}; the last attempt was interrupted: {app.interruption}" if app.interruption else waiting
 
     async def _measure(self, app: _Measurements) -> None:
         """Starts processes until one of them ends with a result."""
-        name, state, failures, text, slow_starts, is_checked = app.job.app, app.state, 0, "", Counter[str](), False
-        while True:
-            self._show(state, self._first_step(name, text))
-            try:
-                if not is_checked:
-                    state.error, is_checked = await self._find_refusal(app.record), True
-                    if state.error:
-                        self._on_change()
-                        return
-                async with self._lock:
-                    self._measured = name
-                    self._show(state, STARTING)
-                    state.error = await self._attempt(app)
-                self._on_change()
-                return
-            except Exception as error:
-                failures += 1
-                if isinstance(error, ProfilerProcessError) and error.slow_start:
-                    slow_starts[error.slow_start] += 1
-                    if slow_starts[error.slow_start] == MAX_SLOW_STARTS:
-                        state.error = f"{error}; it was started {MAX_SLOW_STARTS} times"
-                        self._on_change()
-                        return
-                pause = backoff_seconds(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
-                is_expected = isinstance(error, _EXPECTED_ERRORS)
-                text = str(error) if is_expected else f"{type(error).__name__}: {error}"
-                level = logging.WARNING if is_expected else logging.ERROR
-                log.log(level, "app %s: the measurements are interrupted: %s", name, text, exc_info=not is_expected)
-                self._show(state, f"measured again in {pause:g} s: {text}")
-                await asyncio.sleep(pause)
+        what = f"app {app.job.app}: the measurements are interrupted"
+        app.state.error = await retried(what, partial(self._attempt, app), partial(self._pause, app))
+        self._on_change()
 
     async def _attempt(self, app: _Measurements) -> str:
         """Runs one process. Returns the reason for users if the app cannot be measured."""
-        result = await self._result(app.job, app.state)
-        return result.error or await self._store_profile(app, result)
+        self._show(app.state, self._first_step(app))
+        if not app.is_checked:
+            if refusal := await self._find_refusal(app.record):
+                return refusal
+            app.is_checked = True
+        async with self._lock:
+            self._measured = app.job.app
+            self._show(app.state, STARTING)
+            try:
+                result = await self._result(app.job, app.state)
+            except ProfilerProcessError as error:
+                app.slow_starts[error.slow_start] += 1
+                if error.slow_start and app.slow_starts[error.slow_start] == MAX_SLOW_STARTS:
+                    return f"{error}; it was started {MAX_SLOW_STARTS} times"
+                raise
+            return result.error or await self._store_profile(app, result)
+
+    def _pause(self, app: _Measurements, error: str, pause: float) -> None:
+        app.interruption = error
+        self._show(app.state, f"measured again in {pause:g} s: {error}")
 
     async def _result(self, job: ProfilingJob, state: ProfilingState) -> ProfilingMessage:
         try:

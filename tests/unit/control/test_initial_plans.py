@@ -129,7 +129,7 @@ async def test_a_planner_that_fails_is_run_again(client: StoreClient) -> None:
 
 
 async def test_a_failed_attempt_to_plan_is_in_the_status(client: StoreClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cornserve.control.planning_runs.FIRST_PAUSE", 60.0)
+    monkeypatch.setattr("cornserve.control.retried_step.FIRST_PAUSE", 60.0)
     planner = OneCellPlanner()
     planner.results = [PlannerProcessError("killed")]
     async with running_controller(client, FakeLauncher(), planner=planner):
