@@ -3,11 +3,13 @@
 The batcher does not wait for a batch to fill. While the device encodes one batch, the media of the next one queue up,
 so batches grow with the load. Requests are served round-robin, and so are large media, which exceed the batch budget:
 a medium waits for the batch on the device and for at most one large one, however many media another request has.
+Long media arrive in parts, which occupy the device only for a short time in each batch.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -16,6 +18,9 @@ from typing import Generic, TypeVar
 from cornserve.fair_queue import FairQueue
 from cornserve_executors.base import EngineDeadError
 from cornserve_executors.encoder.stats import EncoderStats, EncodingWork
+
+PART_SECONDS = 0.1
+"""The time for which parts of long media may occupy the device in a batch, unless the first part takes longer."""
 
 Input = TypeVar("Input")
 Output = TypeVar("Output")
@@ -51,7 +56,11 @@ class Batcher(Generic[Input, Output]):
         self._small = FairQueue[_BatchItem[Input, Output]]()
         self._large = FairQueue[_BatchItem[Input, Output]]()
         """Media that exceed the budget."""
+        self._parts = FairQueue[_BatchItem[Input, Output]]()
+        """Parts of long media."""
         self._order = [self._large, self._small]
+        self._patches_per_second = 0.0
+        """The speed of the device in the last batch."""
         self._arrived = asyncio.Event()
         self._failure: EngineDeadError | None = None
 
@@ -63,9 +72,14 @@ class Batcher(Generic[Input, Output]):
         if self._failure is not None:
             raise EngineDeadError(str(self._failure))
         item: _BatchItem[Input, Output] = _BatchItem(input, work)
-        (self._large if work.patches > self._max_patches else self._small).push(item, work.request_id)
+        self._queue_for(work).push(item, work.request_id)
         self._arrived.set()
         return await item.output
+
+    def _queue_for(self, work: EncodingWork) -> FairQueue[_BatchItem[Input, Output]]:
+        if work.patches > self._max_patches:
+            return self._large
+        return self._parts if work.is_part else self._small
 
     async def run(self) -> None:
         """Encodes batches until cancelled. Raises `EngineDeadError` when the device fails permanently."""
@@ -86,17 +100,25 @@ class Batcher(Generic[Input, Output]):
         """Takes items up to the budget. Large and small media alternate in priority."""
         self._order.reverse()
         batch: list[_BatchItem[Input, Output]] = []
-        patches = 0
+        if self._order[0] is self._small or not self._large:
+            self._take(self._parts, batch, min(self._max_patches, PART_SECONDS * self._patches_per_second))
         for queue in self._order:
-            while queue:
-                item = queue.peek()
-                if not item.output.done():  # The caller may have been cancelled.
-                    if batch and patches + item.work.patches > self._max_patches:
-                        break
-                    batch.append(item)
-                    patches += item.work.patches
-                queue.pop()
+            self._take(queue, batch, self._max_patches)
         return batch
+
+    def _take(
+        self, queue: FairQueue[_BatchItem[Input, Output]], batch: list[_BatchItem[Input, Output]], budget: float
+    ) -> None:
+        """Moves items to the batch while its patches are within the budget. An empty batch takes any item."""
+        patches = sum(item.work.patches for item in batch)
+        while queue:
+            item = queue.peek()
+            if not item.output.done():  # The caller may have been cancelled.
+                if batch and patches + item.work.patches > budget:
+                    return
+                batch.append(item)
+                patches += item.work.patches
+            queue.pop()
 
     async def _encode_isolating_failures(self, batch: Sequence[_BatchItem[Input, Output]]) -> None:
         """Encodes a batch. If that fails, encodes its media one by one, so that only the faulty ones fail."""
@@ -113,8 +135,10 @@ class Batcher(Generic[Input, Output]):
 
     async def _encode_batch(self, batch: Sequence[_BatchItem[Input, Output]]) -> None:
         loop = asyncio.get_running_loop()
+        started = time.perf_counter()
         with self._stats.batch([item.work for item in batch]):
             outputs = await loop.run_in_executor(self._device, self._encode, [item.input for item in batch])
+        self._patches_per_second = sum(item.work.patches for item in batch) / (time.perf_counter() - started)
         for item, output in zip(batch, outputs, strict=True):
             if not item.output.done():
                 item.output.set_result(output)

@@ -27,19 +27,21 @@ _COUNTERS = {
 _HISTOGRAMS = {
     "decode_seconds": "Seconds to decode and preprocess a medium, including the wait for a thread.",
     "encode_seconds": "Seconds from the end of preprocessing to the embeddings, including the wait for the device.",
-    "batch_items": "Media of one modality per batch that has any.",
+    "batch_items": "Media, or parts of long media, of one modality per batch that has any.",
     "batch_patches": "Patches of one modality per batch that has any.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class EncodingWork:
-    """The work of encoding a medium."""
+    """The work of encoding a medium, or a part of it."""
 
     request_id: str
     modality: Modality
     patches: int
     """See `EncodingPlan.patches`."""
+    is_part: bool = False
+    """Whether the medium is encoded in parts, because it is long."""
 
 
 @dataclass(slots=True)

@@ -125,6 +125,21 @@ async def test_large_images_alternate_with_small_ones(device: DoublingDevice, st
     assert sorted(map(len, device.batches[1:3])) == sorted(map(len, device.batches[3:5])) == [1, 2]
 
 
+async def test_a_batch_begins_with_one_part_of_long_media_if_the_device_is_slow(
+    device: DoublingDevice, stats: EncoderStats
+) -> None:
+    async with running_batcher(device, stats, max_patches=400_000) as batcher:
+        _, waiting = await keep_busy(batcher, device, *((number, 100_000, "small") for number in range(1, 5)))
+        parts = [EncodingWork("long", "video", 100_000, is_part=True)] * 3
+        waiting += [asyncio.create_task(batcher.encode(20 + number, part)) for number, part in enumerate(parts)]
+        await asyncio.sleep(0)
+        device.release()
+        await asyncio.gather(*waiting)
+    assert device.batches[:2] == [[0], [20, 1, 2, 3]]
+    assert 4 in device.batches[2]
+    assert sorted(number for batch in device.batches for number in batch) == [0, 1, 2, 3, 4, 20, 21, 22]
+
+
 async def test_a_cancelled_image_is_not_encoded(device: DoublingDevice, stats: EncoderStats) -> None:
     async with running_batcher(device, stats) as batcher:
         _, waiting = await keep_busy(batcher, device, (1, 10, "a"), (2, 10, "b"))
