@@ -26,7 +26,10 @@ from cornserve_executors.encoder.stats import EncoderStats, EncodingWork
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib.encoder import EncoderTask
-from cornserve_tasklib.media import Media
+from cornserve_tasklib.media import Media, Modality
+
+BATCH_PARTS = 16
+"""The number of parts of long media that fill a batch. Other media wait for a part, so it is short on slow devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ class EncoderEngine:
             )
             for modality, encoder in loaded.items()
         }
+        self._part_patches = max(1, config.max_batch_patches // BATCH_PARTS)
         self._single_flight = SingleFlight[torch.Tensor]()
         self._is_constant = config.constant
 
@@ -161,9 +165,19 @@ class EncoderEngine:
             with self._stats.decoding(media.modality), self._stats.preprocessing(media.modality):
                 prepared = await pool.run(partial(encoder.inputs.prepare, media, plan))
             with self._stats.encoding(media.modality):
-                rows = await encoder.batcher.encode(prepared, EncodingWork(request_id, media.modality, plan.patches))
+                rows = await self._encode_parts(encoder, prepared, media.modality, request_id)
         self._stats.count_encoded(media.modality, plan.rows)
         return rows
+
+    async def _encode_parts(
+        self, encoder: _Encoder, prepared: Any, modality: Modality, request_id: str
+    ) -> torch.Tensor:
+        parts = encoder.inputs.split(prepared, self._part_patches)
+        rows = await gather_all(
+            encoder.batcher.encode(part, EncodingWork(request_id, modality, part.plan.patches, len(parts) > 1))
+            for part in parts
+        )
+        return rows[0] if len(rows) == 1 else await asyncio.to_thread(encoder.inputs.join, rows)
 
     def _encode_batch(self, family: AnyFamily, media: Sequence[Any]) -> Sequence[torch.Tensor]:
         try:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from math import ceil
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import PIL.Image
+import torch
 
 from cornserve_executors.encoder.families.audio_family import AudioEncoderFamily, PreparedAudio
 from cornserve_executors.encoder.families.family import EncoderFamily, EncodingPlan, PreparedImage
@@ -67,6 +69,15 @@ class MediaInputs(ABC, Generic[Family]):
     def prepare(self, media: Media, plan: EncodingPlan) -> Prepared:
         """Decodes and preprocesses a medium. Blocks. Raises `UnusableMediaError`."""
 
+    def split(self, prepared: Any, max_patches: int) -> Sequence[Prepared]:
+        """Returns the parts in which a prepared medium is encoded, of `max_patches` patches each if possible."""
+        return [prepared]
+
+    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Returns the embeddings of a medium, given those of its parts."""
+        (rows,) = parts
+        return rows
+
     @abstractmethod
     def sample(self) -> Prepared:
         """Returns a prepared medium of a usual size."""
@@ -104,6 +115,16 @@ class VideoInputs(MediaInputs[VideoEncoderFamily]):
 
     def decoded_size(self, media: Media, plan: EncodingPlan) -> int:
         return _larger(sampled_pixels(_video(media), self.family.sampling), plan)
+
+    def work(self, media: Media, plan: EncodingPlan) -> int:
+        video = _video(media)
+        return max(video.frames * video.width * video.height, self.decoded_size(media, plan))
+
+    def split(self, prepared: PreparedImage, max_patches: int) -> Sequence[PreparedImage]:
+        return self.family.split(prepared, max_patches)
+
+    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        return self.family.join(parts)
 
     def prepare(self, media: Media, plan: EncodingPlan) -> PreparedImage:
         decoded = decode_video(_video(media), self.family.sampling)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib import Video
 from cornserve_tasklib.media import Media
@@ -50,6 +51,12 @@ def transformers_rows(family: TinyFamily, videos: Sequence[Video]) -> list[Any]:
     return rows
 
 
+def count_items(stats: EncoderStats) -> float:
+    """Returns the number of media and parts in all batches."""
+    samples = [sample for metric in stats.metrics() for sample in metric.samples]
+    return sum(sample.value for sample in samples if sample.name == "cornserve_encoder_batch_items_sum")
+
+
 @families
 async def test_videos_are_encoded_as_by_transformers_alone_and_in_a_batch(family: TinyFamily) -> None:
     import torch
@@ -59,8 +66,11 @@ async def test_videos_are_encoded_as_by_transformers_alone_and_in_a_batch(family
         await asyncio.to_thread(engine.warm_up)
         alone = [await encode_rows(engine, medium) for medium in VIDEOS]
         together = await asyncio.gather(*(encode_rows(engine, medium) for medium in VIDEOS))
-    async with running_engine(family.path, modality=("image", "video")) as joint:
+    stats = EncoderStats("image", "video")
+    parts = {"modality": ("image", "video"), "max_batch_patches": 1600}  # Videos are encoded in parts.
+    async with running_engine(family.path, stats, **parts) as joint:
         mixed = await asyncio.gather(*(encode_rows(joint, medium) for medium in MEDIA))
+    assert count_items(stats) > len(MEDIA)
     async with running_engine(family.path) as images:
         for medium, rows in zip(IMAGES, mixed[len(VIDEOS) :], strict=True):
             torch.testing.assert_close(rows, await encode_rows(images, medium), **TOLERANCE)

@@ -52,6 +52,19 @@ class LlavaOnevisionVideos(VideoEncoderFamily):
         pooled = self.model.apply_pooling(torch.empty(1, patches, 1, device="meta"))
         return EncodingPlan(frames * patches, rows=frames * pooled.shape[1] + 1, fields={})
 
+    def split(self, video: PreparedImage, max_patches: int) -> Sequence[PreparedImage]:
+        frames = video.pixels.shape[1]
+        patches, rows = video.plan.patches // frames, (video.plan.rows - 1) // frames
+        parts = video.pixels.split(max(1, max_patches // patches), dim=1)
+        return [
+            PreparedImage(pixels, EncodingPlan(pixels.shape[1] * patches, pixels.shape[1] * rows + 1, fields={}))
+            for pixels in parts
+        ]
+
+    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Drops the row that follows after all frames of each part but the last."""
+        return torch.cat([*(rows[:-1] for rows in parts[:-1]), parts[-1]])
+
     def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
         return [self._encode_video(video) for video in images]
 

@@ -75,6 +75,20 @@ class Qwen2VLVideos(Qwen25VLTower, VideoEncoderFamily):
         """Returns the inputs of the language model that describe the times of the frames."""
         return {}
 
+    def split(self, video: PreparedImage, max_patches: int) -> Sequence[PreparedImage]:
+        """Splits a video between grids: attention does not cross them."""
+        _, height, width = _grid(video.plan)
+        grids = max(1, max_patches // (height * width))
+        parts = video.pixels.split(grids * height * width)
+        return [PreparedImage(pixels, self._part_plan(len(pixels), height, width)) for pixels in parts]
+
+    def _part_plan(self, patches: int, height: int, width: int) -> EncodingPlan:
+        grid = [patches // (height * width), height, width]
+        return EncodingPlan(patches, rows=patches // self.processor.merge_size**2, fields={"video_grid_thw": grid})
+
+    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        return torch.cat([*parts])
+
 
 class Qwen25VLVideos(Qwen2VLVideos):
     """Positions in the language model depend on the rate of the sampled frames."""
@@ -83,6 +97,8 @@ class Qwen25VLVideos(Qwen2VLVideos):
         return {"second_per_grid_ts": self.processor.temporal_patch_size / video.sampled_fps}
 
 
-def _grid(plan: EncodingPlan) -> MediaField:
+def _grid(plan: EncodingPlan) -> Sequence[int]:
     """Returns the numbers of patches in time, height and width."""
-    return plan.fields["video_grid_thw" if "video_grid_thw" in plan.fields else "image_grid_thw"]
+    grid = plan.fields["video_grid_thw" if "video_grid_thw" in plan.fields else "image_grid_thw"]
+    assert isinstance(grid, list)
+    return [int(patches) for patches in grid]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cornserve_executors.encoder.families.family import EncodingPlan, VisionFamily
+from cornserve_executors.encoder.families.family import EncodingPlan, PreparedImage, VisionFamily
 from cornserve_executors.media.video_sampling import FrameSampling, VideoSource
 
 
@@ -54,6 +54,18 @@ class VideoEncoderFamily(VisionFamily):
         Raises:
             ValueError: the model does not accept videos of this shape.
         """
+
+    @abstractmethod
+    def split(self, video: PreparedImage, max_patches: int) -> Sequence[PreparedImage]:
+        """Splits a video into parts that are encoded independently of each other.
+
+        Args:
+            max_patches: the number of patches of a part, unless fewer frames are not possible.
+        """
+
+    @abstractmethod
+    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Returns the embeddings of a video, given those of its parts."""
 
     def prepare(self, frames: npt.NDArray[np.uint8]) -> torch.Tensor:
         """Returns the pixels that the model's video processor produces, on the host. Blocks. Called in several threads.
