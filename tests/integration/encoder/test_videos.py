@@ -67,7 +67,7 @@ async def test_videos_are_encoded_as_by_transformers_alone_and_in_a_batch(family
         alone = [await encode_rows(engine, medium) for medium in VIDEOS]
         together = await asyncio.gather(*(encode_rows(engine, medium) for medium in VIDEOS))
     stats = EncoderStats("image", "video")
-    parts = {"modality": ("image", "video"), "max_batch_patches": 1600}  # Videos are encoded in parts.
+    parts = {"modality": ("image", "video"), "max_batch_patches": 320}  # Videos are encoded in parts.
     async with running_engine(family.path, stats, **parts) as joint:
         mixed = await asyncio.gather(*(encode_rows(joint, medium) for medium in MEDIA))
     assert count_items(stats) > len(MEDIA)
