@@ -98,7 +98,10 @@ async def _cancel(
 def main() -> None:
     options = _options()
     machine = MachineInfo.current()
-    with tempfile.TemporaryDirectory() as directory, serving_encoders(Path(directory), {"audio": options.audio}) as url:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        serving_encoders(Path(directory), {("audio",): options.audio}) as url,
+    ):
         rows = [asyncio.run(measure(url, format, options.seconds, options.delays)) for format in options.formats]
     if options.json:
         print(json.dumps({"machine": asdict(machine), "rows": [asdict(row) for row in rows]}))

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Measures the latency of small images next to media of ten minutes.
 
-An instance serves two apps without language models: an encoder of images and an encoder of audio, whose embeddings
-another executor receives. In each round, 64 images are encoded without other requests, and images while a request with
-ten minutes of audio runs, until it and at least 64 images are complete. All contents are new.
+An instance serves an encoder of images and videos, or an encoder of images and another one of audio, without language
+models: another executor receives the embeddings. In each round, 64 images are encoded without other requests, and
+images while a request with ten minutes of video or audio runs, until it and at least 64 images are complete. All
+contents are new.
 
     python -m tests.models.tiny_qwen25vl IMAGES --width 4 --depth 8
+    benchmarks/media_fairness.py IMAGES
+
     python -m tests.models.tiny_qwen2audio AUDIO
-    benchmarks/media_fairness.py IMAGES AUDIO
+    benchmarks/media_fairness.py IMAGES --audio AUDIO
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.harness.machine import MachineInfo
-from benchmarks.harness.media_apps import encode_call, long_calls, serving_encoders
+from benchmarks.harness.media_apps import encode_call, long_audio_calls, long_video_calls, serving_encoders
 from benchmarks.harness.report import create_table, print_report
 from cornserve.bench.media_files import image_url
 from cornserve.bench.percentiles import percentile
@@ -54,18 +57,17 @@ class FairnessRow:
         return percentile(self.beside_ms, 99) / percentile(self.alone_ms, 99)
 
 
-def image_calls(side: int) -> Iterator[ApiCall]:
+def image_calls(side: int, seed: int) -> Iterator[ApiCall]:
     """Yields requests with an image of new content each."""
-    random = Random(0)
+    random = Random(seed)
     while True:
         yield encode_call("image", {"type": "image_url", "image_url": {"url": image_url(side, side, random)}})
 
 
-async def measure(url: str, concurrency: int, options: argparse.Namespace) -> FairnessRow:
+async def measure(url: str, concurrency: int, longs: Iterator[ApiCall], options: argparse.Namespace) -> FairnessRow:
     row = FairnessRow(concurrency, [], [], [])
-    longs = long_calls(options.seconds)
     async with TimedClient(GatewayAddress.resolve(url)) as client:
-        images = LoadDriver(client, image_calls(options.side), lambda _: None)
+        images = LoadDriver(client, image_calls(options.side, concurrency), lambda _: None)
         await send_long(client, next(longs))  # Opens connections, and starts the threads of the encoders.
         await encode_images(images, concurrency)
         for _ in range(options.rounds):
@@ -101,32 +103,34 @@ async def send_long(client: TimedClient, call: ApiCall) -> float:
 def main() -> None:
     options = _options()
     machine = MachineInfo.current()
-    with tempfile.TemporaryDirectory() as directory:
-        encoders: dict[Modality, Path] = {"image": options.images, "audio": options.audio}
-        with serving_encoders(Path(directory), encoders) as url:
-            rows = [asyncio.run(measure(url, concurrency, options)) for concurrency in options.concurrency]
+    encoders: dict[tuple[Modality, ...], Path]
+    if options.audio is None:
+        kind, encoders, longs = "video", {("image", "video"): options.images}, long_video_calls(options.seconds)
+    else:
+        encoders = {("image",): options.images, ("audio",): options.audio}
+        kind, longs = "audio", long_audio_calls(options.seconds)
+    with tempfile.TemporaryDirectory() as directory, serving_encoders(Path(directory), encoders) as url:
+        rows = [asyncio.run(measure(url, concurrency, longs, options)) for concurrency in options.concurrency]
     if options.json:
         print(json.dumps({"machine": asdict(machine), "rows": [asdict(row) | {"ratio": row.ratio} for row in rows]}))
         return
     columns = ("requests", "p50 ms", "p99 ms", "max ms", "p99 ratio")
     table = create_table(["images in flight", "next to"], columns)
     for row in rows:
-        long = f"{options.seconds:g} s of audio, {sum(row.long_seconds) / len(row.long_seconds):.1f} s each"
+        long = f"{options.seconds:g} s of {kind}, {sum(row.long_seconds) / len(row.long_seconds):.1f} s each"
         for name, latencies, ratio in (("nothing", row.alone_ms, ""), (long, row.beside_ms, f"{row.ratio:.2f}")):
             figures = (percentile(latencies, 50), percentile(latencies, 99), latencies[-1])
             table.add_row(
                 str(row.concurrency), name, str(len(latencies)), *(f"{figure:.1f}" for figure in figures), ratio
             )
-    print_report(
-        machine, f"images of {options.side}x{options.side}: {options.images.name}; {options.audio.name}", table
-    )
+    print_report(machine, f"images of {options.side}x{options.side}: {options.images.name}", table)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images", type=Path, help="directory of a model with an encoder of images")
-    parser.add_argument("audio", type=Path, help="directory of a model with an encoder of audio")
-    parser.add_argument("--seconds", type=float, default=599.0, help="duration of the audio (default: 599)")
+    parser.add_argument("--audio", type=Path, help="directory of a model with an encoder of audio. By default, videos")
+    parser.add_argument("--seconds", type=float, default=600.0, help="duration of the long media (default: 600)")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--side", type=int, default=224, help="width and height of the images in pixels")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 64], metavar="N", help="images in flight")

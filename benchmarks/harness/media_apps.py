@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import AsyncIterator, Iterator
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
 
 import aiohttp
+import av
 import numpy as np
 import soundfile
 
@@ -30,7 +32,7 @@ LONG_FORMATS = {
 """Sample rate, channels and soundfile's options of each format, so that ten minutes are within the gateway's limit."""
 
 
-def encoder_app(name: str, model: Path, modality: Modality) -> AppSpec:
+def encoder_app(name: str, model: Path, modalities: tuple[Modality, ...]) -> AppSpec:
     """Returns an app that encodes media. An executor of the echo package receives the embeddings."""
     return AppSpec(
         source=f"""
@@ -41,7 +43,7 @@ from cornserve_tasklib import ChatRequest, EncoderTask
 
 class Encode(Task[ChatRequest, StageResult]):
     def post_init(self) -> None:
-        self.encoder = EncoderTask(model_id={str(model.resolve())!r}, modality={modality!r})
+        self.encoder = EncoderTask(model_id={str(model.resolve())!r}, modality={modalities!r})
         self.reader = StageTask(seconds={{"reader": 0}}, gpus=0, concurrency=1024)
 
     def invoke(self, request: ChatRequest) -> StageResult:
@@ -55,17 +57,22 @@ app = App(name={name!r}, paths=[Encode()])
 
 
 @contextmanager
-def serving_encoders(directory: Path, encoders: dict[Modality, Path]) -> Iterator[str]:
-    """Serves an app for each encoder, under the name of its modality. Yields the URL."""
+def serving_encoders(directory: Path, encoders: Mapping[tuple[Modality, ...], Path]) -> Iterator[str]:
+    """Serves an app for each encoder, under the name of its first modality. Yields the URL.
+
+    Args:
+        encoders: the models by the modalities that are encoded.
+    """
     with SlotInstance(directory / "instance", 8).started() as client:
-        for modality, model in encoders.items():
-            client.deploy(encoder_app(modality, model, modality), name=modality, timeout=TIMEOUT_SECONDS)
+        for modalities, model in encoders.items():
+            app = encoder_app(modalities[0], model, modalities)
+            client.deploy(app, name=modalities[0], timeout=TIMEOUT_SECONDS)
         yield client.url
 
 
-def encode_call(modality: Modality, part: object) -> ApiCall:
+def encode_call(app: str, part: object) -> ApiCall:
     """Returns a request that encodes the medium of a part."""
-    return calls.invoke(modality, {"messages": [{"role": "user", "content": [part]}]}, TIMEOUT_SECONDS)
+    return calls.invoke(app, {"messages": [{"role": "user", "content": [part]}]}, TIMEOUT_SECONDS)
 
 
 def long_audio(seconds: float, format: str) -> bytes:
@@ -79,7 +86,29 @@ def long_audio(seconds: float, format: str) -> bytes:
         return file.getvalue()
 
 
-def long_calls(seconds: float) -> Iterator[ApiCall]:
+def long_video(seconds: float) -> bytes:
+    """Returns an MP4 file of 320×240 pixels and ten frames per second, in which a pattern moves."""
+    picture = np.random.default_rng(0).integers(0, 256, (30, 40, 3), np.uint8).repeat(8, 0).repeat(8, 1)
+    with io.BytesIO() as file:
+        with av.open(file, "w", "mp4") as container:
+            stream = container.add_stream("h264", 10)
+            stream.width, stream.height, stream.pix_fmt = 320, 240, "yuv420p"
+            for number in range(round(seconds * 10)):
+                frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(np.roll(picture, number, 1)), "rgb24")
+                container.mux(stream.encode(frame))
+            container.mux(stream.encode())
+        return file.getvalue()
+
+
+def long_video_calls(seconds: float) -> Iterator[ApiCall]:
+    """Yields requests with MP4 files that differ in an unused box, so that no cache contains their embeddings."""
+    video = long_video(seconds)
+    for number in count():
+        content = b64encode(video + (16).to_bytes(4) + b"free" + number.to_bytes(8)).decode()
+        yield encode_call("image", {"type": "video_url", "video_url": {"url": f"data:video/mp4;base64,{content}"}})
+
+
+def long_audio_calls(seconds: float) -> Iterator[ApiCall]:
     """Yields requests with MP3 files that differ in their ID3 tag, so that no cache contains their embeddings."""
     audio = long_audio(seconds, "MP3")
     for number in count():
