@@ -130,7 +130,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images", type=Path, help="directory of a model with an encoder of images")
     parser.add_argument("--audio", type=Path, help="directory of a model with an encoder of audio. By default, videos")
-    parser.add_argument("--seconds", type=float, default=600.0, help="duration of the long media (default: 600)")
+    parser.add_argument("--seconds", type=float, default=599.0, help="duration of the long media (default: 599)")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--side", type=int, default=224, help="width and height of the images in pixels")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 64], metavar="N", help="images in flight")
