@@ -62,6 +62,7 @@ class DecodePool:
             cancelled.set()
             if not job.cancel():
                 await asyncio.wait({done})
+                done.exception()  # Retrieved, so that asyncio does not warn.
             raise
 
     def shutdown(self) -> None:
