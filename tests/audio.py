@@ -6,6 +6,7 @@ import io
 from hashlib import sha256
 from typing import TypeAlias
 
+import av
 import numpy as np
 import numpy.typing as npt
 import soundfile
@@ -24,6 +25,9 @@ FILE_OPTIONS = {
 }
 """soundfile's options by format. A gateway calls WAVEX WAV, too."""
 
+CONTAINERS = {"M4A": ("ipod", "aac"), "WEBM": ("webm", "libopus")}
+"""FFmpeg's container and encoder of the formats that libsndfile does not write."""
+
 
 def sound(seed: int, seconds: float = 1, sample_rate: int = 16_000, channels: int = 1) -> Samples:
     """Returns random samples of the shape [samples, channels]."""
@@ -33,9 +37,26 @@ def sound(seed: int, seconds: float = 1, sample_rate: int = 16_000, channels: in
 
 
 def audio_file(samples: Samples, sample_rate: int = 16_000, format: str = "WAV", **options: str) -> bytes:
-    """Returns the file that libsndfile writes."""
+    """Returns the file that libsndfile writes, or FFmpeg with `options` of the container."""
+    if format in CONTAINERS:
+        return _container_file(samples, sample_rate, *CONTAINERS[format], options)
     with io.BytesIO() as file:
         soundfile.write(file, samples, sample_rate, **(FILE_OPTIONS[format] | options))
+        return file.getvalue()
+
+
+def _container_file(samples: Samples, sample_rate: int, container: str, codec: str, options: dict[str, str]) -> bytes:
+    layout = {1: "mono", 2: "stereo"}[samples.shape[1]]
+    with io.BytesIO() as file:
+        with av.open(file, "w", container, options=options) as output:
+            stream = output.add_stream(codec, sample_rate, layout=layout)
+            assert isinstance(stream, av.AudioStream)
+            resampler = av.AudioResampler(stream.format, layout, sample_rate)
+            frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples.T), "fltp", layout)
+            frame.sample_rate = sample_rate
+            for converted in resampler.resample(frame):
+                output.mux(stream.encode(converted))
+            output.mux(stream.encode(None))
         return file.getvalue()
 
 

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 _IMAGE_MAGIC = {b"\x89PNG": "png", b"\xff\xd8": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
-_AUDIO_MAGIC = {b"RIFF": "wav", b"fLaC": "flac", b"OggS": "ogg", b"ID3": "mp3", b"\xff": "mp3"}
+_AUDIO_MAGIC = {
+    b"RIFF": "wav",
+    b"fLaC": "flac",
+    b"OggS": "ogg",
+    b"\x1a\x45\xdf\xa3": "webm",
+    b"ID3": "mp3",
+    b"\xff": "mp3",
+}
 
 _QUICKTIME_BOXES = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip")
 
@@ -39,14 +46,14 @@ def audio_part(audio: Path | bytes | str) -> dict[str, Any]:
         audio: the path of a file, the content of a file, or a URL that the gateway fetches.
     Raises:
         OSError: the file cannot be read.
-        ValueError: the audio is not a WAV, MP3, FLAC or Ogg.
+        ValueError: the audio is not a WAV, MP3, FLAC, Ogg, M4A or WebM.
     """
     if isinstance(audio, str):
         return {"type": "audio_url", "audio_url": {"url": audio}}
     content = _content(audio)
-    kind = _kind(content, _AUDIO_MAGIC)
+    kind = "m4a" if content[4:8] == b"ftyp" else _kind(content, _AUDIO_MAGIC)
     if kind is None:
-        raise ValueError("unsupported audio format: give a WAV, MP3, FLAC or Ogg")
+        raise ValueError("unsupported audio format: give a WAV, MP3, FLAC, Ogg, M4A or WebM")
     return {"type": "input_audio", "input_audio": {"data": b64encode(content).decode(), "format": kind}}
 
 

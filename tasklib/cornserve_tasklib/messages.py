@@ -82,7 +82,7 @@ class InputAudio(BaseModel):
 
     data: str
     """The file, as base64."""
-    format: Literal["wav", "mp3", "flac", "ogg", "opus"]
+    format: Literal["wav", "mp3", "flac", "ogg", "opus", "m4a", "webm"]
     """The format of the file. Opus is in an Ogg container."""
 
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 import struct
 
 from cornserve.gateway.media.errors import MediaError
-from cornserve.gateway.media.formats import flac, mp3, ogg, wav
+from cornserve.gateway.media.formats import flac, isobmff, matroska, mp3, ogg, wav
 from cornserve.gateway.media.formats.base import AudioHeader, truncated_header
 
-SUPPORTED_AUDIO = "WAV, MP3, FLAC or Ogg (Opus or Vorbis)"
+SUPPORTED_AUDIO = "WAV, MP3, FLAC, Ogg (Opus or Vorbis), M4A or WebM"
+
+MAX_PACKETS_PER_SECOND = 400
+"""Opus has the shortest packets, of 2.5 milliseconds."""
 
 
 def read_audio_header(data: bytes, max_seconds: int) -> AudioHeader:
@@ -23,6 +26,10 @@ def read_audio_header(data: bytes, max_seconds: int) -> AudioHeader:
             return flac.read_header(data)
         if data.startswith(ogg.MAGIC):
             return ogg.read_header(data)
+        if isobmff.is_isobmff(data):
+            return isobmff.read_audio_header(data, max_seconds * MAX_PACKETS_PER_SECOND)
+        if data.startswith(matroska.MAGIC):
+            return matroska.read_audio_header(data, max_seconds * MAX_PACKETS_PER_SECOND)
         if mp3.is_mp3(data):
             return mp3.read_header(data, max_seconds)
     except (struct.error, IndexError):

@@ -2,6 +2,7 @@
 
 Audio that an encoder executor encodes must become the same samples as audio that vLLM encodes itself. This module
 therefore decodes as vLLM does: libsndfile returns float32 samples at the file's rate, whose channels are averaged.
+FFmpeg returns those of M4A and WebM files.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy.typing as npt
 import soundfile
 
 from cornserve_executors.media.cancellation import raise_if_cancelled
+from cornserve_executors.media.container_audio import DEMUXERS, read_packets
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib.media import Audio
 
@@ -119,21 +121,30 @@ def _blocks(audio: Audio) -> Generator[tuple[npt.NDArray[np.float32], int]]:
     """
     if audio.data is None:
         raise UnusableMediaError(audio.where, "the audio has no data")
+    count = 0
+    with closing(read_packets(audio) if audio.format in DEMUXERS else _read_sound_file(audio)) as blocks:
+        for block, sample_rate in blocks:
+            raise_if_cancelled()
+            count += block.shape[1]
+            if count > (audio.seconds + TOLERANCE_SECONDS) * sample_rate:
+                raise UnusableMediaError(audio.where, f"the audio takes more than the declared {audio.seconds:.1f} s")
+            yield np.mean(block, axis=0), sample_rate
+    if count == 0:
+        raise UnusableMediaError(audio.where, "the audio has no samples")
+
+
+def _read_sound_file(audio: Audio) -> Generator[tuple[npt.NDArray[np.float32], int]]:
+    """Yields the samples, of the shape [channels, samples], and the sample rate. Raises `UnusableMediaError`."""
+    data = b"" if audio.data is None else audio.data.data
     try:
-        with soundfile.SoundFile(io.BytesIO(audio.data.data)) as file:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
             if file.format not in _CONTAINERS[audio.format]:
                 raise UnusableMediaError(audio.where, f"not valid {audio.format} audio")
             count = 0
             while len(block := file.read(BLOCK_SAMPLES, dtype="float32", always_2d=True)):
-                raise_if_cancelled()
                 count += len(block)
-                if count > (audio.seconds + TOLERANCE_SECONDS) * file.samplerate:
-                    reason = f"the audio takes more than the declared {audio.seconds:.1f} s"
-                    raise UnusableMediaError(audio.where, reason)
-                yield np.mean(block.T, axis=0), file.samplerate
-            if count == 0:
-                raise UnusableMediaError(audio.where, "the audio has no samples")
-            if audio.format in _EXACT_FORMATS and count < file.frames:
+                yield block.T, file.samplerate
+            if audio.format in _EXACT_FORMATS and 0 < count < file.frames:
                 reason = f"the audio is truncated: it has {count} of {file.frames} samples"
                 raise UnusableMediaError(audio.where, reason)
     except soundfile.LibsndfileError as error:

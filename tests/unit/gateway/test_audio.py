@@ -101,6 +101,16 @@ async def test_audio_can_be_sent_by_url_and_natively(gateway: httpx.AsyncClient,
     assert await exposes(gateway, 'cornserve_gateway_media_total{app="seer",modality="audio"} 3.0')
 
 
+async def test_recordings_of_phones_and_browsers_are_accepted(gateway: httpx.AsyncClient) -> None:
+    m4a, webm = audio_file(sound(0), format="M4A"), audio_file(sound(0, 1, 48_000), 48_000, "WEBM")
+    parts = [base64_part(m4a, "m4a"), base64_part(webm, "webm"), url_part(data_url(webm, "audio/webm;codecs=opus"))]
+
+    response = await gateway.post(CHAT, json=chat(*parts))
+
+    media = response.json()["choices"][0]["message"]["content"].split()
+    assert [medium.split(":")[0].partition("=")[2] for medium in media] == ["M4A", "WEBM", "WEBM"]
+
+
 @pytest.mark.parametrize("seconds", [0.1, 2])
 async def test_input_audio_may_be_a_data_url(gateway: httpx.AsyncClient, seconds: float) -> None:
     """Long base64 is cut out of the body before it is parsed, short base64 is not."""

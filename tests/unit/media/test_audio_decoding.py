@@ -15,7 +15,7 @@ from cornserve_executors.media.cancellation import run_cancellable
 from cornserve_executors.media.errors import UnusableMediaError
 from tests.audio import as_audio, audio_file, audio_from_file, sound
 
-FORMATS = ["WAV", "MP3", "FLAC", "OGG"]
+FORMATS = ["WAV", "MP3", "FLAC", "OGG", "M4A", "WEBM"]
 MIB = 1 << 20
 
 

@@ -20,7 +20,7 @@ class ImageHeader(NamedTuple):
 
 
 class AudioHeader(NamedTuple):
-    format: Literal["WAV", "MP3", "FLAC", "OGG"]
+    format: Literal["WAV", "MP3", "FLAC", "OGG", "M4A", "WEBM"]
     sample_rate: int
     channels: int
     samples: int
@@ -77,6 +77,14 @@ class VideoHeader(NamedTuple):
 def too_many_frames(max_frames: int) -> MediaError:
     hint = f"limit video-frames={max_frames}, see `cornserve up --limit`"
     return MediaError("too_large", f"the video has more than {max_frames} frames ({hint})")
+
+
+def too_many_packets(max_packets: int) -> MediaError:
+    return MediaError("too_large", f"the audio has more than {max_packets} packets: convert it to WAV")
+
+
+def unsupported_audio_codec(name: str) -> MediaError:
+    return MediaError("unsupported", f"unsupported audio codec {name!r}: convert the audio to WAV")
 
 
 def unsupported_codec(name: str) -> MediaError:

@@ -1,27 +1,31 @@
-"""Reads the video tracks of MP4 and QuickTime files (ISO/IEC 14496-12)."""
+"""Reads the tracks of MP4, M4A and QuickTime files (ISO/IEC 14496-12)."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from math import atan2, degrees
+from math import atan2, ceil, degrees
 from struct import unpack_from
 from typing import NamedTuple
 
+from cornserve.gateway.media.errors import MediaError
 from cornserve.gateway.media.formats.base import (
     QUARTER_TURNS,
+    AudioHeader,
     Rotation,
     VideoFormat,
     VideoHeader,
     broken,
     too_many_frames,
+    too_many_packets,
     truncated,
+    unsupported_audio_codec,
     unsupported_codec,
 )
 
 MAX_OTHER_SAMPLES = 1_000_000
-"""The samples of a track without pictures. Decoders keep an entry for each, except for uncompressed sound."""
+"""The samples of a track that is not read. Decoders keep an entry for each, except for uncompressed sound."""
 
 _FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip")
 _CONTAINERS = frozenset({b"moov", b"trak", b"mdia", b"minf", b"stbl", b"mvex", b"moof", b"traf"})
@@ -35,7 +39,9 @@ _CODECS = {
     b"mp4v": "mpeg4",
 }
 """Codecs by the type of the sample entry."""
+_AUDIO_CODECS = (b"mp4a", b"Opus")
 _VIDEO = b"vide"
+_SOUND = b"soun"
 _DATA_HANDLER = b"dhlr"
 
 
@@ -54,6 +60,8 @@ class _MovieTrack:
     width: int = 0
     height: int = 0
     rotation: Rotation = 0
+    sample_rate: int = 0
+    channels: int = 0
     timescale: int = 0
     duration: int = 0
     samples: int = 0
@@ -63,8 +71,8 @@ class _MovieTrack:
     """The duration of a sample in fragments."""
 
     @property
-    def is_video(self) -> bool:
-        return self.kind == _VIDEO
+    def seconds(self) -> float:
+        return self.duration / self.timescale if self.timescale else 0
 
 
 def is_isobmff(data: bytes) -> bool:
@@ -73,20 +81,35 @@ def is_isobmff(data: bytes) -> bool:
 
 def read_header(data: bytes, max_frames: int) -> VideoHeader:
     """Reads the first video track. Raises a `MediaError` if it has more than `max_frames` frames."""
-    movie = _Movie(data, max_frames)
-    for box in _boxes(data, 10_000 + 8 * max_frames):
+    track = _read_track(data, _VIDEO, max_frames)
+    if track is None:
+        raise broken("MP4", "has no video")
+    if track.codec not in _CODECS:
+        raise unsupported_codec(track.codec.decode("latin-1"))
+    is_quicktime = data[4:8] != b"ftyp" or data[8:12] == b"qt  "
+    format: VideoFormat = "MOV" if is_quicktime else "MP4"
+    return VideoHeader(format, track.width, track.height, track.samples, track.seconds, track.rotation)
+
+
+def read_audio_header(data: bytes, max_packets: int) -> AudioHeader:
+    """Reads the first sound track. Raises a `MediaError` if it has more than `max_packets` packets."""
+    track = _read_track(data, _SOUND, max_packets)
+    if track is None:
+        raise broken("M4A", "has no sound")
+    if track.codec not in _AUDIO_CODECS:
+        raise unsupported_audio_codec(track.codec.decode("latin-1"))
+    sample_rate = track.sample_rate or track.timescale
+    return AudioHeader("M4A", sample_rate, track.channels, ceil(track.seconds * sample_rate))
+
+
+def _read_track(data: bytes, kind: bytes, max_samples: int) -> _MovieTrack | None:
+    """Returns the first track of a kind."""
+    movie = _Movie(data, kind, max_samples)
+    for box in _boxes(data, 10_000 + 8 * max_samples):
         movie.read(box)
     if not movie.tracks:
         raise truncated("MP4", "has no header")
-    video = next((track for track in movie.tracks if track.is_video), None)
-    if video is None:
-        raise broken("MP4", "has no video")
-    if video.codec not in _CODECS:
-        raise unsupported_codec(video.codec.decode("latin-1"))
-    seconds = video.duration / video.timescale if video.timescale else 0
-    is_quicktime = data[4:8] != b"ftyp" or data[8:12] == b"qt  "
-    format: VideoFormat = "MOV" if is_quicktime else "MP4"
-    return VideoHeader(format, video.width, video.height, video.samples, seconds, video.rotation)
+    return next((track for track in movie.tracks if track.kind == kind), None)
 
 
 @dataclass(slots=True)
@@ -94,7 +117,10 @@ class _Movie:
     """The tracks of a file, which `read` collects."""
 
     data: bytes
-    max_frames: int
+    kind: bytes
+    """The kind of the track that is read."""
+    max_samples: int
+    """The number of samples, which are frames or packets, of such a track."""
     tracks: list[_MovieTrack] = field(default_factory=list)
     _fragment: _MovieTrack = field(default_factory=_MovieTrack)
     """The track of the current fragment."""
@@ -126,9 +152,11 @@ class _Movie:
             track.kind = kind
 
     def _read_sample_description(self, box: _Box, track: _MovieTrack) -> None:
-        if track.is_video:
-            (track.codec,) = unpack_from("4s", self.data, box.start + 12)
+        (track.codec,) = unpack_from("4s", self.data, box.start + 12)
+        if track.kind == _VIDEO:
             track.width, track.height = unpack_from(">HH", self.data, box.start + 40)
+        elif track.kind == _SOUND:
+            track.channels, track.sample_rate = unpack_from(">H6xH", self.data, box.start + 32)
 
     def _read_sample_sizes(self, box: _Box, track: _MovieTrack) -> None:
         size, count = unpack_from(">II", self.data, box.start + 4)
@@ -146,10 +174,10 @@ class _Movie:
         (entries,) = unpack_from(">I", self.data, box.start + 4)
         if entries * 8 > box.end - box.start - 8:
             raise broken("MP4", "has a table that exceeds its box")
-        if track.is_video and entries > self.max_frames:
-            raise too_many_frames(self.max_frames)
+        if track.kind == self.kind and entries > self.max_samples:
+            raise self._too_many()
         track.is_uniform = entries == 1 and unpack_from(">I", self.data, box.start + 12) == (1,)
-        if track.is_video:
+        if track.kind == self.kind:
             table = memoryview(self.data)[box.start + 8 : box.start + 8 + 8 * entries]
             track.duration += sum(count * duration for count, duration in struct.iter_unpack(">II", table))
 
@@ -175,7 +203,7 @@ class _Movie:
             raise broken("MP4", "has a table that exceeds its box")
         track = self._fragment
         self._add_samples(track, count)
-        if not track.is_video:
+        if track.kind != self.kind:
             return
         if flags & 0x100:
             rows = range(table, table + count * row, row)
@@ -185,10 +213,13 @@ class _Movie:
 
     def _add_samples(self, track: _MovieTrack, count: int) -> None:
         track.samples += count
-        if track.is_video and track.samples > self.max_frames:
-            raise too_many_frames(self.max_frames)
-        if not track.is_video and not track.is_uniform and track.samples > MAX_OTHER_SAMPLES:
+        if track.kind == self.kind and track.samples > self.max_samples:
+            raise self._too_many()
+        if track.kind != self.kind and not track.is_uniform and track.samples > MAX_OTHER_SAMPLES:
             raise broken("MP4", f"has a track with more than {MAX_OTHER_SAMPLES} samples")
+
+    def _too_many(self) -> MediaError:
+        return too_many_frames(self.max_samples) if self.kind == _VIDEO else too_many_packets(self.max_samples)
 
 
 _READERS: dict[bytes, Callable[[_Movie, _Box], None]] = {

@@ -1,20 +1,23 @@
-"""Reads the video tracks of WebM and Matroska files (RFC 9559)."""
+"""Reads the tracks of WebM and Matroska files (RFC 9559)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from math import isfinite
+from math import ceil, isfinite
 from struct import unpack_from
 from typing import NamedTuple
 
 from cornserve.gateway.media.formats.base import (
+    AudioHeader,
     VideoFormat,
     VideoHeader,
     broken,
     too_many_frames,
+    too_many_packets,
     truncated,
+    unsupported_audio_codec,
     unsupported_codec,
 )
 
@@ -39,6 +42,9 @@ class _Id(IntEnum):
     VIDEO = 0xE0
     PIXEL_WIDTH = 0xB0
     PIXEL_HEIGHT = 0xBA
+    AUDIO = 0xE1
+    SAMPLING_FREQUENCY = 0xB5
+    CHANNELS = 0x9F
     CLUSTER = 0x1F43B675
     TIMESTAMP = 0xE7
     BLOCK_GROUP = 0xA0
@@ -47,13 +53,13 @@ class _Id(IntEnum):
 
 
 _MASTERS = frozenset(
-    (_Id.EBML, _Id.SEGMENT, _Id.INFO, _Id.TRACKS, _Id.TRACK_ENTRY, _Id.VIDEO, _Id.CLUSTER, _Id.BLOCK_GROUP)
+    (_Id.EBML, _Id.SEGMENT, _Id.INFO, _Id.TRACKS, _Id.TRACK_ENTRY, _Id.VIDEO, _Id.AUDIO, _Id.CLUSTER, _Id.BLOCK_GROUP)
 )
 """The elements whose content is read."""
 _UNSIZED = frozenset((_Id.SEGMENT, _Id.CLUSTER))
 """The elements whose size may be unknown, as in recordings of browsers."""
 
-_VIDEO_TRACK = 1
+_VIDEO_TRACK, _AUDIO_TRACK = 1, 2
 _LACING = 0x06
 _CODECS = {
     "V_MPEG4/ISO/AVC": "h264",
@@ -66,6 +72,7 @@ _CODECS = {
     "V_MPEG4/ISO/AP": "mpeg4",
     "V_MJPEG": "mjpeg",
 }
+_AUDIO_CODECS = ("A_OPUS", "A_VORBIS", "A_AAC")
 _LARGEST = [(1 << 7 * length) - 1 for length in range(9)]
 """The largest integer of variable length, by the number of its bytes. As a size, it means that the size is unknown."""
 _SECOND = 1e9
@@ -86,22 +93,40 @@ class _SegmentTrack:
     codec: str = ""
     width: int = 0
     height: int = 0
+    sample_rate: int = 8000
+    channels: int = 1
     frame_duration: int = 0
     """Nanoseconds, or 0 if unknown."""
 
 
 def read_header(data: bytes, max_frames: int) -> VideoHeader:
     """Reads the first video track. Raises a `MediaError` if it has more than `max_frames` frames."""
-    segment = _Segment(data, max_frames)
+    segment = _read_segment(data, _VIDEO_TRACK, max_frames)
+    track = segment.track
+    if track is None:
+        raise broken("WebM", "has no video")
+    if track.codec not in _CODECS:
+        raise unsupported_codec(track.codec)
+    format: VideoFormat = "WEBM" if segment.doc_type == "webm" else "MKV"
+    return VideoHeader(format, track.width, track.height, segment.frames, segment.seconds)
+
+
+def read_audio_header(data: bytes, max_packets: int) -> AudioHeader:
+    """Reads the first sound track. Raises a `MediaError` if it has more than `max_packets` packets."""
+    segment = _read_segment(data, _AUDIO_TRACK, max_packets)
+    track = segment.track
+    if track is None:
+        raise broken("WebM", "has no sound")
+    if track.codec not in _AUDIO_CODECS or segment.doc_type != "webm":
+        raise unsupported_audio_codec(track.codec)
+    return AudioHeader("WEBM", track.sample_rate, track.channels, ceil(segment.seconds * track.sample_rate))
+
+
+def _read_segment(data: bytes, kind: int, max_frames: int) -> _Segment:
+    segment = _Segment(data, kind, max_frames)
     for element in _elements(data, 10_000 + 8 * max_frames):
         segment.read(element)
-    video = segment.video
-    if video is None:
-        raise broken("WebM", "has no video")
-    if video.codec not in _CODECS:
-        raise unsupported_codec(video.codec)
-    format: VideoFormat = "WEBM" if segment.doc_type == "webm" else "MKV"
-    return VideoHeader(format, video.width, video.height, segment.frames, segment.seconds)
+    return segment
 
 
 @dataclass(slots=True)
@@ -109,7 +134,10 @@ class _Segment:
     """The properties of a file, which `read` collects."""
 
     data: bytes
+    kind: int
+    """The type of the track that is read."""
     max_frames: int
+    """The number of frames, or of packets of sound, of this track."""
     doc_type: str = "matroska"
     tracks: list[_SegmentTrack] = field(default_factory=list)
     frames: int = 0
@@ -122,14 +150,14 @@ class _Segment:
     """The smallest and the largest time of a frame."""
 
     @property
-    def video(self) -> _SegmentTrack | None:
-        return next((track for track in self.tracks if track.kind == _VIDEO_TRACK), None)
+    def track(self) -> _SegmentTrack | None:
+        return next((track for track in self.tracks if track.kind == self.kind), None)
 
     @property
     def seconds(self) -> float:
         """The duration: the declared one, or a longer one if frames follow it."""
         span = (self._last - self._first) * self._scale
-        frame_duration = (self.video and self.video.frame_duration) or span / max(1, self.frames - 1)
+        frame_duration = (self.track and self.track.frame_duration) or span / max(1, self.frames - 1)
         return max(self._duration * self._scale, span + frame_duration) / _SECOND
 
     def read(self, element: _Element) -> None:
@@ -171,10 +199,16 @@ class _Segment:
     def _read_height(self, element: _Element, track: _SegmentTrack) -> None:
         track.height = self._integer(element)
 
+    def _read_sample_rate(self, element: _Element, track: _SegmentTrack) -> None:
+        track.sample_rate = round(self._float(element))
+
+    def _read_channels(self, element: _Element, track: _SegmentTrack) -> None:
+        track.channels = self._integer(element)
+
     def _read_block(self, block: _Element) -> None:
-        video = self.video
+        track = self.track
         number, position = _read_vint(self.data, block.start)
-        if video is None or number != video.number:
+        if track is None or number != track.number:
             return
         offset, flags = unpack_from(">hB", self.data, position)
         time = self._cluster_time + offset
@@ -182,7 +216,8 @@ class _Segment:
         self._last = max(self._last, time) if self.frames else time
         self.frames += 1 + (self.data[position + 3] if flags & _LACING else 0)
         if self.frames > self.max_frames:
-            raise too_many_frames(self.max_frames)
+            is_video = self.kind == _VIDEO_TRACK
+            raise too_many_frames(self.max_frames) if is_video else too_many_packets(self.max_frames)
 
     def _integer(self, element: _Element) -> int:
         return int.from_bytes(self.data[element.start : min(element.end, element.start + 8)])
@@ -215,6 +250,8 @@ _TRACK_READERS: dict[int, Callable[[_Segment, _Element, _SegmentTrack], None]] =
     _Id.DEFAULT_DURATION: _Segment._read_frame_duration,
     _Id.PIXEL_WIDTH: _Segment._read_width,
     _Id.PIXEL_HEIGHT: _Segment._read_height,
+    _Id.SAMPLING_FREQUENCY: _Segment._read_sample_rate,
+    _Id.CHANNELS: _Segment._read_channels,
 }
 
 

@@ -11,11 +11,13 @@ from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
+import av
 import pytest
 import soundfile
 
 from cornserve.gateway.media.audio_header import read_audio_header
 from cornserve.gateway.media.errors import MediaError
+from cornserve.gateway.media.formats import isobmff, matroska
 from cornserve.gateway.media.inspection import KIB, RULES, MediaHeader
 from cornserve.limits import Limits
 from tests.audio import audio_file, sound
@@ -26,6 +28,16 @@ NOISE = sound(0, 0.5)
 WAV = audio_file(NOISE)
 MP3 = audio_file(NOISE, format="MP3")
 FLAC = audio_file(NOISE, format="FLAC")
+M4A = audio_file(NOISE, format="M4A")
+WEBM = audio_file(sound(0, 0.5, 48_000), 48_000, "WEBM")
+CONTAINERS = {
+    "M4A": M4A,
+    "stereo M4A": audio_file(sound(0, 2, 44_100, 2), 44_100, "M4A"),
+    "fragmented M4A": audio_file(NOISE, format="M4A", movflags="frag_keyframe+empty_moov"),
+    "WebM": WEBM,
+    "stereo WebM": audio_file(sound(0, 2, 48_000, 2), 48_000, "WEBM"),
+    "recording of a browser": audio_file(sound(0, 0.5, 48_000), 48_000, "WEBM", live="1"),
+}
 COMPRESSED = {
     "MP3": MP3,
     "stereo MP3": audio_file(sound(0, 0.5, 44_100, 2), 44_100, "MP3"),
@@ -165,11 +177,31 @@ def test_another_stream_may_follow_in_an_ogg_file() -> None:
         read_audio_header(first + second[:-1], MAX_SECONDS)
 
 
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_the_header_of_a_container_is_what_ffmpeg_decodes(name: str) -> None:
+    data = CONTAINERS[name]
+
+    header = read_audio_header(data, MAX_SECONDS)
+
+    with av.open(io.BytesIO(data), "r") as container:
+        stream = container.streams.audio[0]
+        samples = sum(frame.samples for frame in container.decode(stream))
+    assert header[:3] == ("M4A" if "M4A" in name else "WEBM", stream.rate, stream.channels)
+    # The last packet of AAC decodes to more samples than the container declares.
+    assert -1024 < header.samples - samples < 0.15 * stream.rate
+
+
+def test_the_packets_of_a_container_are_limited() -> None:
+    for data in (M4A, audio_file(sound(0, 8, 48_000), 48_000, "WEBM")):
+        with pytest.raises(MediaError, match=r"the audio has more than \d+ packets: convert it to WAV"):
+            isobmff.read_audio_header(data, 5) if data is M4A else matroska.read_audio_header(data, 5)
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (b"", "the file is empty"),
-        (b"<html>", "unsupported audio format: send WAV, MP3, FLAC or Ogg"),
+        (b"<html>", "unsupported audio format: send WAV, MP3, FLAC, Ogg (Opus or Vorbis), M4A or WebM"),
         (b"RIFF\x04\0\0\0WEBP" + bytes(20), "the RIFF file is not a WAV"),
         (WAV[:100], "truncated: the WAV has no end"),
         (WAV[:30], "truncated: the file ends in its header"),
@@ -186,6 +218,12 @@ def test_another_stream_may_follow_in_an_ogg_file() -> None:
         (b"ID3\x04\0\0\0\0\0\x05hello" + bytes(100), "the MP3 has no frame after its tag"),
         (b"ID3\x04\0\0\0\0\x05\0hello", "truncated: the file ends in its header"),
         (MP3 + b"garbage", "invalid data in place of a frame"),
+        (M4A[:-9], "truncated: the MP4 ends in a box"),
+        (M4A.replace(b"soun", b"text"), "broken: the M4A has no sound"),
+        (M4A.replace(b"mp4a", b"alac", 1), "unsupported audio codec 'alac': convert the audio to WAV"),
+        (WEBM[:-9], "truncated: the WebM ends in an element"),
+        (WEBM.replace(b"A_OPUS", b"A_DTS\0"), "unsupported audio codec 'A_DTS'"),
+        (WEBM.replace(b"webm", b"rosa"), "unsupported audio codec"),
     ],
 )
 def test_invalid_audio_is_an_error_with_its_reason(data: bytes, message: str) -> None:
