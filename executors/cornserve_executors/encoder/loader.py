@@ -63,7 +63,8 @@ def load_encoders(settings: EncoderTask, device: str) -> dict[Modality, LoadedEn
             return f"constant-{modality}"
         others = _submodules(types.values()) - types[modality].submodules
         contents = sorted((name, digest) for name, digest in digests.items() if name.partition(".")[0] not in others)
-        configuration = config.to_dict() | {"_name_or_path": ""}, processors[modality].to_dict(), dtype
+        sampling = getattr(types[modality], "sampling", None)
+        configuration = config.to_dict() | {"_name_or_path": ""}, processors[modality].to_dict(), sampling, dtype
         return sha256(repr((contents, configuration)).encode()).hexdigest()
 
     return {name: LoadedEncoder(types[name](model, processors[name]), fingerprint(name)) for name in types}

@@ -13,11 +13,11 @@ from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib import Video
 from cornserve_tasklib.media import Media
-from tests.images import as_image, noise
+from tests.images import as_image, image_from_file, noise
 from tests.integration.encoder.engine import encode_rows, running_engine
 from tests.integration.encoder.reference import TOLERANCE
 from tests.models.tiny_families import VIDEO_FAMILIES, TinyFamily
-from tests.video import as_video
+from tests.video import as_video, transparent_gif, video_from_file
 
 families = pytest.mark.parametrize("family", VIDEO_FAMILIES, ids=str)
 
@@ -92,6 +92,26 @@ async def test_a_video_is_planned_without_decoding_it_and_a_constant_encoder_pub
     assert plan.fields == family.video_fields
     assert rows.shape == (plan.rows, engine.shape(medium, plan)[1])
     assert not rows.any()
+
+
+async def test_a_video_is_encoded_once_and_a_file_may_be_an_image_and_a_video(tiny_qwen25vl: Path) -> None:
+    file = transparent_gif([100])
+    video = video_from_file(file, "GIF", width=40, height=30, frames=1, seconds=0.1)
+    image = image_from_file(file, "GIF", 40, 30)
+    stats = EncoderStats("image", "video")
+    async with running_engine(tiny_qwen25vl, stats, modality=["image", "video"]) as engine:
+        assert image.digest == video.digest
+        assert engine.cache_key(image) != engine.cache_key(video)
+
+        await asyncio.gather(*(encode_rows(engine, medium) for medium in (image, video, video)))
+
+    counted = {
+        (sample.name, sample.labels.get("modality")): sample.value
+        for metric in stats.metrics()
+        for sample in metric.samples
+    }
+    assert [counted["cornserve_encoder_items_total", modality] for modality in ("image", "video")] == [1, 1]
+    assert counted["cornserve_encoder_deduplicated_total", "video"] == 1
 
 
 async def test_unusable_videos_are_named(tiny_qwen25vl: Path) -> None:

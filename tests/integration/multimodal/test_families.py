@@ -45,13 +45,15 @@ async def test_the_hybrid_path_generates_the_tokens_of_the_monolith(family: Tiny
 @pytest.mark.families
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
 async def test_all_paths_generate_the_tokens_of_the_monolith(family: TinyFamily, tmp_path: Path) -> None:
-    async with running_encoder(family.path, tmp_path) as encoder:
+    async with running_encoder(family.path, tmp_path, modality=family.vision) as encoder:
         with running_llm(family.path, with_enc=True) as engine:
             expected = await tokens_of_monolith(engine)
             await check_equal(expected, engine, encoder, "re")
-        with running_llm(family.path, with_enc=False) as language_only:
-            await check_equal(expected, language_only, encoder, "e")
-            counts = await language_only.parameter_counts()
+            with running_llm(family.path, with_enc=False) as language_only:
+                await check_equal(expected, language_only, encoder, "e")
+                counts = await language_only.parameter_counts()
+                if "video" in family.vision:
+                    await check_paths(VIDEO_CONTENTS, engine, language_only, encoder)
 
     assert {name for name, number in counts.items() if number} == {"language_model"}
     assert expected["one image"] == TransformersReference(family.path).generate(CONTENTS["one image"])

@@ -1,4 +1,4 @@
-"""Chats with images, and the metrics of the executors that serve them."""
+"""Chats with images and videos, and the metrics of the executors that serve them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import httpx2 as httpx
 from PIL import Image
 
 from tests.integration.serving.conftest import CommandLine
+from tests.video import video_file
 
 TOKENS = 16
 
@@ -28,6 +29,11 @@ def noise_part(seed: int, width: int = 112, height: int = 84) -> Part:
 
 def image_part(content: bytes, media_type: str = "image/png") -> Part:
     return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{b64encode(content).decode()}"}}
+
+
+def video_part(count: int, width: int, height: int) -> Part:
+    url = f"data:video/mp4;base64,{b64encode(video_file(count=count, width=width, height=height)).decode()}"
+    return {"type": "video_url", "video_url": {"url": url}}
 
 
 def text_part(text: str) -> Part:
@@ -47,6 +53,7 @@ CHATS: dict[str, list[Part]] = {
         text_part("?"),
     ],
     "the same image twice": [noise_part(1), noise_part(1)],
+    "videos and an image": [video_part(20, 96, 64), noise_part(1), video_part(12, 64, 80), text_part("What happens?")],
 }
 
 
