@@ -59,6 +59,8 @@ class Batcher(Generic[Input, Output]):
         self._parts = FairQueue[_BatchItem[Input, Output]]()
         """Parts of long media."""
         self._order = [self._large, self._small]
+        self._had_parts = False
+        """Whether the last batch contains parts."""
         self._patches_per_second = 0.0
         """The speed of the device in the last batch."""
         self._arrived = asyncio.Event()
@@ -97,13 +99,21 @@ class Batcher(Generic[Input, Output]):
                     raise
 
     def _next_batch(self) -> list[_BatchItem[Input, Output]]:
-        """Takes items up to the budget. Large and small media alternate in priority."""
+        """Takes items up to the budget. Large and small media alternate in priority.
+
+        While others wait, parts of long media are in every second batch, so that a small medium that waits for a part
+        is not encoded together with another one.
+        """
         self._order.reverse()
         batch: list[_BatchItem[Input, Output]] = []
-        if self._order[0] is self._small or not self._large:
-            self._take(self._parts, batch, min(self._max_patches, PART_SECONDS * self._patches_per_second))
+        part_budget = min(self._max_patches, PART_SECONDS * self._patches_per_second)
+        if not self._had_parts and (self._order[0] is self._small or not self._large):
+            self._take(self._parts, batch, part_budget)
         for queue in self._order:
             self._take(queue, batch, self._max_patches)
+        if not batch:
+            self._take(self._parts, batch, part_budget)
+        self._had_parts = any(item.work.is_part for item in batch)
         return batch
 
     def _take(

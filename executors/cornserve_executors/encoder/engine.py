@@ -28,7 +28,7 @@ from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.media import Media, Modality
 
-BATCH_PARTS = 16
+BATCH_PARTS = 64
 """The number of parts of long media that fill a batch. Other media wait for a part, so it is short on slow devices."""
 
 

@@ -125,7 +125,7 @@ async def test_large_images_alternate_with_small_ones(device: DoublingDevice, st
     assert sorted(map(len, device.batches[1:3])) == sorted(map(len, device.batches[3:5])) == [1, 2]
 
 
-async def test_a_batch_begins_with_one_part_of_long_media_if_the_device_is_slow(
+async def test_every_second_batch_contains_a_part_of_long_media_while_others_wait(
     device: DoublingDevice, stats: EncoderStats
 ) -> None:
     async with running_batcher(device, stats, max_patches=400_000) as batcher:
@@ -135,9 +135,22 @@ async def test_a_batch_begins_with_one_part_of_long_media_if_the_device_is_slow(
         await asyncio.sleep(0)
         device.release()
         await asyncio.gather(*waiting)
-    assert device.batches[:2] == [[0], [20, 1, 2, 3]]
-    assert 4 in device.batches[2]
+    assert device.batches[:3] == [[0], [20, 1, 2, 3], [4]]
     assert sorted(number for batch in device.batches for number in batch) == [0, 1, 2, 3, 4, 20, 21, 22]
+
+
+async def test_parts_are_encoded_after_the_cancellation_of_others(device: DoublingDevice, stats: EncoderStats) -> None:
+    async with running_batcher(device, stats) as batcher:
+        part = EncodingWork("long", "video", 10, is_part=True)
+        first = [asyncio.create_task(batcher.encode(number, part)) for number in range(3)]
+        await until(lambda: device.batches == [[0]])
+        cancelled = asyncio.create_task(batcher.encode(9, work(10, "a")))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        device.release()
+        async with asyncio.timeout(20):
+            assert await asyncio.gather(*first) == [0, 2, 4]
 
 
 async def test_a_cancelled_image_is_not_encoded(device: DoublingDevice, stats: EncoderStats) -> None:
