@@ -39,7 +39,7 @@ MIXED_CONTENTS: dict[str, MediaContent] = {
     "text only": ["Tell me something."],
     "audio": ["Listen: ", as_audio(sound(1, 2.37)), "What is it?"],
     "image": [as_image(noise(1, 112, 84)), "What is it?"],
-    "audio, then image": [as_audio(sound(2, 0.6)), "Compare with ", as_image(noise(2, 84, 112))],
+    "audio, then image": [as_audio(sound(2, 1.6)), "Compare with ", as_image(noise(2, 84, 112))],
     "image, then audio, twice": [
         *(as_image(noise(3, 200, 60)), as_audio(sound(3, 1)), " or "),
         *(as_image(noise(4, 60, 90)), as_audio(sound(3, 1)), "?"),

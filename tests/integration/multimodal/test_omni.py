@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
+from tests.audio import as_audio, sound
 from tests.integration.multimodal.encoder import LocalEncoder, running_encoder
-from tests.integration.multimodal.media_chats import MIXED_CONTENTS
-from tests.integration.multimodal.media_tests import MEDIA_MARKS, check_paths, check_weights
+from tests.integration.multimodal.media_chats import MIXED_CONTENTS, MediaContent
+from tests.integration.multimodal.media_tests import MEDIA_MARKS, check_paths, check_weights, generate
+from tests.integration.multimodal.vllm_reference import vllm_tokens
 from tests.models.tiny_families import tiny_model
 
 if TYPE_CHECKING:
@@ -35,6 +37,17 @@ async def test_all_paths_generate_the_tokens_of_vllm_concurrently(
     full_model: LLMEngine, language_only: LLMEngine, joint_encoder: LocalEncoder
 ) -> None:
     await check_paths(MIXED_CONTENTS, full_model, language_only, joint_encoder)
+
+
+async def test_audio_of_less_than_a_second_has_the_tokens_of_the_audio_alone(
+    full_model: LLMEngine, language_only: LLMEngine, joint_encoder: LocalEncoder
+) -> None:
+    """In vLLM, the embeddings of such audio depend on the other audio in the batch for Qwen3-Omni."""
+    content: MediaContent = [as_audio(sound(2, 0.6)), "?"]
+    expected = await vllm_tokens(full_model, content)
+
+    for engine, kind in ((full_model, "r"), (full_model, "e"), (language_only, "e")):
+        assert await generate(engine, content, kind, joint_encoder) == expected, kind
 
 
 async def test_weights_of_the_encoders_are_loaded_only_if_with_enc_is_set(
