@@ -42,7 +42,7 @@ async def test_all_paths_generate_the_tokens_of_vllm_concurrently(
 async def test_audio_of_less_than_a_second_has_the_tokens_of_the_audio_alone(
     full_model: LLMEngine, language_only: LLMEngine, joint_encoder: LocalEncoder
 ) -> None:
-    """In vLLM, the embeddings of such audio depend on the other audio in the batch for Qwen3-Omni."""
+    # Not concurrently: for Qwen3-Omni, vLLM's embeddings of such audio depend on the other audio in the batch.
     content: MediaContent = [as_audio(sound(2, 0.6)), "?"]
     expected = await vllm_tokens(full_model, content)
 
