@@ -22,10 +22,10 @@ import av.video.frame
 import av.video.stream
 import numpy as np
 import numpy.typing as npt
-from av.video.reformatter import Interpolation, VideoReformatter
 
 from cornserve_executors.media.cancellation import raise_if_cancelled
 from cornserve_executors.media.errors import UnusableMediaError
+from cornserve_executors.media.frame_colors import RgbConverter
 from cornserve_executors.media.video_sampling import FrameSampling, VideoSource
 from cornserve_tasklib.media import Video
 
@@ -119,7 +119,7 @@ class _FrameCollector:
     def __init__(self, video: Video, wanted: list[int]) -> None:
         self._video = video
         self._wanted = wanted
-        self._reformatter = VideoReformatter()
+        self._converter = RgbConverter()
         self._frames: npt.NDArray[np.uint8] | None = None
         self._position = 0
         self.indices: list[int] = []
@@ -139,8 +139,7 @@ class _FrameCollector:
         return self._frames[: len(self.indices)]
 
     def _rgb(self, frame: av.video.frame.VideoFrame) -> npt.NDArray[np.uint8]:
-        rgb = self._reformatter.reformat(frame, format="rgb24", interpolation=Interpolation.BICUBIC, threads=1)
-        pixels: npt.NDArray[np.uint8] = rgb.to_ndarray()
+        pixels = self._converter.convert(frame)
         return np.rot90(pixels, frame.rotation // 90) if frame.rotation % 90 == 0 else pixels
 
     def _keep(self, pixels: npt.NDArray[np.uint8]) -> None:

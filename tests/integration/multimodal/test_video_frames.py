@@ -56,6 +56,18 @@ def test_frames_and_metadata_are_those_of_vllm(name: str) -> None:
         np.testing.assert_array_equal(decoded.frames, frames)
 
 
+@pytest.mark.families
+def test_wide_gamuts_and_hdr_are_converted_like_vllm() -> None:
+    """The conversion takes vLLM and this executor seconds each."""
+    colors = {"colorspace": 9, "color_primaries": 9, "color_trc": 18, "options": {"x265-params": "log-level=none"}}
+    data = video_file("MP4", "hevc", 2, pixel_format="yuv420p10le", codec_context=colors)
+    expected, _ = VIDEO_LOADER_REGISTRY.load("opencv").load_bytes(data, num_frames=2)
+
+    decoded = decode_video(video_from_file(data), FrameSampling(num_frames=2))
+
+    np.testing.assert_array_equal(decoded.frames, expected)
+
+
 def test_one_frame_is_sampled_where_vllm_fails() -> None:
     """vLLM divides by zero, because it wants pairs of frames. The processor repeats a single frame."""
     loader: Any = VIDEO_LOADER_REGISTRY.load("qwen2_vl")
