@@ -15,7 +15,7 @@ from cornserve.cli.options import AppName, Json, Url
 def transcribe(
     ctx: typer.Context,
     app: AppName,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Audio file: WAV, MP3, FLAC or Ogg.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Audio file: WAV, MP3, FLAC, Ogg, M4A or WebM.")],
     language: Annotated[
         str | None,
         typer.Option("--language", metavar="CODE", help="Language of the speech, such as en. By default, detected."),
