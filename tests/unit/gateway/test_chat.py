@@ -149,7 +149,7 @@ REPEATED = {"type": "object", "properties": {"a": {"pattern": "a{1000}"}, "b": {
         (
             {"messages": [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "x"}}]}]},
             "messages.0.content.0",
-            "invalid part type: use 'text', 'image_url', 'audio_url' or 'input_audio'",
+            "invalid part type: use 'text', 'image_url', 'audio_url', 'input_audio' or 'video_url'",
         ),
         ({"temperature": 3}, "temperature", "must be less than or equal to 2, not 3"),
         ({"temperature": "hot"}, "temperature", "not 'hot'"),

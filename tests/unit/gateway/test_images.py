@@ -24,7 +24,7 @@ CHAT = "/v1/chat/completions"
 INVOKE = "/v1/apps/seer/invoke"
 PNG = image_file()
 JPEG = image_file("JPEG", (640, 480))
-INVALID_TYPE = "invalid part type: use 'text', 'image_url', 'audio_url' or 'input_audio'"
+INVALID_TYPE = "invalid part type: use 'text', 'image_url', 'audio_url', 'input_audio' or 'video_url'"
 TEXT = {"type": "text", "text": "What is this?"}
 
 
