@@ -25,9 +25,9 @@ MAX_SMALL_IMAGES = 3
 MAX_LARGE_PIXELS = 64_000_000
 """Total pixels of the large images that are decoded at once. An image with more pixels is decoded alone."""
 
-LARGE_NICENESS = 10
+LARGE_NICENESS = 5
 """The niceness that threads for large media add to that of the process. When all cores are busy, such a thread gets
-about a tenth of the time of another thread (sched(7))."""
+about a third of the time of another thread (sched(7)): less would starve large media on a busy machine."""
 
 
 class DecodePool:
