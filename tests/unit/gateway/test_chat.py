@@ -147,7 +147,7 @@ REPEATED = {"type": "object", "properties": {"a": {"pattern": "a{1000}"}, "b": {
         ({"messages": [{"role": "user"}]}, "messages.0", "content: missing in a user message: add it"),
         ({"messages": [{"role": "alien", "content": "x"}]}, "messages.0.role", "not 'alien'"),
         (
-            {"messages": [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "x"}}]}]},
+            {"messages": [{"role": "user", "content": [{"type": "input_video", "input_video": {"url": "x"}}]}]},
             "messages.0.content.0",
             "invalid part type: use 'text', 'image_url', 'audio_url', 'input_audio' or 'video_url'",
         ),
