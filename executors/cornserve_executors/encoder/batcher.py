@@ -19,7 +19,7 @@ from cornserve.fair_queue import FairQueue
 from cornserve_executors.base import EngineDeadError
 from cornserve_executors.encoder.stats import EncoderStats, EncodingWork
 
-PART_SECONDS = 0.1
+PART_SECONDS = 0.03
 """The time for which parts of long media may occupy the device in a batch, unless the first part takes longer."""
 
 Input = TypeVar("Input")
