@@ -108,12 +108,16 @@ def measure_dry_records(repeats: int, seconds: float) -> list[DryRecordRow]:
     paths = default_paths("Qwen/Qwen2.5-VL-3B-Instruct")
     probes = default_probes(App(name="vision", paths=list(paths.values())))
     cases = [
-        (name, "image" if request.images else "text", _timed(partial(_dry_record, path, request)))
+        (name, _request_name(request), _timed(partial(_dry_record, path, request)))
         for name, path in paths.items()
         for request in probes
     ]
     timings = _timings([work for *_, work in cases], repeats, seconds)
     return [DryRecordRow(name, request, timing) for (name, request, _), timing in zip(cases, timings, strict=True)]
+
+
+def _request_name(request: ChatRequest) -> str:
+    return "+".join(medium.modality for medium in request.media) or "text"
 
 
 def _dry_record(path: Task[Any, Any], request: ChatRequest) -> frozenset[str]:

@@ -28,7 +28,7 @@ def test_record_and_replay_are_compared_with_plain_calls() -> None:
     assert {row["plays"] for row in report["rows"] if row["shape"] != "chain of values"} == {1}
     assert all(row["record"]["min"] > 0 and row["plain"]["min"] > 0 for row in report["rows"])
     assert [(row["path"], row["request"]) for row in report["dry_records"]] == [
-        (path, request) for path in ("monolith", "e-l", "e-el") for request in ("text", "image")
+        (path, request) for path in ("monolith", "e-l", "e-el") for request in ("text", "image", "video", "image+video")
     ]
     assert all(row["timing"]["min"] > 0 for row in report["dry_records"])
 
