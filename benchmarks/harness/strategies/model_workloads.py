@@ -34,7 +34,7 @@ class ModelWorkload:
 
     @property
     def strategies(self) -> dict[str, Paths]:
-        return name_paths("image_encoder", "llm")
+        return name_paths("image_encoder+video_encoder", "llm")
 
     def write_app(self, directory: Path) -> Path:
         return self.model
