@@ -11,7 +11,7 @@ that was not measured alone is fitted if enough mixes separate it from the other
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -138,7 +138,11 @@ class _Conversion:
         self.demands = demands
         needed = frozenset().union(*(kind.components for kind in demands.types.values()))
         on_paths = frozenset(name for path in graph.paths for name in path.options)
-        self.options = [o for o in graph.options if o.name in on_paths and needed.intersection(o.components)]
+        self.options = [
+            replace(option, components=components)
+            for option in graph.options
+            if option.name in on_paths and (components := tuple(name for name in option.components if name in needed))
+        ]
         self.measured: dict[str, list[ThroughputMeasurement]] = {}
         for measurement in measurements:
             measurement.check(graph, demands.types)

@@ -114,6 +114,22 @@ def test_two_mixes_separate_components_that_were_not_measured_alone() -> None:
     assert conversion.checks == ()
 
 
+def test_components_that_no_request_needs_are_not_separated_from_others() -> None:
+    """The encoder and the monolith can also encode videos, of which there are none."""
+    options = (DeploymentOption("E", ("encoder", "video")), DeploymentOption("EL", ("encoder", "video", "llm")))
+    components = (*GRAPH.components, ModelComponent("video"))
+    alone = ThroughputMeasurement("E", 4.0, HALF)
+
+    graph = ExecutorGraph(components, options, (DeclaredPath(("EL",)),))
+    conversion = convert(graph, [TEXT, IMAGE], mixes(0.3, 0.7, 0.2, 0.9))
+    assert conversion.seconds == {("EL", "encoder"): pytest.approx(0.3), ("EL", "llm"): pytest.approx(0.7)}
+
+    graph = ExecutorGraph(components, options, (DeclaredPath(("E", "EL")),))
+    conversion = convert(graph, [TEXT, IMAGE], [alone, *mixes(0.6, 0.7, 0.2, 0.9)])
+    assert conversion.seconds["E", "encoder"] == pytest.approx(0.5)
+    assert conversion.factors["EL"] == pytest.approx(1.2)
+
+
 def test_one_unknown_component_needs_two_mixes_because_the_factor_is_also_unknown() -> None:
     graph = ExecutorGraph(GRAPH.components, GRAPH.options, (DeclaredPath(("EL",)), DeclaredPath(("E", "EL"))))
     alone = ThroughputMeasurement("E", 4.0, HALF)
