@@ -71,16 +71,16 @@ class MeasuredOption:
 def measured_options(
     app: App, graph: AppGraph, templates: Sequence[RequestTemplate], only: Sequence[str]
 ) -> list[MeasuredOption]:
-    """Returns the options with their mixes.
+    """Returns the options that the requests need, with their mixes.
 
     An option is measured with each set of its components that requests need, and with the requests' own mix if they
     need several. The planner separates the times of the components by the differences.
 
     Args:
         templates: the requests of the workload.
-        only: names of options; empty for all.
+        only: names of options; empty for all that the requests need.
     Raises:
-        RequestsRefusedError: a request or an option is unknown, or no request needs an option.
+        RequestsRefusedError: a request or an option is unknown, or no request needs an option of `only`.
     """
     for name in only:
         if name not in graph.options:
@@ -95,11 +95,18 @@ def measured_options(
             f"the option {excluded[0]} of {app.name} runs only after a value has arrived, so its inputs are unknown: "
             "measure it in an app that calls it first, and leave it out with --option"
         )
-    return [
-        MeasuredOption(name, option, units[option.executor], tuple(_mixes(app, name, option, templates, requests)))
+    found = [
+        MeasuredOption(name, option, units[option.executor], tuple(_mixes(app, option, templates, requests)))
         for name, option in options.items()
         if not only or name in only
     ]
+    for option in found:
+        if not option.mixes and option.name in only:
+            raise RequestsRefusedError(
+                f"no request needs the option {option.name} ({', '.join(option.graph.components)}): add such requests, "
+                "or leave it out with --option"
+            )
+    return [option for option in found if option.mixes]
 
 
 def _parse(app: App, number: int, body: bytes) -> Any:
@@ -115,7 +122,7 @@ def _parse(app: App, number: int, body: bytes) -> Any:
 
 
 def _mixes(
-    app: App, name: str, option: GraphOption, templates: Sequence[RequestTemplate], requests: Sequence[Any]
+    app: App, option: GraphOption, templates: Sequence[RequestTemplate], requests: Sequence[Any]
 ) -> Iterator[OptionMix]:
     pure: dict[frozenset[str], OptionMix] = {}
     own: OptionMix | None = None
@@ -125,11 +132,6 @@ def _mixes(
             own = _mix(path, option, groups, templates)
         for components, members in groups.items():
             pure.setdefault(components, _mix(path, option, {components: members}, templates))
-    if not pure:
-        raise RequestsRefusedError(
-            f"no request needs the option {name} ({', '.join(option.components)}): add such requests, or leave it out "
-            "with --option"
-        )
     largest_first = sorted(pure, key=len, reverse=True)
     chosen = [*largest_first[: MAX_PURE_MIXES - 1], *largest_first[MAX_PURE_MIXES - 1 :][-1:]]
     yield from (pure[components] for components in chosen)

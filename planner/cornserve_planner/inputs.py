@@ -13,7 +13,7 @@ from cornserve_planner.model_document import ModelDocument
 from cornserve_planner.models import shipped_model, shipped_models, unknown_model
 from cornserve_planner.option_batches import OptionBatches, profile_batches
 from cornserve_planner.problem import PlanningProblem
-from cornserve_planner.profile_conversion import convert_profile, memory_per_gpu
+from cornserve_planner.profile_conversion import convert_profile, memory_per_gpu, profile_measurements
 from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.profiles.profile import ModelProfile, OptionProfile
 from cornserve_planner.profiles.profile_matching import check_profile, matching_entries, unused_entries
@@ -119,7 +119,9 @@ def build_inputs(
     """Builds the planning problem. Raises `InvalidInputError` if the inputs do not fit together."""
     check_profile(model, profile)
     graph = model.graph()
-    workload = replace(workload, shares=with_rare_types(graph, workload.shares, model.modalities))
+    profiled = profile_measurements(graph, profile)[1].types.values()
+    measured = frozenset().union(*(kind.components for kind in (*profiled, *workload.shares)))
+    workload = replace(workload, shares=with_rare_types(graph, workload.shares, model.modalities, measured))
     used = {option.gpu for option in graph.options}
     types = [gpu for gpu in gpus.types() if gpu.name in used]
     check_gpu_types(graph, gpus)

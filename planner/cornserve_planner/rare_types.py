@@ -11,9 +11,12 @@ from cornserve_planner.workload.request_types import Modalities
 
 
 def with_rare_types(
-    graph: ExecutorGraph, shares: Mapping[RequestType, float], modalities: Modalities | None
+    graph: ExecutorGraph, shares: Mapping[RequestType, float], modalities: Modalities | None, measured: frozenset[str]
 ) -> dict[RequestType, float]:
     """Adds, with share 0, a type for every other combination of modalities that the model has a path for.
+
+    Args:
+        measured: components whose times are known. Types that need others cannot be planned.
 
     Raises `InvalidInputError` if a type of the workload has the name of another type.
     """
@@ -24,7 +27,7 @@ def with_rare_types(
     names = {kind.name for kind in shares}
     for components in _combinations(modalities):
         kind = modalities.request_type(components)
-        if components in known or not _has_path(graph, kind):
+        if components in known or not components <= measured or not _has_path(graph, kind):
             continue
         if kind.name in names:
             raise InvalidInputError(

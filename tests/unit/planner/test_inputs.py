@@ -12,6 +12,9 @@ from cornserve_planner.model_document import ExecutorTask, ModelDocument
 from cornserve_planner.models import shipped_model
 from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.profiles.profile import ModelProfile
+from cornserve_planner.workload.document import read_workload
+from cornserve_planner.workload.request import WorkloadImage, WorkloadRequest
+from cornserve_planner.workload.request_files import write_requests
 from cornserve_planner.workload.shipped import shipped_workload
 
 
@@ -68,3 +71,55 @@ def test_a_profile_of_another_executor_is_rejected() -> None:
             old,
             GpuCatalog.shipped(),
         )
+
+
+VISION = """
+format: cornserve-planner/model
+version: 1
+name: vision
+components:
+  image: {}
+  video: {}
+  llm: {after: [image, video]}
+options:
+  whole: {components: [image, video, llm]}
+paths:
+- [whole]
+modalities:
+  always: [llm]
+  inputs: {image: [image], video: [video]}
+"""
+PROFILE = """
+format: cornserve-planner/profile
+version: 1
+model: vision
+options:
+- option: whole
+  gpu: core
+  gpus: 1
+  throughput:
+  - rate: {value: 10, unit: requests/s, tag: measured, source: a test}
+    mix: [{components: [llm], share: 1}]
+  - rate: {value: 5, unit: requests/s, tag: measured, source: a test}
+    mix: [{components: [image, llm], share: 1}]
+"""
+
+
+def test_a_model_is_planned_without_the_components_that_no_request_needs(tmp_path: Path) -> None:
+    """The executor also encodes videos. Neither the workload nor the profile has any."""
+    model = ModelDocument.parse(VISION, "model.yaml")
+    workload, profile = tmp_path / "images.jsonl", tmp_path / "profile.yaml"
+    profile.write_text(PROFILE)
+    image = WorkloadImage(width=224, height=224)
+    requests = [
+        WorkloadRequest(arrival=second, text_tokens=8, images=(image,) * (second % 2), output_tokens=1)
+        for second in range(4)
+    ]
+    write_requests(workload, requests)
+
+    inputs = build_inputs(
+        model, read_workload(workload, model.modalities), ModelProfile.read(profile), GpuCatalog.shipped()
+    )
+
+    assert {kind.components for kind in inputs.types} == {frozenset({"llm"}), frozenset({"image", "llm"})}
+    assert inputs.conversion.seconds["whole", "image"] == pytest.approx(0.1)

@@ -58,6 +58,10 @@ def test_options_with_one_component_are_measured_with_the_requests_that_need_the
     assert sent(found["encoder"].mixes[0]) == (IMAGES,)
 
 
+def test_options_that_no_request_needs_are_left_out() -> None:
+    assert list(options([SEPARATE], [TEXT])) == ["llm"]
+
+
 def test_the_second_mix_can_come_from_another_path() -> None:
     hybrid = Caption(llm=MONOLITH.llm, encoder=SEPARATE.encoder)
     found = options([MONOLITH, hybrid], [IMAGES])
@@ -69,7 +73,7 @@ def test_the_second_mix_can_come_from_another_path() -> None:
     ("bodies", "only", "message"),
     [
         ([TEXT, b'{"images": -1}'], [], "request 2 is not a request of caption: images: must be greater than or equal"),
-        ([TEXT], [], r"no request needs the option encoder \(encoder\): add such requests, or leave it out"),
+        ([TEXT], ["encoder"], r"no request needs the option encoder \(encoder\): add such requests, or leave it out"),
         ([TEXT], ["talker"], "unknown option 'talker' of caption: give one of llm, encoder"),
     ],
 )
