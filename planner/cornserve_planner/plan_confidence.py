@@ -73,7 +73,8 @@ def estimate_sources(inputs: PlanInputs, factors: Mapping[str, float]) -> dict[s
     sources = {}
     for option in inputs.graph.options:
         if any(option.name in path.seconds for path in inputs.problem.usable):
-            rates = [rate for part in option.components for rate in inputs.conversion.rates[option.name, part]]
+            known = (inputs.conversion.rates.get((option.name, part), ()) for part in option.components)
+            rates = [rate for found in known for rate in found]
             own = [rate for rate in rates if rate.option == option.name]
             sources[option.name] = EstimateSource(weakest_tag(rates), joined_sources(own or rates))
     return sources | {name: EstimateSource(None, f"assumed factor {factor:g}") for name, factor in factors.items()}

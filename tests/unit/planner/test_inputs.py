@@ -10,6 +10,7 @@ from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.inputs import PlanInputs, build_inputs, load_inputs
 from cornserve_planner.model_document import ExecutorTask, ModelDocument
 from cornserve_planner.models import shipped_model
+from cornserve_planner.plan_confidence import estimate_sources
 from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.profiles.profile import ModelProfile
 from cornserve_planner.workload.document import read_workload
@@ -123,3 +124,4 @@ def test_a_model_is_planned_without_the_components_that_no_request_needs(tmp_pat
 
     assert {kind.components for kind in inputs.types} == {frozenset({"llm"}), frozenset({"image", "llm"})}
     assert inputs.conversion.seconds["whole", "image"] == pytest.approx(0.1)
+    assert estimate_sources(inputs, {})["whole"].text == "a test"
