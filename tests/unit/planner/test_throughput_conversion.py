@@ -115,7 +115,7 @@ def test_two_mixes_separate_components_that_were_not_measured_alone() -> None:
 
 
 def test_components_that_no_request_needs_are_not_separated_from_others() -> None:
-    """The encoder and the monolith can also encode videos, of which there are none."""
+    """The encoder and the monolith can also encode videos, but no request has one."""
     options = (DeploymentOption("E", ("encoder", "video")), DeploymentOption("EL", ("encoder", "video", "llm")))
     components = (*GRAPH.components, ModelComponent("video"))
     alone = ThroughputMeasurement("E", 4.0, HALF)
