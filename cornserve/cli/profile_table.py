@@ -63,7 +63,7 @@ def _cells(measured: MixMeasurement) -> list[str]:
     best = next(level for level in measured.levels if level.rate == measured.rate)
     return [
         describe_mix(measured.mix),
-        f"{measured.rate:.4g}",
+        f"{'' if measured.is_saturated else '≥ '}{measured.rate:.4g}",
         f"{measured.standard_error * T_QUANTILE:.1%}",
         str(best.concurrency),
         f"{1000 * measured.levels[0].seconds:.4g}",

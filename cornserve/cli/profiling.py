@@ -87,12 +87,27 @@ class Profiling:
             budget: seconds of device time.
         """
         try:
-            return self.measurement.run(budget, partial(self._start, budget))
+            left = self.measurement.run(budget, partial(self._start, budget))
         except KeyboardInterrupt:
             stderr().print("interrupted: finished measurements are kept, run the command again to continue")
             raise typer.Exit(130) from None
         finally:
             self.status.stop()
+        self._warn_of_unsaturated_options()
+        return left
+
+    def _warn_of_unsaturated_options(self) -> None:
+        from cornserve.profiler.results import describe_mix
+
+        for name, results in self.measurement.results.items():
+            for measured in results.measurements:
+                if not measured.is_saturated:
+                    what = f"{name} with {describe_mix(measured.mix)}"
+                    stderr().print(
+                        f"warning: {what}: more requests in flight than {measured.levels[-1].concurrency} may increase "
+                        "its rate: run the command again with a larger --budget",
+                        markup=False,
+                    )
 
     def _start(self, budget: float, items: Sequence[WorkItem]) -> None:
         for reason in dict.fromkeys(f"{item.option.name}: {', '.join(item.stale)}" for item in items if item.stale):

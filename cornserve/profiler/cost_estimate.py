@@ -36,8 +36,8 @@ class MeasurementCost:
 
     Args:
         what: the option and the mix, for users.
-        seconds: the time of one replica: its start and the completions for a first estimate of the throughput.
-        devices: GPUs or slots of the replica.
+        seconds: the start of the replicas and the completions for a first estimate of the throughput.
+        devices: GPUs or slots of all replicas.
     """
 
     what: str

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from cornserve.app.settings import MAX_REPLICAS
 from cornserve.control.launcher.base import SlotCount
 from cornserve.control.launcher.local.state_dir import held_slots
 from cornserve.control.slot_types import bind_slots, parse_slot_types
@@ -110,6 +111,16 @@ class Device:
                     f"{option} cannot be measured: a replica needs {needed} {slots}, but "
                     f"{self.slots.total} exist and {self.slots.free} are free: {remedy}"
                 )
+
+    def replicas(self, gpus: int) -> int:
+        """Returns the replicas of an option that are measured together: as in service, they occupy all free slots.
+
+        Replicas without slots, and those of devices with an unknown number of slots, are measured alone.
+
+        Args:
+            gpus: the slots of a replica.
+        """
+        return max(1, min(self.slots.free // gpus, MAX_REPLICAS)) if self.slots is not None and gpus else 1
 
     def check_plan(self, gpus: int | None, where: str) -> None:
         """Raises `NoSlotsError` if the plan is for more slots than exist, as far as is known.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from cornserve.bench.arrivals import arrivals
@@ -30,16 +30,23 @@ class Observations:
     """When requests completed."""
     latencies: list[float] = field(default_factory=list)
     concurrency: int = 1
-    """The requests in flight of a closed loop."""
+    """The requests in flight of a closed loop, per replica."""
+    replicas: int = 1
     failure: str = ""
     """Why a request failed, or an empty text."""
 
     def now(self) -> float:
         return time.perf_counter() - self.started
 
+    @property
+    def in_flight(self) -> int:
+        """The requests in flight of a closed loop, of all replicas."""
+        return self.concurrency * self.replicas
+
     def throughput(self) -> RateEstimate | None:
-        """Returns the throughput of a closed loop, or None without enough completions."""
-        return estimate_rate(self.ends, self.concurrency)
+        """Returns the throughput per replica of a closed loop, or None without enough completions."""
+        estimate = estimate_rate(self.ends, self.in_flight)
+        return None if estimate is None else replace(estimate, rate=estimate.rate / self.replicas)
 
 
 IsDone = Callable[[Observations], bool]
@@ -51,35 +58,44 @@ class LoadDriver:
     Args:
         calls: the requests, without end.
         on_progress: is called about ten times per second while a load runs.
+        replicas: the replicas of the measured executor.
     """
 
     def __init__(
-        self, client: TimedClient, calls: Iterator[ApiCall], on_progress: Callable[[Observations], object]
+        self,
+        client: TimedClient,
+        calls: Iterator[ApiCall],
+        on_progress: Callable[[Observations], object],
+        replicas: int = 1,
     ) -> None:
         self._client = client
         self._calls = calls
         self._on_progress = on_progress
+        self.replicas = replicas
 
     async def closed_loop(self, concurrency: int, is_done: IsDone) -> Observations:
-        """Keeps `concurrency` requests in flight. Raises `MeasurementFailedError` if one fails."""
-        observations, ends = Observations(concurrency=concurrency), asyncio.Event()
+        """Keeps `concurrency` requests in flight per replica. Raises `MeasurementFailedError` if one fails."""
+        observations, ends = Observations(concurrency=concurrency, replicas=self.replicas), asyncio.Event()
 
         async def client() -> None:
             while not ends.is_set():
                 await self._send(observations, observations.now())
 
         async with asyncio.TaskGroup() as clients:
-            for _ in range(concurrency):
+            for _ in range(observations.in_flight):
                 clients.create_task(client())
             await self._watch(observations, is_done, ends)
         return _checked(observations)
 
     async def poisson(self, rate: float, is_done: IsDone, random: Random) -> Observations:
-        """Sends `rate` requests per second at random times. Raises `MeasurementFailedError` if one fails."""
-        observations, ends = Observations(), asyncio.Event()
+        """Sends `rate` requests per second and replica at random times.
+
+        Raises `MeasurementFailedError` if one fails.
+        """
+        observations, ends = Observations(replicas=self.replicas), asyncio.Event()
 
         async def send_all(in_flight: asyncio.TaskGroup) -> None:
-            for due in arrivals(rate, 1.0, random):
+            for due in arrivals(rate * self.replicas, 1.0, random):
                 await asyncio.sleep(max(0.0, due - observations.now()))
                 if ends.is_set():
                     return

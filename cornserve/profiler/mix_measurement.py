@@ -14,10 +14,15 @@ from cornserve.profiler.batch_means import MIN_COMPLETIONS, T_QUANTILE, RateEsti
 from cornserve.profiler.loads import LoadDriver, MeasurementFailedError, Observations
 from cornserve.profiler.results import LoadLevel, MixMeasurement, MixShare, PoissonLoad
 
-MAX_CONCURRENCY = 256
+CONCURRENCIES = (1, 4, 16, 64, 256)
+"""The requests in flight per replica of the levels, in order."""
 
-LEVEL_PART = 0.35
-"""The largest part of the remaining time that one load may take."""
+LOW_PART, HIGH_PART = 0.2, 0.6
+"""The largest part of the remaining time that one level may take: with few requests in flight, which show latencies,
+and with many, from which the throughput follows."""
+
+HIGH_CONCURRENCY = 16
+"""The least number of requests in flight of a level that may take `HIGH_PART`."""
 
 POISSON_UTILIZATION = 0.8
 """The rate of the Poisson arrivals, relative to the throughput: the planner's default utilization."""
@@ -64,56 +69,68 @@ class Precision:
 async def measure_mix(
     driver: LoadDriver, mix: Sequence[MixShare], requests: str, precision: Precision
 ) -> MixMeasurement:
-    """Doubles the requests in flight until the throughput does not increase, then sends Poisson arrivals.
+    """Increases the requests in flight until the throughput does not increase, then sends Poisson arrivals.
 
     Raises `MeasurementFailedError` if requests fail, or if the time does not suffice for a first estimate.
     """
     deadline = time.perf_counter() + precision.seconds
     levels: list[LoadLevel] = []
-    concurrency = 1
-    while concurrency <= MAX_CONCURRENCY:
+    for concurrency in CONCURRENCIES:
         level = await _level(driver, concurrency, precision, deadline, is_first=not levels)
         if level is None:
             break
         levels.append(level)
         if _is_saturated(levels, precision):
             break
-        concurrency *= 2
     if not levels:
         raise MeasurementFailedError(
             f"{precision.seconds:.0f} s do not suffice to measure its throughput: give more device time"
         )
-    best = max(levels, key=lambda level: level.rate * (1 - T_QUANTILE * level.standard_error))
+    best = _best(levels)
     return MixMeasurement(
         mix=tuple(mix),
         requests=requests,
         rate=best.rate,
         standard_error=best.standard_error,
+        replicas=driver.replicas,
+        is_saturated=_is_saturated(levels, precision),
         levels=tuple(levels),
         poisson=await _poisson(driver, best.rate, deadline),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
-def _is_saturated(levels: Sequence[LoadLevel], precision: Precision) -> bool:
-    """Returns whether neither of the last two levels has increased the rate: a single one may be disturbed.
+def _best(levels: Sequence[LoadLevel]) -> LoadLevel:
+    """Returns the level with the most requests in flight whose rate may be the highest.
 
-    Levels with wider intervals than `precision` do not show it: other processes have disturbed them.
+    The level with the highest rate is a biased choice if several levels have nearly the same rate.
     """
-    if len(levels) < 3 or any(level.standard_error > precision.standard_error for level in levels[-2:]):
+    bound = max(level.rate * (1 - T_QUANTILE * level.standard_error) for level in levels)
+    return next(level for level in reversed(levels) if level.rate >= bound)
+
+
+def _is_saturated(levels: Sequence[LoadLevel], precision: Precision) -> bool:
+    """Returns whether the last level has not increased the rate.
+
+    The second one does not show it: other processes may have disturbed it. Neither does a level with a wider interval
+    than `precision`. After the last level, nothing is left to try.
+    """
+    if len(levels) == len(CONCURRENCIES):
+        return True
+    if len(levels) < 3 or levels[-1].standard_error > precision.standard_error:
         return False
-    before = max(level.rate for level in levels[:-2])
-    return max(level.rate for level in levels[-2:]) < before * GAIN
+    return levels[-1].rate < max(level.rate for level in levels[:-1]) * GAIN
 
 
 async def _level(
     driver: LoadDriver, concurrency: int, precision: Precision, deadline: float, *, is_first: bool
 ) -> LoadLevel | None:
     """Returns None without an estimate. Only the first level may take all of the time for one."""
-    limit, left = _limit(deadline), deadline - time.perf_counter()
+    left = max(0.0, deadline - time.perf_counter())
+    limit = left * (HIGH_PART if concurrency >= HIGH_CONCURRENCY else LOW_PART)
     estimate: RateEstimate | None = None
 
-    next_look = float(max(MIN_COMPLETIONS, concurrency * MIN_ROUNDS))
+    next_look = float(max(MIN_COMPLETIONS, concurrency * driver.replicas * MIN_ROUNDS))
 
     def is_done(observations: Observations) -> bool:
         nonlocal estimate, next_look
@@ -138,7 +155,7 @@ async def _level(
 
 async def _poisson(driver: LoadDriver, throughput: float, deadline: float) -> PoissonLoad | None:
     """Returns None if the time does not suffice."""
-    rate, limit = throughput * POISSON_UTILIZATION, _limit(deadline)
+    rate, limit = throughput * POISSON_UTILIZATION, max(0.0, deadline - time.perf_counter())
     if limit * rate < POISSON_REQUESTS:
         return None
 
@@ -152,7 +169,3 @@ async def _poisson(driver: LoadDriver, throughput: float, deadline: float) -> Po
 def _summary(latencies: Sequence[float]) -> LatencySummary:
     ordered = sorted(latencies)
     return LatencySummary(seconds=sum(ordered) / len(ordered), p50=percentile(ordered, 50), p99=percentile(ordered, 99))
-
-
-def _limit(deadline: float) -> float:
-    return max(0.0, deadline - time.perf_counter()) * LEVEL_PART

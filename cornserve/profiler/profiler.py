@@ -1,4 +1,4 @@
-"""Measures the options of an app, one after the other, each with one replica."""
+"""Measures the options of an app, one after the other, each with all replicas that fit."""
 
 from __future__ import annotations
 
@@ -65,6 +65,7 @@ class WorkItem:
 
     option: MeasuredOption
     mix: OptionMix
+    replicas: int
     cost: MeasurementCost
     found: MixMeasurement | None
     stale: tuple[str, ...] = ()
@@ -108,8 +109,9 @@ class Profiler:
         for mix in option.mixes:
             found = None if results is None or stale else results.find(mix.mix, mix.digest, standard_error)
             what = f"{option.name} with {mix.description}"
-            cost = MeasurementCost.estimate(what, max(1, option.graph.gpus), results)
-            yield WorkItem(option, mix, cost, found, tuple(stale))
+            replicas = self.device.replicas(option.graph.gpus)
+            cost = MeasurementCost.estimate(what, max(1, option.graph.gpus) * replicas, results)
+            yield WorkItem(option, mix, replicas, cost, found, tuple(stale))
 
     def current(self, option: MeasuredOption) -> OptionResults | None:
         """Returns the results of the option for its mixes under the current conditions, or None without any."""
@@ -124,7 +126,7 @@ class Profiler:
         """Measures the items, and returns those that the budget did not suffice for.
 
         Args:
-            budget: seconds of device time: the time of a measurement counts once for each GPU or slot of the replica.
+            budget: seconds of device time: the time of a measurement counts once for each GPU or slot of its replicas.
         """
         missing = list(items)
         apps = TemporaryApps(self.client, self.prefix)
@@ -171,6 +173,7 @@ class Profiler:
         app_spec = AppSpec(
             source=isolated_source(name, self.app.name, self.app.spec, item.mix.path, spec.key),
             restart=apps.restart,
+            executor_replicas={spec.executor: item.replicas},
             executors=self._pod_settings(spec.executor),
         )
         app: TemporaryApp | None = None
@@ -210,7 +213,7 @@ class Profiler:
             self.report(item.option, item.mix, observations)
 
         async with TimedClient(self.client.address) as client:
-            driver = LoadDriver(client, _calls(app, item.mix), on_progress)
+            driver = LoadDriver(client, _calls(app, item.mix), on_progress, item.replicas)
             return await measure_mix(driver, item.mix.mix, item.mix.digest, precision)
 
 

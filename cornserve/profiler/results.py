@@ -22,7 +22,7 @@ class MeasuredLoad(_Result):
     """A load and its latencies in seconds.
 
     Args:
-        rate: requests per second.
+        rate: requests per second and replica.
         seconds: mean latency; `p50` and `p99` are percentiles.
         requests: the number of completed requests.
     """
@@ -38,6 +38,7 @@ class LoadLevel(MeasuredLoad):
     """A closed loop with a number of requests in flight.
 
     Args:
+        concurrency: requests in flight per replica.
         standard_error: relative standard error of the rate, and of the mean latency: by Little's law, their product is
             the number of requests in flight.
     """
@@ -67,17 +68,27 @@ class MixMeasurement(_Result):
 
     Args:
         requests: a digest of the requests.
-        rate: requests per second of the level whose confidence interval has the highest lower bound.
+        rate: requests per second and replica at the level with the most requests in flight that may have the
+            highest rate.
         standard_error: relative standard error of the rate.
+        replicas: the replicas that were measured together.
+        is_saturated: whether more requests in flight did not increase the rate. Otherwise, the rate is a lower bound.
     """
 
     mix: tuple[MixShare, ...] = Field(min_length=1)
     requests: str
     rate: Positive
     standard_error: Annotated[float, Ge(0)]
+    replicas: Annotated[int, Ge(1)]
+    is_saturated: bool
     levels: tuple[LoadLevel, ...]
     poisson: PoissonLoad | None
     date: str
+
+    @property
+    def quality(self) -> tuple[bool, float]:
+        """The order of measurements of the same requests: higher is better."""
+        return self.is_saturated, -self.standard_error
 
 
 class Conditions(_Result):
@@ -146,7 +157,7 @@ class OptionResults(_Result):
         startup: seconds from each start to the first request that could be served, also of measurements that failed.
     """
 
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     task: str
     settings: dict[str, JsonValue]
     spec: ExecutorSpec
@@ -156,12 +167,14 @@ class OptionResults(_Result):
     measurements: tuple[MixMeasurement, ...] = ()
 
     def find(self, mix: tuple[MixShare, ...], requests: str, standard_error: float) -> MixMeasurement | None:
-        """Returns the measurement of a mix with at most this relative standard error."""
+        """Returns the saturated measurement of a mix with at most this relative standard error."""
         return next(
             (
                 found
                 for found in self.measurements
-                if (found.mix, found.requests) == (mix, requests) and found.standard_error <= standard_error
+                if (found.mix, found.requests) == (mix, requests)
+                and found.is_saturated
+                and found.standard_error <= standard_error
             ),
             None,
         )
@@ -177,10 +190,13 @@ class OptionResults(_Result):
         return self.model_copy(update={"memory": MemoryUse(started=use.started, peak=peak)})
 
     def with_measurement(self, measurement: MixMeasurement) -> OptionResults:
-        """Returns the results with this measurement, unless an earlier one of the same mix and requests is narrower."""
+        """Returns the results with this measurement, unless an earlier one of the same mix and requests is better.
+
+        A saturated measurement is better, or else a narrower one.
+        """
         key = (measurement.mix, measurement.requests)
         earlier = [found for found in self.measurements if (found.mix, found.requests) == key]
-        if any(found.standard_error < measurement.standard_error for found in earlier):
+        if any(found.quality > measurement.quality for found in earlier):
             return self
         others = (found for found in self.measurements if found not in earlier)
         return self.model_copy(update={"measurements": (*others, measurement)})

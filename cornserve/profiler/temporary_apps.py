@@ -71,8 +71,9 @@ class TemporaryApps:
         return self._run
 
     def start(self, name: str, spec: AppSpec, executor: ExecutorSpec, timeout: float) -> TemporaryApp:
-        """Deploys an app and waits until it serves. Raises `TemporaryAppError` if it fails, and `SlowStartError` after
-        `timeout` s.
+        """Deploys an app and waits until all of its replicas serve.
+
+        Raises `TemporaryAppError` if it fails, and `SlowStartError` after `timeout` s.
         """
         key = app_group(executor, spec, AppOwner(name, "")).key
         started = time.monotonic()
@@ -83,7 +84,8 @@ class TemporaryApps:
             group = next((group for group in view.status.groups if group.key == key), None)
             if startup is None and group is not None and group.ready:
                 startup = time.monotonic() - started
-            if group is not None and startup is not None and self._serves(view):
+            if group is not None and group.ready == spec.replicas_of(executor.executor) and self._serves(view):
+                assert startup is not None
                 return TemporaryApp(view, group, startup)
             if view.phase == "failed":
                 raise TemporaryAppError("\n".join([view.status.message, *view.status.logs[-3:]]))

@@ -44,6 +44,12 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliInstance]:
         instance.remove()
 
 
+@pytest.fixture(autouse=True)
+async def free_slots(serving: CliInstance) -> None:
+    """Waits until the slots are free: executors of another test may still drain."""
+    await until(lambda: is_clean(serving))
+
+
 @pytest.fixture(scope="module")
 def caption(tmp_path_factory: pytest.TempPathFactory) -> str:
     file = tmp_path_factory.mktemp("apps") / "caption.py"
@@ -66,9 +72,8 @@ def is_clean(instance: CliInstance) -> bool:
 @pytest.mark.timeout(100)
 async def test_the_rate_is_that_of_the_service_time(serving: CliInstance, caption: str, tmp_path: Path) -> None:
     """The profiler's unit tests check intervals and mixes, with simulated replicas."""
-    await until(lambda: is_clean(serving))  # Executors of another test may still drain.
     file = tmp_path / "profile.json"
-    options = ("--error", "0.1", "--budget", "20s", "--option", "encoder")
+    options = ("--error", "0.1", "--budget", "40s", "--option", "encoder")
     found = serving.json("profile", caption, *options, "--output", str(file))
 
     [measured] = found["options"]["encoder"]["measurements"]
@@ -113,7 +118,7 @@ app = App("measured", [path], probes=[CaptionRequest(images=1)])
     workload.write_text(json.dumps({"format": "cornserve-planner/workload", "version": 1, "types": types}))
     deploy = ("deploy", str(app), "--gpus", "2", "--workload", str(workload))
 
-    with serving.start(*deploy, "--budget", "24s") as running:
+    with serving.start(*deploy, "--budget", "48s") as running:
         await until(lambda: len(finished(serving, "0.021432")) == 1)
         running.send_signal(SIGINT)
         _, stderr = running.communicate(timeout=60)
@@ -127,7 +132,7 @@ app = App("measured", [path], probes=[CaptionRequest(images=1)])
     serving.do("profile", str(app), "--error", "0.05", "--show", "--output", str(profile))
     [given] = ModelProfile.read(profile).options
     [missing] = {"encoder", "llm"} - {given.option}
-    deployed = serving.run(*deploy, "--budget", "12s", "--profile", str(profile))
+    deployed = serving.run(*deploy, "--budget", "24s", "--profile", str(profile))
     assert deployed.returncode == 0, deployed.stderr
     assert f"profile.json lacks {missing}, which will be measured" in deployed.stderr
     assert "measuring 1 of 1 mixes" in deployed.stderr

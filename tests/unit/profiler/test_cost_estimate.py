@@ -19,6 +19,8 @@ def results(*startup: float) -> OptionResults:
         requests="a",
         rate=0.1,
         standard_error=0.01,
+        replicas=1,
+        is_saturated=True,
         levels=(LEVEL,),
         poisson=None,
         date="2026-01-01",

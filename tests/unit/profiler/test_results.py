@@ -29,9 +29,17 @@ MIX = (MixShare(components=("llm",), share=1),)
 TASK = StageTask(seconds={"llm": 0.1})
 
 
-def measurement(rate: float, error: float = 0.01) -> MixMeasurement:
+def measurement(rate: float, error: float = 0.01, *, is_saturated: bool = True) -> MixMeasurement:
     return MixMeasurement(
-        mix=MIX, requests="a", rate=rate, standard_error=error, levels=(), poisson=None, date="2026-01-01"
+        mix=MIX,
+        requests="a",
+        rate=rate,
+        standard_error=error,
+        replicas=1,
+        is_saturated=is_saturated,
+        levels=(),
+        poisson=None,
+        date="2026-01-01",
     )
 
 
@@ -66,6 +74,15 @@ def test_the_measurement_of_a_mix_with_the_smaller_error_stays(results: OptionRe
     narrow, wide = measurement(10, error=0.01), measurement(11, error=0.02)
     assert results.with_measurement(narrow).with_measurement(wide).measurements == (narrow,)
     assert results.with_measurement(wide).with_measurement(narrow).measurements == (narrow,)
+
+
+def test_a_measurement_that_is_not_saturated_is_missing_and_gives_way_to_a_saturated_one(
+    results: OptionResults,
+) -> None:
+    early, saturated = measurement(8, error=0.005, is_saturated=False), measurement(10, error=0.02)
+    assert results.with_measurement(early).find(MIX, "a", standard_error=0.01) is None
+    assert results.with_measurement(early).with_measurement(saturated).measurements == (saturated,)
+    assert results.with_measurement(saturated).with_measurement(early).measurements == (saturated,)
 
 
 def test_a_mix_is_described_with_its_shares() -> None:
