@@ -75,8 +75,8 @@ def profile(
 ) -> None:
     """Measure the deployment options of an app on this machine, for `cornserve plan`.
 
-    Each option runs alone, in one replica of a temporary app. Finished measurements are kept: run the command again to
-    continue, or to measure only what has changed.
+    Each option runs in a temporary app, on all free slots, or in one replica on GPUs. Finished measurements are kept:
+    run the command again to continue, or to measure only what has changed.
     """
     from cornserve.cli.profiling import Profiling, ProfilingOptions, parse_seconds, profiling_errors
 

@@ -37,7 +37,7 @@ class MeasurementCost:
     Args:
         what: the option and the mix, for users.
         seconds: the start of the replicas and the completions for a first estimate of the throughput.
-        devices: GPUs or slots of all replicas.
+        devices: GPUs or slots of a replica.
     """
 
     what: str

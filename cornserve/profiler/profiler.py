@@ -110,7 +110,7 @@ class Profiler:
             found = None if results is None or stale else results.find(mix.mix, mix.digest, standard_error)
             what = f"{option.name} with {mix.description}"
             replicas = self.device.replicas(option.graph.gpus)
-            cost = MeasurementCost.estimate(what, max(1, option.graph.gpus) * replicas, results)
+            cost = MeasurementCost.estimate(what, max(1, option.graph.gpus), results)
             yield WorkItem(option, mix, replicas, cost, found, tuple(stale))
 
     def current(self, option: MeasuredOption) -> OptionResults | None:
@@ -126,7 +126,7 @@ class Profiler:
         """Measures the items, and returns those that the budget did not suffice for.
 
         Args:
-            budget: seconds of device time: the time of a measurement counts once for each GPU or slot of its replicas.
+            budget: seconds of device time: the time of a measurement counts once for each GPU or slot of a replica.
         """
         missing = list(items)
         apps = TemporaryApps(self.client, self.prefix)
