@@ -9,10 +9,11 @@ from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatResponse
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse
+from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageGenerationResponse
 from cornserve_tasklib.scoring import ScoringRequest, ScoringResponse
 from cornserve_tasklib.transcription import TranscriptionRequest, TranscriptionResponse
 
-Operation = Literal["chat", "completion", "embedding", "scoring", "transcription"]
+Operation = Literal["chat", "completion", "embedding", "scoring", "transcription", "image generation"]
 
 REQUEST_TYPES: dict[Operation, type[Any]] = {
     "chat": ChatRequest,
@@ -20,6 +21,7 @@ REQUEST_TYPES: dict[Operation, type[Any]] = {
     "embedding": EmbeddingRequest,
     "scoring": ScoringRequest,
     "transcription": TranscriptionRequest,
+    "image generation": ImageGenerationRequest,
 }
 
 _RESPONSE_TYPES: dict[Operation, type[Any]] = {
@@ -28,6 +30,7 @@ _RESPONSE_TYPES: dict[Operation, type[Any]] = {
     "embedding": EmbeddingResponse,
     "scoring": ScoringResponse,
     "transcription": TranscriptionResponse,
+    "image generation": ImageGenerationResponse,
 }
 
 

@@ -12,6 +12,7 @@ from pydantic_core import from_json, to_json
 from cornserve.task import Stream
 from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, ChatResponse, FinishReason, ToolCallDelta, Usage
 from cornserve_tasklib.embedding import EmbeddingResponse
+from cornserve_tasklib.image_generation import GeneratedImage, ImageGenerationResponse
 from cornserve_tasklib.scoring import ScoringResponse
 from cornserve_tasklib.transcription import TranscriptionChunk, TranscriptionResponse, TranscriptionSegment
 
@@ -78,6 +79,13 @@ class WholeTranscript(NamedTuple):
     usage: Usage
 
 
+class Images(NamedTuple):
+    """The images of a request."""
+
+    images: list[GeneratedImage]
+    usage: Usage
+
+
 def _read_whole_chat(response: ChatResponse, _: object = None) -> WholeChat:
     choices = response.choices
     for choice in choices:
@@ -105,6 +113,10 @@ def _read_vectors(response: EmbeddingResponse, _: object) -> Vectors:
 
 def _read_scores(response: ScoringResponse, _: object) -> Scores:
     return Scores(response.scores, response.prompt_tokens)
+
+
+def _read_images(response: ImageGenerationResponse, _: object) -> Images:
+    return Images(response.images, response.usage)
 
 
 def _read_transcript(response: TranscriptionResponse, _: object) -> WholeTranscript:
@@ -178,6 +190,7 @@ CHUNKS = _reader("chunks", _read_chunks, list[ChatChunk])
 ENDING = _reader("ending", _read_ending, Ending)
 VECTORS = _reader("vectors", _read_vectors, Vectors)
 SCORES = _reader("scores", _read_scores, Scores)
+IMAGES = _reader("images", _read_images, Images)
 TRANSCRIPT = _reader("transcript", _read_transcript, WholeTranscript)
 
 MAPPED_CHUNKS_OR_TRANSCRIPT = _reader(
@@ -197,7 +210,7 @@ STREAMS: ResponseReader[dict[str, Stream[Any]]] = ResponseReader("streams", _rea
 READERS: dict[str, ResponseReader[Any]] = {
     reader.name: reader
     for reader in (
-        *(WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, ENDING, VECTORS, SCORES),
+        *(WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, ENDING, VECTORS, SCORES, IMAGES),
         *(TRANSCRIPT, MAPPED_CHUNKS_OR_TRANSCRIPT, TRANSCRIPT_CHUNKS, JSON, STREAMS),
     )
 }

@@ -23,7 +23,7 @@ from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
 from cornserve_policies.registry import DEFAULT_ROUTING
 from cornserve_tasklib import ChatRequest
-from cornserve_tasklib.hub import is_hub_id
+from cornserve_tasklib.hub import MODEL_FILES, is_hub_id
 from cornserve_tasklib.model_families import default_paths
 from cornserve_tasklib.model_options import ALL_ENGINES
 
@@ -168,9 +168,10 @@ def _text(path: Path) -> str:
 
 
 def _model_directory(path: Path) -> str:
-    if not (path / "config.json").is_file():
+    if not any((path / name).is_file() for name in MODEL_FILES):
+        files = " and no ".join(MODEL_FILES)
         raise DeployTargetError(
-            f"{path} is not a model directory: it contains no config.json: give the directory of a downloaded model"
+            f"{path} is not a model directory: it contains no {files}: give the directory of a downloaded model"
         )
     return str(path.resolve())
 

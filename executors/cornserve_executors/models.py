@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cornserve_executors.base import ExecutorStartError
-from cornserve_tasklib.hub import is_hub_id
+from cornserve_tasklib.hub import MODEL_FILES, is_hub_id
 
 
 def check_model(model_id: str) -> None:
@@ -15,5 +15,7 @@ def check_model(model_id: str) -> None:
         return
     if not model.is_dir():
         raise ExecutorStartError(f"model directory not found: {model}")
-    if not (model / "config.json").is_file():
-        raise ExecutorStartError(f"{model} is not a model directory: it contains no config.json: download the model")
+    if not any((model / name).is_file() for name in MODEL_FILES):
+        raise ExecutorStartError(
+            f"{model} is not a model directory: it contains no {' and no '.join(MODEL_FILES)}: download the model"
+        )

@@ -6,6 +6,14 @@ from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import Embed, EmbeddingRequest, EmbeddingResponse, EmbeddingTask
 from cornserve_tasklib.encoder import Embeddings, EncoderOptions, EncoderTask
 from cornserve_tasklib.engine import EngineOptions
+from cornserve_tasklib.image_generation import (
+    GeneratedImage,
+    GenerateImages,
+    ImageGenerationRequest,
+    ImageGenerationResponse,
+    ImageGenerator,
+    ImageGeneratorOptions,
+)
 from cornserve_tasklib.llm import Chat, LLMRequest, LLMTask, Mllm
 from cornserve_tasklib.media import Audio, Image, Video
 from cornserve_tasklib.messages import ChatMessage
@@ -36,7 +44,13 @@ __all__ = [
     "EncoderOptions",
     "EncoderTask",
     "EngineOptions",
+    "GenerateImages",
+    "GeneratedImage",
     "Image",
+    "ImageGenerationRequest",
+    "ImageGenerationResponse",
+    "ImageGenerator",
+    "ImageGeneratorOptions",
     "LLMRequest",
     "LLMTask",
     "Mllm",

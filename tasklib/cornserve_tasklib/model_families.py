@@ -12,7 +12,8 @@ from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.embedding import Embed
 from cornserve_tasklib.encoder_families import encoder_families, encoder_modalities
 from cornserve_tasklib.engine import EngineOptions
-from cornserve_tasklib.hub import is_hub_id
+from cornserve_tasklib.hub import MODEL_INDEX, is_hub_id
+from cornserve_tasklib.image_generation import GenerateImages
 from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media import MODALITIES, Modality
 from cornserve_tasklib.model_options import ModelOptions
@@ -23,6 +24,12 @@ _SPEECH_IDS = re.compile(r"openai/whisper-.+|distil-whisper/distil-.+")
 """Hugging Face ids of speech recognition models."""
 
 _SPEECH_ARCHITECTURES = frozenset({"WhisperForConditionalGeneration"})
+
+_IMAGE_GENERATION_IDS = re.compile(r"Qwen/Qwen-Image(-[0-9]{4})?")
+"""Hugging Face ids of models that generate images. The models that edit images have other names."""
+
+_IMAGE_PIPELINES = frozenset({"QwenImagePipeline"})
+"""Pipelines of diffusers, which the `model_index.json` of a model names."""
 
 ModelPaths = dict[str, Task[Any, Any]]
 """Tasks by path name. The first one is the default."""
@@ -68,10 +75,14 @@ def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPa
             )
         if _SPEECH_IDS.fullmatch(model):
             return _transcribe_path(model, options)
+        if _IMAGE_GENERATION_IDS.fullmatch(model):
+            return _image_path(model, options)
         modalities = tuple(modality for modality, ids in _MULTIMODAL_IDS.items() if ids.fullmatch(model))
         if modalities:
             return _multimodal_paths(model, modalities, None, options)
         return _chat_path(model, None, options)
+    if (Path(model) / MODEL_INDEX).is_file():
+        return _pipeline_path(Path(model), options)
     config = _config(Path(model))
     architectures = _architectures(Path(model), config)
     if all(name.endswith("ForSequenceClassification") for name in architectures) and _labels(config) == 1:
@@ -86,6 +97,13 @@ def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPa
     if any(name.endswith("ForCausalLM") for name in architectures):
         return _chat_path(model, _tool_parser(Path(model)), options)
     raise DefinitionError(f"unsupported architecture {', '.join(architectures)} of {model}: {_supported()}")
+
+
+def _pipeline_path(directory: Path, options: ModelOptions) -> ModelPaths:
+    pipeline = _json_object(directory / MODEL_INDEX).get("_class_name")
+    if pipeline not in _IMAGE_PIPELINES:
+        raise DefinitionError(f"unsupported pipeline {pipeline} of {directory}: use a {', '.join(_IMAGE_PIPELINES)}")
+    return _image_path(str(directory), options)
 
 
 def _supported() -> str:
@@ -105,6 +123,14 @@ def _embed_path(model: str, options: ModelOptions) -> ModelPaths:
 def _transcribe_path(model: str, options: ModelOptions) -> ModelPaths:
     engine = _engine_without_adapters(model, "a speech recognition model", "transcription", options)
     return {"transcribe": Transcribe(model_id=model, revision=options.revision, options=engine)}
+
+
+def _image_path(model: str, options: ModelOptions) -> ModelPaths:
+    options.check_executors(model, ["image_generator"])
+    if options.lora is not None:
+        raise DefinitionError(f"{model} is an image generation model, without LoRA adapters: remove lora")
+    image = GenerateImages(model_id=model, revision=options.revision, options=options.image_generator())
+    return {"image": image}
 
 
 def _score_path(model: str, options: ModelOptions) -> ModelPaths:
@@ -210,19 +236,24 @@ def _chat_template(directory: Path) -> str:
 
 
 def _config(directory: Path) -> dict[str, Any]:
-    file = directory / "config.json"
     try:
-        config = loads(file.read_text())
+        return _json_object(directory / "config.json")
     except OSError as error:
         raise DefinitionError(
             f"{directory} is not a model directory: cannot read its config.json ({error.strerror}): give a directory "
             "that the gateway and the executors can read"
         ) from error
+
+
+def _json_object(file: Path) -> dict[str, Any]:
+    """Raises `OSError` if the file cannot be read, and `DefinitionError` for other content."""
+    try:
+        content = loads(file.read_text())
     except ValueError as error:
         raise DefinitionError(f"{file} is not a JSON object ({error}): download the model again") from error
-    if not isinstance(config, dict):
+    if not isinstance(content, dict):
         raise DefinitionError(f"{file} is not a JSON object: download the model again")
-    return config
+    return content
 
 
 def _architectures(directory: Path, config: dict[str, Any]) -> list[str]:

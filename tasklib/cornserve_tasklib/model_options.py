@@ -12,6 +12,7 @@ from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
 from cornserve_tasklib.encoder import EncoderOptions
 from cornserve_tasklib.engine import EngineOptions
+from cornserve_tasklib.image_generation import ImageGeneratorOptions
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -55,6 +56,12 @@ class ModelOptions:
     def encoder(self) -> EncoderOptions:
         """Returns the options of the encoder. Raises `DefinitionError` if they are invalid."""
         return _validated(EncoderOptions, self.by_executor.get("encoder", {}), "encoder")
+
+    def image_generator(self) -> ImageGeneratorOptions:
+        """Returns the options of the executor of an image generation model. Raises `DefinitionError` if they are
+        invalid."""
+        given = {**self.by_executor.get(ALL_ENGINES, {}), **self.by_executor.get("image_generator", {})}
+        return _validated(ImageGeneratorOptions, given, "image_generator")
 
 
 def _validated(kind: type[Options], options: Mapping[str, JsonValue], executor: str) -> Options:

@@ -63,3 +63,9 @@ def tiny_qwen2audio() -> Path:
 def tiny_whisper() -> Path:
     """A Whisper with random weights and clips of 5 seconds."""
     return cached_model(MODELS / "tiny_whisper.py", MODELS / "random_weights.py")
+
+
+@pytest.fixture(scope="session")
+def tiny_qwenimage() -> Path:
+    """A Qwen-Image with random weights: text encoder, denoiser and VAE."""
+    return cached_model(MODELS / "tiny_qwenimage.py", MODELS / "byte_tokenizer.py")

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints import native
 from cornserve.gateway.endpoints.error_response import error_response
-from cornserve.gateway.endpoints.openai import chat, completions, embeddings, scoring, transcriptions
+from cornserve.gateway.endpoints.openai import chat, completions, embeddings, images, scoring, transcriptions
 from cornserve.gateway.endpoints.request_handler import SendResponse
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.form_body import FORM
@@ -56,6 +56,7 @@ OPERATIONS = [
         transcriptions.Transcription,
         FORM,
     ),
+    Operation("/v1/images/generations", images.create_image, images.CreateImageRequest, images.ImageList),
     INVOKE,
 ]
 

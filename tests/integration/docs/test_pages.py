@@ -33,7 +33,11 @@ STANDALONE = [
     "docs/reference/transport.md",
     "docs/reference/workloads.md",
 ]
-WITH_MODELS = ["docs/how-to/serve-a-multimodal-model.md", "docs/how-to/transcribe-speech.md"]
+WITH_MODELS = [
+    "docs/how-to/generate-images.md",
+    "docs/how-to/serve-a-multimodal-model.md",
+    "docs/how-to/transcribe-speech.md",
+]
 WITH_INSTANCE = ["docs/reference/task-api.md", "docs/reference/sdk.md"]
 """Pages that need a running instance."""
 AFTER_THE_README = [

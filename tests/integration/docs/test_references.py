@@ -31,6 +31,7 @@ from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
 from cornserve.gateway.endpoints.openai.common_fields import GenerationRequest
 from cornserve.gateway.endpoints.openai.completions import TextCompletionRequest
 from cornserve.gateway.endpoints.openai.embeddings import CreateEmbeddingRequest
+from cornserve.gateway.endpoints.openai.images import CreateImageRequest
 from cornserve.gateway.endpoints.openai.scoring import RerankRequest, ScoreRequest
 from cornserve.gateway.endpoints.openai.transcriptions import TranscriptionForm
 from cornserve.gateway.http.admission import RequestAdmission
@@ -52,7 +53,7 @@ from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_request import PlanRequest
 from cornserve_planner.planning import make_plan
 from cornserve_policies.path_table import CellPath
-from cornserve_tasklib import EmbeddingTask, EncoderTask, LLMTask, ScoringTask, TranscriptionTask
+from cornserve_tasklib import EmbeddingTask, EncoderTask, ImageGenerator, LLMTask, ScoringTask, TranscriptionTask
 from cornserve_tasklib.sampling_fields import SamplingFields
 from tests.credentials import CREDENTIALS
 from tests.integration.docs import cli_reference
@@ -102,6 +103,8 @@ def test_every_command_is_in_the_overview() -> None:
         ("task-api.md", "### EmbeddingTask", "Setting", EmbeddingTask),
         ("task-api.md", "### ScoringTask", "Setting", ScoringTask),
         ("task-api.md", "### TranscriptionTask", "Setting", TranscriptionTask),
+        ("http-api.md", "## Image generation", "Field", CreateImageRequest),
+        ("task-api.md", "### ImageGenerator", "Setting", ImageGenerator),
         ("task-api.md", "### EncoderTask", "Setting", EncoderTask),
     ],
 )

@@ -20,6 +20,7 @@ from cornserve_tasklib import (
     CompletionRequest,
     Embed,
     EngineOptions,
+    GenerateImages,
     LLMTask,
     Mllm,
     Score,
@@ -133,6 +134,7 @@ def test_types_have_the_same_names_if_only_some_paths_are_deployed() -> None:
         (Embed(model_id="/m"), "embedding", False),
         (Score(model_id="/m"), "scoring", False),
         (Transcribe(model_id="/m"), "transcription", False),
+        (GenerateImages(model_id="/m"), "image_generator", False),
     ],
 )
 def test_a_model_of_one_component_has_one_type(path: Task[Any, Any], component: str, has_chats: bool) -> None:

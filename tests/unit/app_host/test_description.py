@@ -10,7 +10,7 @@ from cornserve.app.source import load_app_source, unload_app
 from cornserve.app_host.description import AppDescription
 from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
-from cornserve_tasklib import Chat, Embed, Mllm, Score, Transcribe
+from cornserve_tasklib import Chat, Embed, GenerateImages, Mllm, Score, Transcribe
 
 MODULE = "app_of_the_description_test"
 
@@ -79,6 +79,12 @@ def test_a_speech_app_supports_transcriptions_only() -> None:
     description = described(App(name="whisper", paths=[Transcribe(model_id="/m")]))
 
     assert (description.operations, description.finds_media) == (frozenset({"transcription"}), False)
+
+
+def test_an_image_app_supports_image_generation_only() -> None:
+    description = described(App(name="image", paths=[GenerateImages(model_id="/m")]))
+
+    assert (description.operations, description.finds_media) == (frozenset({"image generation"}), False)
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,30 @@ class Say(Task[EchoRequest, EchoResponse]):
 app = App(name="echo", paths=[Say()])
 """
 
+PAINTER = """
+from base64 import b64encode
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import GeneratedImage, ImageGenerationRequest, ImageGenerationResponse, Usage
+
+class Painter(Task[ImageGenerationRequest, ImageGenerationResponse]):
+    '''Writes the options of the request into text files instead of drawing images.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: ImageGenerationRequest) -> ImageGenerationResponse:
+        options = request.model_dump(exclude_defaults=True)
+        output = self.echo.invoke(EchoRequest(text=" ".join(f"{k}={v}" for k, v in options.items())))
+        file = b64encode(output.text.encode()).decode()
+        return ImageGenerationResponse(
+            images=[GeneratedImage(b64_json=file, seed=(request.seed or 0) + number) for number in range(request.n)],
+            usage=Usage(prompt_tokens=5, completion_tokens=16),
+        )
+
+app = App(name="painter", paths=[Painter()])
+"""
+
 SCRIBE = """
 from cornserve import App, Task
 from cornserve_echo import EchoRequest, EchoTask

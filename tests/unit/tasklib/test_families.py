@@ -9,8 +9,9 @@ import pytest
 
 from cornserve.task.errors import DefinitionError
 from cornserve.task.unit import unit_tasks
-from cornserve_tasklib import Chat, Embed, EncoderTask, Score, Transcribe
+from cornserve_tasklib import Chat, Embed, EncoderTask, GenerateImages, ImageGeneratorOptions, Score, Transcribe
 from cornserve_tasklib.model_families import default_paths
+from cornserve_tasklib.model_options import ModelOptions
 
 HERMES = 'For each call: <tool_call>\n{\\"name\\": <function-name>, \\"arguments\\": <args-json-object>}\n</tool_call>'
 MULTIMODAL_IDS = [
@@ -73,6 +74,35 @@ def test_a_classifier_with_one_label_is_a_cross_encoder(tmp_path: Path) -> None:
 def test_a_classifier_with_several_labels_is_not_supported(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError, match=r"unsupported architecture Bert.*with one label"):
         default_paths(model_directory(tmp_path, "BertForSequenceClassification"))
+
+
+def pipeline_directory(path: Path, pipeline: object) -> str:
+    (path / "model_index.json").write_text(json.dumps({"_class_name": pipeline}))
+    return str(path)
+
+
+def test_qwen_image_has_an_image_path(tmp_path: Path) -> None:
+    for model in (pipeline_directory(tmp_path, "QwenImagePipeline"), "Qwen/Qwen-Image", "Qwen/Qwen-Image-2512"):
+        assert default_paths(model) == {"image": GenerateImages(model_id=model)}
+
+
+def test_the_options_of_an_image_model_are_those_of_its_executor(tmp_path: Path) -> None:
+    model = pipeline_directory(tmp_path, "QwenImagePipeline")
+
+    options = ModelOptions(by_executor={"*": {"dtype": "float32"}, "image_generator": {"max_batch_images": 2}})
+
+    expected = ImageGeneratorOptions(dtype="float32", max_batch_images=2)
+    assert default_paths(model, options) == {"image": GenerateImages(model_id=model, options=expected)}
+    with pytest.raises(DefinitionError, match="max_model_len"):
+        default_paths(model, ModelOptions(by_executor={"*": {"max_model_len": 1}}))
+    with pytest.raises(DefinitionError, match="without LoRA adapters: remove lora"):
+        default_paths(model, ModelOptions(lora="x"))
+
+
+@pytest.mark.parametrize("pipeline", ["QwenImageEditPipeline", None])
+def test_another_pipeline_is_not_supported(tmp_path: Path, pipeline: str | None) -> None:
+    with pytest.raises(DefinitionError, match=f"unsupported pipeline {pipeline} of .*: use a QwenImagePipeline"):
+        default_paths(pipeline_directory(tmp_path, pipeline))
 
 
 def test_whisper_has_a_transcription_path(tmp_path: Path) -> None:

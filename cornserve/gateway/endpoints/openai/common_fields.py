@@ -100,6 +100,7 @@ _PATHS: dict[Operation, str] = {
     "embedding": "/v1/embeddings",
     "scoring": "/v1/rerank",
     "transcription": "/v1/audio/transcriptions",
+    "image generation": "/v1/images/generations",
 }
 
 

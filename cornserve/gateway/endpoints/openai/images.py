@@ -1,0 +1,117 @@
+"""`/v1/images/generations`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Literal, Self
+
+from fastapi import Request
+from pydantic import BaseModel, BeforeValidator, model_validator
+from pydantic_core import to_json
+from typing_extensions import TypedDict
+
+from cornserve.app.response_readers import IMAGES, Images
+from cornserve.app.unused_fields import tracked
+from cornserve.gateway.context import Context
+from cornserve.gateway.endpoints.openai.common_fields import OpenAIRequest, check_app
+from cornserve.gateway.endpoints.read_request import read_fields
+from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
+from cornserve.gateway.errors import ApiError
+from cornserve.gateway.request.session import Session
+from cornserve.task.errors import InvocationError
+from cornserve_tasklib.chat_response import Usage
+from cornserve_tasklib.image_generation import DEFAULT_SIZE, GeneratedImage, ImageGenerationRequest, Size
+
+
+def _resolve_auto(size: object) -> object:
+    return DEFAULT_SIZE if size == "auto" else size
+
+
+class CreateImageRequest(ImageGenerationRequest, OpenAIRequest):
+    """OpenAI's request body."""
+
+    size: Annotated[Size, BeforeValidator(_resolve_auto)] = DEFAULT_SIZE
+    """`auto` is the default."""
+    response_format: Literal["b64_json"] = "b64_json"
+    """The response contains the images. URLs are not supported."""
+    quality: Literal["auto"] = "auto"
+    """Must be `auto`: `num_inference_steps` determines the quality."""
+    background: Literal["auto", "opaque"] = "auto"
+    """All images are opaque."""
+    stream: Literal[False] = False
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> Self:
+        if "negative_prompt" in self.model_fields_set and self.true_cfg_scale == 1:
+            raise ValueError("negative_prompt is set, but true_cfg_scale is 1: set a true_cfg_scale above 1")
+        if "output_compression" in self.model_fields_set and self.output_format == "png":
+            raise ValueError("output_compression is set, but output_format is png: set output_format to jpeg or webp")
+        return self
+
+
+class ImageTokenDetails(TypedDict):
+    text_tokens: int
+    image_tokens: int
+
+
+class ImageUsage(TypedDict):
+    """The tokens of the prompt, and of the images in the denoiser."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    input_tokens_details: ImageTokenDetails
+
+
+class ImageList(BaseModel):
+    created: int
+    data: list[GeneratedImage]
+    output_format: str
+    size: str
+    background: Literal["opaque"] = "opaque"
+    usage: ImageUsage
+
+
+async def create_image(request: Request, context: Context) -> SendResponse:
+    """Draws a text."""
+    body = await read_fields(request, CreateImageRequest)
+    handler = await RequestHandler.create(context, body.model, request)
+    check_app(handler.served_app, body.model, "image generation")
+
+    async def respond(session: Session) -> bytes:
+        try:
+            images = await session.run(tracked(ImageGenerationRequest, body), IMAGES)
+        except InvocationError as error:
+            raise _with_param(error) from None
+        return await _image_list(body, images)
+
+    return await handler.respond(respond)
+
+
+def _with_param(error: InvocationError) -> Exception:
+    """Returns a 400 that names the field if the executor has rejected one."""
+    field = error.message.partition(":")[0]
+    if error.code != "INVALID_ARGUMENT" or field not in ImageGenerationRequest.model_fields:
+        return error
+    return ApiError(400, error.message, param=field, code="invalid_value")
+
+
+async def _image_list(body: CreateImageRequest, images: Images) -> bytes:
+    """Returns the JSON of an `ImageList`. An image may have megabytes: yields to the event loop after each."""
+    data: list[bytes] = []
+    for image in images.images:
+        data.append(to_json(image))
+        await asyncio.sleep(0)
+    properties = {"output_format": body.output_format, "size": body.size, "background": "opaque"}
+    tail = to_json({"created": int(time.time()), **properties, "usage": _openai_usage(images.usage)})[1:]
+    return b'{"data":[' + b",".join(data) + b"]," + tail
+
+
+def _openai_usage(usage: Usage) -> ImageUsage:
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "output_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "input_tokens_details": {"text_tokens": usage.prompt_tokens, "image_tokens": 0},
+    }

@@ -1,0 +1,135 @@
+"""Denoises images of different requests together, one step at a time.
+
+The state of an image between two steps is its latents, a scheduler of its own and the number of its steps, so images of
+different prompts, sizes and numbers of steps join and leave the batch at any step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import QwenImagePipeline
+from diffusers.pipelines.qwenimage.pipeline_qwenimage import calculate_shift, retrieve_timesteps
+from diffusers.utils.torch_utils import randn_tensor
+
+from cornserve_executors.image_generator.ragged_batches import ImageShape, RaggedTransformer
+from cornserve_tasklib.image_generation import TOKEN_PIXELS, ImageGenerationRequest
+
+
+@dataclass(slots=True)
+class PromptEmbeddings:
+    """The output of the text encoder, of the shape [1, tokens, width]."""
+
+    prompt: torch.Tensor
+    negative: torch.Tensor | None
+    """None for images without guidance."""
+
+
+@dataclass(slots=True, eq=False)
+class DenoisedImage:
+    """An image between two steps."""
+
+    embeddings: PromptEmbeddings
+    guidance: float
+    shape: ImageShape
+    latents: torch.Tensor
+    """The shape is [1, tokens, channels]."""
+    scheduler: Any
+    timesteps: torch.Tensor
+    step: int = 0
+    """The number of completed steps."""
+
+    @property
+    def is_done(self) -> bool:
+        return self.step == len(self.timesteps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of a batch: an image with its prompt, or with its negative prompt."""
+
+    image: DenoisedImage
+    embeddings: torch.Tensor
+
+
+class Denoiser:
+    """The transformer and the scheduler of a `QwenImagePipeline`. Changes the transformer.
+
+    Args:
+        row_by_row: see `RaggedTransformer`.
+    """
+
+    def __init__(self, pipeline: QwenImagePipeline, device: str, *, row_by_row: bool) -> None:
+        self._transformer = RaggedTransformer(pipeline.transformer, row_by_row=row_by_row)
+        self._scheduler = pipeline.scheduler
+        self._device = device
+
+    def start(self, request: ImageGenerationRequest, embeddings: PromptEmbeddings, seed: int) -> DenoisedImage:
+        """Returns an image of noise. The noise only depends on seed, size and dtype."""
+        height, width = request.height // TOKEN_PIXELS, request.width // TOKEN_PIXELS
+        channels = self._transformer.config.in_channels // 4
+        generator = torch.Generator("cpu").manual_seed(seed)
+        size = (1, 1, channels, 2 * height, 2 * width)
+        noise = randn_tensor(size, generator=generator, dtype=embeddings.prompt.dtype).to(self._device)
+        scheduler = type(self._scheduler).from_config(self._scheduler.config)
+        timesteps = self._set_timesteps(scheduler, height * width, request.num_inference_steps)
+        return DenoisedImage(
+            embeddings=embeddings,
+            guidance=request.true_cfg_scale,
+            shape=[(1, height, width)],
+            latents=QwenImagePipeline._pack_latents(noise, 1, channels, 2 * height, 2 * width),
+            scheduler=scheduler,
+            timesteps=timesteps,
+        )
+
+    def _set_timesteps(self, scheduler: Any, tokens: int, steps: int) -> torch.Tensor:
+        setting = scheduler.config.get
+        shift = calculate_shift(
+            tokens,
+            setting("base_image_seq_len", 256),
+            setting("max_image_seq_len", 4096),
+            setting("base_shift", 0.5),
+            setting("max_shift", 1.15),
+        )
+        sigmas = np.linspace(1.0, 1 / steps, steps)
+        timesteps: torch.Tensor
+        timesteps, _ = retrieve_timesteps(scheduler, steps, self._device, sigmas=sigmas, mu=shift)
+        scheduler.set_begin_index(0)
+        return timesteps
+
+    def run_step(self, images: Sequence[DenoisedImage]) -> None:
+        """Runs the next step of each image, in one batch. If this raises, the images are unchanged."""
+        rows = [_Row(image, image.embeddings.prompt) for image in images]
+        guided = [image for image in images if image.embeddings.negative is not None]
+        rows += [_Row(image, image.embeddings.negative) for image in guided if image.embeddings.negative is not None]
+        predicted = self._predict(rows)
+        unguided = dict(zip(map(id, guided), predicted[len(images) :], strict=True))
+        for image, prediction in zip(images, predicted, strict=False):
+            negative = unguided.get(id(image))
+            velocity = prediction if negative is None else _guide(prediction, negative, image.guidance)
+            timestep = image.timesteps[image.step]
+            (image.latents,) = image.scheduler.step(velocity, timestep, image.latents, return_dict=False)
+            image.step += 1
+
+    def _predict(self, rows: Sequence[_Row]) -> list[torch.Tensor]:
+        """Returns the velocity of each row, of the shape of its latents."""
+        images = [row.image for row in rows]
+        timesteps = torch.stack([image.timesteps[image.step] for image in images]).to(images[0].latents.dtype)
+        return self._transformer.predict(
+            latents=[image.latents for image in images],
+            embeddings=[row.embeddings for row in rows],
+            timesteps=timesteps / 1000,
+            shapes=[image.shape for image in images],
+        )
+
+
+def _guide(prediction: torch.Tensor, negative: torch.Tensor, scale: float) -> torch.Tensor:
+    """Applies classifier-free guidance with the norm of the prediction, as `QwenImagePipeline` does."""
+    combined = negative + scale * (prediction - negative)
+    norm = torch.norm(prediction, dim=-1, keepdim=True)
+    guided: torch.Tensor = combined * (norm / torch.norm(combined, dim=-1, keepdim=True))
+    return guided

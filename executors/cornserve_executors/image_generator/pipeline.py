@@ -1,0 +1,74 @@
+"""Loads a `QwenImagePipeline`, and runs its text encoder and its VAE. All functions block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from diffusers import QwenImagePipeline
+from diffusers.utils import logging
+
+from cornserve_executors.base import ExecutorStartError, InvalidRequestError
+from cornserve_executors.image_generator.denoiser import PromptEmbeddings
+from cornserve_tasklib.image_generation import TOKEN_PIXELS, ImageGenerationRequest, ImageGenerator
+
+MAX_PROMPT_TOKENS = 1024
+"""Maximum number of tokens of a prompt. diffusers truncates longer ones."""
+
+
+def load_pipeline(config: ImageGenerator, device: str) -> QwenImagePipeline:
+    """Raises `ExecutorStartError` if the model is incomplete, or not a Qwen-Image."""
+    logging.disable_progress_bar()
+    dtype = config.options.dtype
+    if dtype == "auto":
+        dtype = "float32" if device == "cpu" else "bfloat16"
+    try:
+        pipeline = QwenImagePipeline.from_pretrained(
+            config.model_id, revision=config.revision, dtype=getattr(torch, dtype)
+        )
+    except (OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ExecutorStartError(f"{config.model_id} cannot be loaded: {reason}") from error
+    if pipeline.transformer.config.guidance_embeds:
+        raise ExecutorStartError(f"{config.model_id} is guidance-distilled, which is not supported: use another model")
+    if pipeline.vae_scale_factor * 2 != TOKEN_PIXELS:
+        raise ExecutorStartError(f"{config.model_id} has a VAE that is not supported: use another model")
+    return pipeline.to(device)
+
+
+def check_prompt(pipeline: QwenImagePipeline, name: str, prompt: str) -> None:
+    """Raises `InvalidRequestError` for a prompt that would be truncated."""
+    tokens = pipeline.tokenizer(pipeline.prompt_template_encode.format(prompt)).input_ids
+    count = len(tokens) - pipeline.prompt_template_encode_start_idx
+    if count > MAX_PROMPT_TOKENS:
+        raise InvalidRequestError(f"{name}: has {count} tokens: the model reads at most {MAX_PROMPT_TOKENS}")
+
+
+def encode_prompts(pipeline: QwenImagePipeline, request: ImageGenerationRequest) -> PromptEmbeddings:
+    """Raises `InvalidRequestError` for a prompt that is too long."""
+    is_guided = request.true_cfg_scale > 1
+    return PromptEmbeddings(
+        prompt=_encode(pipeline, "prompt", request.prompt),
+        negative=_encode(pipeline, "negative_prompt", request.negative_prompt) if is_guided else None,
+    )
+
+
+def _encode(pipeline: QwenImagePipeline, name: str, prompt: str) -> torch.Tensor:
+    check_prompt(pipeline, name, prompt)
+    # A mask would only exist for a batch of several prompts, with padding.
+    embeddings: torch.Tensor
+    embeddings, _ = pipeline.encode_prompt(prompt, max_sequence_length=MAX_PROMPT_TOKENS)
+    return embeddings
+
+
+def decode_latents(pipeline: QwenImagePipeline, latents: torch.Tensor, width: int, height: int) -> Any:
+    """Returns the image of the latents, as a `PIL.Image.Image`."""
+    vae = pipeline.vae
+    unpacked = QwenImagePipeline._unpack_latents(latents, height, width, pipeline.vae_scale_factor).to(vae.dtype)
+    shape = (1, vae.config.z_dim, 1, 1, 1)
+    mean = torch.tensor(vae.config.latents_mean).view(shape).to(unpacked)
+    # Not a product with the standard deviation, which diffusers rounds differently.
+    scale = 1.0 / torch.tensor(vae.config.latents_std).view(shape).to(unpacked)
+    pixels = vae.decode(unpacked / scale + mean, return_dict=False)[0][:, :, 0]
+    (image,) = pipeline.image_processor.postprocess(pixels)
+    return image

@@ -1,0 +1,111 @@
+"""Batches the denoising steps of all requests.
+
+The batcher does not wait for a batch to fill: each step contains all running images. An image joins before the next
+step if there is a place, and leaves after its last step, or between steps if its caller is cancelled. Requests get
+places in turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+from cornserve.fair_queue import FairQueue
+from cornserve_executors.base import EngineDeadError
+from cornserve_executors.image_generator.denoiser import DenoisedImage
+from cornserve_executors.image_generator.stats import ImageGeneratorStats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _QueuedImage:
+    image: DenoisedImage
+    done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class StepBatcher:
+    """Queues images, and denoises them while `run` is running.
+
+    Args:
+        run_step: runs one step of several images; called in the device thread.
+        device: an executor with a single thread, the device thread.
+        max_images: the maximum number of images in a batch.
+    """
+
+    def __init__(
+        self,
+        run_step: Callable[[Sequence[DenoisedImage]], None],
+        device: Executor,
+        max_images: int,
+        stats: ImageGeneratorStats,
+    ) -> None:
+        self._run_step = run_step
+        self._device = device
+        self._max_images = max_images
+        self._stats = stats
+        self._waiting = FairQueue[_QueuedImage]()
+        self._running: list[_QueuedImage] = []
+        self._arrived = asyncio.Event()
+        self._failure: EngineDeadError | None = None
+
+    async def denoise(self, image: DenoisedImage, request_id: str) -> None:
+        """Runs all steps of an image. Cancelling the call takes effect before the next step.
+
+        Raises `EngineDeadError` if the device has failed permanently.
+        """
+        if self._failure is not None:
+            raise EngineDeadError(str(self._failure))
+        queued = _QueuedImage(image)
+        self._waiting.push(queued, request_id)
+        self._arrived.set()
+        await queued.done
+
+    async def run(self) -> None:
+        """Denoises images until cancelled. Raises `EngineDeadError` when the device fails permanently."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while batch := self._next_batch():
+                try:
+                    await self._step_isolating_failures(batch)
+                except EngineDeadError as error:
+                    self._fail_all(error)
+                    raise
+                # The callers of the finished images enqueue work for the device before the next step.
+                await asyncio.sleep(0)
+
+    def _next_batch(self) -> list[_QueuedImage]:
+        self._running = [queued for queued in self._running if not queued.done.done()]
+        while self._waiting and len(self._running) < self._max_images:
+            queued = self._waiting.pop()
+            if not queued.done.done():  # The caller may have been cancelled.
+                self._running.append(queued)
+        self._stats.set_images(running=len(self._running), waiting=len(self._waiting))
+        return self._running
+
+    async def _step_isolating_failures(self, batch: Sequence[_QueuedImage]) -> None:
+        """Runs a step. If that fails, runs the step of each image separately, so that only the faulty ones fail."""
+        try:
+            with self._stats.step(len(batch)):
+                await asyncio.get_running_loop().run_in_executor(
+                    self._device, self._run_step, [queued.image for queued in batch]
+                )
+        except EngineDeadError:
+            raise
+        except Exception as error:
+            if len(batch) > 1:
+                for queued in batch:
+                    await self._step_isolating_failures([queued])
+            elif not batch[0].done.done():
+                batch[0].done.set_exception(error)
+            return
+        for queued in batch:
+            if queued.image.is_done and not queued.done.done():
+                queued.done.set_result(None)
+
+    def _fail_all(self, error: EngineDeadError) -> None:
+        self._failure = error
+        while batch := self._next_batch():
+            for queued in batch:
+                queued.done.set_exception(error)

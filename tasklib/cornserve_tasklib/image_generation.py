@@ -1,0 +1,161 @@
+"""Image generation: models that draw a text."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Le, MaxLen, MinLen
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from cornserve.task import ExecutorSpec, Output, Task, UnitTask
+from cornserve_policies.input_size import InputSize
+from cornserve_tasklib.chat_response import Usage
+from cornserve_tasklib.engine import Dtype
+from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, STRICT
+
+TOKEN_PIXELS = 16
+"""The width and height of the square of pixels that is one token of the denoiser."""
+
+MAX_SIDE = 4096
+MIN_STEPS = 2
+"""Qwen-Image's noise schedule is undefined for a single step."""
+
+MAX_STEPS = 200
+MAX_IMAGES = 10
+"""Maximum number of images of a request, as in OpenAI's API."""
+
+DEFAULT_SIZE = "1024x1024"
+
+_SIZE = re.compile(r"([1-9][0-9]{1,3})x([1-9][0-9]{1,3})")
+
+
+def _check_size(size: str) -> str:
+    match = _SIZE.fullmatch(size)
+    sides = [int(side) for side in match.groups()] if match else []
+    if not sides or any(side % TOKEN_PIXELS or side > MAX_SIDE for side in sides):
+        raise ValueError(
+            f"must be WIDTHxHEIGHT, both multiples of {TOKEN_PIXELS} from {TOKEN_PIXELS} to {MAX_SIDE}, such as "
+            f"1024x1024, not {size!r}"
+        )
+    return size
+
+
+Size = Annotated[str, MaxLen(9), AfterValidator(_check_size)]
+"""Width and height in pixels: "1024x768"."""
+
+ImageFormat = Literal["png", "jpeg", "webp"]
+
+
+class ImageGenerationRequest(BaseModel):
+    """A text to draw, with the names of OpenAI's API, or diffusers' for the fields that OpenAI does not provide."""
+
+    model_config = STRICT | ConfigDict(frozen=True)
+
+    prompt: Annotated[str, MinLen(1), MaxLen(32_000)]
+    """The content of the images."""
+    negative_prompt: Annotated[str, MaxLen(32_000)] = " "
+    """The content that the images should not have. Only with a `true_cfg_scale` above 1."""
+    n: Annotated[int, Ge(1), Le(MAX_IMAGES)] = 1
+    """The number of images."""
+    size: Size = DEFAULT_SIZE
+    """Width and height of the images in pixels, multiples of 16."""
+    seed: Annotated[int, Ge(0), Le(2**63 - 1 - MAX_IMAGES)] | None = None
+    """The seed of the first image; the following images have the following seeds. Random by default."""
+    num_inference_steps: Annotated[int, Ge(MIN_STEPS), Le(MAX_STEPS)] = 50
+    """The number of denoising steps. More steps take longer, and add details."""
+    true_cfg_scale: Annotated[float, Ge(1), Le(50)] = 4.0
+    """The strength of classifier-free guidance: how closely the images follow the prompt. Above 1, each step takes
+    twice the time."""
+    output_format: ImageFormat = "png"
+    """The format of the image files."""
+    output_compression: Annotated[int, Ge(0), Le(100)] = 100
+    """The quality of JPEG and WebP files in percent."""
+
+    @property
+    def width(self) -> int:
+        return int(self.size.partition("x")[0])
+
+    @property
+    def height(self) -> int:
+        return int(self.size.partition("x")[2])
+
+    @property
+    def image_tokens(self) -> int:
+        """The number of tokens of one image in the denoiser."""
+        return self.width * self.height // TOKEN_PIXELS**2
+
+
+class GeneratedImage(BaseModel):
+    """An image file."""
+
+    b64_json: str
+    """The content of the file in base64."""
+    seed: int
+    """The seed with which the image can be generated again."""
+
+
+class ImageGenerationResponse(Output):
+    """The images of a request."""
+
+    images: list[GeneratedImage] = Field(default_factory=list)
+    """The images, in the order of their seeds."""
+    usage: Usage = Usage()
+    """The tokens of the prompt in the text encoder, and of the images in the denoiser."""
+
+
+class ImageGeneratorOptions(BaseModel):
+    """Options of the executor of an image generation model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dtype: Dtype = "auto"
+    """The dtype of weights and latents. `auto` is bfloat16 on a GPU, and float32 on a CPU."""
+    max_batch_images: int = Field(default=8, ge=1)
+    """The maximum number of images that are denoised together. Further images wait."""
+    max_pixels: int = Field(default=2048 * 2048, ge=TOKEN_PIXELS**2)
+    """The maximum number of pixels of an image."""
+    max_steps: int = Field(default=100, ge=MIN_STEPS, le=MAX_STEPS)
+    """The maximum number of denoising steps."""
+
+
+class ImageGenerator(UnitTask[ImageGenerationRequest, ImageGenerationResponse]):
+    """Runs a diffusion model of diffusers, such as Qwen-Image: text encoder, denoiser and VAE in one executor.
+
+    The denoising steps of all requests are batched together.
+    """
+
+    executor = "image_generator"
+
+    model_id: str
+    """A Hugging Face id, or the path of a model directory."""
+    revision: str | None = None
+    """The branch, tag or commit of the model's repository on Hugging Face. Defaults to its main branch."""
+    options: ImageGeneratorOptions = ImageGeneratorOptions()
+    """Options of the executor."""
+
+    def executor_spec(self) -> ExecutorSpec:
+        unset = {"revision"} if self.revision is None else None
+        return ExecutorSpec(executor=self.executor, config=self.model_dump(mode="json", exclude=unset))
+
+    def size(self, request: ImageGenerationRequest) -> InputSize:
+        return InputSize(
+            text=len(request.prompt) // CHARACTERS_PER_TOKEN, output=request.n * request.image_tokens, items=request.n
+        )
+
+
+class GenerateImages(Task[ImageGenerationRequest, ImageGenerationResponse]):
+    """Draws a text with one model."""
+
+    model_id: str
+    """See `ImageGenerator.model_id`."""
+    revision: str | None = None
+    """See `ImageGenerator.revision`."""
+    options: ImageGeneratorOptions = ImageGeneratorOptions()
+    """See `ImageGenerator.options`."""
+
+    def post_init(self) -> None:
+        self.generator = ImageGenerator(model_id=self.model_id, revision=self.revision, options=self.options)
+
+    def invoke(self, request: ImageGenerationRequest) -> ImageGenerationResponse:
+        return self.generator.invoke(request)

@@ -1,0 +1,219 @@
+"""Qwen-Image: images equal those of diffusers' own pipeline, in any batch."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import PIL.Image
+import PIL.ImageChops
+import pytest
+import pytest_asyncio
+from prometheus_client import Metric
+
+from cornserve.concurrency import gather_all
+from cornserve_executors.base import InvalidRequestError
+from cornserve_executors.image_generator.stats import ImageGeneratorStats
+from cornserve_tasklib import GeneratedImage, ImageGenerationRequest, ImageGenerator, ImageGeneratorOptions
+from tests.integration.docs.documented_metrics import documented_metrics
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from cornserve_executors.image_generator.engine import ImageGeneratorEngine
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+MAX_IMAGES = 4
+
+
+def request(prompt: str = "a cat", **fields: Any) -> ImageGenerationRequest:
+    given: dict[str, Any] = {"prompt": prompt, "size": "64x64", "num_inference_steps": 4, "seed": 1}
+    return ImageGenerationRequest(**given | fields)
+
+
+REQUESTS = [
+    request(),
+    request("two blue squares on a red sea", seed=2, size="96x64", num_inference_steps=6, true_cfg_scale=1.0),
+    request("x" * 60, seed=3, size="64x128", num_inference_steps=3, negative_prompt="blurred, ugly"),
+    request("fish", seed=4, num_inference_steps=2, true_cfg_scale=7.5),
+    request(seed=5, size="16x16", num_inference_steps=9),
+    request("ein Vogel über dem Meer 🌽", seed=6, size="80x48", n=2, true_cfg_scale=1.0),
+]
+
+
+@pytest.fixture(scope="module")
+def stats() -> ImageGeneratorStats:
+    return ImageGeneratorStats()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(tiny_qwenimage: Path, stats: ImageGeneratorStats) -> AsyncIterator[ImageGeneratorEngine]:
+    from cornserve_executors.image_generator.engine import ImageGeneratorEngine
+
+    options = ImageGeneratorOptions(max_batch_images=MAX_IMAGES, max_pixels=128 * 128, max_steps=20)
+    engine = ImageGeneratorEngine(ImageGenerator(model_id=str(tiny_qwenimage), options=options), stats)
+    engine.warm_up()
+    work = asyncio.create_task(engine.run())
+    yield engine
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    engine.shutdown()
+
+
+@pytest.fixture(scope="module")
+def pipeline(tiny_qwenimage: Path, engine: ImageGeneratorEngine) -> Any:
+    """diffusers' own pipeline, unchanged."""
+    from diffusers import QwenImagePipeline
+
+    pipeline = QwenImagePipeline.from_pretrained(tiny_qwenimage)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def expected_images(pipeline: Any, request: ImageGenerationRequest) -> list[PIL.Image.Image]:
+    import torch
+
+    fields = request.model_dump(include={"prompt", "negative_prompt", "num_inference_steps", "true_cfg_scale"})
+    if request.true_cfg_scale == 1:
+        del fields["negative_prompt"]
+    seeds = range(request.seed or 0, (request.seed or 0) + request.n)
+    size = {"width": request.width, "height": request.height}
+    return [pipeline(**fields, **size, generator=torch.Generator("cpu").manual_seed(seed)).images[0] for seed in seeds]
+
+
+def decoded(image: GeneratedImage) -> PIL.Image.Image:
+    return PIL.Image.open(BytesIO(b64decode(image.b64_json)))
+
+
+async def images(engine: ImageGeneratorEngine, request: ImageGenerationRequest, id: str = "r") -> list[bytes]:
+    return [decoded(image).tobytes() for image in (await engine.generate(request, id)).images]
+
+
+async def value(stats: ImageGeneratorStats, name: str) -> float:
+    return {sample.name: sample.value for metric in stats.metrics() for sample in metric.samples}[
+        f"cornserve_image_generator_{name}"
+    ]
+
+
+async def test_images_equal_those_of_diffusers_in_any_batch(
+    engine: ImageGeneratorEngine, pipeline: Any, stats: ImageGeneratorStats
+) -> None:
+    # In the engine's thread, because the rounding of some kernels depends on the number of torch's threads.
+    run = engine._device_thread.submit
+    expected = [[image.tobytes() for image in run(expected_images, pipeline, request).result()] for request in REQUESTS]
+    steps, seen = await value(stats, "steps_total"), await value(stats, "batch_images_count")
+
+    found = await gather_all(images(engine, request, str(number)) for number, request in enumerate(REQUESTS))
+
+    assert found == expected
+    assert len({image for several in found for image in several}) == 7
+    steps, batches = await value(stats, "steps_total") - steps, await value(stats, "batch_images_count") - seen
+    assert steps == sum(request.n * request.num_inference_steps for request in REQUESTS)
+    assert batches < steps / 2  # Images that run alone have one batch for each step.
+
+
+async def test_padded_batches_equal_diffusers_within_a_bound(tiny_qwenimage: Path, pipeline: Any) -> None:
+    """GPUs run linear layers on the padded batch."""
+    import torch
+
+    from cornserve_executors.image_generator.denoiser import Denoiser
+    from cornserve_executors.image_generator.pipeline import decode_latents, encode_prompts, load_pipeline
+
+    batched = load_pipeline(ImageGenerator(model_id=str(tiny_qwenimage)), "cpu")
+    denoiser = Denoiser(batched, "cpu", row_by_row=False)
+    with torch.inference_mode():
+        batch = [denoiser.start(request, encode_prompts(batched, request), request.seed or 0) for request in REQUESTS]
+        running = batch
+        while running := [image for image in running if not image.is_done]:
+            denoiser.run_step(running)
+        found = [
+            decode_latents(batched, image.latents, request.width, request.height)
+            for image, request in zip(batch, REQUESTS, strict=True)
+        ]
+
+    for request, image in zip(REQUESTS, found, strict=True):
+        difference = PIL.ImageChops.difference(image, expected_images(pipeline, request)[0])
+        assert max(difference.tobytes()) <= 1
+
+
+async def test_the_following_images_have_the_following_seeds(engine: ImageGeneratorEngine) -> None:
+    both = await images(engine, request(seed=8, n=2))
+
+    assert [*await images(engine, request(seed=8)), *await images(engine, request(seed=9))] == both
+
+
+async def test_a_random_seed_is_reported(engine: ImageGeneratorEngine) -> None:
+    response = await engine.generate(request(seed=None), "random")
+
+    (image,) = response.images
+    assert await images(engine, request(seed=image.seed)) == [decoded(image).tobytes()]
+    assert (response.usage.prompt_tokens > 0, response.usage.completion_tokens) == (True, 4 * 4)
+
+
+@pytest.mark.parametrize(("format", "options"), [("jpeg", {"output_compression": 30}), ("webp", {})])
+async def test_the_format_of_the_file_can_be_chosen(
+    engine: ImageGeneratorEngine, format: str, options: dict[str, Any]
+) -> None:
+    response = await engine.generate(request(output_format=format, **options), "format")
+
+    image = decoded(response.images[0])
+    assert (image.format, image.size) == (format.upper(), (64, 64))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"size": "256x128"}, r"size: 256x128 has 32768 pixels: this app allows at most 16384"),
+        ({"num_inference_steps": 21}, "num_inference_steps: must be at most 20"),
+        ({"prompt": "x" * 1100}, r"prompt: has \d+ tokens: the model reads at most 1024"),
+        ({"negative_prompt": "x" * 1100}, r"negative_prompt: has \d+ tokens"),
+    ],
+)
+async def test_a_request_beyond_a_limit_is_rejected(
+    engine: ImageGeneratorEngine, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        await engine.generate(request(**fields), "limit")
+
+
+async def test_a_cancelled_request_stops_between_steps(
+    engine: ImageGeneratorEngine, stats: ImageGeneratorStats
+) -> None:
+    work = asyncio.create_task(engine.generate(request(num_inference_steps=20, n=10, size="128x128"), "cancelled"))
+    started = await value(stats, "steps_total")
+
+    async def runs() -> bool:
+        return await value(stats, "steps_total") > started
+
+    async def is_idle() -> bool:
+        return await value(stats, "running_images") == await value(stats, "waiting_images") == 0
+
+    await until(runs)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    await until(is_idle)
+
+    assert await value(stats, "steps_total") - started < 10 * 20
+
+
+async def test_requests_with_many_images_do_not_delay_others(engine: ImageGeneratorEngine) -> None:
+    many = asyncio.create_task(images(engine, request(n=10, num_inference_steps=10), "many"))
+    few = asyncio.create_task(images(engine, request(num_inference_steps=10), "few"))
+
+    await few
+
+    assert not many.done()
+    assert len(await many) == 10
+
+
+async def test_every_metric_is_documented(stats: ImageGeneratorStats) -> None:
+    def described(metric: Metric) -> tuple[str, str, frozenset[str]]:
+        labels = {label for sample in metric.samples for label in sample.labels}
+        return metric.name, metric.type, frozenset(labels - {"le"})
+
+    assert {described(metric) for metric in stats.metrics()} == documented_metrics("## Image generators")
