@@ -12,7 +12,7 @@ from pydantic_core import from_json, to_json
 from cornserve.task import Stream
 from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, ChatResponse, FinishReason, ToolCallDelta, Usage
 from cornserve_tasklib.embedding import EmbeddingResponse
-from cornserve_tasklib.image_generation import GeneratedImage, ImageGenerationResponse
+from cornserve_tasklib.image_generation import GeneratedImage, ImageGenerationResponse, ImageProgress
 from cornserve_tasklib.scoring import ScoringResponse
 from cornserve_tasklib.transcription import TranscriptionChunk, TranscriptionResponse, TranscriptionSegment
 
@@ -119,6 +119,11 @@ def _read_images(response: ImageGenerationResponse, _: object) -> Images:
     return Images(response.images, response.usage)
 
 
+def _read_image_progress(response: ImageGenerationResponse, _: object) -> Stream[ImageProgress] | list[ImageProgress]:
+    progress: Stream[ImageProgress] = response.progress
+    return progress if progress.is_open else []
+
+
 def _read_transcript(response: TranscriptionResponse, _: object) -> WholeTranscript:
     return WholeTranscript(response.text, response.language, response.seconds, response.segments, response.usage)
 
@@ -191,6 +196,10 @@ ENDING = _reader("ending", _read_ending, Ending)
 VECTORS = _reader("vectors", _read_vectors, Vectors)
 SCORES = _reader("scores", _read_scores, Scores)
 IMAGES = _reader("images", _read_images, Images)
+
+IMAGE_PROGRESS = _reader("image progress", _read_image_progress, list[ImageProgress], ImageProgress)
+"""The steps of the images, or an empty list for a response that the task has created itself."""
+
 TRANSCRIPT = _reader("transcript", _read_transcript, WholeTranscript)
 
 MAPPED_CHUNKS_OR_TRANSCRIPT = _reader(
@@ -210,7 +219,7 @@ STREAMS: ResponseReader[dict[str, Stream[Any]]] = ResponseReader("streams", _rea
 READERS: dict[str, ResponseReader[Any]] = {
     reader.name: reader
     for reader in (
-        *(WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, ENDING, VECTORS, SCORES, IMAGES),
+        *(WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, ENDING, VECTORS, SCORES, IMAGES, IMAGE_PROGRESS),
         *(TRANSCRIPT, MAPPED_CHUNKS_OR_TRANSCRIPT, TRANSCRIPT_CHUNKS, JSON, STREAMS),
     )
 }

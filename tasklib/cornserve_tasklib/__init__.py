@@ -13,6 +13,7 @@ from cornserve_tasklib.image_generation import (
     ImageGenerationResponse,
     ImageGenerator,
     ImageGeneratorOptions,
+    ImageProgress,
 )
 from cornserve_tasklib.llm import Chat, LLMRequest, LLMTask, Mllm
 from cornserve_tasklib.media import Audio, Image, Video
@@ -51,6 +52,7 @@ __all__ = [
     "ImageGenerationResponse",
     "ImageGenerator",
     "ImageGeneratorOptions",
+    "ImageProgress",
     "LLMRequest",
     "LLMTask",
     "Mllm",

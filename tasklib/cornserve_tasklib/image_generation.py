@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from cornserve.task import ExecutorSpec, Output, Task, UnitTask
+from cornserve.task import ExecutorSpec, Output, Stream, Task, UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.chat_response import Usage
 from cornserve_tasklib.engine import Dtype
@@ -22,6 +22,9 @@ MIN_STEPS = 2
 """Qwen-Image's noise schedule is undefined for a single step."""
 
 MAX_STEPS = 200
+MAX_PARTIAL_IMAGES = 3
+"""Maximum number of previews of an image, as in OpenAI's API."""
+
 MAX_IMAGES = 10
 """Maximum number of images of a request, as in OpenAI's API."""
 
@@ -71,6 +74,8 @@ class ImageGenerationRequest(BaseModel):
     """The format of the image files."""
     output_compression: Annotated[int, Ge(0), Le(100)] = 100
     """The quality of JPEG and WebP files in percent."""
+    partial_images: Annotated[int, Ge(0), Le(MAX_PARTIAL_IMAGES)] = 0
+    """The number of previews of each image in the stream `progress`. An image of few steps has fewer."""
 
     @property
     def width(self) -> int:
@@ -86,6 +91,19 @@ class ImageGenerationRequest(BaseModel):
         return self.width * self.height // TOKEN_PIXELS**2
 
 
+class ImageProgress(BaseModel):
+    """The end of a denoising step."""
+
+    image: int
+    """The position of the image in the response, from 0."""
+    step: int
+    """The number of completed steps."""
+    steps: int
+    """The number of all steps."""
+    b64_json: str | None = None
+    """A preview after this step, as an image file in base64."""
+
+
 class GeneratedImage(BaseModel):
     """An image file."""
 
@@ -98,6 +116,8 @@ class GeneratedImage(BaseModel):
 class ImageGenerationResponse(Output):
     """The images of a request."""
 
+    progress: Stream[ImageProgress] = Stream()
+    """The steps of all images, as they end."""
     images: list[GeneratedImage] = Field(default_factory=list)
     """The images, in the order of their seeds."""
     usage: Usage = Usage()

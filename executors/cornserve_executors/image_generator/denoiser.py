@@ -40,8 +40,12 @@ class DenoisedImage:
     """The shape is [1, tokens, channels]."""
     scheduler: Any
     timesteps: torch.Tensor
+    preview_steps: frozenset[int]
+    """The steps after which there is a preview."""
     step: int = 0
     """The number of completed steps."""
+    preview: torch.Tensor | None = None
+    """The latents of a preview after the last step: the image that the denoiser expects at the end."""
 
     @property
     def is_done(self) -> bool:
@@ -84,6 +88,7 @@ class Denoiser:
             latents=QwenImagePipeline._pack_latents(noise, 1, channels, 2 * height, 2 * width),
             scheduler=scheduler,
             timesteps=timesteps,
+            preview_steps=_preview_steps(request.num_inference_steps, request.partial_images),
         )
 
     def _set_timesteps(self, scheduler: Any, tokens: int, steps: int) -> torch.Tensor:
@@ -111,7 +116,9 @@ class Denoiser:
         for image, prediction in zip(images, predicted, strict=False):
             negative = unguided.get(id(image))
             velocity = prediction if negative is None else _guide(prediction, negative, image.guidance)
-            timestep = image.timesteps[image.step]
+            timestep, sigma = image.timesteps[image.step], image.scheduler.sigmas[image.step]
+            has_preview = image.step + 1 in image.preview_steps
+            image.preview = (image.latents - sigma * velocity).to(velocity.dtype) if has_preview else None
             (image.latents,) = image.scheduler.step(velocity, timestep, image.latents, return_dict=False)
             image.step += 1
 
@@ -125,6 +132,11 @@ class Denoiser:
             timesteps=timesteps / 1000,
             shapes=[image.shape for image in images],
         )
+
+
+def _preview_steps(steps: int, previews: int) -> frozenset[int]:
+    """Returns steps at equal distances, without the last one."""
+    return frozenset(steps * number // (previews + 1) for number in range(1, previews + 1)) - {0}
 
 
 def _guide(prediction: torch.Tensor, negative: torch.Tensor, scale: float) -> torch.Tensor:

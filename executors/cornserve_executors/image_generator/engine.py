@@ -17,6 +17,7 @@ from cornserve_executors.base import EngineDeadError, InvalidRequestError, Overl
 from cornserve_executors.image_generator.denoiser import DenoisedImage, Denoiser, PromptEmbeddings
 from cornserve_executors.image_generator.image_files import encode_image
 from cornserve_executors.image_generator.pipeline import decode_latents, encode_prompts, load_pipeline
+from cornserve_executors.image_generator.progress import ProgressReporter, SendProgress
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_executors.image_generator.step_batcher import StepBatcher
 from cornserve_tasklib.chat_response import Usage
@@ -65,13 +66,20 @@ class ImageGeneratorEngine:
 
         self._device_thread.submit(partial(_run_on_device, generate)).result()
 
-    async def generate(self, request: ImageGenerationRequest, request_id: str) -> ImageGenerationResponse:
-        """Raises `InvalidRequestError` for a request beyond the limits of the model or of the options."""
+    async def generate(
+        self, request: ImageGenerationRequest, request_id: str, send: SendProgress | None = None
+    ) -> ImageGenerationResponse:
+        """Generates all images of a request, and sends their progress to `send`.
+
+        Raises `InvalidRequestError` for a request beyond the limits of the model or of the options.
+        """
         self._check(request)
         embeddings = await self._run(partial(encode_prompts, self._pipeline, request))
-        seed = secrets.randbits(SEED_BITS) if request.seed is None else request.seed
+        first = secrets.randbits(SEED_BITS) if request.seed is None else request.seed
+        with_previews = request if send is not None else request.model_copy(update={"partial_images": 0})
         images = await gather_all(
-            self._generate_image(request, embeddings, seed + number, request_id) for number in range(request.n)
+            self._generate_image(with_previews, embeddings, first, number, request_id, send)
+            for number in range(request.n)
         )
         usage = Usage(prompt_tokens=embeddings.prompt.shape[1], completion_tokens=request.n * request.image_tokens)
         return ImageGenerationResponse(images=images, usage=usage)
@@ -93,14 +101,28 @@ class ImageGeneratorEngine:
             )
 
     async def _generate_image(
-        self, request: ImageGenerationRequest, embeddings: PromptEmbeddings, seed: int, request_id: str
+        self,
+        request: ImageGenerationRequest,
+        embeddings: PromptEmbeddings,
+        first_seed: int,
+        number: int,
+        request_id: str,
+        send: SendProgress | None,
     ) -> GeneratedImage:
+        seed = first_seed + number
         with self._stats.image():
             image = await self._run(partial(self._denoiser.start, request, embeddings, seed))
-            await self._batcher.denoise(image, request_id)
-            decode = partial(decode_latents, self._pipeline, image.latents, request.width, request.height)
-            file = await asyncio.to_thread(encode_image, await self._run(decode), request)
-        return GeneratedImage(b64_json=file, seed=seed)
+            encode = partial(self._encode_file, request)
+            if send is None:
+                await self._batcher.denoise(image, request_id, _ignore_step)
+            else:
+                progress = ProgressReporter(image, number, encode, send)
+                await gather_all([self._batcher.denoise(image, request_id, progress.add_step), progress.run()])
+            return GeneratedImage(b64_json=await encode(image.latents), seed=seed)
+
+    async def _encode_file(self, request: ImageGenerationRequest, latents: torch.Tensor) -> str:
+        image = await self._run(partial(decode_latents, self._pipeline, latents, request.width, request.height))
+        return await asyncio.to_thread(encode_image, image, request)
 
     async def _run(self, work: Callable[[], Result]) -> Result:
         """Runs work in the device thread."""
@@ -108,6 +130,10 @@ class ImageGeneratorEngine:
 
     def _run_step(self, images: Sequence[DenoisedImage]) -> None:
         _run_on_device(partial(self._denoiser.run_step, images))
+
+
+def _ignore_step() -> None:
+    """Ignores a step of an image whose caller does not read the progress."""
 
 
 def _run_on_device(work: Callable[[], Result]) -> Result:

@@ -11,7 +11,12 @@ from prometheus_client import Metric
 from cornserve_executors.base import Executor, InvocationContext, ProgressReporter
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_executors.models import check_model
-from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageGenerationResponse, ImageGenerator
+from cornserve_tasklib.image_generation import (
+    ImageGenerationRequest,
+    ImageGenerationResponse,
+    ImageGenerator,
+    ImageProgress,
+)
 
 if TYPE_CHECKING:
     from cornserve_executors.image_generator.engine import ImageGeneratorEngine
@@ -36,7 +41,11 @@ class ImageGeneratorExecutor(Executor[ImageGenerator, ImageGenerationRequest, Im
         self._engine_task = asyncio.create_task(self._engine.run())
 
     async def invoke(self, request: ImageGenerationRequest, context: InvocationContext) -> ImageGenerationResponse:
-        return await self._engine.generate(request, context.request_id)
+        async def send(progress: ImageProgress) -> None:
+            await context.send("progress", progress.model_dump_json(exclude_defaults=True).encode())
+
+        is_streamed = context.is_requested("progress")
+        return await self._engine.generate(request, context.request_id, send if is_streamed else None)
 
     async def wait_engine_death(self) -> str:
         await asyncio.wait({self._engine_task})

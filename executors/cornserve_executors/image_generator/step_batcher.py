@@ -21,6 +21,7 @@ from cornserve_executors.image_generator.stats import ImageGeneratorStats
 @dataclass(frozen=True, slots=True, eq=False)
 class _QueuedImage:
     image: DenoisedImage
+    on_step: Callable[[], None]
     done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -49,14 +50,14 @@ class StepBatcher:
         self._arrived = asyncio.Event()
         self._failure: EngineDeadError | None = None
 
-    async def denoise(self, image: DenoisedImage, request_id: str) -> None:
-        """Runs all steps of an image. Cancelling the call takes effect before the next step.
+    async def denoise(self, image: DenoisedImage, request_id: str, on_step: Callable[[], None]) -> None:
+        """Runs all steps of an image, and calls `on_step` after each. Cancelling takes effect before the next step.
 
         Raises `EngineDeadError` if the device has failed permanently.
         """
         if self._failure is not None:
             raise EngineDeadError(str(self._failure))
-        queued = _QueuedImage(image)
+        queued = _QueuedImage(image, on_step)
         self._waiting.push(queued, request_id)
         self._arrived.set()
         await queued.done
@@ -101,8 +102,10 @@ class StepBatcher:
                 batch[0].done.set_exception(error)
             return
         for queued in batch:
-            if queued.image.is_done and not queued.done.done():
-                queued.done.set_result(None)
+            if not queued.done.done():
+                queued.on_step()
+                if queued.image.is_done:
+                    queued.done.set_result(None)
 
     def _fail_all(self, error: EngineDeadError) -> None:
         self._failure = error

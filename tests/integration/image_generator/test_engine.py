@@ -18,7 +18,13 @@ from prometheus_client import Metric
 from cornserve.concurrency import gather_all
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
-from cornserve_tasklib import GeneratedImage, ImageGenerationRequest, ImageGenerator, ImageGeneratorOptions
+from cornserve_tasklib import (
+    GeneratedImage,
+    ImageGenerationRequest,
+    ImageGenerator,
+    ImageGeneratorOptions,
+    ImageProgress,
+)
 from tests.integration.docs.documented_metrics import documented_metrics
 from tests.waiting import until
 
@@ -86,7 +92,11 @@ def expected_images(pipeline: Any, request: ImageGenerationRequest) -> list[PIL.
 
 
 def decoded(image: GeneratedImage) -> PIL.Image.Image:
-    return PIL.Image.open(BytesIO(b64decode(image.b64_json)))
+    return opened(image.b64_json)
+
+
+def opened(file: str) -> PIL.Image.Image:
+    return PIL.Image.open(BytesIO(b64decode(file)))
 
 
 async def images(engine: ImageGeneratorEngine, request: ImageGenerationRequest, id: str = "r") -> list[bytes]:
@@ -144,6 +154,50 @@ async def test_the_following_images_have_the_following_seeds(engine: ImageGenera
     both = await images(engine, request(seed=8, n=2))
 
     assert [*await images(engine, request(seed=8)), *await images(engine, request(seed=9))] == both
+
+
+async def test_progress_has_all_steps_and_previews(engine: ImageGeneratorEngine) -> None:
+    sent: list[ImageProgress] = []
+
+    async def send(progress: ImageProgress) -> None:
+        sent.append(progress)
+
+    given = request(n=2, num_inference_steps=6, partial_images=2)
+    response = await engine.generate(given, "progress", send)
+
+    for image in range(2):
+        steps = [progress for progress in sent if progress.image == image]
+        assert [(progress.step, progress.steps) for progress in steps] == [(step, 6) for step in range(1, 7)]
+        previews = {progress.step: progress.b64_json for progress in steps if progress.b64_json is not None}
+        assert list(previews) == [2, 4]
+        final = decoded(response.images[image])
+        distances = [_distance(opened(preview), final) for preview in previews.values()]
+        assert 0 < distances[1] < distances[0]
+    assert response.images == (await engine.generate(request(n=2, num_inference_steps=6), "without")).images
+
+
+def _distance(image: PIL.Image.Image, other: PIL.Image.Image) -> int:
+    return sum(PIL.ImageChops.difference(image, other).tobytes())
+
+
+async def test_a_caller_that_does_not_read_progress_delays_no_step(
+    engine: ImageGeneratorEngine, stats: ImageGeneratorStats
+) -> None:
+    reads = asyncio.Event()
+
+    async def send(progress: ImageProgress) -> None:
+        await reads.wait()
+
+    before = await value(stats, "steps_total")
+    slow = asyncio.create_task(engine.generate(request(num_inference_steps=7), "slow", send))
+
+    async def all_steps_are_done() -> bool:
+        return await value(stats, "steps_total") == before + 7
+
+    await until(all_steps_are_done)
+    assert not slow.done()
+    reads.set()
+    assert len((await slow).images) == 1
 
 
 async def test_a_random_seed_is_reported(engine: ImageGeneratorEngine) -> None:

@@ -6,20 +6,31 @@ from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import PIL.Image
 import pytest
 from openai import BadRequestError, OpenAI
 
 from tests.integration.serving.conftest import CommandLine
+from tests.integration.serving.image_chats import sum_metric
+from tests.waiting import wait_until
 
 NAME = "painter"
+MAX_STEPS = 150
 
 
 @pytest.fixture(scope="module", autouse=True)
 def painter(cornserve: CommandLine, tiny_qwenimage: Path) -> None:
     deployed = cornserve.run(
-        "deploy", str(tiny_qwenimage), "--name", NAME, "--option", "max_pixels=16384", "--option", "max_steps=10"
+        "deploy",
+        str(tiny_qwenimage),
+        "--name",
+        NAME,
+        "--option",
+        "max_pixels=16384",
+        "--option",
+        f"max_steps={MAX_STEPS}",
     )
     assert deployed.returncode == 0, deployed.stderr
 
@@ -56,7 +67,7 @@ def test_several_images_have_the_following_seeds(client: OpenAI) -> None:
     ("fields", "param", "message"),
     [
         ({"size": "256x256"}, "size", "65536 pixels: this app allows at most 16384"),
-        ({"num_inference_steps": 11}, "num_inference_steps", "at most 10 for this app"),
+        ({"num_inference_steps": 151}, "num_inference_steps", "at most 150 for this app"),
         ({"prompt": "x" * 1100}, "prompt", "the model reads at most 1024"),
     ],
 )
@@ -69,3 +80,47 @@ def test_a_limit_of_the_app_is_a_400_that_names_the_field(
         client.post("/images/generations", body=valid | fields, cast_to=object)
 
     assert (caught.value.param, caught.value.code) == (param, "invalid_value")
+
+
+def test_a_stream_ends_with_the_image_of_a_whole_response(client: OpenAI) -> None:
+    (expected,) = generate(client, "corn", 9)
+
+    with client.images.generate(
+        model=NAME,
+        prompt="corn",
+        size="96x64",
+        stream=True,
+        partial_images=1,
+        extra_body={"seed": 9, "num_inference_steps": 4, "progress": True},
+    ) as stream:
+        events: list[Any] = list(stream)
+
+    progress, preview = "image_generation.progress", "image_generation.partial_image"
+    assert [event.type for event in events] == [
+        *(progress, progress, preview, progress, progress, "image_generation.completed")
+    ]
+    assert [event.step for event in events if event.type == progress] == [1, 2, 3, 4]
+    assert PIL.Image.open(BytesIO(b64decode(events[2].b64_json))).size == (96, 64)
+    assert b64decode(events[-1].b64_json) == expected
+
+
+def test_a_disconnect_stops_the_steps(client: OpenAI, cornserve: CommandLine) -> None:
+    before = _metric(cornserve, "steps_total")
+
+    with client.images.generate(
+        model=NAME,
+        prompt="corn",
+        size="128x128",
+        stream=True,
+        extra_body={"num_inference_steps": MAX_STEPS, "progress": True},
+    ) as stream:
+        next(iter(stream))
+        assert _metric(cornserve, "running_images") == 1
+    wait_until(lambda: _metric(cornserve, "running_images") == 0)
+
+    assert _metric(cornserve, "steps_total") - before < MAX_STEPS
+
+
+def _metric(cornserve: CommandLine, name: str) -> float:
+    """Returns a metric of the executor."""
+    return sum_metric(cornserve, NAME, f"cornserve_image_generator_{name}")

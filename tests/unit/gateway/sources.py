@@ -191,7 +191,7 @@ PAINTER = """
 from base64 import b64encode
 from cornserve import App, Task
 from cornserve_echo import EchoRequest, EchoTask
-from cornserve_tasklib import GeneratedImage, ImageGenerationRequest, ImageGenerationResponse, Usage
+from cornserve_tasklib import GeneratedImage, ImageGenerationRequest, ImageGenerationResponse, ImageProgress, Usage
 
 class Painter(Task[ImageGenerationRequest, ImageGenerationResponse]):
     '''Writes the options of the request into text files instead of drawing images.'''
@@ -204,6 +204,7 @@ class Painter(Task[ImageGenerationRequest, ImageGenerationResponse]):
         output = self.echo.invoke(EchoRequest(text=" ".join(f"{k}={v}" for k, v in options.items())))
         file = b64encode(output.text.encode()).decode()
         return ImageGenerationResponse(
+            progress=output.words.map(lambda word: ImageProgress(image=0, step=len(word), steps=99, b64_json=word)),
             images=[GeneratedImage(b64_json=file, seed=(request.seed or 0) + number) for number in range(request.n)],
             usage=Usage(prompt_tokens=5, completion_tokens=16),
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode
 from typing import Any
 
 import httpx2 as httpx
 import pytest
 from openai import AsyncOpenAI, BadRequestError
+from openai.types import ImageGenCompletedEvent, ImageGenPartialImageEvent
 
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import CHAT, PAINTER
@@ -53,6 +55,35 @@ async def test_omitted_and_automatic_fields_have_defaults(openai: AsyncOpenAI) -
     assert (response.size, response.output_format) == ("1024x1024", "png")
 
 
+async def test_a_stream_has_the_events_of_the_official_client(openai: AsyncOpenAI) -> None:
+    stream = await openai.images.generate(
+        model="painter", prompt="corn", size="1536x1024", output_format="jpeg", partial_images=2, stream=True
+    )
+    *previews, last = [event async for event in stream]
+
+    assert [type(event) for event in previews] == [ImageGenPartialImageEvent] * 4
+    assert [event.b64_json for event in previews] == [
+        *("prompt=corn", "size=1536x1024", "output_format=jpeg", "partial_images=2")
+    ]
+    assert [getattr(event, "partial_image_index", None) for event in previews] == [0, 1, 2, 3]
+    assert isinstance(last, ImageGenCompletedEvent)
+    text = "prompt=corn size=1536x1024 output_format=jpeg partial_images=2"
+    assert (b64decode(last.b64_json).decode(), last.usage.total_tokens) == (text, 21)
+    assert {(event.output_format, event.size) for event in [*previews, last]} == {("jpeg", "1536x1024")}
+
+
+async def test_a_stream_has_progress_only_if_the_request_asks_for_it(gateway: httpx.AsyncClient) -> None:
+    body = {"model": "painter", "prompt": "corn", "stream": True}
+    without = await gateway.post(GENERATIONS, json=body)
+    response = await gateway.post(GENERATIONS, json=body | {"progress": True})
+
+    names = [line.removeprefix("event: ") for line in response.text.splitlines() if line.startswith("event: ")]
+    events = [json.loads(line.removeprefix("data: ")) for line in response.text.splitlines() if line[:5] == "data:"]
+    assert "progress" not in without.text
+    assert [event["type"] for event in events] == names
+    assert events[0] == {"type": "image_generation.progress", "step": 11, "steps": 99}
+
+
 @pytest.mark.parametrize(
     ("fields", "param", "message"),
     [
@@ -75,7 +106,10 @@ async def test_omitted_and_automatic_fields_have_defaults(openai: AsyncOpenAI) -
         ({"negative_prompt": "x", "true_cfg_scale": 1}, None, "set a true_cfg_scale above 1"),
         ({"quality": "hd"}, "quality", "'auto', not 'hd'"),
         ({"background": "transparent"}, "background", "'auto' or 'opaque', not 'transparent'"),
-        ({"stream": True}, "stream", "must be false"),
+        ({"stream": True, "n": 2}, None, "set n to 1, or stream to false"),
+        ({"stream": True, "partial_images": 4}, "partial_images", "less than or equal to 3"),
+        ({"partial_images": 1}, None, "partial_images is set, but stream is false"),
+        ({"progress": True}, None, "progress is set, but stream is false"),
         ({"style": "vivid"}, "style", "unknown or unsupported field"),
         ({"moderation": "low"}, "moderation", "unknown or unsupported field"),
     ],

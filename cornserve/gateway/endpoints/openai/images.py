@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Annotated, Literal, Self
+from collections.abc import AsyncGenerator
+from functools import partial
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, model_validator
 from pydantic_core import to_json
 from typing_extensions import TypedDict
 
-from cornserve.app.response_readers import IMAGES, Images
+from cornserve.app.response_readers import IMAGE_PROGRESS, IMAGES, Images
 from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
+from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openai.common_fields import OpenAIRequest, check_app
 from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.request.session import Session
+from cornserve.task import Stream
 from cornserve.task.errors import InvocationError
 from cornserve_tasklib.chat_response import Usage
-from cornserve_tasklib.image_generation import DEFAULT_SIZE, GeneratedImage, ImageGenerationRequest, Size
+from cornserve_tasklib.image_generation import (
+    DEFAULT_SIZE,
+    GeneratedImage,
+    ImageGenerationRequest,
+    ImageProgress,
+    Size,
+)
 
 
 def _resolve_auto(size: object) -> object:
@@ -39,7 +49,9 @@ class CreateImageRequest(ImageGenerationRequest, OpenAIRequest):
     """Must be `auto`: `num_inference_steps` determines the quality."""
     background: Literal["auto", "opaque"] = "auto"
     """All images are opaque."""
-    stream: Literal[False] = False
+    stream: bool = False
+    progress: bool = False
+    """Whether a stream has an event for each denoising step."""
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -47,6 +59,11 @@ class CreateImageRequest(ImageGenerationRequest, OpenAIRequest):
             raise ValueError("negative_prompt is set, but true_cfg_scale is 1: set a true_cfg_scale above 1")
         if "output_compression" in self.model_fields_set and self.output_format == "png":
             raise ValueError("output_compression is set, but output_format is png: set output_format to jpeg or webp")
+        if self.stream and self.n > 1:
+            raise ValueError("n is above 1, but a stream has one image: set n to 1, or stream to false")
+        for field in ("partial_images", "progress"):
+            if getattr(self, field) and not self.stream:
+                raise ValueError(f"{field} is set, but stream is false: set stream to true")
         return self
 
 
@@ -74,7 +91,7 @@ class ImageList(BaseModel):
 
 
 async def create_image(request: Request, context: Context) -> SendResponse:
-    """Draws a text."""
+    """Draws a text, as a whole or (with `stream`) with events for previews."""
     body = await read_fields(request, CreateImageRequest)
     handler = await RequestHandler.create(context, body.model, request)
     check_app(handler.served_app, body.model, "image generation")
@@ -86,7 +103,40 @@ async def create_image(request: Request, context: Context) -> SendResponse:
             raise _with_param(error) from None
         return await _image_list(body, images)
 
-    return await handler.respond(respond)
+    return handler.stream(partial(_events, body)) if body.stream else await handler.respond(respond)
+
+
+async def _events(body: CreateImageRequest, session: Session) -> AsyncGenerator[bytes, None]:
+    """Yields OpenAI's events, and those of the steps."""
+    request = tracked(ImageGenerationRequest, body)
+    fields = {"created_at": int(time.time()), "quality": "auto", **_properties(body)}
+    previews = 0
+    try:
+        async for progress in _progress(session, request):
+            if body.progress:
+                step = {"step": progress.step, "steps": progress.steps}
+                yield _event("image_generation.progress", step)
+            if progress.b64_json is not None:
+                preview = {"b64_json": progress.b64_json, "partial_image_index": previews}
+                yield _event("image_generation.partial_image", preview | fields)
+                previews += 1
+        images = await session.run(request, IMAGES)
+    except InvocationError as error:
+        raise _with_param(error) from None
+    for image in images.images:
+        completed = {**image.model_dump(), **fields, "usage": _openai_usage(images.usage)}
+        yield _event("image_generation.completed", completed)
+
+
+async def _progress(session: Session, request: ImageGenerationRequest) -> AsyncGenerator[ImageProgress, None]:
+    progress = await session.run(request, IMAGE_PROGRESS)
+    if isinstance(progress, Stream):
+        async for step in progress:
+            yield step
+
+
+def _event(type: str, fields: dict[str, Any]) -> bytes:
+    return sse.encode_event(to_json({"type": type, **fields}), type)
 
 
 def _with_param(error: InvocationError) -> Exception:
@@ -103,9 +153,12 @@ async def _image_list(body: CreateImageRequest, images: Images) -> bytes:
     for image in images.images:
         data.append(to_json(image))
         await asyncio.sleep(0)
-    properties = {"output_format": body.output_format, "size": body.size, "background": "opaque"}
-    tail = to_json({"created": int(time.time()), **properties, "usage": _openai_usage(images.usage)})[1:]
+    tail = to_json({"created": int(time.time()), **_properties(body), "usage": _openai_usage(images.usage)})[1:]
     return b'{"data":[' + b",".join(data) + b"]," + tail
+
+
+def _properties(body: CreateImageRequest) -> dict[str, str]:
+    return {"output_format": body.output_format, "size": body.size, "background": "opaque"}
 
 
 def _openai_usage(usage: Usage) -> ImageUsage:
