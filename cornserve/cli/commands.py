@@ -20,6 +20,7 @@ from cornserve.cli.down import down
 from cornserve.cli.events import events
 from cornserve.cli.gateway import CONTEXT, NAMESPACE, check_runs_here
 from cornserve.cli.help_examples import examples
+from cornserve.cli.imagine import imagine
 from cornserve.cli.invoke import invoke
 from cornserve.cli.logs import logs
 from cornserve.cli.options import complete_contexts
@@ -165,6 +166,14 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
             "cornserve transcribe whisper speech.wav",
             "cornserve transcribe whisper rede.mp3 --language de --translate",
             "cornserve transcribe whisper speech.wav --segments",
+        ],
+    ),
+    (
+        APPS,
+        imagine,
+        [
+            'cornserve imagine qwen-image "a field of corn at sunset" --save corn.png',
+            'cornserve imagine qwen-image "a red fox" --size 1664x928 --seed 7 --n 4 --save fox.webp',
         ],
     ),
     (

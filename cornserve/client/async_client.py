@@ -38,6 +38,7 @@ from cornserve.client.progress import Progress
 from cornserve.client.responses import (
     ChatDecoder,
     EventDecoder,
+    ImageDecoder,
     InvocationDecoder,
     ResponseParser,
     StreamItem,
@@ -204,6 +205,16 @@ class AsyncClient:
     ) -> Any:
         call = await asyncio.to_thread(calls.transcribe, app, audio, options, timeout, translate=translate)
         return await self._call(call, responses.json_document)
+
+    async def generate_images(self, app: str, prompt: str, *, timeout: float | None = None, **options: Any) -> Any:
+        call = calls.generate_images(app, prompt, options, timeout, stream=False)
+        return await self._call(call, responses.json_document)
+
+    def image_events(
+        self, app: str, prompt: str, *, timeout: float | None = None, **options: Any
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        call = calls.generate_images(app, prompt, options, timeout, stream=True)
+        return self._stream(call, ImageDecoder(options.get("n") or 1))
 
     def _connect(self, address: GatewayAddress, retries: int) -> None:
         self._address = address

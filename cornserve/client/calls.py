@@ -130,6 +130,18 @@ def transcribe(
     return _model_call(path, body, timeout, "application/json", content_type)
 
 
+def generate_images(
+    app: str, prompt: str, options: Mapping[str, Any], timeout: float | None, *, stream: bool
+) -> ApiCall:
+    if "stream" in options:
+        raise TypeError(
+            "`stream` is not an option: `image_events` streams, and `generate_images` returns a whole response"
+        )
+    streaming = {"stream": True} if stream else {}
+    body = encode_json("prompt or options", {"model": app, "prompt": prompt, **streaming, **options})
+    return _model_call("/v1/images/generations", body, timeout, _EVENTS if stream else "application/json")
+
+
 def _model_call(
     path: str, body: bytes, timeout: float | None, accept: str, content_type: str = "application/json"
 ) -> ApiCall:

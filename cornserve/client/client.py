@@ -37,6 +37,7 @@ from cornserve.client.progress import Progress
 from cornserve.client.responses import (
     ChatDecoder,
     EventDecoder,
+    ImageDecoder,
     InvocationDecoder,
     ResponseParser,
     StreamItem,
@@ -274,6 +275,21 @@ class Client:
         """
         call = calls.transcribe(app, audio, options, timeout, translate=translate)
         return self._call(call, responses.json_document)
+
+    def generate_images(self, app: str, prompt: str, *, timeout: float | None = None, **options: Any) -> Any:
+        """Returns an OpenAI image generation as parsed JSON.
+
+        `options` are those of OpenAI's image generations (`size`, …) and of Cornserve (`seed`, …).
+        """
+        return self._call(calls.generate_images(app, prompt, options, timeout, stream=False), responses.json_document)
+
+    def image_events(
+        self, app: str, prompt: str, *, timeout: float | None = None, **options: Any
+    ) -> Generator[dict[str, Any], None, None]:
+        """Yields the events of an image generation as parsed JSON: previews (`partial_images`), steps (`progress`), and
+        the images."""
+        call = calls.generate_images(app, prompt, options, timeout, stream=True)
+        return self._stream(call, ImageDecoder(options.get("n") or 1))
 
     def _connect(self, address: GatewayAddress, retries: int) -> None:
         self._address = address

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from pydantic import JsonValue, ValidationError
 
@@ -22,12 +22,19 @@ from cornserve.client.errors import DeployTargetError
 from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
 from cornserve_policies.registry import DEFAULT_ROUTING
-from cornserve_tasklib import ChatRequest
+from cornserve_tasklib import ChatRequest, ImageGenerationRequest
 from cornserve_tasklib.hub import MODEL_FILES, is_hub_id
 from cornserve_tasklib.model_families import default_paths
 from cornserve_tasklib.model_options import ALL_ENGINES
 
 MakeSpec = Callable[..., AppSpec]
+
+
+Command = Literal["chat", "imagine", "invoke"]
+
+_COMMANDS: dict[type, Command] = {ChatRequest: "chat", ImageGenerationRequest: "imagine"}
+
+_ARGUMENTS: dict[Command, str] = {"chat": "", "imagine": ' "a field of corn"', "invoke": " JSON"}
 
 
 class DeployOptions(TypedDict, total=False):
@@ -54,12 +61,13 @@ class DeployOptions(TypedDict, total=False):
 class DeployTarget(NamedTuple):
     name: str
     spec: AppSpec
-    takes_chats: bool
+    command: Command
+    """The command that sends the app a request."""
 
     @property
     def example_command(self) -> str:
-        """The command that sends the app a request."""
-        return f"cornserve chat {self.name}" if self.takes_chats else f"cornserve invoke {self.name} JSON"
+        """The command line of a request to the app."""
+        return f"cornserve {self.command} {self.name}{_ARGUMENTS[self.command]}"
 
 
 def resolve_target(
@@ -181,7 +189,7 @@ def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
     if spec.model is not None:
         name = name or default_app_name(spec.lora or spec.model)
         check_name(name)
-        return DeployTarget(name, spec, _takes_chats(spec.model))
+        return DeployTarget(name, spec, _model_command(spec.model))
     assert spec.source is not None
     if name is not None:
         check_name(name)
@@ -191,12 +199,12 @@ def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
         app = load_app_source(spec.source, module, filename=origin.name if isinstance(origin, Path) else "app.py")
     except SourceError as error:
         if name is not None and isinstance(error.__cause__, ModuleNotFoundError):
-            return DeployTarget(name, spec, takes_chats=False)  # the module may be installed where the gateway runs
+            return DeployTarget(name, spec, command="invoke")  # the module may be installed where the gateway runs
         raise
     unload_app(module)
     if name is not None:
         _check_same_name(name, app.name, origin)
-    return DeployTarget(app.name, spec, ChatRequest in app.request_types)
+    return DeployTarget(app.name, spec, _command(app.request_types))
 
 
 def _check_same_name(name: str, defined: str | None, origin: Path | str) -> None:
@@ -206,11 +214,15 @@ def _check_same_name(name: str, defined: str | None, origin: Path | str) -> None
         )
 
 
-def _takes_chats(model: str) -> bool:
+def _model_command(model: str) -> Command:
     try:
-        return any(ChatRequest in path.request_types() for path in default_paths(model).values())
+        return _command([kind for path in default_paths(model).values() for kind in path.request_types()])
     except DefinitionError:
-        return True  # Most models use this format. The gateway may support the model.
+        return "chat"  # Most models use this format. The gateway may support the model.
+
+
+def _command(request_types: Iterable[type]) -> Command:
+    return next((_COMMANDS[kind] for kind in request_types if kind in _COMMANDS), "invoke")
 
 
 def default_app_name(model: str) -> str:

@@ -84,6 +84,27 @@ class ChatDecoder:
                 yield text
 
 
+class ImageDecoder:
+    """Decodes the events of images as JSON.
+
+    Args:
+        images: the number of images. The stream is complete after the last one.
+    """
+
+    def __init__(self, images: int) -> None:
+        self._missing = images
+        self.is_complete = False
+
+    def decode(self, event: ServerSentEvent) -> Iterator[dict[str, Any]]:
+        document = from_json(event.data or "{}")
+        if event.name == "error":
+            raise error_from_json(200, document, event.data)
+        self._missing -= document.get("type") == "image_generation.completed"
+        self.is_complete = self._missing == 0
+        if document:
+            yield document
+
+
 def parse_response(url: str, content: bytes, parser: ResponseParser[T]) -> T:
     with unexpected_response(url):
         return parser(from_json(content or b"null"))

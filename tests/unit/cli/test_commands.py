@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ COMMANDS = [
     "status",
     "chat",
     "transcribe",
+    "imagine",
     "invoke",
     "bench",
     "logs",
@@ -285,6 +288,69 @@ def test_a_missing_audio_file_is_reported_in_one_line(cli: CliRunner) -> None:
 
     assert result.exit_code == 1
     assert result.stderr == "error: audio: cannot read 'missing.wav': No such file or directory\n"
+
+
+def _completed(seed: int, file: bytes) -> tuple[str, dict[str, object]]:
+    name = "image_generation.completed"
+    fields = {"b64_json": b64encode(file).decode(), "seed": seed, "size": "64x64", "usage": {"total_tokens": 3}}
+    return name, {"type": name, **fields}
+
+
+STEP = ("image_generation.progress", {"type": "image_generation.progress", "step": 1, "steps": 2, "image": 0})
+
+
+def test_images_are_saved_with_numbers(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
+    server.on("POST /v1/images/generations", sse_response(STEP, _completed(7, b"one"), _completed(8, b"two")))
+    options = ["--size", "64x64", "--n", "2", "--seed", "7", "--steps", "2", "--guidance", "1", "--url", server.url]
+
+    result = cli.invoke(app, ["imagine", "a", "corn", "--save", str(tmp_path / "corn.JPG"), *options])
+
+    files = [tmp_path / "corn-1.JPG", tmp_path / "corn-2.JPG"]
+    assert result.stdout == f"{files[0]} (seed 7)\n{files[1]} (seed 8)\n"
+    assert [file.read_bytes() for file in files] == [b"one", b"two"]
+    assert server.requests[0][1] == {
+        "model": "a",
+        "prompt": "corn",
+        "stream": True,
+        "progress": True,
+        "n": 2,
+        "size": "64x64",
+        "seed": 7,
+        "num_inference_steps": 2,
+        "true_cfg_scale": 1.0,
+        "output_format": "jpeg",
+    }
+
+
+def test_saved_images_are_listed_as_json(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
+    server.on("POST /v1/images/generations", sse_response(_completed(7, b"one")))
+    file = tmp_path / "corn.png"
+
+    result = cli.invoke(app, ["imagine", "a", "corn", "--save", str(file), "--json", "--url", server.url])
+
+    expected = {"images": [{"file": str(file), "seed": 7}], "size": "64x64", "usage": {"total_tokens": 3}}
+    assert json.loads(result.stdout) == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [("corn.gif", "give a file name that ends with .png"), ("missing/corn.png", "missing is not a directory")],
+)
+def test_an_image_that_cannot_be_saved_is_not_generated(cli: CliRunner, file: str, message: str) -> None:
+    result = cli.invoke(app, ["imagine", "a", "corn", "--save", file, "--url", UNREACHABLE])
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: cannot save {file}: ")
+    assert message in result.stderr
+
+
+def test_an_image_over_a_directory_is_reported_in_one_line(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
+    server.on("POST /v1/images/generations", sse_response(_completed(7, b"one")))
+    (tmp_path / "corn.png").mkdir()
+
+    result = cli.invoke(app, ["imagine", "a", "corn", "--save", str(tmp_path / "corn.png"), "--url", server.url])
+
+    assert result.stderr == f"error: cannot save {tmp_path / 'corn.png'}: Is a directory\n"
 
 
 def test_the_logs_of_a_failed_app_come_from_its_status(cli: CliRunner, server: StubServer) -> None:

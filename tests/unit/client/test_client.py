@@ -235,6 +235,44 @@ def test_a_transcription_that_cannot_be_sent_is_rejected(
     assert server.requests == []
 
 
+DRAWN: list[tuple[str, dict[str, Any]]] = [
+    *(("image_generation.progress", {"step": step, "steps": 2}) for step in (1, 2)),
+    *(("image_generation.completed", {"b64_json": "", "seed": seed}) for seed in (7, 8)),
+]
+EVENTS: list[tuple[str, dict[str, Any]]] = [(type, {"type": type, **fields}) for type, fields in DRAWN]
+
+
+def test_image_events_end_with_the_last_image(server: StubServer, client: Client) -> None:
+    server.on("POST /v1/images/generations", sse_response(*EVENTS))
+
+    events = list(client.image_events("a", "corn", n=2, progress=True, timeout=9))
+
+    assert events == [event for _, event in EVENTS]
+    assert server.requests[0][1] == {"model": "a", "prompt": "corn", "stream": True, "n": 2, "progress": True}
+    assert server.headers[0]["X-Request-Timeout"] == "9"
+
+
+def test_a_stream_without_its_last_image_is_an_error(server: StubServer, client: Client) -> None:
+    server.on("POST /v1/images/generations", sse_response(*EVENTS[:-1]))
+    with pytest.raises(DisconnectedError):
+        list(client.image_events("a", "corn", n=2))
+
+    server.on("POST /v1/images/generations", sse_response(("error", {"error": {"message": "the engine died"}})))
+    with pytest.raises(ApiStatusError, match="the engine died"):
+        list(client.image_events("a", "corn"))
+
+
+def test_images_are_generated(server: StubServer, client: Client) -> None:
+    document = {"data": [{"b64_json": "", "seed": 7}]}
+    server.on("POST /v1/images/generations", json_response(document))
+
+    assert client.generate_images("a", "corn", size="64x64") == document
+
+    assert server.requests[0][1] == {"model": "a", "prompt": "corn", "size": "64x64"}
+    with pytest.raises(TypeError, match="`image_events` streams"):
+        client.generate_images("a", "corn", stream=True)
+
+
 def test_events_continue_after_a_broken_connection(server: StubServer, client: Client) -> None:
     server.on("GET /v1/models", models(1))
     server.on(

@@ -82,6 +82,14 @@ def test_the_example_command_fits_the_request_type_of_the_model(model: Path, arc
     assert resolve_target(str(model), name=None).example_command == command
 
 
+def test_the_example_command_of_an_image_model_draws(model: Path) -> None:
+    (model / "model_index.json").write_text('{"_class_name": "QwenImagePipeline"}')
+
+    command = resolve_target(str(model), name="painter").example_command
+
+    assert command == 'cornserve imagine painter "a field of corn"'
+
+
 def test_a_given_name_replaces_the_default(model: Path) -> None:
     assert resolve_target(str(model), name="small", replicas=1).name == "small"
 
@@ -94,7 +102,7 @@ def test_a_given_name_replaces_the_default(model: Path) -> None:
         ("./no/where", "cannot deploy .*: give a Python file"),
         ("/no/where", "cannot deploy .*: give a Python file"),
         ("-no/where", "cannot deploy .*: give a Python file"),
-        (".", "contains no config.json"),
+        (".", "contains no config.json and no model_index.json"),
         ("nul\0.py", "cannot read nul"),
         ("x" * 300, "xxx"),
         ("~nobody-of-this-name/x", "cannot access ~nobody-of-this-name/x"),

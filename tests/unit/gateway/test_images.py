@@ -81,7 +81,16 @@ async def test_a_stream_has_progress_only_if_the_request_asks_for_it(gateway: ht
     events = [json.loads(line.removeprefix("data: ")) for line in response.text.splitlines() if line[:5] == "data:"]
     assert "progress" not in without.text
     assert [event["type"] for event in events] == names
-    assert events[0] == {"type": "image_generation.progress", "step": 11, "steps": 99}
+    assert events[0] == {"type": "image_generation.progress", "step": 11, "steps": 99, "image": 0}
+
+
+async def test_the_events_of_several_images_contain_their_positions(gateway: httpx.AsyncClient) -> None:
+    body = {"model": "painter", "prompt": "corn", "stream": True, "n": 3, "seed": 5}
+    response = await gateway.post(GENERATIONS, json=body)
+
+    events = [json.loads(line.removeprefix("data: ")) for line in response.text.splitlines() if line[:5] == "data:"]
+    completed = [(event["image"], event["seed"]) for event in events if event["type"].endswith("completed")]
+    assert completed == [(0, 5), (1, 6), (2, 7)]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +115,6 @@ async def test_a_stream_has_progress_only_if_the_request_asks_for_it(gateway: ht
         ({"negative_prompt": "x", "true_cfg_scale": 1}, None, "set a true_cfg_scale above 1"),
         ({"quality": "hd"}, "quality", "'auto', not 'hd'"),
         ({"background": "transparent"}, "background", "'auto' or 'opaque', not 'transparent'"),
-        ({"stream": True, "n": 2}, None, "set n to 1, or stream to false"),
         ({"stream": True, "partial_images": 4}, "partial_images", "less than or equal to 3"),
         ({"partial_images": 1}, None, "partial_images is set, but stream is false"),
         ({"progress": True}, None, "progress is set, but stream is false"),

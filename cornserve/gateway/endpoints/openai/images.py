@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Annotated, Any, Literal, Self
@@ -59,8 +60,6 @@ class CreateImageRequest(ImageGenerationRequest, OpenAIRequest):
             raise ValueError("negative_prompt is set, but true_cfg_scale is 1: set a true_cfg_scale above 1")
         if "output_compression" in self.model_fields_set and self.output_format == "png":
             raise ValueError("output_compression is set, but output_format is png: set output_format to jpeg or webp")
-        if self.stream and self.n > 1:
-            raise ValueError("n is above 1, but a stream has one image: set n to 1, or stream to false")
         for field in ("partial_images", "progress"):
             if getattr(self, field) and not self.stream:
                 raise ValueError(f"{field} is set, but stream is false: set stream to true")
@@ -110,21 +109,22 @@ async def _events(body: CreateImageRequest, session: Session) -> AsyncGenerator[
     """Yields OpenAI's events, and those of the steps."""
     request = tracked(ImageGenerationRequest, body)
     fields = {"created_at": int(time.time()), "quality": "auto", **_properties(body)}
-    previews = 0
+    previews = Counter[int]()
     try:
         async for progress in _progress(session, request):
             if body.progress:
-                step = {"step": progress.step, "steps": progress.steps}
+                step = {"step": progress.step, "steps": progress.steps, "image": progress.image}
                 yield _event("image_generation.progress", step)
             if progress.b64_json is not None:
-                preview = {"b64_json": progress.b64_json, "partial_image_index": previews}
+                number = previews[progress.image]
+                preview = {"b64_json": progress.b64_json, "partial_image_index": number, "image": progress.image}
                 yield _event("image_generation.partial_image", preview | fields)
-                previews += 1
+                previews[progress.image] += 1
         images = await session.run(request, IMAGES)
     except InvocationError as error:
         raise _with_param(error) from None
-    for image in images.images:
-        completed = {**image.model_dump(), **fields, "usage": _openai_usage(images.usage)}
+    for number, image in enumerate(images.images):
+        completed = {**image.model_dump(), "image": number, **fields, "usage": _openai_usage(images.usage)}
         yield _event("image_generation.completed", completed)
 
 

@@ -1,0 +1,115 @@
+"""`cornserve imagine`."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cornserve.cli.console import CliError, print_json, stderr
+from cornserve.cli.gateway import open_client
+from cornserve.cli.options import AppName, Json, Url
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+_FORMATS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}
+
+
+def imagine(
+    ctx: typer.Context,
+    app: AppName,
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Content of the images.")],
+    save: Annotated[
+        Path,
+        typer.Option(
+            "--save",
+            metavar="FILE",
+            help="Image file: .png, .jpg or .webp. Several images get numbers: image-1.png, image-2.png, …",
+        ),
+    ] = Path("image.png"),
+    size: Annotated[
+        str | None, typer.Option("--size", metavar="WIDTHxHEIGHT", help="Size in pixels, such as 1024x768.")
+    ] = None,
+    n: Annotated[int, typer.Option("--n", min=1, max=10, help="Number of images.")] = 1,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Seed of the first image. By default, random.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=2, help="Number of denoising steps.")] = None,
+    guidance: Annotated[
+        float | None, typer.Option("--guidance", min=1, help="How closely the images follow the prompt. 1: off.")
+    ] = None,
+    negative_prompt: Annotated[
+        str | None, typer.Option("--negative-prompt", help="Content that the images should not have.")
+    ] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Generate images."""
+    files = _files(save.expanduser(), n)
+    given = {
+        "n": n,
+        "size": size,
+        "seed": seed,
+        "num_inference_steps": steps,
+        "true_cfg_scale": guidance,
+        "negative_prompt": negative_prompt,
+        "output_format": _FORMATS[save.suffix.lower()],
+    }
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    with open_client(ctx, url) as client:
+        images = _receive(client.image_events(app, prompt, progress=True, **options), n)
+    for file, image in zip(files, images, strict=True):
+        _write(file, b64decode(image["b64_json"]))
+    saved = [{"file": str(file), "seed": image["seed"]} for file, image in zip(files, images, strict=True)]
+    if json:
+        print_json({"images": saved, "size": images[0]["size"], "usage": images[0]["usage"]})
+    else:
+        for image in saved:
+            typer.echo(f"{image['file']} (seed {image['seed']})")
+
+
+def _files(save: Path, images: int) -> list[Path]:
+    """Returns the file of each image. Raises `CliError` before the work if a file cannot be written."""
+    if save.suffix.lower() not in _FORMATS:
+        raise CliError(f"cannot save {save}: give a file name that ends with {', '.join(_FORMATS)}")
+    if not save.parent.is_dir():
+        raise CliError(f"cannot save {save}: {save.parent} is not a directory: create it")
+    if images == 1:
+        return [save]
+    return [save.with_stem(f"{save.stem}-{number}") for number in range(1, images + 1)]
+
+
+def _receive(events: Iterable[dict[str, Any]], images: int) -> list[dict[str, Any]]:
+    """Returns the events of the completed images, and shows a bar until then."""
+    completed = []
+    with _progress_bar() as bar:
+        task = bar.add_task("text", total=None)
+        for event in events:
+            if event["type"] == "image_generation.completed":
+                completed.append(event)
+            elif event["type"] == "image_generation.progress":
+                bar.update(task, description="steps", total=event["steps"] * images, advance=1)
+    return completed
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Progress]:
+    """Shows a progress bar on a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = stderr()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield bar
+
+
+def _write(file: Path, content: bytes) -> None:
+    try:
+        file.write_bytes(content)
+    except OSError as error:
+        raise CliError(f"cannot save {file}: {error.strerror}") from error
