@@ -49,6 +49,7 @@ _MULTIMODAL_IDS: dict[Modality, re.Pattern[str]] = {
         r"|Qwen/Qwen2-VL-.+"
         r"|llava-hf/llava-onevision-.+"
         r"|Qwen/Qwen3-VL-[0-9]+B-(Instruct|Thinking).*"
+        r"|Qwen/Qwen2\.5-Omni-.+|Qwen/Qwen3-Omni-.+"
     ),
     "audio": re.compile(r"Qwen/Qwen2-Audio-.+|Qwen/Qwen2\.5-Omni-.+|Qwen/Qwen3-Omni-.+"),
 }

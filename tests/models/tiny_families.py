@@ -58,8 +58,18 @@ FAMILIES = [
         {"image_grid_thw": [1, 12, 18]},
         {"video_grid_thw": [4, 12, 18], "timestamps": [(first / 3 + (first + 2) / 3) / 2 for first in (0, 3, 6, 9)]},
     ),
-    TinyFamily("qwen25omni", "qwen2_5_omni", {"image_grid_thw": [1, 14, 22]}),
-    TinyFamily("qwen3omni", "qwen3_omni_moe", {"image_grid_thw": [1, 12, 18]}),
+    TinyFamily(
+        "qwen25omni",
+        "qwen2_5_omni",
+        {"image_grid_thw": [1, 14, 22]},
+        {"video_grid_thw": [4, 20, 28], "second_per_grid_ts": 1.0},
+    ),
+    TinyFamily(
+        "qwen3omni",
+        "qwen3_omni_moe",
+        {"image_grid_thw": [1, 12, 18]},
+        {"video_grid_thw": [4, 20, 28], "second_per_grid_ts": 2.0},
+    ),
 ]
 
 VIDEO_FAMILIES = [family for family in FAMILIES if family.video_fields is not None]

@@ -64,10 +64,14 @@ def _processor() -> Any:
     size = {"shortest_edge": 56 * 56, "longest_edge": 448 * 448}
     return Qwen2_5OmniProcessor(
         image_processor=Qwen2VLImageProcessor(size=size),
-        video_processor=Qwen2VLVideoProcessor(),
+        video_processor=Qwen2VLVideoProcessor(size=size),  # The processor uses its own limits.
         feature_extractor=WhisperFeatureExtractor(feature_size=128, chunk_length=300, return_attention_mask=True),
         tokenizer=tokenizer([*SPECIAL_TOKENS.values()], extra_special_tokens=SPECIAL_TOKENS),
-        chat_template=chat_template("<|vision_bos|><|IMAGE|><|vision_eos|>", "<|audio_bos|><|AUDIO|><|audio_eos|>"),
+        chat_template=chat_template(
+            "<|vision_bos|><|IMAGE|><|vision_eos|>",
+            "<|audio_bos|><|AUDIO|><|audio_eos|>",
+            "<|vision_bos|><|VIDEO|><|vision_eos|>",
+        ),
     )
 
 

@@ -80,11 +80,13 @@ def _processor() -> Any:
         image_processor=Qwen2VLImageProcessor(
             size=size, patch_size=16, image_mean=[0.5, 0.5, 0.5], image_std=[0.5, 0.5, 0.5]
         ),
-        video_processor=Qwen2VLVideoProcessor(patch_size=16),
+        video_processor=Qwen2VLVideoProcessor(size=size, patch_size=16),  # The processor uses its own limits.
         feature_extractor=WhisperFeatureExtractor(feature_size=128, return_attention_mask=True),
         tokenizer=tokenizer([*SPECIAL_TOKENS.values()], extra_special_tokens=SPECIAL_TOKENS),
         chat_template=chat_template(
-            "<|vision_start|><|image_pad|><|vision_end|>", "<|audio_start|><|audio_pad|><|audio_end|>"
+            "<|vision_start|><|image_pad|><|vision_end|>",
+            "<|audio_start|><|audio_pad|><|audio_end|>",
+            "<|vision_start|><|video_pad|><|vision_end|>",
         ),
     )
 

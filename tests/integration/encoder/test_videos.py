@@ -15,7 +15,7 @@ from cornserve_tasklib import Video
 from cornserve_tasklib.media import Media
 from tests.images import as_image, image_from_file, noise
 from tests.integration.encoder.engine import encode_rows, running_engine
-from tests.integration.encoder.reference import TOLERANCE
+from tests.integration.encoder.reference import TOLERANCE, load_transformers_model
 from tests.models.tiny_families import VIDEO_FAMILIES, TinyFamily
 from tests.video import as_video, transparent_gif, video_from_file
 
@@ -33,19 +33,22 @@ MEDIA: list[Media] = [*VIDEOS, *IMAGES]
 def transformers_rows(family: TinyFamily, videos: Sequence[Video]) -> list[Any]:
     """Returns the rows of each video, for the frames of vLLM's loader."""
     import torch
-    from transformers import AutoModelForImageTextToText, AutoVideoProcessor
+    from transformers import AutoProcessor
     from vllm.multimodal.video import VIDEO_LOADER_REGISTRY, get_video_loader_backend_for_processor
 
-    processor = AutoVideoProcessor.from_pretrained(family.path)
-    model = AutoModelForImageTextToText.from_pretrained(family.path, dtype=torch.float32).eval()
-    loader = VIDEO_LOADER_REGISTRY.load(get_video_loader_backend_for_processor(type(processor).__name__) or "opencv")
+    processor = AutoProcessor.from_pretrained(family.path)
+    model = load_transformers_model(family.path)
+    video_processor = type(processor.video_processor).__name__
+    loader = VIDEO_LOADER_REGISTRY.load(get_video_loader_backend_for_processor(video_processor) or "opencv")
     rows = []
     for medium in videos:
         assert medium.data is not None
         frames, _ = loader.load_bytes(medium.data.data, num_frames=32)
-        inputs = processor(videos=[frames], do_sample_frames=False, return_tensors="pt")
+        text = [processor.video_token]
+        inputs = processor(text=text, videos=[frames], do_sample_frames=False, return_tensors="pt")
+        arguments = {name: inputs[name] for name in ("pixel_values_videos", "video_grid_thw") if name in inputs}
         with torch.no_grad():
-            output = model.get_video_features(**inputs)
+            output = model.get_video_features(**arguments)
         levels = [output.pooler_output, *getattr(output, "deepstack_features", [])]
         rows.append(torch.cat([torch.cat([*level]) for level in levels], dim=-1))
     return rows

@@ -44,6 +44,12 @@ MIXED_CONTENTS: dict[str, MediaContent] = {
         *(as_image(noise(3, 200, 60)), as_audio(sound(3, 1)), " or "),
         *(as_image(noise(4, 60, 90)), as_audio(sound(3, 1)), "?"),
     ],
+    "video": ["What happens? ", as_video(9, 96, 64, fps=3)],
+    "video, then audio": [as_video(8, 120, 60, fps=2), as_audio(sound(4, 1.2)), "?"],
+    "audio, image, then video": [
+        *("a", as_audio(sound(2, 2)), as_image(noise(2, 60, 90))),
+        *(as_video(6, 80, 120, fps=4), "What is it?"),
+    ],
 }
 
 VIDEO_CONTENTS: dict[str, MediaContent] = {

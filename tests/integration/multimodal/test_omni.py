@@ -1,4 +1,4 @@
-"""Qwen2.5-Omni and Qwen3-Omni with images and audio in one request, on every path."""
+"""Qwen2.5-Omni and Qwen3-Omni with images, audio and videos in one request, on every path."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def model(request: pytest.FixtureRequest) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def joint_encoder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalEncoder]:
-    async with running_encoder(model, tmp_path_factory.mktemp("slab"), modality=["image", "audio"]) as encoder:
+    async with running_encoder(model, tmp_path_factory.mktemp("slab"), modality=["image", "audio", "video"]) as encoder:
         yield encoder
 
 

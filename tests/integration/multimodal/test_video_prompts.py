@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", params=["qwen25vl", "qwen3vl"])
+@pytest.fixture(scope="module", params=["qwen25vl", "qwen3vl", "qwen25omni", "qwen3omni"])
 def renderer(request: pytest.FixtureRequest) -> PromptRenderer:
     return make_renderer(tiny_model(request.param))
 

@@ -164,7 +164,7 @@ OMNI = ("Qwen2_5OmniModel", "qwen2_5_omni")
 
 
 @pytest.mark.parametrize("architecture", [OMNI, ("Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe")])
-def test_a_model_with_images_and_audio_has_paths_with_joint_and_with_separate_encoders(
+def test_a_model_with_images_audio_and_videos_has_paths_with_joint_and_with_separate_encoders(
     tmp_path: Path, architecture: tuple[str, str]
 ) -> None:
     paths = default_paths(model_directory(tmp_path, *architecture))
@@ -173,7 +173,7 @@ def test_a_model_with_images_and_audio_has_paths_with_joint_and_with_separate_en
         name: [unit.modalities for unit in unit_tasks(path) if isinstance(unit, EncoderTask)]
         for name, path in paths.items()
     }
-    apart, together = [("image",), ("audio",)], [("image", "audio")]
+    apart, together = [("image", "video"), ("audio",)], [("image", "audio", "video")]
     assert encoders == {"monolith": [], "e-l": apart, "e-el": apart, "joint-e-l": together, "joint-e-el": together}
     keys = {name: {unit.key for unit in unit_tasks(path)} for name, path in paths.items()}
     assert len(set().union(*keys.values())) == 5, "three encoders, the language model with and without encoders"

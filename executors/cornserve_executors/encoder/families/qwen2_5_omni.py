@@ -9,15 +9,21 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 import torch
+from transformers.models.qwen2_5_omni.processing_qwen2_5_omni import Qwen2_5OmniProcessorKwargs
 
 from cornserve_executors.encoder.families.audio_family import AudioEncoderFamily, PreparedAudio
 from cornserve_executors.encoder.families.family import EncodingPlan
-from cornserve_executors.encoder.families.qwen2_5_vl import Qwen25VL
-from cornserve_executors.encoder.families.thinker import ThinkerFamily
+from cornserve_executors.encoder.families.qwen2_5_vl import Qwen2VLVideos, Qwen25VL
+from cornserve_executors.encoder.families.thinker import ThinkerFamily, ThinkerVideos
 
 
 class Qwen25OmniVision(ThinkerFamily, Qwen25VL):
     pass
+
+
+class Qwen25OmniVideos(ThinkerVideos, Qwen2VLVideos):
+    arguments = Qwen2_5OmniProcessorKwargs
+    assumed_fps = 2
 
 
 class Qwen25OmniAudio(ThinkerFamily, AudioEncoderFamily):

@@ -9,15 +9,24 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import torch
+from transformers.models.qwen3_omni_moe.processing_qwen3_omni_moe import Qwen3OmniMoeProcessorKwargs
 
 from cornserve_executors.encoder.families.audio_family import AudioEncoderFamily, PreparedAudio
 from cornserve_executors.encoder.families.family import EncodingPlan
-from cornserve_executors.encoder.families.qwen3_vl import Qwen3VL
-from cornserve_executors.encoder.families.thinker import ThinkerFamily
+from cornserve_executors.encoder.families.qwen2_5_vl import Qwen2VLVideos
+from cornserve_executors.encoder.families.qwen3_vl import Qwen3VL, Qwen3VLTower
+from cornserve_executors.encoder.families.thinker import ThinkerFamily, ThinkerVideos
 
 
 class Qwen3OmniVision(ThinkerFamily, Qwen3VL):
     pass
+
+
+class Qwen3OmniVideos(ThinkerVideos, Qwen3VLTower, Qwen2VLVideos):
+    """The frames are those of Qwen2-VL's loader, whose processor these models have."""
+
+    arguments = Qwen3OmniMoeProcessorKwargs
+    assumed_fps = 1
 
 
 class Qwen3OmniAudio(ThinkerFamily, AudioEncoderFamily):

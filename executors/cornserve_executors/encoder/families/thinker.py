@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from transformers import AutoModelForImageTextToText
+from transformers.image_utils import SizeDict
+from transformers.processing_utils import ProcessingKwargs
 
 from cornserve_executors.encoder.families.base_family import BaseFamily
+from cornserve_executors.encoder.families.video_family import VideoEncoderFamily, VideoFrames
+from cornserve_tasklib.media import MediaField
 
 
 class ThinkerFamily(BaseFamily):
@@ -16,3 +20,22 @@ class ThinkerFamily(BaseFamily):
     @classmethod
     def build(cls, config: Any, dtype: torch.dtype) -> Any:
         return AutoModelForImageTextToText.from_config(config.thinker_config, dtype=dtype)
+
+
+class ThinkerVideos(ThinkerFamily, VideoEncoderFamily):
+    """A family whose videos have a size and a frame rate that transformers' processor of the thinker assumes.
+
+    It does not use the size limits of the checkpoint's video processor, nor the frame rate of the video.
+    """
+
+    arguments: ClassVar[type[ProcessingKwargs]]
+    """The arguments of the thinker's processor, with their defaults."""
+    assumed_fps: ClassVar[float]
+    """The frames per second to which positions in the language model refer."""
+
+    def __init__(self, model: Any, processor: Any) -> None:
+        super().__init__(model, processor)
+        processor.size = SizeDict(**self.arguments._defaults["videos_kwargs"]["size"])
+
+    def time_fields(self, video: VideoFrames) -> dict[str, MediaField]:
+        return {"second_per_grid_ts": self.processor.temporal_patch_size / self.assumed_fps}
