@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Task,
         TaskError,
         Tensor,
+        TensorStream,
         UnitTask,
         replayable_choice,
     )
@@ -37,6 +38,7 @@ __all__ = [
     "Task",
     "TaskError",
     "Tensor",
+    "TensorStream",
     "UnitTask",
     "replayable_choice",
 ]

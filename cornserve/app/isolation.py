@@ -18,7 +18,7 @@ from cornserve.task.base import Task
 from cornserve.task.dry_record import DryRecording
 from cornserve.task.errors import DefinitionError
 from cornserve.task.recording import Invocation
-from cornserve.task.references import Blob, Origin, Tensor
+from cornserve.task.references import Blob, Origin, TensorReference
 from cornserve.task.unit import UnitTask, unit_tasks
 
 
@@ -104,7 +104,7 @@ class IsolatedPath(Task[Any, IsolatedResult]):
         if isinstance(value, Blob):
             return value
         reference = getattr(outputs[value.invocation], value.output)
-        assert isinstance(reference, Tensor)
+        assert isinstance(reference, TensorReference)
         assert reference.origin is not None
         return reference.origin
 
@@ -112,7 +112,7 @@ class IsolatedPath(Task[Any, IsolatedResult]):
 def _sources(units: dict[str, UnitTask[Any, Any]], executor: str) -> dict[str, UnitTask[Any, Any]]:
     found = {}
     for key, unit in units.items():
-        if key != executor and unit.layout.tensors and type(unit).input_source is not UnitTask.input_source:
+        if key != executor and unit.layout.has_tensors and type(unit).input_source is not UnitTask.input_source:
             found[key] = unit.input_source()
     return found
 

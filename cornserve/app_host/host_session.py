@@ -158,6 +158,8 @@ class HostSession:
             request=invocation.request,
             size=pb.RecordedSize(text=size.text, media=size.media, output=size.output, items=size.items),
             tensors=sorted(task.layout.tensors),
+            tensor_streams=sorted(task.layout.tensor_streams),
+            has_values=bool(task.layout.values),
             streams=list(task.layout.streams),
             reports_usage=usage is not None and usage.annotation is Usage,
             continues=type(task).continues is not UnitTask.continues and invocation.is_continuable,

@@ -46,7 +46,18 @@ class RequestInvocation(Protocol):
     def stream_names(self) -> Collection[str]: ...
 
     @property
-    def has_tensors(self) -> bool: ...
+    def has_values(self) -> bool: ...
+
+    @property
+    def has_tensors(self) -> bool:
+        """Whether the output has tensors, single or in streams."""
+
+    @property
+    def tensor_stream_names(self) -> Collection[str]: ...
+
+    @property
+    def has_only_tensor_streams(self) -> bool:
+        """Whether the output has no other fields than streams of tensors."""
 
     @property
     def has_early_values(self) -> bool:

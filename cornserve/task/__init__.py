@@ -8,7 +8,7 @@ from cornserve.task.active_recording import replayable_choice
 from cornserve.task.base import Task
 from cornserve.task.errors import InvocationError, TaskError
 from cornserve.task.output import Output
-from cornserve.task.references import Blob, Stream, Tensor
+from cornserve.task.references import Blob, Stream, Tensor, TensorStream
 from cornserve.task.spec import ExecutorSpec
 from cornserve.task.unit import UnitTask
 
@@ -21,6 +21,7 @@ __all__ = [
     "Task",
     "TaskError",
     "Tensor",
+    "TensorStream",
     "UnitTask",
     "replayable_choice",
 ]

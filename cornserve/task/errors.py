@@ -47,6 +47,13 @@ class TooManyInvocationsError(TaskError):
         )
 
 
+class TensorStreamError(TaskError):
+    """A stream of tensors was passed to a consumer that cannot read it from its start while it is produced."""
+
+    def __init__(self, task: str, invocation: int, output: str, rule: str) -> None:
+        super().__init__(f"{task} cannot read the stream {output!r} of invocation {invocation}: {rule}")
+
+
 class SwallowedSuspensionError(TaskError):
     """Code of a composite task caught a `Suspension`, which Cornserve must receive."""
 

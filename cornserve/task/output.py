@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from cornserve.task.errors import DefinitionError
 from cornserve.task.lazy_model import lazy_subclass, stored_fields
-from cornserve.task.references import Stream, Tensor
+from cornserve.task.references import Stream, Tensor, TensorReference, TensorStream
 
 OutputT = TypeVar("OutputT", bound="Output")
 
@@ -39,11 +39,17 @@ _PENDING_TYPE = "__cornserve_pending_type__"
 
 @dataclass(frozen=True, slots=True)
 class OutputLayout:
-    """The fields of an output type: tensors, streams (with their items' type) and values."""
+    """The fields of an output type: tensors, streams of tensors, streams (with their items' type) and values."""
 
     tensors: frozenset[str]
+    tensor_streams: frozenset[str]
     streams: Mapping[str, TypeAdapter[Any]]
     values: Mapping[str, TypeAdapter[Any]]
+
+    @property
+    def has_tensors(self) -> bool:
+        """Whether the executor keeps tensors, single or in streams, for other invocations."""
+        return bool(self.tensors or self.tensor_streams)
 
 
 def output_layout(output_type: type[Output]) -> OutputLayout:
@@ -63,30 +69,35 @@ def _cached_in_type(output_type: type[Output], attribute: str, make: Callable[[t
 
 def _make_layout(output_type: type[Output]) -> OutputLayout:
     tensors: set[str] = set()
+    tensor_streams: set[str] = set()
     streams: dict[str, TypeAdapter[Any]] = {}
     values: dict[str, TypeAdapter[Any]] = {}
     for name, field in output_type.model_fields.items():
         annotation: Any = field.annotation
         if annotation is Tensor:
             tensors.add(name)
+        elif annotation is TensorStream:
+            tensor_streams.add(name)
         elif get_origin(annotation) is Stream:
             streams[name] = TypeAdapter(get_args(annotation)[0])
         elif _contains_reference(annotation):
             raise DefinitionError(
                 f"{output_type.__name__}.{name} is {annotation}: "
-                "an output's Tensor or Stream[T] must be a separate field"
+                "an output's Tensor, TensorStream or Stream[T] must be a separate field"
             )
         else:
             values[name] = TypeAdapter(annotation)
-    return OutputLayout(frozenset(tensors), streams, values)
+    return OutputLayout(frozenset(tensors), frozenset(tensor_streams), streams, values)
 
 
 def _contains_reference(annotation: Any) -> bool:
-    return annotation in (Tensor, Stream) or any(_contains_reference(argument) for argument in get_args(annotation))
+    return annotation in (Tensor, TensorStream, Stream) or any(
+        _contains_reference(argument) for argument in get_args(annotation)
+    )
 
 
 def pending_output(
-    output_type: type[OutputT], references: Mapping[str, Tensor | Stream[Any]], read_value: ReadValue
+    output_type: type[OutputT], references: Mapping[str, TensorReference | Stream[Any]], read_value: ReadValue
 ) -> OutputT:
     """Returns an output that contains `references` and calls `read_value` for every other field."""
     output: OutputT = object.__new__(_cached_in_type(output_type, _PENDING_TYPE, _make_pending_type))

@@ -22,11 +22,12 @@ from cornserve.task.errors import (
     OutsideRequestError,
     Suspension,
     SwallowedSuspensionError,
+    TensorStreamError,
     TooManyInvocationsError,
 )
 from cornserve.task.lazy_model import stored_fields
 from cornserve.task.output import Output, pending_output
-from cornserve.task.references import Blob, Origin, ReferenceEncoder, Stream, Tensor
+from cornserve.task.references import Blob, Origin, ReferenceEncoder, Stream, Tensor, TensorReference, TensorStream
 from cornserve.task.unit import UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_policies.replayable_random import ReplayableRandom
@@ -77,7 +78,21 @@ class Invocation:
 
     @property
     def has_tensors(self) -> bool:
-        return bool(self.task.layout.tensors)
+        return self.task.layout.has_tensors
+
+    @property
+    def tensor_stream_names(self) -> Collection[str]:
+        return self.task.layout.tensor_streams
+
+    @property
+    def has_values(self) -> bool:
+        return bool(self.task.layout.values)
+
+    @property
+    def has_only_tensor_streams(self) -> bool:
+        """Whether the output has no other fields than streams of tensors."""
+        layout = self.task.layout
+        return bool(layout.tensor_streams) and not (layout.tensors or layout.streams or layout.values)
 
     @property
     def is_continuable(self) -> bool:
@@ -160,6 +175,8 @@ class Recording:
         self._open_stream = open_stream
         self._max_invocations = max_invocations
         self._position = 0
+        self._consumed_streams: set[Origin] = set()
+        """The streams of tensors that have a consumer."""
         self._task = ""
         self._suspension: Suspension | None = None
         self._failure: InvocationError | None = None
@@ -219,7 +236,21 @@ class Recording:
             return self._repeat(self.invocations[index], task, body, encoder.inputs)
         if index >= self._max_invocations:
             raise TooManyInvocationsError(self._task, self._max_invocations)
+        self._consume_streams(task, encoder.inputs)
         return self._record(Invocation(index, task, body, tuple(encoder.inputs), task.size(request)))
+
+    def _consume_streams(self, task: UnitTask[Any, Any], inputs: Sequence[Origin | Blob]) -> None:
+        """Marks the streams of tensors among the inputs. Raises `TensorStreamError` if one has a consumer already."""
+        consumed: set[Origin] = set()
+        for origin in inputs:
+            if not isinstance(origin, Origin):
+                continue
+            if origin.output not in self.invocations[origin.invocation].tensor_stream_names:
+                continue
+            if origin in self._consumed_streams or origin in consumed:
+                raise TensorStreamError(task.name, *origin, "a TensorStream has one consumer, which reads it once")
+            consumed.add(origin)
+        self._consumed_streams |= consumed
 
     def _record(self, invocation: Invocation) -> Output:
         def read_value(field: str | None) -> Any:
@@ -236,9 +267,11 @@ class Recording:
                 raise
 
         layout = invocation.task.layout
-        references: dict[str, Tensor | Stream[Any]] = {
+        references: dict[str, TensorReference | Stream[Any]] = {
             name: Tensor(Origin(invocation.index, name)) for name in layout.tensors
         }
+        for name in layout.tensor_streams:
+            references[name] = TensorStream(Origin(invocation.index, name))
         for name in layout.streams:
             references[name] = self._stream(Origin(invocation.index, name))
         invocation.output = pending_output(invocation.task.output_type, references, read_value)

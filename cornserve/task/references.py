@@ -1,16 +1,16 @@
 """References: values of unit tasks' inputs and outputs that travel outside of the JSON.
 
-A `Tensor` stays in the executor that produced it; a `Stream` arrives item by item. Inside `invoke`, both are opaque
-objects that can be stored in lists, passed to other tasks and returned. When an input is serialized, its references are
-extracted from the JSON and become the edges of the graph. Its `Blob`s, raw bytes, are extracted as well. The executor
-inserts both again. In any other JSON, references are null.
+A `Tensor` stays in the executor that produced it, and so do the tensors of a `TensorStream`; a `Stream` arrives item by
+item. Inside `invoke`, they are opaque objects that can be stored in lists, passed to other tasks and returned. When an
+input is serialized, its references are extracted from the JSON and become the edges of the graph. Its `Blob`s, raw
+bytes, are extracted as well. The executor inserts both again. In any other JSON, references are null.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Never, TypeVar
+from typing import Any, Generic, NamedTuple, Never, Self, TypeVar
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -47,7 +47,7 @@ class ReferenceDecoder:
 
     __slots__ = ("_inputs",)
 
-    def __init__(self, inputs: Sequence[Tensor | Blob]) -> None:
+    def __init__(self, inputs: Sequence[Origin | Blob]) -> None:
         self._inputs = inputs
 
     def resolve(self, value: object) -> object:
@@ -69,11 +69,8 @@ class Blob:
         return _reference_schema(cls)
 
 
-class Tensor:
-    """Data in the memory of an executor: embeddings, hidden states, latents. The gateway never receives the bytes.
-
-    A field `x: Tensor = Tensor()` of an output declares that the executor produces one.
-    """
+class TensorReference:
+    """Base class of the references to data in the memory of an executor. The gateway never receives the bytes."""
 
     __slots__ = ("origin",)
 
@@ -81,21 +78,40 @@ class Tensor:
         self.origin = origin
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tensor) and self.origin == other.origin
+        return type(other) is type(self) and self.origin == other.origin
 
     def __hash__(self) -> int:
         return hash(self.origin)
 
-    def __deepcopy__(self, memo: object) -> Tensor:
+    def __deepcopy__(self, memo: object) -> Self:
         # pydantic copies each default value.
         return self
 
     def __repr__(self) -> str:
-        return f"Tensor({self.origin!r})"
+        return f"{type(self).__name__}({self.origin!r})"
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return _reference_schema(cls)
+
+
+class Tensor(TensorReference):
+    """Data in the memory of an executor: embeddings, hidden states, latents.
+
+    A field `x: Tensor = Tensor()` of an output declares that the executor produces one.
+    """
+
+    __slots__ = ()
+
+
+class TensorStream(TensorReference):
+    """A sequence of tensors, which its consumer reads while the executor still produces it: hidden states, codes.
+
+    A field `x: TensorStream = TensorStream()` of an output declares that the executor produces one. It has at most one
+    consumer, which is recorded before `invoke` waits for a value.
+    """
+
+    __slots__ = ()
 
 
 class Stream(Generic[Item]):
@@ -178,9 +194,14 @@ async def _each(batches: AsyncIterator[Sequence[Item]]) -> AsyncIterator[Item]:
             yield item
 
 
-def _reference_schema(cls: type[Tensor] | type[Stream[Any]] | type[Blob]) -> CoreSchema:
+def _reference_schema(cls: type[TensorReference] | type[Stream[Any]] | type[Blob]) -> CoreSchema:
     def read(value: Any, info: core_schema.ValidationInfo) -> Any:
         found = info.context.resolve(value) if isinstance(info.context, ReferenceDecoder) else value
+        if isinstance(found, Origin) and issubclass(cls, TensorReference):
+            return cls(found)
+        if isinstance(found, TensorReference) and not isinstance(found, cls):
+            kinds = {"kind": cls.__name__, "found": type(found).__name__}
+            raise PydanticCustomError("reference", "expected a {kind}, not a {found}", kinds)
         if not isinstance(found, cls):
             raise PydanticCustomError("reference", "{kind} cannot be written as JSON", {"kind": f"a {cls.__name__}"})
         return found
@@ -190,7 +211,7 @@ def _reference_schema(cls: type[Tensor] | type[Stream[Any]] | type[Blob]) -> Cor
     )
 
 
-def _serialise(reference: Tensor | Stream[Any] | Blob, info: core_schema.SerializationInfo) -> object:
+def _serialise(reference: TensorReference | Stream[Any] | Blob, info: core_schema.SerializationInfo) -> object:
     encoder = info.context
     if not isinstance(encoder, ReferenceEncoder):
         return reference if info.mode == "python" else None

@@ -12,7 +12,7 @@ from cornserve.task.active_recording import require_active_recording
 from cornserve.task.base import Task
 from cornserve.task.errors import DefinitionError
 from cornserve.task.output import Output, OutputLayout, output_layout
-from cornserve.task.references import Blob, Origin, ReferenceDecoder, ReferenceEncoder, Tensor
+from cornserve.task.references import Blob, Origin, ReferenceDecoder, ReferenceEncoder
 from cornserve.task.spec import ExecutorSpec
 from cornserve_policies.input_size import UNKNOWN_SIZE, InputSize
 
@@ -74,7 +74,7 @@ class UnitTask(Task[Input, OutputT]):
 
     @cached_property
     def spec(self) -> ExecutorSpec:
-        return self.executor_spec().model_copy(update={"has_tensors": bool(self.layout.tensors)})
+        return self.executor_spec().model_copy(update={"has_tensors": self.layout.has_tensors})
 
     @cached_property
     def key(self) -> str:
@@ -93,7 +93,7 @@ class UnitTask(Task[Input, OutputT]):
 
     def decode(self, body: bytes, inputs: Sequence[Origin | Blob] = ()) -> Input:
         """Returns the request that `encode` turned into `body` and `inputs`."""
-        decoder = ReferenceDecoder([value if isinstance(value, Blob) else Tensor(value) for value in inputs])
+        decoder = ReferenceDecoder(inputs)
         request: Input = self.request_adapter.validate_json(body, context=decoder)
         return request
 
@@ -110,7 +110,8 @@ class UnitTask(Task[Input, OutputT]):
     def continues(self, request: Input) -> bool:
         """Returns whether another executor can continue this request's streams exactly after an executor dies.
 
-        The executor must have `continues` set as well. By default, streams that have started end with an error.
+        It must also produce streams of tensors again, from their first tensor. The executor must have `continues` set
+        as well. By default, streams that have started end with an error.
         """
         return False
 

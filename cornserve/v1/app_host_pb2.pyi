@@ -505,6 +505,8 @@ class RecordedInvocation(_message.Message):
     REPORTS_USAGE_FIELD_NUMBER: _builtins.int
     CONTINUES_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
+    TENSOR_STREAMS_FIELD_NUMBER: _builtins.int
+    HAS_VALUES_FIELD_NUMBER: _builtins.int
     task: _builtins.str
     key: _builtins.str
     """The key of the executor spec."""
@@ -513,6 +515,7 @@ class RecordedInvocation(_message.Message):
     """Whether the output has a field `usage` with token counts."""
     continues: _builtins.bool
     """Whether another executor can continue the streams."""
+    has_values: _builtins.bool
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordedInput]: ...
     @_builtins.property
@@ -521,6 +524,8 @@ class RecordedInvocation(_message.Message):
     def streams(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def size(self) -> Global___RecordedSize: ...
+    @_builtins.property
+    def tensor_streams(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -533,10 +538,12 @@ class RecordedInvocation(_message.Message):
         reports_usage: _builtins.bool = ...,
         continues: _builtins.bool = ...,
         size: Global___RecordedSize | None = ...,
+        tensor_streams: _abc.Iterable[_builtins.str] | None = ...,
+        has_values: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["size", b"size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["continues", b"continues", "inputs", b"inputs", "key", b"key", "reports_usage", b"reports_usage", "request", b"request", "size", b"size", "streams", b"streams", "task", b"task", "tensors", b"tensors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continues", b"continues", "has_values", b"has_values", "inputs", b"inputs", "key", b"key", "reports_usage", b"reports_usage", "request", b"request", "size", b"size", "streams", b"streams", "task", b"task", "tensor_streams", b"tensor_streams", "tensors", b"tensors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -42,7 +42,9 @@ class _CodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Code.ValueType],
     CODE_ABORTED: _Code.ValueType  # 7
     """The engine died during the invocation."""
     CODE_INPUT_LOST: _Code.ValueType  # 8
-    """Input tensors are lost. The invocation has not started."""
+    """Input tensors, or the rest of streams of tensors, are lost. Callers produce them again, and then run the invocation
+    again if they have not received output or can continue it.
+    """
 
 class Code(_Code, metaclass=_CodeEnumTypeWrapper):
     """The meanings are those of gRPC's status codes of the same names. CODE_INPUT_LOST is specific to Cornserve."""
@@ -58,7 +60,9 @@ CODE_INTERNAL: Code.ValueType  # 6
 CODE_ABORTED: Code.ValueType  # 7
 """The engine died during the invocation."""
 CODE_INPUT_LOST: Code.ValueType  # 8
-"""Input tensors are lost. The invocation has not started."""
+"""Input tensors, or the rest of streams of tensors, are lost. Callers produce them again, and then run the invocation
+again if they have not received output or can continue it.
+"""
 Global___Code: _TypeAlias = Code  # noqa: Y015
 
 class _Phase:
@@ -88,6 +92,7 @@ class Command(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
+    DISCARD_STREAMS_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Chosen by the caller, unique within the connection; events repeat it."""
     @_builtins.property
@@ -96,6 +101,8 @@ class Command(_message.Message):
     def cancel(self) -> Global___Cancel: ...
     @_builtins.property
     def release(self) -> Global___Release: ...
+    @_builtins.property
+    def discard_streams(self) -> Global___DiscardStreams: ...
     def __init__(
         self,
         *,
@@ -103,12 +110,13 @@ class Command(_message.Message):
         start: Global___Start | None = ...,
         cancel: Global___Cancel | None = ...,
         release: Global___Release | None = ...,
+        discard_streams: Global___DiscardStreams | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "kind", b"kind", "release", b"release", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "discard_streams", b"discard_streams", "kind", b"kind", "release", b"release", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "kind", b"kind", "release", b"release", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "discard_streams", b"discard_streams", "kind", b"kind", "release", b"release", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["start", "cancel", "release"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["start", "cancel", "release", "discard_streams"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -227,7 +235,7 @@ class Start(_message.Message):
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Input]: ...
     @_builtins.property
     def outputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The streams whose items the caller reads."""
+        """The streams whose items the caller reads, and the streams of tensors that other invocations consume."""
 
     @_builtins.property
     def delivered(self) -> _containers.RepeatedCompositeFieldContainer[Global___OutputChunk]:
@@ -284,7 +292,7 @@ Global___Input: _TypeAlias = Input  # noqa: Y015
 
 @_typing.final
 class Pending(_message.Message):
-    """A tensor of another invocation of the same request, which may not have produced it yet. The executor subscribes to it
+    """A tensor, or a stream of tensors, of another invocation of the same request, which may not have produced it yet. The executor subscribes to it
     at `endpoint`.
     """
 
@@ -348,6 +356,30 @@ class Release(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Release: _TypeAlias = Release  # noqa: Y015
+
+@_typing.final
+class DiscardStreams(_message.Message):
+    """The consumers of these streams of tensors of a running call have ended: the executor drops the tensors, and does not
+    wait for a consumer.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTPUTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def outputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        outputs: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outputs", b"outputs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiscardStreams: _TypeAlias = DiscardStreams  # noqa: Y015
 
 @_typing.final
 class OutputChunk(_message.Message):

@@ -97,6 +97,29 @@ app = App(name="post", paths=[Post()])
 """
 
 
+DICTATION = """
+from cornserve import App
+from cornserve_echo.dictation import Dictate
+
+app = App(name="dictation", paths=[Dictate()])
+"""
+
+
+def dictations(*, seconds: float) -> Callable[[int], ChaosRequest]:
+    """Returns a function that makes the n-th request. Every third response is streamed.
+
+    Args:
+        seconds: how long a word takes.
+    """
+
+    def request(number: int) -> ChaosRequest:
+        text = " ".join(f"word{number}-{index}" for index in range(20))
+        body = {"text": text, "seconds": seconds}
+        return ChaosRequest("dictation", body, stream=number % 3 == 0, expected=(text,), continues=False)
+
+    return request
+
+
 def letters(*, seconds: float, nbytes: int) -> Callable[[int], ChaosRequest]:
     """Returns a function that makes the n-th request. Its notes are written in parallel or one after the other."""
 

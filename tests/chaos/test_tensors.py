@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from cornserve.control.launcher.local.state_dir import StateDir
-from tests.chaos.apps import POST, letters
+from tests.chaos.apps import DICTATION, POST, dictations, letters
 from tests.chaos.conftest import running_instance
 from tests.chaos.form import by_form, seed
 from tests.chaos.judge import Victim, violations
@@ -27,6 +27,7 @@ from tests.integration.cli.cli_instance import CliInstance
 from tests.waiting import until
 
 KILLS = by_form(short=8, full=100)
+STREAM_KILLS = by_form(short=5, full=50)
 DISCONNECTS = by_form(short=50, full=500)
 REPLICAS = 3
 CLIENTS = 32
@@ -62,6 +63,26 @@ async def test_kills_violate_no_guarantee_and_leak_no_tensor(machine: CliInstanc
     assert violations(load.outcomes, killer.kills) == []
     assert len(load.outcomes) > CLIENTS
     record_fault(killed(load, killer, "kill -9 while tensors are transferred", leaks=0))
+
+
+@pytest.mark.timeout(300)
+async def test_kills_during_streams_of_tensors_repeat_them_exactly_or_end_with_an_error(
+    tmp_path: Path, record_fault: FaultRecorder
+) -> None:
+    with running_instance(tmp_path / "home", "--limit", f"slab-mib={SLAB_MIB}", cpu_slots=8) as machine:
+        file = tmp_path / "dictation.py"
+        file.write_text(DICTATION)
+        machine.do("deploy", str(file), "--replicas", str(REPLICAS))
+        killer = Killer(machine, seed())
+        load = LoadClients(machine.url, dictations(seconds=0.02), clients=8)
+
+        async with load.running():
+            await killer.run(STREAM_KILLS, {Victim.EXECUTOR: 1}, mean_seconds=0.4)
+            await until(lambda: any(outcome.is_complete for outcome in load.outcomes))
+        await until(lambda: _is_zero(machine, HELD))
+
+        assert violations(load.outcomes, killer.kills) == []
+        record_fault(killed(load, killer, "kill -9 while streams of tensors are read", leaks=0))
 
 
 @pytest.mark.timeout(300)

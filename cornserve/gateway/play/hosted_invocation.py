@@ -27,7 +27,9 @@ class HostedInvocation:
         "ended",
         "error",
         "executor_key",
+        "has_only_tensor_streams",
         "has_tensors",
+        "has_values",
         "index",
         "inputs",
         "is_continuable",
@@ -38,6 +40,7 @@ class HostedInvocation:
         "size",
         "stream_names",
         "task_name",
+        "tensor_stream_names",
     )
 
     def __init__(
@@ -56,7 +59,12 @@ class HostedInvocation:
         self.inputs = inputs
         self.origins: Collection[Origin] = {value for value in inputs if isinstance(value, Origin)}
         self.stream_names: Collection[str] = tuple(recorded.streams)
-        self.has_tensors = bool(recorded.tensors)
+        self.has_values = recorded.has_values
+        self.has_tensors = bool(recorded.tensors or recorded.tensor_streams)
+        self.tensor_stream_names: Collection[str] = tuple(recorded.tensor_streams)
+        self.has_only_tensor_streams = bool(recorded.tensor_streams) and not (
+            recorded.tensors or recorded.streams or recorded.has_values
+        )
         self.is_continuable = recorded.continues
         self.reports_usage = recorded.reports_usage
         self.reported_usage: Usage | None = None

@@ -27,8 +27,8 @@ from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.gateway.request_route import RequestRoute
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task import TaskError
-from cornserve.task.errors import InvocationError
-from cornserve.task.references import Blob
+from cornserve.task.errors import InvocationError, TensorStreamError
+from cornserve.task.references import Blob, Origin
 from cornserve.wire.invocations import StartCommand
 from cornserve_policies.routing import RoutedInvocation
 
@@ -120,6 +120,7 @@ class Dispatcher:
                     f"unit task {invocation.task_name} is not deployed: create it in post_init and assign it to an "
                     "attribute of the task that invokes it"
                 )
+            self._check_streams(invocation)
         added = []
         for invocation in invocations:
             key = invocation.executor_key
@@ -153,6 +154,8 @@ class Dispatcher:
                         unhandled.append(consumer)
             for producer in self._graph.producers(ended.invocation):
                 self._release_if_unneeded(producer)
+                if self._discard_unread_streams(producer, ended):
+                    unhandled.append(producer)
         self._notify_progress()
 
     def on_failed(self, execution: InvocationExecution, code: str, message: str) -> None:
@@ -167,22 +170,82 @@ class Dispatcher:
             self._fail(execution, code, message)
 
     def on_inputs_lost(self, execution: InvocationExecution, inputs: Sequence[int], message: str) -> None:
+        if not execution.is_resumable:
+            self._fail(execution, "ABORTED", f"its inputs were lost after it had sent output: {message}")
+            return
         execution.input_losses += 1
         if execution.input_losses > MAX_INPUT_LOSSES:
             self._fail(execution, "ABORTED", f"its inputs were lost {execution.input_losses} times: {message}")
             return
         execution.prepare_retry()
-        rerun = []
+        rerun, restarted = [], []
         for pending in (execution.inputs[index].pending for index in inputs):
             producer = self.executions[pending.invocation]
             # A consumer may notice the death of an executor before this gateway does, or after the producer is retried.
-            if producer.is_finished and producer.attempt == pending.attempt:
+            if producer.attempt != pending.attempt:
+                continue
+            is_stream = pending.output in producer.invocation.tensor_stream_names
+            if is_stream and not self._is_repeatable(producer, execution):
+                output = f"{producer.invocation.task_name} cannot repeat its stream {pending.output!r} exactly"
+                self._fail(execution, "ABORTED", f"{output}, and {message}")
+                return
+            if producer.is_finished:
                 producer.prepare_retry()
                 rerun.append(producer)
+            elif is_stream and producer.is_running and producer not in restarted:
+                restarted.append(producer)
         for producer in rerun:
             self._start(producer)
+        for producer in restarted:
+            self._retry(producer)
         if not self._fail_early(execution):
             self._start_later(execution)
+
+    def _check_streams(self, invocation: RequestInvocation) -> None:
+        """Raises `TensorStreamError` if the producer of a stream of tensors has been dispatched without its consumer.
+
+        The producer would wait for the consumer, and `invoke` for the producer.
+        """
+        for origin in self._consumed_streams(invocation):
+            rule = "call the consumer of a TensorStream before `invoke` waits for a value"
+            raise TensorStreamError(invocation.task_name, *origin, rule)
+
+    def _consumed_streams(
+        self, invocation: RequestInvocation, producer: InvocationExecution | None = None
+    ) -> list[Origin]:
+        """Returns the streams of tensors that an invocation consumes, of one producer or all that are dispatched."""
+        count = len(self.executions)
+        return [
+            origin
+            for origin in invocation.origins
+            if origin.invocation < count
+            and (producer is None or origin.invocation == producer.invocation.index)
+            and origin.output in self.executions[origin.invocation].invocation.tensor_stream_names
+        ]
+
+    def _requested_streams(self, producer: InvocationExecution) -> list[str]:
+        """Returns the streams of tensors that unfinished invocations consume."""
+        consumers = self._graph.consumers(producer.invocation)
+        origins = (self._consumed_streams(each.invocation, producer) for each in consumers if not each.is_finished)
+        return sorted({origin.output for found in origins for origin in found})
+
+    def _discard_unread_streams(self, producer: InvocationExecution, consumer: InvocationExecution) -> bool:
+        """Stops the streams that an ended consumer has read. Returns whether the producer has ended therefore."""
+        outputs = [origin.output for origin in self._consumed_streams(consumer.invocation, producer)]
+        if not outputs or producer.is_finished:
+            return False
+        if producer.invocation.has_only_tensor_streams and not self._requested_streams(producer):
+            producer.end_unread()
+            return True
+        producer.discard_streams(outputs)
+        return False
+
+    def _is_repeatable(self, producer: InvocationExecution, consumer: InvocationExecution) -> bool:
+        """Whether a producer may produce a stream of tensors for `consumer` again."""
+        others = (other for other in self._graph.consumers(producer.invocation) if other is not consumer)
+        if any(other.is_finished and other.invocation.error is None for other in others):
+            return producer.invocation.is_continuable
+        return producer.is_repeatable
 
     def _notify_progress(self) -> None:
         if self._progress is not None and not self._progress.done():
@@ -320,6 +383,8 @@ class Dispatcher:
         if execution.streams:
             start.outputs.extend(execution.streams)
             start.delivered.extend(execution.delivered())
+        if invocation.tensor_stream_names:
+            start.outputs.extend(self._requested_streams(execution))
         return command
 
     def _expire(self) -> None:

@@ -55,7 +55,7 @@ class OutcomeHandler(Protocol):
     def on_failed(self, execution: InvocationExecution, code: str, message: str) -> None: ...
 
     def on_inputs_lost(self, execution: InvocationExecution, inputs: Sequence[int], message: str) -> None:
-        """The attempt has not begun, because the tensors of these inputs are gone."""
+        """The attempt has ended because the tensors of these inputs, or the rest of their streams, are gone."""
 
 
 class InvocationExecution:
@@ -131,6 +131,17 @@ class InvocationExecution:
             return False
         return invocation.is_continuable
 
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether another attempt may produce the streams of tensors again, from their first tensor.
+
+        They must agree with the other outputs, which may have been read: values and the items of streams.
+        """
+        invocation = self.invocation
+        if not invocation.ended:
+            return self.is_resumable
+        return not (invocation.has_values or invocation.stream_names) or invocation.is_continuable
+
     def delivered(self) -> list[pb.OutputChunk]:
         """Returns all stream items received so far."""
         return [
@@ -168,6 +179,18 @@ class InvocationExecution:
         self._state = ExecutionState.FINISHED
         self.invocation.fail_with(error)
         self._close_streams()
+
+    def discard_streams(self, outputs: Sequence[str]) -> None:
+        """Drops streams of tensors of the running attempt, because their consumer has ended."""
+        if self.replica is not None and self.is_running:
+            self.replica.discard_streams(self._call, outputs)
+
+    def end_unread(self) -> None:
+        """Ends an invocation whose outputs are all streams of tensors without unfinished consumers."""
+        self.cancel()
+        self._state = ExecutionState.FINISHED
+        if not self.invocation.ended:
+            self.invocation.finish(b"")
 
     def release(self) -> None:
         """Releases the tensors that the executor retains."""

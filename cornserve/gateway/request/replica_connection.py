@@ -115,6 +115,11 @@ class ReplicaConnection:
         if self._remove(call, code) is not None:
             self._send(pb.Command(call=call, cancel=pb.Cancel()))
 
+    def discard_streams(self, call: int, outputs: Sequence[str]) -> None:
+        """Lets a running invocation drop the tensors of these streams, whose consumers have ended."""
+        if self.lost_at is None:
+            self._send(pb.Command(call=call, discard_streams=pb.DiscardStreams(outputs=outputs)))
+
     def retain_tensors(self, call: int) -> None:
         """Marks the tensors of a completed invocation as needed."""
         self._retained.add(call)

@@ -17,6 +17,9 @@ from cornserve.transport.protocol import MAX_METADATA_BYTES
 from cornserve.transport.tensor import ProductionId, tensor_bytes
 from cornserve.v1 import transfer_pb2 as pb
 
+STREAM_WINDOW: Final = 16
+"""The number of unread chunks of a stream at which its writer waits."""
+
 _CHECKED_PUBLICATIONS: Final = 256
 
 
@@ -72,10 +75,15 @@ class Production:
         self._publish(output, cached.block, ref.dtype, ref.shape, ref.metadata, is_last=True)
         return True
 
-    def stream(self, output: str) -> StreamWriter:
-        """Returns a writer for an output that is a sequence of tensors."""
-        self.publication(output).is_stream = True
-        return StreamWriter(self, output)
+    def stream(self, output: str, window: int = STREAM_WINDOW) -> StreamWriter:
+        """Returns a writer for an output that is a sequence of tensors.
+
+        Args:
+            window: the number of unread chunks at which the writer waits for the consumer.
+        """
+        publication = self.publication(output)
+        publication.is_stream = True
+        return StreamWriter(self, output, publication, window)
 
     def release(self) -> None:
         """Frees each tensor as soon as its consumers have released it. The production ends."""
@@ -236,28 +244,51 @@ class Slot:
 
 
 class StreamWriter:
-    """Writes a sequence of tensors as one output. Waits for space while consumers are slower."""
+    """Writes a sequence of tensors as one output, one after the other.
 
-    def __init__(self, production: Production, output: str) -> None:
+    Waits while `window` chunks are unread, even before a consumer has subscribed, and for space in the slab.
+    """
+
+    def __init__(self, production: Production, output: str, publication: Publication, window: int) -> None:
         self._production = production
         self._output = output
+        self._publication = publication
+        self._window = window
+        self._is_discarded = False
 
     async def allocate(self, nbytes: int) -> Slot:
         """Returns a slot for a chunk. Chunks are ordered by the time when they are published."""
+        await self._publication.wait_for_window(self._window)
         return await self._production._allocate(self._output, nbytes, is_chunk=True)
 
     async def send(
         self, data: bytes | bytearray | memoryview, dtype: str, shape: tuple[int, ...], metadata: bytes = b""
     ) -> None:
-        """Publishes a copy of the data as the next chunk."""
+        """Publishes a copy of the data as the next chunk. Does nothing once the stream is discarded.
+
+        Raises:
+            LostError: the production has ended.
+            ValueError: dtype and shape do not match the data, or the metadata exceed `MAX_METADATA_BYTES`.
+        """
         source = memoryview(data).cast("B")
+        _check_announceable(dtype, shape, metadata, source.nbytes)
+        if self._is_discarded:
+            return
         slot = await self.allocate(source.nbytes)
+        if self._is_discarded:
+            slot.discard()
+            return
         slot.buffer[:] = source
         slot.publish(dtype, shape, metadata)
 
+    def discard(self) -> None:
+        """Frees all chunks and drops further ones, because their consumer has ended. A writer that waits continues."""
+        self._is_discarded = True
+        self._publication.discard()
+
     def close(self) -> None:
         """Ends the stream."""
-        self._production.publication(self._output).end_stream()
+        self._publication.end_stream()
 
 
 def _check_announceable(dtype: str, shape: tuple[int, ...], metadata: bytes, nbytes: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -66,6 +67,10 @@ class Publication:
         """The published chunks, in order. None replaces an evicted chunk."""
         self._owned: set[int] = set()
         """Chunks to which the production has a reference."""
+        self._cached: dict[Block, int] = {}
+        """The numbers of the chunks that all subscribers have read and that are not evicted."""
+        self._read = asyncio.Event()
+        """Set when the production gives up a reference to a chunk."""
         self._subscribers: set[Subscriber] = set()
         self.is_stream = False
         self.is_complete = False
@@ -84,6 +89,19 @@ class Publication:
         for subscriber in list(self._subscribers):
             self._announce(subscriber, chunk, tensor)
 
+    async def wait_for_window(self, window: int) -> None:
+        """Waits until fewer than `window` chunks are unread, or the output has ended."""
+        while len(self._owned) >= window:
+            self._read.clear()
+            await self._read.wait()
+
+    def discard(self) -> None:
+        """Drops all chunks of a stream. Present and later subscribers lose it."""
+        self._lose("its producer has discarded it, because its consumer had ended")
+        self.is_complete = True
+        self.release()
+        self._chunks.append(None)
+
     def end_stream(self) -> None:
         self.is_complete = True
         for subscriber in self._subscribers:
@@ -91,7 +109,7 @@ class Publication:
 
     def subscribe(self, subscriber: Subscriber) -> None:
         if None in self._chunks:
-            subscriber.lose("the first chunks of the stream have been evicted")
+            subscriber.lose("chunks of the stream have been evicted or discarded")
             return
         subscriber.publication = self
         self._subscribers.add(subscriber)
@@ -115,7 +133,9 @@ class Publication:
             if tensor is not None and chunk in self._owned:
                 self._blocks.release(tensor.block)
         self._owned.clear()
+        self._cached.clear()
         self._chunks.clear()
+        self._read.set()
 
     def revoke(self, reason: str) -> None:
         """Ends all leases and drops the production's references."""
@@ -133,14 +153,16 @@ class Publication:
     def release_lease(self, chunk: int, block: Block) -> None:
         if self.is_stream and chunk in self._owned and block.references == 2:  # all subscribers have read it
             self._owned.remove(chunk)
+            self._cached[block] = chunk
             self._blocks.set_cache_owner(block, self)
             self._blocks.release(block)
+            self._read.set()
         self._blocks.release(block)
 
     def on_idle(self, block: Block) -> None: ...
 
     def on_evicted(self, block: Block) -> None:
-        self._chunks = [None if chunk is not None and chunk.block is block else chunk for chunk in self._chunks]
+        self._chunks[self._cached.pop(block)] = None
 
     def _announce(self, subscriber: Subscriber, chunk: int, tensor: PublishedTensor) -> None:
         self._blocks.retain(tensor.block)

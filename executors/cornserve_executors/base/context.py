@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
-from cornserve.task import Tensor
+from cornserve.task import Tensor, TensorStream
 from cornserve.transport import Slot, TensorView
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.tensors import InvocationTensors
@@ -16,7 +16,7 @@ ChunkSender = Callable[[str, bytes], Awaitable[None]]
 class InvocationContext:
     """One invocation, from the perspective of the executor."""
 
-    __slots__ = ("_outputs", "_send", "_tensors", "delivered", "has_sent", "id", "input_bytes", "request_id")
+    __slots__ = ("_outputs", "_send", "_tensors", "delivered", "id", "input_bytes", "request_id")
 
     def __init__(self, start: pb.Start, tensors: InvocationTensors, send: ChunkSender) -> None:
         self.request_id = start.request_id
@@ -26,20 +26,21 @@ class InvocationContext:
         """The size of the invocation's input as JSON."""
         self.delivered = _items_by_output(start.delivered)
         """Items, as JSON and by output, that an earlier attempt has sent. Only for executors that `continues`."""
-        self.has_sent = False
-        """Whether this attempt has sent anything to its caller."""
         self._outputs = frozenset(start.outputs)
         self._tensors = tensors
         self._send = send
 
     def is_requested(self, output: str) -> bool:
-        """Returns whether the caller reads this stream. An executor can skip the computation of other streams."""
-        return output in self._outputs
+        """Returns whether the caller reads this stream, or an invocation consumes this stream of tensors.
+
+        An executor can skip the computation of other streams. A stream of tensors whose consumer has ended is not
+        requested any more.
+        """
+        return output in self._outputs and not self._tensors.is_discarded(output)
 
     async def send(self, output: str, item: bytes) -> None:
         """Sends the next item of a stream, or a value before the end, as JSON. Waits while the caller reads too
         slowly."""
-        self.has_sent = True
         await self._send(output, item)
 
     async def receive(self, tensor: Tensor) -> TensorView:
@@ -58,6 +59,42 @@ class InvocationContext:
         Raises one `InputLostError` for all tensors that are lost.
         """
         return await self._tensors.receive_all(tensors)
+
+    def receive_stream(self, stream: TensorStream) -> AsyncIterator[TensorView]:
+        """Yields the tensors of a stream while its producer runs. Each can be read until the next is requested; call
+        `TensorView.check` after the last read from it.
+
+        The producer waits while `STREAM_WINDOW` tensors are unread: do not wait for anything that it publishes later.
+        The invocation counts as not started until the first tensor arrives.
+
+        Raises `InputLostError` if the rest of the stream is lost; do not catch it. The invocation then runs again from
+        the start of the stream, unless it has sent output that cannot be continued.
+        """
+        return self._tensors.receive_stream(stream)
+
+    async def publish(
+        self,
+        output: str,
+        data: bytes | bytearray | memoryview,
+        dtype: str,
+        shape: tuple[int, ...],
+        metadata: bytes = b"",
+    ) -> None:
+        """Publishes a copy of the data as the next tensor of this stream of tensors.
+
+        Waits while its consumer has not read `STREAM_WINDOW` tensors, and while the memory is in use. Does nothing if
+        the stream has no consumer, or the consumer has ended. The stream ends with the invocation.
+
+        Args:
+            dtype: such as "bfloat16".
+            shape: the shape of this tensor; the tensors of a stream may have different dtypes and shapes.
+            metadata: for the consumer.
+
+        Raises:
+            ValueError: dtype and shape do not match the data.
+            TypeError: the executor's output does not have a `TensorStream` of this name.
+        """
+        await self._tensors.publish(output, data, dtype, shape, metadata)
 
     async def allocate(self, output: str, nbytes: int) -> Slot:
         """Allocates shared memory for the tensor of this output. Waits while the memory is in use; older requests are

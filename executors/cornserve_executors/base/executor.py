@@ -55,6 +55,8 @@ class Executor(Generic[Config, Request, Result]):
     """Whether `invoke` continues after `InvocationContext.delivered` exactly as the earlier attempt would have."""
 
     produces_tensors: ClassVar[bool] = False
+    tensor_streams: ClassVar[frozenset[str]] = frozenset()
+    """The outputs that are streams of tensors."""
     config_type: ClassVar[type[BaseModel]]
     request_adapter: ClassVar[TypeAdapter[Any]]
 
@@ -71,7 +73,8 @@ class Executor(Generic[Config, Request, Result]):
             if len(arguments) != 3 or any(are_open):
                 raise DefinitionError(f"{cls.__name__} must derive from Executor[Config, Request, Result]")
             cls.config_type, cls.request_adapter = arguments[0], TypeAdapter(arguments[1])
-            cls.produces_tensors = bool(output_layout(arguments[2]).tensors)
+            layout = output_layout(arguments[2])
+            cls.produces_tensors, cls.tensor_streams = layout.has_tensors, layout.tensor_streams
 
     def __init__(self, config: Config) -> None:
         self.config = config

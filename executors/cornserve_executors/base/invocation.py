@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.output import Output
-from cornserve.task.references import Blob, Origin, ReferenceDecoder, Tensor
+from cornserve.task.references import Blob, Origin, ReferenceDecoder
 from cornserve.tracebacks import clear_traceback
 from cornserve.transport import DuplicateProductionError, StaleError, TensorTooLargeError
 from cornserve.v1 import executor_pb2 as pb
@@ -76,7 +76,7 @@ async def _invoke(
 ) -> bytes:
     """Returns the output's values as JSON: everything but streams and tensors."""
     if executor.produces_tensors:
-        tensors.begin_production()
+        tensors.begin_production(executor.tensor_streams)
     if start.delivered and not executor.continues:
         raise InvalidRequestError("this executor cannot continue the output of an earlier attempt")
     _check_inputs(start)
@@ -85,12 +85,8 @@ async def _invoke(
     context = InvocationContext(start, tensors, send)
     try:
         result: Output = await executor.invoke(request, context)
-    except (InputLostError, StaleError) as error:
-        if context.has_sent:
-            raise RuntimeError(f"an input was lost after output had been sent: {error}") from error
-        raise (
-            error if isinstance(error, InputLostError) else InputLostError(tensors.stale_inputs(), str(error))
-        ) from error
+    except StaleError as error:
+        raise InputLostError(tensors.stale_inputs(), str(error)) from error
     return result.values_json()
 
 
@@ -104,10 +100,10 @@ def _check_inputs(start: pb.Start) -> None:
         )
 
 
-def _decode_input(encoded: pb.Input) -> Blob | Tensor:
+def _decode_input(encoded: pb.Input) -> Blob | Origin:
     match encoded.WhichOneof("source"):
         case "pending":
-            return Tensor(Origin(encoded.pending.invocation, encoded.pending.output))
+            return Origin(encoded.pending.invocation, encoded.pending.output)
         case "inline":
             return Blob(encoded.inline)
     raise InvalidRequestError("an input has a source that this executor does not know: update it")

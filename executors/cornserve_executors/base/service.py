@@ -108,7 +108,9 @@ class ExecutorService:
         if refusal is not None:
             caller.send_end(call, refusal)
             return None
-        task = asyncio.create_task(self._run(call, start, caller))
+        tensors = InvocationTensors(self._transport, start, self._metrics)
+        task = asyncio.create_task(self._run(call, start, tensors, caller))
+        caller.tensors[call] = tensors
         self._invocations.add(attempt, nbytes, inputs, task)
         caller.load.start(call, start.tokens)
         task.add_done_callback(partial(self._finish, call, caller))
@@ -120,16 +122,16 @@ class ExecutorService:
             return pb.End(code=pb.CODE_UNAVAILABLE, message=f"the executor is {self._state.description}")
         return self._invocations.refusal(attempt, nbytes, inputs)
 
-    async def _run(self, call: int, start: pb.Start, caller: CallerSession) -> None:
+    async def _run(self, call: int, start: pb.Start, tensors: InvocationTensors, caller: CallerSession) -> None:
         logs.bind(request_id=start.request_id, invocation=start.invocation, attempt=start.attempt)
         executor = type(self._executor).__name__
-        tensors = InvocationTensors(self._transport, start, self._metrics)
         with self._metrics.invocation() as outcome, invocation_span(executor, start, outcome):
             end = await self._outcome(start, tensors, partial(caller.send_chunk, call))
             outcome.code = pb.Code.Name(end.code).removeprefix("CODE_")
         production = tensors.take_production()
         if production is not None:
             if end.code == pb.CODE_OK:
+                tensors.end_streams()
                 caller.retained.add(call, production, invocation.timeout_seconds(start))
             else:
                 production.revoke()
@@ -147,6 +149,7 @@ class ExecutorService:
 
     def _finish(self, call: int, caller: CallerSession, task: asyncio.Task[None]) -> None:
         caller.calls.pop(call, None)
+        caller.tensors.pop(call, None)
         caller.load.end(call)
         if task.cancelled():  # before it started, otherwise `_run` has sent the end
             caller.send_end(call, self._cancelled)
@@ -168,6 +171,8 @@ class CallerSession:
         self.load = CallerLoad(service.load)
         self._service = service
         self.calls: dict[int, asyncio.Task[None]] = {}
+        self.tensors: dict[int, InvocationTensors] = {}
+        """The tensors of each running invocation."""
         self._no_more_commands = asyncio.Event()
 
     async def serve(self) -> None:
@@ -209,6 +214,9 @@ class CallerSession:
                 self.retained.revoke(call)  # the invocation may have ended before the caller sent this
                 if call in self.calls:
                     self.calls[call].cancel()
+            case "discard_streams":
+                if call in self.tensors:
+                    self.tensors[call].discard_streams(command.discard_streams.outputs)
             case "release":
                 self.retained.release(call)
             case None:

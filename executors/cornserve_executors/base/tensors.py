@@ -6,14 +6,14 @@ Its inputs are held until it ends. Its outputs outlive it: the executor retains 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from functools import cached_property, partial
 
 from cornserve.concurrency import run_unless
-from cornserve.task import Tensor
-from cornserve.task.references import Origin
-from cornserve.transport import LostError, Production, Slot, StaleError, TensorId, TensorView, Transport
+from cornserve.task import Tensor, TensorStream
+from cornserve.task.references import Origin, TensorReference
+from cornserve.transport import LostError, Production, Slot, StaleError, StreamWriter, TensorId, TensorView, Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.metrics import ExecutorMetrics
 
@@ -41,13 +41,21 @@ class InvocationTensors:
         self._recall = asyncio.Event()
         self._leases = AsyncExitStack()
         self._production: Production | None = None
+        self._tensor_streams: frozenset[str] = frozenset()
+        self._writers: dict[str, StreamWriter] = {}
+        """The writers of the streams of tensors that have a consumer."""
+        self._discarded: set[str] = set()
+        """The streams of tensors whose consumer has ended."""
 
-    def begin_production(self) -> None:
-        """Enables subscriptions to the outputs and the allocation of slots."""
+    def begin_production(self, tensor_streams: frozenset[str]) -> None:
+        """Enables subscriptions to the outputs, the allocation of slots, and publishing to `tensor_streams`."""
         start = self._start
         self._production = self._transport.produce(
             start.request_id, start.invocation, start.attempt, arrived_us=start.arrived_us
         )
+        self._tensor_streams = tensor_streams
+        for output in tensor_streams.intersection(start.outputs) - self._discarded:
+            self._writers[output] = self._production.stream(output)
 
     async def receive(self, tensor: Tensor) -> TensorView:
         (view,) = await self.receive_all([tensor])
@@ -80,10 +88,7 @@ class InvocationTensors:
             await asyncio.gather(*receptions, return_exceptions=True)
 
     async def _receive(self, tensor: Tensor) -> TensorView:
-        index, pending = self._find_input(tensor)
-        tensor_id = TensorId(
-            pending.endpoint, self._start.request_id, pending.invocation, pending.attempt, pending.output
-        )
+        index, tensor_id = self._find_input(tensor)
         try:
             lease = self._transport.consume(tensor_id, partial(self._on_recall, index))
             view = await self._leases.enter_async_context(lease)
@@ -91,6 +96,31 @@ class InvocationTensors:
             raise InputLostError([index], str(error)) from error
         self._views[index] = view
         return view
+
+    def receive_stream(self, stream: TensorStream) -> AsyncGenerator[TensorView, None]:
+        """Yields the tensors of a stream, and holds each until the next is requested, or until `release_inputs`.
+
+        While it waits for the first tensor, it gives up inputs that an older request needs the space of.
+        """
+        views = self._receive_stream(stream)
+        self._leases.push_async_callback(views.aclose)
+        return views
+
+    async def _receive_stream(self, stream: TensorStream) -> AsyncGenerator[TensorView, None]:
+        index, tensor_id = self._find_input(stream)
+        async with aclosing(self._transport.consume_stream(tensor_id)) as views:
+            try:
+                first = asyncio.ensure_future(anext(views, None))
+                with self._waiting():
+                    if not await run_unless(self._recall, first):
+                        raise InputLostError(sorted(self._recalled), "an older request needs the space of an input")
+                view = first.result()
+                while view is not None:
+                    self._views[index] = view
+                    yield view
+                    view = await anext(views, None)
+            except LostError as error:
+                raise InputLostError([index], str(error)) from error
 
     def _on_recall(self, index: int) -> None:
         if self._waits:  # An input in use is released when the invocation ends.
@@ -102,10 +132,38 @@ class InvocationTensors:
         return [index for index, view in self._views.items() if _is_stale(view)]
 
     async def allocate(self, output: str, nbytes: int) -> Slot:
+        if output in self._tensor_streams:
+            raise TypeError(f"the output {output!r} is a TensorStream: publish its tensors")
         return await self._open_production.allocate(output, nbytes)
 
     def reuse(self, output: str, key: str) -> bool:
         return self._open_production.reuse(output, key)
+
+    async def publish(
+        self, output: str, data: bytes | bytearray | memoryview, dtype: str, shape: tuple[int, ...], metadata: bytes
+    ) -> None:
+        if output not in self._tensor_streams:
+            raise TypeError(f"the output type of this executor has no TensorStream {output!r}")
+        writer = self._writers.get(output)
+        if writer is not None:
+            await writer.send(data, dtype, shape, metadata)
+
+    def is_discarded(self, output: str) -> bool:
+        """Returns whether the consumer of a stream of tensors has ended."""
+        return output in self._discarded
+
+    def discard_streams(self, outputs: Iterable[str]) -> None:
+        """Drops the tensors of streams whose consumers have ended."""
+        for output in outputs:
+            self._discarded.add(output)
+            writer = self._writers.pop(output, None)
+            if writer is not None:
+                writer.discard()
+
+    def end_streams(self) -> None:
+        """Marks the streams of tensors as complete."""
+        for writer in self._writers.values():
+            writer.close()
 
     async def release_inputs(self) -> None:
         await self._leases.aclose()
@@ -132,11 +190,13 @@ class InvocationTensors:
             self._waits -= 1
             self._metrics.waiting -= not self._waits
 
-    def _find_input(self, tensor: Tensor) -> tuple[int, pb.Pending]:
+    def _find_input(self, tensor: TensorReference) -> tuple[int, TensorId]:
         index = self._index_by_origin.get(tensor.origin)
         if index is None:
             raise ValueError(f"{tensor!r} is not an input of this invocation")
-        return index, self._start.inputs[index].pending
+        pending = self._start.inputs[index].pending
+        request_id = self._start.request_id
+        return index, TensorId(pending.endpoint, request_id, pending.invocation, pending.attempt, pending.output)
 
     @cached_property
     def _index_by_origin(self) -> dict[Origin | None, int]:

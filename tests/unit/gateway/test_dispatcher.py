@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from pydantic import BaseModel
 
-from cornserve import Output, Tensor, UnitTask
+from cornserve import Output, Tensor, TensorStream, UnitTask
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
 from cornserve.gateway.request.dispatcher import Dispatcher
 from cornserve.gateway.request.replica_connection import InvocationListener, ReplicaConnection
@@ -25,6 +25,10 @@ Dispatch = Callable[[Sequence[Sequence[int]]], Dispatcher]
 """Dispatches a graph, which lists for each invocation the invocations whose tensors it consumes."""
 
 
+DispatchCode = Callable[[Callable[[], None]], Dispatcher]
+"""Dispatches the invocations that the code of a task calls."""
+
+
 class LinkRequest(BaseModel):
     inputs: list[Tensor]
 
@@ -37,6 +41,35 @@ class LinkTask(UnitTask[LinkRequest, Link]):
     executor = "echo-writer"
 
 
+class ChunksRequest(BaseModel):
+    chunks: TensorStream | None = None
+    continues: bool = False
+
+
+class Chunks(Output):
+    chunks: TensorStream = TensorStream()
+
+
+class ChunksTask(UnitTask[ChunksRequest, Chunks]):
+    """Its output has nothing but a stream."""
+
+    executor = "echo-speaker"
+
+
+class CountedChunks(Output):
+    chunks: TensorStream = TensorStream()
+    count: int = 0
+
+
+class CountedChunksTask(UnitTask[ChunksRequest, CountedChunks]):
+    """Its output has a value, which agrees with the stream."""
+
+    executor = "echo-typist"
+
+    def continues(self, request: ChunksRequest) -> bool:
+        return request.continues
+
+
 class FakeReplica:
     """Records started invocations."""
 
@@ -47,14 +80,21 @@ class FakeReplica:
         self.listeners: dict[int, InvocationListener] = {}
         """The listener of each invocation that runs."""
         self.retained: set[int] = set()
+        self.requested: dict[int, list[str]] = {}
+        """The outputs that the last start of each invocation requests."""
+        self.discarded: list[tuple[int, list[str]]] = []
 
     def start_invocation(self, command: pb.Command, listener: InvocationListener, inputs: Sequence[bytes]) -> int:
         self.started.append((command.start.invocation, command.start.attempt))
         self.listeners[command.start.invocation] = listener
+        self.requested[command.start.invocation] = list(command.start.outputs)
         return command.start.invocation
 
     def cancel_invocation(self, call: int, code: str) -> None:
         del self.listeners[call]
+
+    def discard_streams(self, call: int, outputs: Sequence[str]) -> None:
+        self.discarded.append((call, list(outputs)))
 
     def retain_tensors(self, call: int) -> None:
         self.retained.add(call)
@@ -90,20 +130,14 @@ def pool() -> FakePool:
 
 
 @pytest.fixture
-async def dispatch(pool: FakePool) -> AsyncIterator[Dispatch]:
+async def dispatch_code(pool: FakePool) -> AsyncIterator[DispatchCode]:
     dispatchers: list[Dispatcher] = []
 
-    def dispatch(graph: Sequence[Sequence[int]]) -> Dispatcher:
-        task = LinkTask()
+    def dispatch_code(record: Callable[[], None]) -> Dispatcher:
         recording = Recording(ReplayableRandom("request"))
-
-        def record() -> None:
-            links: list[Link] = []
-            for producers in graph:
-                links.append(task.invoke(LinkRequest(inputs=[links[producer].tensor for producer in producers])))
-
         recording.play("Graph", record)
-        route = RequestRoute(1, [1.0], {task.key: task.key}, {task.key: ["a:1", "b:1"]})
+        keys = {task.key for task in (LinkTask(), ChunksTask(), CountedChunksTask())}
+        route = RequestRoute(1, [1.0], {key: key for key in keys}, {key: ["a:1", "b:1"] for key in keys})
         deadline = asyncio.get_running_loop().time() + 60
         dispatcher = Dispatcher(
             "request", route, pool, RequestStats(AppStats()), None, attempt=0, arrived_us=0, deadline=deadline
@@ -113,9 +147,22 @@ async def dispatch(pool: FakePool) -> AsyncIterator[Dispatch]:
         dispatcher.end_recording()
         return dispatcher
 
-    yield dispatch
+    yield dispatch_code
     for dispatcher in dispatchers:
         dispatcher.close()
+
+
+@pytest.fixture
+def dispatch(dispatch_code: DispatchCode) -> Dispatch:
+    def dispatch(graph: Sequence[Sequence[int]]) -> Dispatcher:
+        def record() -> None:
+            links: list[Link] = []
+            for producers in graph:
+                links.append(LinkTask().invoke(LinkRequest(inputs=[links[producer].tensor for producer in producers])))
+
+        return dispatch_code(record)
+
+    return dispatch
 
 
 DIAMOND: list[list[int]] = [[], [0], [0, 1]]
@@ -184,3 +231,77 @@ async def test_the_loss_of_inputs_that_an_invocation_does_not_have_fails_it(
     assert error is not None
     assert "the executor reported that inputs are lost which are not tensors" in str(error)
     assert replica.started == [(0, 0), (1, 0)]
+
+
+def counted_chain(*, continues: bool) -> None:
+    first = CountedChunksTask().invoke(ChunksRequest(continues=continues))
+    ChunksTask().invoke(ChunksRequest(chunks=first.chunks))
+
+
+def lose_stream(replica: FakeReplica, invocation: int) -> None:
+    replica.listeners.pop(invocation).on_inputs_lost([0], "the stream is lost")
+
+
+async def test_only_consumed_streams_are_requested(pool: FakePool, dispatch_code: DispatchCode) -> None:
+    dispatch_code(lambda: counted_chain(continues=False))
+
+    assert pool.replicas[0].requested == {0: ["chunks"], 1: []}
+
+
+async def test_a_producer_of_streams_that_nobody_reads_any_more_is_cancelled(
+    pool: FakePool, dispatch_code: DispatchCode
+) -> None:
+    def chain() -> None:
+        second = ChunksTask().invoke(ChunksRequest(chunks=ChunksTask().invoke(ChunksRequest()).chunks))
+        CountedChunksTask().invoke(ChunksRequest(chunks=second.chunks))
+
+    chain_dispatcher = dispatch_code(chain)
+    replica = pool.replicas[0]
+
+    replica.end(2, "INTERNAL")
+
+    assert replica.listeners == {}
+    assert [execution.is_finished for execution in chain_dispatcher.executions] == [True, True, True]
+    assert [execution.invocation.error is None for execution in chain_dispatcher.executions] == [True, True, False]
+
+
+async def test_a_producer_with_other_outputs_continues_without_its_consumer(
+    pool: FakePool, dispatch_code: DispatchCode
+) -> None:
+    dispatch_code(lambda: counted_chain(continues=False))
+    replica = pool.replicas[0]
+
+    replica.end(1)
+
+    assert replica.discarded == [(0, ["chunks"])]
+    assert list(replica.listeners) == [0]
+
+
+async def test_a_running_producer_whose_stream_is_lost_starts_again(
+    pool: FakePool, dispatch_code: DispatchCode
+) -> None:
+    dispatch_code(lambda: counted_chain(continues=False))
+    replica = pool.replicas[0]
+
+    lose_stream(replica, 1)
+
+    assert replica.started == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert replica.requested[0] == ["chunks"]
+
+
+@pytest.mark.parametrize("continues", [False, True])
+async def test_a_stream_whose_producer_has_sent_values_is_only_repeated_exactly(
+    pool: FakePool, dispatch_code: DispatchCode, continues: bool
+) -> None:
+    dispatcher = dispatch_code(lambda: counted_chain(continues=continues))
+    replica = pool.replicas[0]
+    replica.end(0)
+
+    lose_stream(replica, 1)
+
+    error = dispatcher.executions[1].invocation.error
+    if continues:
+        assert replica.started[2:] == [(0, 1), (1, 1)]
+        assert error is None
+    else:
+        assert "CountedChunksTask cannot repeat its stream 'chunks' exactly" in str(error)

@@ -10,19 +10,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, TypeAdapter, field_validator
+from pydantic import BaseModel, TypeAdapter, ValidationError, field_validator
 
-from cornserve import InvocationError, Task, replayable_choice
+from cornserve import InvocationError, Task, Tensor, TensorStream, replayable_choice
 from cornserve.task.errors import (
     AbortedError,
     DivergenceError,
     OutsideRequestError,
     Suspension,
     SwallowedSuspensionError,
+    TensorStreamError,
     TooManyInvocationsError,
 )
 from cornserve.task.recording import Recording
 from cornserve.task.references import Origin
+from cornserve_echo.dictation import SpeakRequest, SpeakTask, WriteRequest, WriteTask, Written
 from cornserve_policies.replayable_random import ReplayableRandom
 from tests.unit.task.shout_task import Shout, ShoutOutput, ShoutRequest, finish, record, run
 
@@ -71,6 +73,28 @@ def test_passing_a_tensor_records_an_edge_without_suspending() -> None:
     assert isinstance(outcome, ShoutOutput)
     assert recording.invocations[1].inputs == (Origin(0, "embedding"),)
     assert json.loads(recording.invocations[1].request) == {"text": "b", "embedding": {"$input": 0}}
+
+
+def test_a_stream_of_tensors_has_one_consumer() -> None:
+    def code(*, consumers: int) -> Written:
+        words = SpeakTask().invoke(SpeakRequest(text="a")).words
+        return [WriteTask().invoke(WriteRequest(words=words)) for _ in range(consumers)][-1]
+
+    outcome, recording = record(lambda: code(consumers=1))
+
+    assert isinstance(outcome, Written)
+    assert recording.invocations[1].inputs == (Origin(0, "words"),)
+    with pytest.raises(TensorStreamError, match=r"WriteTask cannot read the stream 'words' .* one consumer"):
+        record(lambda: code(consumers=2))
+
+
+def test_a_stream_of_tensors_is_not_a_tensor() -> None:
+    words, embedding = TensorStream(Origin(0, "words")), Tensor(Origin(0, "embedding"))
+
+    with pytest.raises(ValidationError, match="expected a TensorStream, not a Tensor"):
+        WriteRequest(words=embedding)  # type: ignore[arg-type]  # the error is tested
+    with pytest.raises(ValidationError, match="expected a Tensor, not a TensorStream"):
+        ShoutRequest(text="a", embedding=words)  # type: ignore[arg-type]
 
 
 def test_a_stream_is_returned_without_suspending() -> None:

@@ -19,6 +19,7 @@ from cornserve.transport import (
     TensorTooLargeError,
     Transport,
 )
+from cornserve.transport.memory.segment import PAGE
 from tests.unit.transport.conftest import MIB, REQUEST, TransportCluster, TransportProcess
 from tests.waiting import until
 
@@ -298,6 +299,86 @@ async def test_a_stream_can_be_read_again_until_its_space_is_needed(cluster: Tra
     await publish(production, data=bytes(MIB))
     with pytest.raises(LostError, match="have been evicted"):
         await read()
+
+
+async def test_a_stream_waits_for_its_consumer_at_its_window(cluster: TransportCluster) -> None:
+    producer, consumer = await cluster.transport(), await cluster.transport()
+    production = produce(producer)
+    writer = production.stream("hidden", window=3)
+    sent = 0
+
+    async def write() -> None:
+        nonlocal sent
+        while True:
+            await writer.send(bytes([sent]), "uint8", (1,))
+            sent += 1
+
+    writing = asyncio.create_task(write())
+    async with aclosing(consumer.transport.consume_stream(producer.tensor_id("hidden"))) as stream:
+        for read in range(10):
+            assert (await anext(stream)).view[0] == read
+            await until(lambda expected=read + 3: sent == expected)  # type: ignore[misc]
+        assert producer.held_bytes == 3 * PAGE
+
+    production.revoke()
+
+    with pytest.raises(LostError):
+        await writing
+    await until(lambda: producer.held_bytes == 0)
+
+
+async def test_the_chunks_of_a_stream_may_have_different_shapes_and_there_may_be_none(
+    cluster: TransportCluster,
+) -> None:
+    producer, consumer = await cluster.transport(), await cluster.transport()
+    production = produce(producer)
+    empty, mixed = production.stream("empty"), production.stream("mixed")
+    tensors: list[tuple[str, tuple[int, ...]]] = [("float32", (2, 3)), ("int64", (1,)), ("uint8", (24,))]
+    for dtype, shape in tensors:
+        await mixed.send(bytes(8 if dtype == "int64" else 24), dtype, shape)
+    with pytest.raises(ValueError, match="has 16 bytes"):
+        await mixed.send(bytes(8), "float32", (4,))
+    for writer in (empty, mixed):
+        writer.close()
+
+    async def read(output: str) -> list[tuple[str, tuple[int, ...]]]:
+        async with aclosing(consumer.transport.consume_stream(producer.tensor_id(output))) as stream:
+            return [(chunk.dtype, chunk.shape) async for chunk in stream]
+
+    assert (await read("empty"), await read("mixed")) == ([], tensors)
+
+
+async def test_a_discarded_stream_is_lost_and_does_not_block_its_writer(cluster: TransportCluster) -> None:
+    producer, consumer = await cluster.transport(), await cluster.transport()
+    writer = produce(producer).stream("hidden", window=1)
+    stream = consumer.transport.consume_stream(producer.tensor_id("hidden"))
+    await writer.send(b"1", "uint8", (1,))
+    assert bytes((await anext(stream)).view) == b"1"
+    writing = asyncio.create_task(writer.send(b"2", "uint8", (1,)))
+    await asyncio.sleep(0)
+    assert not writing.done()
+
+    writer.discard()
+
+    await writing
+    await writer.send(b"3", "uint8", (1,))
+    for late in (stream, consumer.transport.consume_stream(producer.tensor_id("hidden"))):
+        with pytest.raises(LostError, match="discarded"):
+            await anext(late)
+    await until(lambda: producer.held_bytes == 0)
+
+
+async def test_a_stream_is_lost_in_the_middle_when_its_producer_ends(cluster: TransportCluster) -> None:
+    producer, consumer = await cluster.transport(), await cluster.transport()
+    production = produce(producer)
+    await production.stream("hidden").send(b"1", "uint8", (1,))
+    stream = consumer.transport.consume_stream(producer.tensor_id("hidden"))
+    assert bytes((await anext(stream)).view) == b"1"
+
+    production.release()
+
+    with pytest.raises(LostError, match="its producer has ended without it"):
+        await anext(stream)
 
 
 async def test_a_tensor_that_can_never_fit_is_refused_at_once(cluster: TransportCluster) -> None:
