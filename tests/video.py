@@ -15,11 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import PIL.Image
 
+from cornserve.gateway.media.video_header import read_sound_header
 from cornserve.task import Blob
-from cornserve_tasklib.media import Video
+from cornserve_tasklib.media import Media, Video
 
 CONTAINERS = {"MP4": "mp4", "MOV": "mov", "WEBM": "webm", "MKV": "matroska", "GIF": "gif"}
 """FFmpeg's names of the containers that a gateway detects."""
+
+SILENCE: npt.NDArray[np.float32] = np.zeros((1, 48_000), np.float32)
+"""A second at 48 kHz."""
 
 _TIME_BASE = Fraction(1, 1000)
 _MATRICES = {90: (0, 1, -1, 0), 180: (-1, 0, 0, -1), 270: (0, -1, 1, 0)}
@@ -46,6 +50,7 @@ def video_file(
     options: dict[str, str] | None = None,
     codec_context: dict[str, Any] | None = None,
     sound: str | None = None,
+    samples: npt.NDArray[np.float32] | None = None,
 ) -> bytes:
     """Returns the file that FFmpeg writes.
 
@@ -53,7 +58,8 @@ def video_file(
         times: the time of each frame in milliseconds. By default, they are `1 / fps` seconds apart.
         options: the options of the container.
         codec_context: the attributes of the codec context.
-        sound: the codec of a silent track.
+        sound: the codec of a track of sound.
+        samples: the sound, of the shape [1, samples] at 48 kHz. By default, a second of silence.
     """
     with io.BytesIO() as file:
         with av.open(file, "w", CONTAINERS[format], options=options or {}) as container:
@@ -65,15 +71,15 @@ def video_file(
                 setattr(stream.codec_context, name, value)
             if times is not None:
                 stream.codec_context.time_base = _TIME_BASE
-            silence = None if sound is None else _add_sound(container, sound)
+            sound_stream = None if sound is None else _add_sound(container, sound)
             for index, pixels in enumerate(frames(count, width, height)):
                 frame = av.VideoFrame.from_ndarray(pixels, "rgb24")
                 if times is not None:
                     frame.pts, frame.time_base = times[index], _TIME_BASE
                 container.mux(stream.encode(frame))
             container.mux(stream.encode(None))
-            if silence is not None:
-                _write_silence(container, silence)
+            if sound_stream is not None:
+                _write_sound(container, sound_stream, SILENCE if samples is None else samples)
         return file.getvalue()
 
 
@@ -81,7 +87,7 @@ def sound_file(codec: str, container: str) -> bytes:
     """Returns a second of silence in a container for videos."""
     with io.BytesIO() as file:
         with av.open(file, "w", container) as output:
-            _write_silence(output, _add_sound(output, codec))
+            _write_sound(output, _add_sound(output, codec), SILENCE)
         return file.getvalue()
 
 
@@ -91,11 +97,13 @@ def _add_sound(container: av.container.OutputContainer, codec: str) -> av.AudioS
     return stream
 
 
-def _write_silence(container: av.container.OutputContainer, stream: av.AudioStream) -> None:
-    for start in range(0, 48_000, 960):
-        silence = av.AudioFrame.from_ndarray(np.zeros((1, 960), np.float32), "fltp", "mono")
-        silence.sample_rate, silence.pts = 48_000, start
-        container.mux(stream.encode(silence))
+def _write_sound(
+    container: av.container.OutputContainer, stream: av.AudioStream, samples: npt.NDArray[np.float32]
+) -> None:
+    for start in range(0, samples.shape[1], 960):
+        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples[:, start : start + 960]), "fltp", "mono")
+        frame.sample_rate, frame.pts = 48_000, start
+        container.mux(stream.encode(frame))
     container.mux(stream.encode(None))
 
 
@@ -167,9 +175,16 @@ def video_from_file(data: bytes, format: str = "MP4", **fields: Any) -> Video:
     return Video(data=Blob(data), format=format, digest=sha256(data).hexdigest(), **described | fields)
 
 
-def as_video(count: int, width: int, height: int, fps: int, degrees: int = 0) -> Video:
+def with_sound(video: Video) -> list[Media]:
+    """Returns a video and the `Audio` that a gateway makes of its sound."""
+    assert video.data is not None
+    sound = read_sound_header(video.data.data, 100_000).to_media(video.data, video.digest, video.where)
+    return [video, sound.model_copy(update={"of_video": True})]
+
+
+def as_video(count: int, width: int, height: int, fps: int, degrees: int = 0, **options: Any) -> Video:
     """Returns the `Video` that a gateway makes of an MP4 file of this many frames, which players turn clockwise."""
-    data = video_file(count=count, width=width, height=height, fps=fps)
+    data = video_file(count=count, width=width, height=height, fps=fps, **options)
     return video_from_file(
         rotated(data, degrees) if degrees else data,
         width=width,

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.media import Media, MediaPart, Modality
-from cornserve_tasklib.messages import AudioUrlPart, ImageUrlPart, InputAudioPart, SentMediaPart, VideoUrlPart
+from cornserve_tasklib.messages import (
+    AudioUrlPart,
+    ContentPart,
+    ImageUrlPart,
+    InputAudioPart,
+    SentMediaPart,
+    VideoSoundPart,
+    VideoUrlPart,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +26,7 @@ class MediaSlot:
     parts: list[Any]
     index: int
     path: str
-    """The path of the part in the request, such as `messages[0].content[1]`."""
+    """The path of the part in the request, such as `messages[0].content[1]`. That of a sound is its video's."""
 
     @property
     def sent(self) -> SentMediaPart:
@@ -30,7 +39,7 @@ class MediaSlot:
         match self.sent:
             case ImageUrlPart():
                 return "image"
-            case AudioUrlPart() | InputAudioPart():
+            case AudioUrlPart() | InputAudioPart() | VideoSoundPart():
                 return "audio"
             case VideoUrlPart():
                 return "video"
@@ -43,6 +52,19 @@ class MediaSlot:
                 return url.url
             case InputAudioPart(input_audio=audio):
                 return audio.data
+            case VideoSoundPart():
+                return ""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the medium is the sound of the video in the slot before."""
+        return isinstance(self.sent, VideoSoundPart)
+
+    @property
+    def video(self) -> Media:
+        """The video whose sound this is, after its `set_media`."""
+        part: MediaPart = self.parts[self.index - 1]
+        return part.media
 
     @property
     def url(self) -> str:
@@ -78,9 +100,16 @@ def find_media_slots(request: object) -> list[MediaSlot]:
     if not isinstance(request, ChatRequest):
         return []
     return [
-        MediaSlot(message.content, index, f"messages[{number}].content[{index}]")
+        slot
         for number, message in enumerate(request.messages)
         if isinstance(message.content, list)
-        for index, part in enumerate(message.content)
-        if isinstance(part, ImageUrlPart | AudioUrlPart | InputAudioPart | VideoUrlPart)
+        for slot in _find_slots(message.content, f"messages[{number}]")
     ]
+
+
+def _find_slots(content: list[ContentPart], message: str) -> Iterator[MediaSlot]:
+    position = -1
+    for index, part in enumerate(content):
+        position += not isinstance(part, VideoSoundPart)  # Clients do not send these.
+        if isinstance(part, ImageUrlPart | AudioUrlPart | InputAudioPart | VideoUrlPart | VideoSoundPart):
+            yield MediaSlot(content, index, f"{message}.content[{position}]")

@@ -37,7 +37,11 @@ class ReferenceEncoder:
         self.inputs: list[Origin | Blob] = []
 
     def extract(self, value: Origin | Blob) -> dict[str, int]:
-        """Appends the value to `inputs`. Returns the JSON that takes its place."""
+        """Appends the value to `inputs`. Returns the JSON that takes its place. Each blob is appended once."""
+        if isinstance(value, Blob):
+            for index, known in enumerate(self.inputs):
+                if known is value:
+                    return {"$input": index}
         self.inputs.append(value)
         return {"$input": len(self.inputs) - 1}
 

@@ -6,19 +6,29 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 from annotated_types import Ge, Le, MaxLen, MinLen
-from pydantic import field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
 
 from cornserve.task import Tensor
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.media import Image, Media, MediaPart
-from cornserve_tasklib.messages import ChatMessage
-from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, SamplingFields
+from cornserve_tasklib.messages import AudioUrlPart, ChatMessage, InputAudioPart, VideoUrlPart
+from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, STRICT, SamplingFields
 from cornserve_tasklib.tools import NamedToolChoice, ResponseFormat, ToolChoice, Tools
 
 RESERVED = frozenset(
     {"add_generation_prompt", "chat_template", "continue_final_message", "documents", "messages", "tokenize", "tools"}
 )
 """Template variables that a request cannot set."""
+
+
+class MediaProcessing(BaseModel):
+    """Arguments of the model's processor."""
+
+    model_config = STRICT | ConfigDict(frozen=True)
+
+    use_audio_in_video: bool = False
+    """Whether the model receives the sound of videos. Each video must have sound, and the chat no other audio. Only
+    for Qwen2.5-Omni and Qwen3-Omni."""
 
 
 class ChatRequest(SamplingFields):
@@ -51,6 +61,8 @@ class ChatRequest(SamplingFields):
     """Whether the chat template starts a new assistant message."""
     continue_final_message: bool = False
     """Whether the model continues the last message. Requires `add_generation_prompt=False`."""
+    mm_processor_kwargs: MediaProcessing | None = None
+    """Arguments of the model's processor of media."""
 
     @field_validator("chat_template_kwargs")
     @classmethod
@@ -58,6 +70,17 @@ class ChatRequest(SamplingFields):
         if reserved := RESERVED & (variables or {}).keys():
             raise ValueError(f"reserved template variable {min(reserved)!r}: remove it")
         return variables
+
+    @field_validator("mm_processor_kwargs")
+    @classmethod
+    def _check_sound_of_videos(cls, options: MediaProcessing | None, info: ValidationInfo) -> MediaProcessing | None:
+        if options is not None and options.use_audio_in_video:
+            contents = [message.content for message in info.data.get("messages", ())]
+            parts = [part for content in contents if isinstance(content, list) for part in content]
+            has_audio = any(isinstance(part, AudioUrlPart | InputAudioPart) for part in parts)
+            if has_audio and any(isinstance(part, VideoUrlPart) for part in parts):
+                raise ValueError("use_audio_in_video: the chat contains videos and audio: remove the audio, or this")
+        return options
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -69,6 +92,14 @@ class ChatRequest(SamplingFields):
             raise ValueError("continue_final_message: true needs add_generation_prompt: false")
         if self.tool_choice is not None:
             self._check_tool_choice(self.tool_choice)
+        return self
+
+    @model_validator(mode="after")
+    def _add_sound_of_videos(self) -> Self:
+        """Adds the sound of videos as audio, which the gateway reads from their files."""
+        if self.mm_processor_kwargs is None or not self.mm_processor_kwargs.use_audio_in_video:
+            return self
+        self.messages[:] = [message.with_sounds() for message in self.messages]
         return self
 
     def _check_tool_choice(self, choice: str | NamedToolChoice) -> None:

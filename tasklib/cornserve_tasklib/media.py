@@ -84,6 +84,8 @@ class Audio(MediaFile):
     """The number of channels."""
     seconds: Annotated[float, Gt(0)]
     """The duration, from the file's headers. The file contains no more samples than this."""
+    of_video: bool = False
+    """Whether this is the sound of the video before it, which has the same file. See `MediaProcessing`."""
 
     @property
     def size(self) -> InputSize:
@@ -92,7 +94,7 @@ class Audio(MediaFile):
 
 
 class Video(MediaFile):
-    """A video of a request. Its sound is ignored."""
+    """A video of a request, without its sound."""
 
     modality: ClassVar[Modality] = "video"
     plural: ClassVar[str] = "videos"

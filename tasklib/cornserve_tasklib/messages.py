@@ -113,8 +113,18 @@ class VideoUrlPart(BaseModel):
     video_url: VideoUrl
 
 
-SentMediaPart = Annotated[ImageUrlPart | AudioUrlPart | InputAudioPart | VideoUrlPart, Field(discriminator="type")]
-"""A medium as clients send it."""
+class VideoSoundPart(BaseModel):
+    """The sound of the video in the part before. A `ChatRequest` adds it; clients cannot send it."""
+
+    model_config = STRICT
+
+    type: Literal["video_sound"]
+
+
+SentMediaPart = Annotated[
+    ImageUrlPart | AudioUrlPart | InputAudioPart | VideoUrlPart | VideoSoundPart, Field(discriminator="type")
+]
+"""A medium as clients send it, or the sound of a video."""
 
 _PART_TYPES = ("text", "image_url", "audio_url", "input_audio", "video_url")
 """The types of parts that clients may send."""
@@ -140,6 +150,7 @@ ContentPart = Annotated[
     | Annotated[AudioUrlPart, Tag("part:audio_url")]
     | Annotated[InputAudioPart, Tag("part:input_audio")]
     | Annotated[VideoUrlPart, Tag("part:video_url")]
+    | Annotated[SkipJsonSchema[VideoSoundPart], Tag("part:video_sound")]
     | Annotated[SkipJsonSchema[MediaPart], Tag("part:media")],
     Discriminator(_kind, custom_error_type="part", custom_error_message=f"invalid part type: use {_PART_TYPES_TEXT}"),
     BeforeValidator(_reject_media_from_client),
@@ -208,6 +219,17 @@ class ChatMessage(BaseModel):
         if isinstance(self.content, list):
             return [part.text for part in self.content if isinstance(part, TextPart)]
         return [] if self.content is None else [self.content]
+
+    def with_sounds(self) -> ChatMessage:
+        """Returns a copy in which the sound of each video follows it."""
+        if not isinstance(self.content, list):
+            return self
+        content: list[ContentPart] = []
+        for part in self.content:
+            content.append(part)
+            if isinstance(part, VideoUrlPart):
+                content.append(VideoSoundPart(type="video_sound"))
+        return self.model_copy(update={"content": content})
 
     def with_media(self, parts: Iterator[MediaPart]) -> ChatMessage:
         """Returns a copy in which the next element of `parts` replaces each medium."""

@@ -59,6 +59,7 @@ def make(directory: Path) -> None:
         "video_token_id": token_id("<|video_pad|>"),
         "audio_token_id": token_id("<|audio_pad|>"),
         "audio_start_token_id": token_id("<|audio_start|>"),
+        "audio_end_token_id": token_id("<|audio_end|>"),  # Read by vLLM, but not by transformers.
         "vision_start_token_id": token_id("<|vision_start|>"),
         "vision_end_token_id": token_id("<|vision_end|>"),
     }

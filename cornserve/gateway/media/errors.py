@@ -33,3 +33,7 @@ class MediaError(Exception):
     def code(self, modality: Modality) -> str:
         """Returns the error code, such as `invalid_image_url`."""
         return _CODES[self.problem].format(modality)
+
+
+class NoSoundError(MediaError):
+    """A file has no sound."""

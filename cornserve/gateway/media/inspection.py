@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
 
-from cornserve.gateway.media.audio_header import SUPPORTED_AUDIO, read_audio_header
-from cornserve.gateway.media.errors import MediaError
+from cornserve.gateway.media.audio_header import MAX_PACKETS_PER_SECOND, SUPPORTED_AUDIO, read_audio_header
+from cornserve.gateway.media.errors import MediaError, NoSoundError
+from cornserve.gateway.media.formats.base import AudioHeader
 from cornserve.gateway.media.image_header import SUPPORTED_FORMATS, read_image_header
-from cornserve.gateway.media.video_header import SUPPORTED_VIDEOS, read_video_header
+from cornserve.gateway.media.video_header import SUPPORTED_VIDEOS, read_sound_header, read_video_header
 from cornserve.limits import MIB, Limits
 from cornserve.task import Blob
-from cornserve_tasklib.media import Media, Modality
+from cornserve_tasklib.media import Audio, Media, Modality
 
 MIN_SIDE = 4
 """The minimum width and height. Libraries could mistake a shorter side for the color axis of an array."""
@@ -104,8 +105,29 @@ def _read_image(data: bytes, limits: Limits) -> MediaHeader:
     return header
 
 
+async def inspect_sound(video: Media, limits: Limits) -> Audio:
+    """Returns the sound of an inspected video. Raises a `MediaError`."""
+    assert video.data is not None
+    try:
+        header = await asyncio.to_thread(_read_sound, video.data.data, limits)
+    except NoSoundError:
+        message = "the video has no sound: send it without use_audio_in_video"
+        raise MediaError("unsupported", message) from None
+    except MediaError as error:
+        raise MediaError(error.problem, f"the sound of the video: {error.message}") from error
+    audio = header.to_media(video.data, video.digest, video.where)
+    return audio.model_copy(update={"of_video": True})
+
+
+def _read_sound(data: bytes, limits: Limits) -> AudioHeader:
+    return _checked(read_sound_header(data, limits.audio_seconds * MAX_PACKETS_PER_SECOND), limits)
+
+
 def _read_audio(data: bytes, limits: Limits) -> MediaHeader:
-    header = read_audio_header(data, limits.audio_seconds)
+    return _checked(read_audio_header(data, limits.audio_seconds), limits)
+
+
+def _checked(header: AudioHeader, limits: Limits) -> AudioHeader:
     if not 0 < header.sample_rate <= MAX_SAMPLE_RATE:
         raise MediaError(
             "unsupported", f"the audio has {header.sample_rate} samples per second: send at most {MAX_SAMPLE_RATE}"

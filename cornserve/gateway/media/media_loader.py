@@ -12,7 +12,7 @@ from cornserve.gateway.errors import ApiError
 from cornserve.gateway.media import data_url
 from cornserve.gateway.media.errors import MediaError
 from cornserve.gateway.media.fetch import MediaFetcher
-from cornserve.gateway.media.inspection import GIGA, MEGA, RULES
+from cornserve.gateway.media.inspection import GIGA, MEGA, RULES, inspect_sound
 from cornserve.limits import Limits
 from cornserve_tasklib.media import Audio, Image, Media, Modality, Video
 
@@ -38,12 +38,15 @@ class MediaLoader:
 
     async def load(self, slots: Sequence[MediaSlot], reserve_bytes: ReserveBytes, run_step: RunStep) -> None:
         """Replaces the sent media. Raises an `ApiError` (400) that names the invalid part."""
-        counts = Counter(slot.modality for slot in slots)
+        files = [slot for slot in slots if not slot.is_sound]
+        sounds = [slot for slot in slots if slot.is_sound]
+        counts = Counter(slot.modality for slot in files)
         for modality, name in PLURALS.items():
             if counts[modality] > getattr(self._limits, name):
                 message = f"the request has {counts[modality]} {name} ({self._limits.hint(name)})"
                 raise ApiError(400, message, param="messages", code=f"too_many_{name}")
-        await gather_all(self._load(slot, reserve_bytes, run_step) for slot in slots)
+        await gather_all(self._load(slot, reserve_bytes, run_step) for slot in files)
+        await gather_all(self._load_sound(slot) for slot in sounds)
         self._check_decoded_sizes([slot.media for slot in slots])
 
     def _check_decoded_sizes(self, media: Sequence[Media]) -> None:
@@ -65,6 +68,13 @@ class MediaLoader:
         except MediaError as error:
             code = error.code(slot.modality)
             raise ApiError(400, f"{param}: {error.message}", param=param, code=code) from error
+
+    async def _load_sound(self, slot: MediaSlot) -> None:
+        param = f"{slot.path}.video_url"
+        try:
+            slot.set_media(await inspect_sound(slot.video, self._limits))
+        except MediaError as error:
+            raise ApiError(400, f"{param}: {error.message}", param=param, code=error.code("video")) from error
 
     async def _inspected(self, slot: MediaSlot, reserve_bytes: ReserveBytes, run_step: RunStep) -> Media:
         rules, url = RULES[slot.modality], slot.url

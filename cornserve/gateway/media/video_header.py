@@ -9,7 +9,7 @@ import struct
 
 from cornserve.gateway.media.errors import MediaError
 from cornserve.gateway.media.formats import gif, isobmff, matroska
-from cornserve.gateway.media.formats.base import VideoHeader, truncated_header
+from cornserve.gateway.media.formats.base import AudioHeader, VideoHeader, no_sound, truncated_header
 
 SUPPORTED_VIDEOS = "MP4, MOV, WebM, MKV or GIF"
 
@@ -28,3 +28,15 @@ def read_video_header(data: bytes, max_frames: int) -> VideoHeader:
     if not data:
         raise MediaError("invalid", f"the file is empty: send {SUPPORTED_VIDEOS}")
     raise MediaError("unsupported", f"unsupported video format: send {SUPPORTED_VIDEOS}")
+
+
+def read_sound_header(data: bytes, max_packets: int) -> AudioHeader:
+    """Reads the first sound track of a video. Raises a `MediaError`, `NoSoundError` for a video without sound."""
+    try:
+        if data.startswith(matroska.MAGIC):
+            return matroska.read_audio_header(data, max_packets, of_video=True)
+        if isobmff.is_isobmff(data):
+            return isobmff.read_audio_header(data, max_packets)
+    except (struct.error, IndexError):
+        raise truncated_header() from None
+    raise no_sound("GIF")

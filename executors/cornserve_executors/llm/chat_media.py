@@ -6,6 +6,7 @@ stays decoded while it waits for that thread, and is closed once the processor's
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -169,6 +170,10 @@ class ChatMedia:
             return await self._encoded_placeholder(medium)
         async with self.decoded([medium], owner) as (decoded,):
             return await self.process(medium, decoded)
+
+    async def with_sound(self, video: Placeholder, sound: Placeholder) -> Placeholder:
+        """Returns the placeholder of a video with its sound."""
+        return await asyncio.to_thread(self._placeholders["video"].with_sound, video, sound)
 
     async def process(self, raw: RawMedia, decoded: Decoded) -> Placeholder:
         """Runs the model's processor on a decoded medium."""

@@ -26,7 +26,7 @@ from cornserve_executors.llm.chat_media import SMALL_PIXELS, ChatMedia, Decoded,
 from cornserve_executors.llm.connector import tensor_reference
 from cornserve_executors.llm.placeholders import Placeholder, assemble_prompt
 from cornserve_tasklib.chat_request import ChatRequest
-from cornserve_tasklib.media import MediaPart, Modality
+from cornserve_tasklib.media import Audio, Media, MediaPart, Modality
 from cornserve_tasklib.messages import ChatMessage, ContentPart, TextPart
 
 _RAW_PARTS: dict[Modality, str] = {"image": "image_pil", "audio": "audio_url", "video": "video_url"}
@@ -67,7 +67,9 @@ class ChatPrompt:
                 images = zip(self._raw, self._decoded, strict=True)
                 yield self._convert_messages([_part("image_pil", pixels, image.identifier) for image, pixels in images])
         else:
-            yield self._convert_messages([self._marker_part(medium) for medium in self._media])
+            yield self._convert_messages(
+                [self._marker_part(medium) for medium in self._media if not _is_sound(medium.media)]
+            )
 
     def _convert_messages(self, media_parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         parts = iter(media_parts)
@@ -105,7 +107,14 @@ class ChatPrompt:
         return prompt
 
     async def _placeholders(self) -> list[Placeholder]:
-        return await gather_all(self._chat_media.placeholder(medium, self._owner) for medium in self._media)
+        found = await gather_all(self._chat_media.placeholder(medium, self._owner) for medium in self._media)
+        placeholders: list[Placeholder] = []
+        for medium, placeholder in zip(self._media, found, strict=True):
+            if _is_sound(medium.media):
+                placeholders[-1] = await self._chat_media.with_sound(placeholders[-1], placeholder)
+            else:
+                placeholders.append(placeholder)
+        return placeholders
 
 
 class AssemblingRenderer:
@@ -135,6 +144,11 @@ class AssemblingRenderer:
         return merged
 
 
+def _is_sound(media: Media) -> bool:
+    """Returns whether the medium belongs to the video before it. The template renders only the video."""
+    return isinstance(media, Audio) and media.of_video
+
+
 def _part(kind: str, content: object, identifier: str) -> dict[str, Any]:
     return {"type": kind, kind: content, "uuid": identifier}
 
@@ -145,7 +159,8 @@ def _convert_message(message: ChatMessage, media_parts: Iterator[dict[str, Any]]
         return fields
     if isinstance(message.content, str):
         return fields | {"content": message.content}
-    return fields | {"content": [_convert_part(part, media_parts) for part in message.content]}
+    parts = [part for part in message.content if not (isinstance(part, MediaPart) and _is_sound(part.media))]
+    return fields | {"content": [_convert_part(part, media_parts) for part in parts]}
 
 
 def _convert_part(part: ContentPart, media_parts: Iterator[dict[str, Any]]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,9 +17,10 @@ from vllm.multimodal.inputs import (
     MultiModalFieldElem,
     MultiModalKwargsItem,
     MultiModalKwargsItems,
+    MultiModalSharedField,
     PlaceholderRange,
 )
-from vllm.multimodal.parse import ImageProcessorItems, MultiModalDataItems
+from vllm.multimodal.parse import AudioProcessorItems, ImageProcessorItems, MultiModalDataItems, VideoProcessorItems
 from vllm.renderers import BaseRenderer
 
 from cornserve_tasklib.media import IMAGE_SIZE, EncodedMedia, MediaField, Modality
@@ -41,6 +42,12 @@ class Placeholder:
     """A mask of the tokens that an embedding replaces, or None for all tokens."""
     item: MultiModalKwargsItem
     """The medium's input to the model."""
+    sound: Placeholder | None = None
+    """The sound of a video, which has the same tokens."""
+
+    @property
+    def parts(self) -> list[Placeholder]:
+        return [self] if self.sound is None else [self, self.sound]
 
     @property
     def rows(self) -> int:
@@ -51,7 +58,8 @@ class Placeholder:
         """The tokens from the first to the last that an embedding replaces."""
         if self.is_embed is None:
             return slice(0, len(self.tokens))
-        positions = self.is_embed.nonzero()
+        is_embed = self.is_embed if self.sound is None else self.is_embed | self.sound.is_embed
+        positions = is_embed.nonzero()
         return slice(int(positions[0]), int(positions[-1]) + 1)
 
 
@@ -85,6 +93,21 @@ class PlaceholderRenderer:
         required = {name: medium.fields[name] for name in self._fields}
         data = {name: _batch_of_one(value) for name, value in {**required, **medium.fields}.items()}
         return await self._process(identifier, data)
+
+    def with_sound(self, video: Placeholder, sound: Placeholder) -> Placeholder:
+        """Returns the placeholder of a video with its sound, whose tokens the model interleaves. Blocks."""
+        processor = self._renderer.get_mm_processor()
+        flag = MultiModalFieldElem(data=torch.tensor(True), field=MultiModalSharedField(batch_size=1, keep_on_cpu=True))
+        item = MultiModalKwargsItem({**video.item, "use_audio_in_video": flag})
+        # The processor counts these items, and reads the fields of those below.
+        counted = MultiModalDataItems({"video": VideoProcessorItems([None]), "audio": AudioProcessorItems([None])})
+        processed = MultiModalKwargsItems({"video": [item], "audio": [sound.item]})
+        updates = processor._get_mm_prompt_updates(counted, {"use_audio_in_video": True}, processed)
+        tokens, found = processor._apply_prompt_updates(self._unprocessed, {"video": updates["video"]})
+        both = processor._derive_audio_from_video_placeholders(found, updates)
+        ((of_video,), (of_sound,)) = both["video"], both["audio"]
+        joined = self._placeholder(video.identifier, tokens, of_video.to_range(), item)
+        return replace(joined, sound=replace(sound, tokens=joined.tokens, is_embed=of_sound.is_embed))
 
     def _from_fields(self, identifier: str, medium: EncodedMedia) -> Placeholder:
         """Returns the placeholder for a model whose processor in vLLM does not declare the fields that it needs."""
@@ -157,12 +180,13 @@ def assemble_prompt(
             embedded = slice(0, embedded.stop)
             merged = text + rendered[position:at]
         tokens += merged
-        is_embed = None if placeholder.is_embed is None else placeholder.is_embed[embedded]
-        items[placeholder.modality].append(placeholder.item)
-        identifiers[placeholder.modality].append(placeholder.identifier)
-        ranges[placeholder.modality].append(
-            PlaceholderRange(offset=len(tokens), length=embedded.stop - embedded.start, is_embed=is_embed)
-        )
+        for part in placeholder.parts:
+            is_embed = None if part.is_embed is None else part.is_embed[embedded]
+            items[part.modality].append(part.item)
+            identifiers[part.modality].append(part.identifier)
+            ranges[part.modality].append(
+                PlaceholderRange(offset=len(tokens), length=embedded.stop - embedded.start, is_embed=is_embed)
+            )
         tokens += placeholder.tokens[embedded]
         text = placeholder.tokens[embedded.stop :]
         position = at + len(placeholder.marker)

@@ -20,7 +20,7 @@ from tests.integration.encoder.engine import running_engine
 if TYPE_CHECKING:
     from cornserve_executors.encoder.engine import EncoderEngine
 
-SLAB_BYTES = 16 << 20
+SLAB_BYTES = 64 << 20
 
 
 class LocalEncoder:

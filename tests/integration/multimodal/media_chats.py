@@ -8,11 +8,11 @@ from typing import Any
 
 from cornserve.task import Tensor
 from cornserve_tasklib import ChatMessage, ChatRequest
-from cornserve_tasklib.media import Media, MediaPart
+from cornserve_tasklib.media import Audio, Media, MediaPart
 from cornserve_tasklib.messages import TextPart
 from tests.audio import as_audio, sound
 from tests.images import as_image, noise
-from tests.video import as_video
+from tests.video import as_video, with_sound
 
 MediaContent = Sequence[str | Media]
 
@@ -60,6 +60,19 @@ VIDEO_CONTENTS: dict[str, MediaContent] = {
 }
 
 
+def _film(seconds: float, *args: int) -> list[Media]:
+    """Returns a video with noise."""
+    return with_sound(as_video(*args, sound="aac", samples=sound(11, seconds, 48_000).T))
+
+
+SOUND_CONTENTS: dict[str, MediaContent] = {
+    "longer video": [as_image(noise(7, 60, 90)), *_film(1.3, 9, 96, 64, 2), "What happens?"],
+    "longer sound": ["Listen: ", *_film(5.1, 5, 64, 64, 2), "?"],
+    "two videos": [*_film(1.7, 20, 120, 60, 10), "and", *_film(4.2, 9, 64, 80, 2)],
+}
+"""Videos, each with its sound."""
+
+
 def media_chat(content: MediaContent, kind: str = "", **fields: Any) -> ChatRequest:
     """Returns a chat request. `kind` has an "r" (raw) or an "e" (encoded) for each medium; by default, all are raw."""
     kinds = iter(kind or "r" * len(media_in(content)))
@@ -76,7 +89,12 @@ def media_in(content: MediaContent) -> list[Media]:
 
 def vllm_messages(content: MediaContent) -> list[dict[str, Any]]:
     """Returns the messages of a request to vLLM's server, which decodes the files itself."""
-    return [{"role": "user", "content": [_vllm_part(part) for part in content]}]
+    return [{"role": "user", "content": [_vllm_part(part) for part in content if not is_sound(part)]}]
+
+
+def is_sound(part: str | Media) -> bool:
+    """Returns whether the part is the sound of the video before it, which vLLM reads from the video's file."""
+    return isinstance(part, Audio) and part.of_video
 
 
 def _vllm_part(part: str | Media) -> dict[str, Any]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MEDIA_MARKS = [
     *MARKS,
     pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN:UserWarning"),  # raised by vLLM's resampler
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),  # by transformers
 ]
 
 

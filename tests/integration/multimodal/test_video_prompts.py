@@ -11,7 +11,7 @@ from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib import Video
 from tests.integration.encoder.engine import encode_rows, running_engine
-from tests.integration.multimodal.media_chats import VIDEO_CONTENTS, media_chat
+from tests.integration.multimodal.media_chats import SOUND_CONTENTS, VIDEO_CONTENTS, media_chat
 from tests.integration.multimodal.test_prompt_renderer import make_renderer
 from tests.integration.multimodal.vllm_reference import vllm_prompt
 from tests.models.tiny_families import tiny_model
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.timeout(120),
     pytest.mark.filterwarnings("ignore:max_tokens is deprecated:DeprecationWarning"),  # raised by vLLM's own code
+    pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN:UserWarning"),  # raised by vLLM's resampler
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),  # by transformers
 ]
 
 
@@ -41,6 +43,12 @@ def with_broken_frames() -> Video:
     return video_from_file(data, "MKV", frames=9, seconds=3)
 
 
+def embedded(range: Any) -> list[int]:
+    """Returns the tokens that an embedding replaces."""
+    positions: list[int] = range.is_embed.nonzero().flatten().tolist() if range.is_embed is not None else []
+    return positions
+
+
 async def check_equal(renderer: PromptRenderer, content: Any) -> None:
     import torch
 
@@ -51,9 +59,11 @@ async def check_equal(renderer: PromptRenderer, content: Any) -> None:
     assert prompt["prompt_token_ids"] == expected["prompt_token_ids"]
     assert prompt["mm_placeholders"].keys() == expected["mm_placeholders"].keys()
     for modality, ranges in expected["mm_placeholders"].items():
-        assert [range.get_num_embeds() for range in prompt["mm_placeholders"][modality]] == [
-            range.get_num_embeds() for range in ranges
-        ]
+        found_ranges = prompt["mm_placeholders"][modality]
+        assert [range.get_num_embeds() for range in found_ranges] == [range.get_num_embeds() for range in ranges]
+        if "audio" in expected["mm_placeholders"]:  # Positions of interleaved tokens count from here.
+            assert [range.offset for range in found_ranges] == [range.offset for range in ranges]
+            assert [embedded(range) for range in found_ranges] == [embedded(range) for range in ranges]
     for found, wanted in zip(prompt["mm_kwargs"]["video"], expected["mm_kwargs"]["video"], strict=True):
         assert found.keys() == wanted.keys()
         for field in found:
@@ -63,6 +73,12 @@ async def check_equal(renderer: PromptRenderer, content: Any) -> None:
 @pytest.mark.parametrize("name", VIDEO_CONTENTS)
 async def test_tokens_and_pixels_equal_those_of_vllm(renderer: PromptRenderer, name: str) -> None:
     await check_equal(renderer, VIDEO_CONTENTS[name])
+
+
+@pytest.mark.parametrize("renderer", ["qwen25omni", "qwen3omni"], indirect=True)
+@pytest.mark.parametrize("name", SOUND_CONTENTS)
+async def test_sound_is_interleaved_as_by_vllm(renderer: PromptRenderer, name: str) -> None:
+    await check_equal(renderer, SOUND_CONTENTS[name])
 
 
 @pytest.mark.parametrize("renderer", ["qwen25vl"], indirect=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.multimodal.media_chats import MediaContent, media_chat, vllm_messages
+from tests.integration.multimodal.media_chats import MediaContent, is_sound, media_chat, vllm_messages
 from tests.integration.multimodal.multimodal_tests import new_id
 
 if TYPE_CHECKING:
@@ -16,8 +17,11 @@ async def vllm_prompt(renderer: PromptRenderer, content: MediaContent) -> Any:
     """Returns the prompt of vLLM's own renderer and decoders."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
-    request = ChatCompletionRequest(messages=vllm_messages(content))
-    _, (prompt,) = await renderer._renderer.render_chat(request, skip_mm_cache=True)
+    options = {"use_audio_in_video": True} if any(map(is_sound, content)) else None
+    request = ChatCompletionRequest(messages=vllm_messages(content), mm_processor_kwargs=options)
+    trusting = copy(renderer._renderer)
+    trusting.trust_request_mm_kwargs = True
+    _, (prompt,) = await trusting.render_chat(request, skip_mm_cache=True)
     return prompt
 
 

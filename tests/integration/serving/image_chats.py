@@ -31,8 +31,9 @@ def image_part(content: bytes, media_type: str = "image/png") -> Part:
     return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{b64encode(content).decode()}"}}
 
 
-def video_part(count: int, width: int, height: int) -> Part:
-    url = f"data:video/mp4;base64,{b64encode(video_file(count=count, width=width, height=height)).decode()}"
+def video_part(count: int, width: int, height: int, **options: Any) -> Part:
+    file = video_file(count=count, width=width, height=height, **options)
+    url = f"data:video/mp4;base64,{b64encode(file).decode()}"
     return {"type": "video_url", "video_url": {"url": url}}
 
 

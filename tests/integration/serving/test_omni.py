@@ -18,8 +18,12 @@ CHATS: dict[str, list[Part]] = {
     "image": [text_part("What is this?"), noise_part(1)],
     "audio": [audio_part(audio_file(sound(1, 1.3))), text_part("What is this?")],
     "video": [text_part("What happens?"), video_part(20, 96, 64)],
+    "video with sound": [text_part("What happens?"), video_part(20, 96, 64, sound="aac")],
     "images and audio": [noise_part(2), audio_part(audio_file(sound(2))), text_part("and"), noise_part(3, 56, 168)],
 }
+
+
+OPTIONS = {"video with sound": {"mm_processor_kwargs": {"use_audio_in_video": True}}}
 
 
 @pytest.mark.families
@@ -30,7 +34,7 @@ def test_all_placements_of_the_encoders_give_the_same_tokens(cornserve: CommandL
     for path in PATHS:
         deployed = cornserve.run("deploy", str(tiny_model(name)), "--name", APP, "--share", path, "--timeout", "150")
         assert deployed.returncode == 0, deployed.stderr
-        results[path] = {chat: ask(cornserve, APP, content) for chat, content in CHATS.items()}
+        results[path] = {chat: ask(cornserve, APP, content, **OPTIONS.get(chat, {})) for chat, content in CHATS.items()}
         for modality in ("image", "audio", "video"):
             encoded = sum_metric(cornserve, APP, f'cornserve_encoder_items_total{{modality="{modality}"}}')
             assert (encoded > 0) == (path != "monolith")

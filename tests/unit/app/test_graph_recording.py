@@ -102,22 +102,21 @@ def test_a_model_with_two_encoders_has_types_of_both_and_options_with_joint_and_
         "llm",
         "image_encoder+llm",
         "audio_encoder+llm",
+        "video_encoder+llm",
         "audio_encoder+image_encoder+llm",
+        "audio_encoder+video_encoder+llm",
+        "image_encoder+video_encoder+llm",
+        "audio_encoder+image_encoder+video_encoder+llm",
     }
-    assert graph.options.keys() == {
-        "audio_encoder+image_encoder+llm",
-        "llm",
-        "image_encoder",
-        "audio_encoder",
-        "audio_encoder+image_encoder",
-    }
-    both = "audio_encoder+image_encoder"
-    assert [path.steps[f"{both}+llm"] for path in graph.paths] == [
-        steps((f"{both}+llm", "audio_encoder image_encoder llm")),
-        steps(("image_encoder", "image_encoder"), ("audio_encoder", "audio_encoder"), ("llm", "llm")),
-        steps(("image_encoder", "image_encoder"), ("audio_encoder", "audio_encoder"), (f"{both}+llm", "llm")),
-        steps((both, "audio_encoder image_encoder"), ("llm", "llm")),
-        steps((both, "audio_encoder image_encoder"), (f"{both}+llm", "llm")),
+    vision, every = "image_encoder+video_encoder", "audio_encoder+image_encoder+video_encoder"
+    assert graph.options.keys() == {f"{every}+llm", "llm", vision, "audio_encoder", every}
+    both = "audio_encoder image_encoder"
+    assert [path.steps["audio_encoder+image_encoder+llm"] for path in graph.paths] == [
+        steps((f"{every}+llm", f"{both} llm")),
+        steps((vision, "image_encoder"), ("audio_encoder", "audio_encoder"), ("llm", "llm")),
+        steps((vision, "image_encoder"), ("audio_encoder", "audio_encoder"), (f"{every}+llm", "llm")),
+        steps((every, both), ("llm", "llm")),
+        steps((every, both), (f"{every}+llm", "llm")),
     ]
 
 

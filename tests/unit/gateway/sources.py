@@ -272,6 +272,7 @@ class Seer(Task[ChatRequest, ChatResponse]):
         self.echo = EchoTask()
 
     def invoke(self, request: ChatRequest) -> ChatResponse:
+        request.mm_processor_kwargs  # The gateway rejects fields that the app does not read.
         output = self.echo.invoke(EchoRequest(text=" ".join(map(describe, request.media)) or "nothing"))
         return ChatResponse(chunks=output.words.map(lambda word: ChatChunk(text=word + " ")))
 

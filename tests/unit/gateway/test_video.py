@@ -151,6 +151,43 @@ async def test_the_videos_of_a_request_are_limited(gateway: httpx.AsyncClient) -
     assert [many.json()["error"]["code"], seconds.json()["error"]["code"]] == ["too_many_videos", "videos_too_large"]
 
 
+WITH_SOUND = video_file(sound="aac")
+SOUND = {"mm_processor_kwargs": {"use_audio_in_video": True}}
+
+
+async def test_the_sound_of_videos_follows_them(gateway: httpx.AsyncClient) -> None:
+    png = {"type": "image_url", "image_url": {"url": data_url(image_file())}}
+    request = chat(video_part(WITH_SOUND), png)
+
+    response = await gateway.post(CHAT, json=request | SOUND)
+    without = await gateway.post(CHAT, json=request | {"mm_processor_kwargs": {"use_audio_in_video": False}})
+
+    first, second = "messages[0].content[0]", "messages[0].content[1]"
+    video, image = describe(first, WITH_SOUND, "2s"), describe(second, image_file(), "8x6", "PNG")
+    track = describe(first, WITH_SOUND, "1.02135s", "M4A")
+    assert response.json()["choices"][0]["message"]["content"].split() == [video, track, image]
+    assert without.json()["choices"][0]["message"]["content"].split() == [video, image]
+
+
+async def test_sound_that_cannot_be_used_is_a_400_that_names_it(gateway: httpx.AsyncClient) -> None:
+    option, part = "mm_processor_kwargs", "messages[0].content[0].video_url"
+    silent = "the video has no sound: send it without use_audio_in_video"
+    audio = {"type": "audio_url", "audio_url": {"url": data_url(audio_file(sound(0)), "audio/wav")}}
+    unknown = {"mm_processor_kwargs": {"size": 1}}
+    invalid = [
+        (chat(video_part(MP4)) | SOUND, part, f"{part}: {silent}"),
+        (chat(video_part(GIF, "image/gif")) | SOUND, part, f"{part}: {silent}"),
+        (chat(video_part(WITH_SOUND), audio) | SOUND, option, "the chat contains videos and audio"),
+        (chat({"type": "video_sound"}), "messages.0.content.0", "invalid part type"),
+        (chat() | unknown, "mm_processor_kwargs.size", "unknown"),
+    ]
+    for request, param, message in invalid:
+        response = await gateway.post(CHAT, json=request)
+
+        assert (response.status_code, response.json()["error"]["param"]) == (400, param), response.json()
+        assert message in response.json()["error"]["message"]
+
+
 async def test_videos_are_only_allowed_in_user_messages(gateway: httpx.AsyncClient) -> None:
     messages = [{"role": "system", "content": [video_part(MP4)]}, {"role": "user", "content": "?"}]
 

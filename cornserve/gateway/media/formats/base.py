@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from cornserve.gateway.media.errors import MediaError
+from cornserve.gateway.media.errors import MediaError, NoSoundError
 from cornserve.task import Blob
 from cornserve_tasklib.media import Audio, Image, Video
 
@@ -101,6 +101,10 @@ def truncated(name: str, problem: str = "has no end marker") -> MediaError:
 
 def truncated_header() -> MediaError:
     return MediaError("invalid", "truncated: the file ends in its header")
+
+
+def no_sound(name: str) -> NoSoundError:
+    return NoSoundError("invalid", f"broken: the {name} has no sound")
 
 
 def broken(name: str, problem: str) -> MediaError:

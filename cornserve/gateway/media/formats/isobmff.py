@@ -17,6 +17,7 @@ from cornserve.gateway.media.formats.base import (
     VideoFormat,
     VideoHeader,
     broken,
+    no_sound,
     too_many_frames,
     too_many_packets,
     truncated,
@@ -95,7 +96,7 @@ def read_audio_header(data: bytes, max_packets: int) -> AudioHeader:
     """Reads the first sound track. Raises a `MediaError` if it has more than `max_packets` packets."""
     track = _read_track(data, _SOUND, max_packets)
     if track is None:
-        raise broken("M4A", "has no sound")
+        raise no_sound("M4A")
     if track.codec not in _AUDIO_CODECS:
         raise unsupported_audio_codec(track.codec.decode("latin-1"))
     sample_rate = track.sample_rate or track.timescale

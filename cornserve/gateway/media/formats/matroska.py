@@ -14,6 +14,7 @@ from cornserve.gateway.media.formats.base import (
     VideoFormat,
     VideoHeader,
     broken,
+    no_sound,
     too_many_frames,
     too_many_packets,
     truncated,
@@ -111,13 +112,17 @@ def read_header(data: bytes, max_frames: int) -> VideoHeader:
     return VideoHeader(format, track.width, track.height, segment.frames, segment.seconds)
 
 
-def read_audio_header(data: bytes, max_packets: int) -> AudioHeader:
-    """Reads the first sound track. Raises a `MediaError` if it has more than `max_packets` packets."""
+def read_audio_header(data: bytes, max_packets: int, *, of_video: bool = False) -> AudioHeader:
+    """Reads the first sound track. Raises a `MediaError` if it has more than `max_packets` packets.
+
+    Args:
+        of_video: whether the file may be of another type than WebM.
+    """
     segment = _read_segment(data, _AUDIO_TRACK, max_packets)
     track = segment.track
     if track is None:
-        raise broken("WebM", "has no sound")
-    if track.codec not in _AUDIO_CODECS or segment.doc_type != "webm":
+        raise no_sound("WebM")
+    if track.codec not in _AUDIO_CODECS or not (of_video or segment.doc_type == "webm"):
         raise unsupported_audio_codec(track.codec)
     return AudioHeader("WEBM", track.sample_rate, track.channels, ceil(segment.seconds * track.sample_rate))
 
