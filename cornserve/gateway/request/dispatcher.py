@@ -164,7 +164,8 @@ class Dispatcher:
             if code == "ABORTED":
                 self._retries.dead_replicas.add(execution.replica)
         has_replica = code == "RESOURCE_EXHAUSTED" and self._select_replica(execution) is not None
-        if self._retries.allows(execution, code, has_replica=has_replica):
+        is_exact = code != "ABORTED" or not self._is_stream_read(execution) or execution.invocation.is_continuable
+        if self._retries.allows(execution, code, has_replica=has_replica) and is_exact:
             self._retry(execution)
         else:
             self._fail(execution, code, message)
@@ -182,13 +183,14 @@ class Dispatcher:
         for pending in (execution.inputs[index].pending for index in inputs):
             producer = self.executions[pending.invocation]
             # A consumer may notice the death of an executor before this gateway does, or after the producer is retried.
-            if producer.attempt != pending.attempt:
-                continue
+            is_retried = producer.attempt != pending.attempt
             is_stream = pending.output in producer.invocation.tensor_stream_names
-            if is_stream and not self._is_repeatable(producer, execution):
+            if is_stream and not self._is_repeatable(producer, execution, is_retried=is_retried):
                 output = f"{producer.invocation.task_name} cannot repeat its stream {pending.output!r} exactly"
                 self._fail(execution, "ABORTED", f"{output}, and {message}")
                 return
+            if is_retried:
+                continue
             if producer.is_finished:
                 producer.prepare_retry()
                 rerun.append(producer)
@@ -240,12 +242,27 @@ class Dispatcher:
         producer.discard_streams(outputs)
         return False
 
-    def _is_repeatable(self, producer: InvocationExecution, consumer: InvocationExecution) -> bool:
-        """Whether a producer may produce a stream of tensors for `consumer` again."""
-        others = (other for other in self._graph.consumers(producer.invocation) if other is not consumer)
-        if any(other.is_finished and other.invocation.error is None for other in others):
+    def _is_repeatable(self, producer: InvocationExecution, consumer: InvocationExecution, *, is_retried: bool) -> bool:
+        """Whether `consumer` may read a stream of tensors again that another attempt of the producer publishes.
+
+        Args:
+            is_retried: the other attempt has been started already.
+        """
+        if self._is_stream_read(producer, consumer):
             return producer.invocation.is_continuable
-        return producer.is_repeatable
+        return is_retried or producer.is_repeatable
+
+    def _is_stream_read(self, producer: InvocationExecution, repeated: InvocationExecution | None = None) -> bool:
+        """Whether results of a producer of streams are part of the output of a consumer, which may have been read.
+
+        Args:
+            repeated: a consumer that will run again.
+        """
+        return bool(producer.invocation.tensor_stream_names) and any(
+            consumer.has_visible_output
+            or (consumer.is_finished and consumer.invocation.error is None and consumer is not repeated)
+            for consumer in self._graph.consumers(producer.invocation)
+        )
 
     def _notify_progress(self) -> None:
         if self._progress is not None and not self._progress.done():

@@ -122,6 +122,12 @@ class InvocationExecution:
         return self.invocation.has_early_values or any(stream.items for stream in self.streams.values())
 
     @property
+    def has_visible_output(self) -> bool:
+        """Whether values or items of streams have arrived, which may have been read."""
+        invocation = self.invocation
+        return self.has_output or (invocation.ended and bool(invocation.has_values or invocation.stream_names))
+
+    @property
     def is_resumable(self) -> bool:
         """Whether another attempt continues the output exactly where this one ends."""
         invocation = self.invocation
@@ -135,12 +141,11 @@ class InvocationExecution:
     def is_repeatable(self) -> bool:
         """Whether another attempt may produce the streams of tensors again, from their first tensor.
 
-        They must agree with the other outputs, which may have been read: values and the items of streams.
+        They must agree with the other outputs that have arrived.
         """
-        invocation = self.invocation
-        if not invocation.ended:
+        if not self.invocation.ended:
             return self.is_resumable
-        return not (invocation.has_values or invocation.stream_names) or invocation.is_continuable
+        return not self.has_visible_output or self.invocation.is_continuable
 
     def delivered(self) -> list[pb.OutputChunk]:
         """Returns all stream items received so far."""

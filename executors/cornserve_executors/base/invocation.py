@@ -76,7 +76,7 @@ async def _invoke(
 ) -> bytes:
     """Returns the output's values as JSON: everything but streams and tensors."""
     if executor.produces_tensors:
-        tensors.begin_production(executor.tensor_streams)
+        tensors.begin_production()
     if start.delivered and not executor.continues:
         raise InvalidRequestError("this executor cannot continue the output of an earlier attempt")
     _check_inputs(start)

@@ -108,7 +108,7 @@ class ExecutorService:
         if refusal is not None:
             caller.send_end(call, refusal)
             return None
-        tensors = InvocationTensors(self._transport, start, self._metrics)
+        tensors = InvocationTensors(self._transport, start, self._metrics, self._executor.tensor_streams)
         task = asyncio.create_task(self._run(call, start, tensors, caller))
         caller.tensors[call] = tensors
         self._invocations.add(attempt, nbytes, inputs, task)

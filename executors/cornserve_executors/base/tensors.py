@@ -27,9 +27,15 @@ class InputLostError(Exception):
 
 
 class InvocationTensors:
-    """The input and output tensors of one invocation."""
+    """The input and output tensors of one invocation.
 
-    def __init__(self, transport: Transport, start: pb.Start, metrics: ExecutorMetrics) -> None:
+    Args:
+        tensor_streams: the outputs that are streams of tensors.
+    """
+
+    def __init__(
+        self, transport: Transport, start: pb.Start, metrics: ExecutorMetrics, tensor_streams: frozenset[str]
+    ) -> None:
         self._transport = transport
         self._start = start
         self._metrics = metrics
@@ -41,20 +47,19 @@ class InvocationTensors:
         self._recall = asyncio.Event()
         self._leases = AsyncExitStack()
         self._production: Production | None = None
-        self._tensor_streams: frozenset[str] = frozenset()
+        self._tensor_streams = tensor_streams
         self._writers: dict[str, StreamWriter] = {}
         """The writers of the streams of tensors that have a consumer."""
         self._discarded: set[str] = set()
         """The streams of tensors whose consumer has ended."""
 
-    def begin_production(self, tensor_streams: frozenset[str]) -> None:
-        """Enables subscriptions to the outputs, the allocation of slots, and publishing to `tensor_streams`."""
+    def begin_production(self) -> None:
+        """Enables subscriptions to the outputs, the allocation of slots, and the publishing of streams."""
         start = self._start
         self._production = self._transport.produce(
             start.request_id, start.invocation, start.attempt, arrived_us=start.arrived_us
         )
-        self._tensor_streams = tensor_streams
-        for output in tensor_streams.intersection(start.outputs) - self._discarded:
+        for output in self._tensor_streams.intersection(start.outputs) - self._discarded:
             self._writers[output] = self._production.stream(output)
 
     async def receive(self, tensor: Tensor) -> TensorView:
@@ -154,7 +159,7 @@ class InvocationTensors:
 
     def discard_streams(self, outputs: Iterable[str]) -> None:
         """Drops the tensors of streams whose consumers have ended."""
-        for output in outputs:
+        for output in self._tensor_streams.intersection(outputs):
             self._discarded.add(output)
             writer = self._writers.pop(output, None)
             if writer is not None:

@@ -305,3 +305,43 @@ async def test_a_stream_whose_producer_has_sent_values_is_only_repeated_exactly(
         assert error is None
     else:
         assert "CountedChunksTask cannot repeat its stream 'chunks' exactly" in str(error)
+
+
+@pytest.mark.parametrize("continues", [False, True])
+async def test_a_producer_that_dies_after_its_stream_has_been_read_is_only_repeated_exactly(
+    pool: FakePool, dispatch_code: DispatchCode, continues: bool
+) -> None:
+    def chain() -> None:
+        first = CountedChunksTask().invoke(ChunksRequest(continues=continues))
+        CountedChunksTask().invoke(ChunksRequest(chunks=first.chunks))
+
+    dispatcher = dispatch_code(chain)
+    replica = pool.replicas[0]
+    replica.end(1)
+
+    replica.end(0, "ABORTED")
+
+    error = dispatcher.executions[0].invocation.error
+    assert (error is None) == continues
+    assert pool.replicas[1].started == ([(0, 1)] if continues else [])
+
+
+async def test_a_stream_is_not_repeated_for_a_consumer_with_output_unless_it_is_exact(
+    pool: FakePool, dispatch_code: DispatchCode
+) -> None:
+    def chain() -> None:
+        second = CountedChunksTask().invoke(
+            ChunksRequest(chunks=ChunksTask().invoke(ChunksRequest()).chunks, continues=True)
+        )
+        CountedChunksTask().invoke(ChunksRequest(chunks=second.chunks))
+
+    dispatcher = dispatch_code(chain)
+    replica = pool.replicas[0]
+    replica.end(0)
+    replica.end(1)
+    lose_stream(replica, 2)
+    assert replica.started[3:] == [(1, 1), (2, 1)]
+
+    lose_stream(replica, 1)
+
+    assert "ChunksTask cannot repeat its stream 'chunks' exactly" in str(dispatcher.executions[1].invocation.error)
