@@ -4,7 +4,8 @@
 A hop is the time from the producer's call (which allocates space and copies the tensor there) to a readable view at the
 consumer, which is already subscribed. For comparison, plain copies of the same bytes (`memcpy`) alternate with the hops
 in the same process. "Own" includes a copy of the view to private memory of the consumer. Two nodes are two network
-namespaces, whose processes share no memory; their baseline is a plain socket.
+namespaces, whose processes share no memory; their baseline is a plain socket. The chunks of a stream are measured like
+single tensors.
 """
 
 from __future__ import annotations
@@ -70,6 +71,11 @@ class TransportRow:
     burst_gb_per_s: float
     cpu_seconds_per_gb: float
     """CPU time of both processes in the burst."""
+    chunk: DurationStats
+    """Hops of the chunks of a stream, one by one."""
+    stream_gb_per_s: float
+    """A stream whose consumer reads as fast as it arrives."""
+    stream_cpu_seconds_per_gb: float
     loads: Sequence[HopLoad]
     others_cores: float
     """CPU use of the rest of the machine."""
@@ -133,6 +139,7 @@ def measure(size: str, producer: NetworkHost, consumer: NetworkHost, gigabytes: 
         baseline = both.pickled(count) if is_shared else both.sockets(count)
         burst, _ = both.measure("burst", count)
         rates = [share * count / burst.seconds for share in LOADS]
+        chunks, stream = both.stream(count, is_burst=False), both.stream(count, is_burst=True)
         loads = [
             HopLoad(round(rate, 1), DurationStats.from_samples(both.measure("paced", count, rate=rate)[0].hops))
             for rate in rates
@@ -148,6 +155,9 @@ def measure(size: str, producer: NetworkHost, consumer: NetworkHost, gigabytes: 
         baseline=DurationStats.from_samples(baseline),
         burst_gb_per_s=round(nbytes * count / burst.seconds / 1e9, 2),
         cpu_seconds_per_gb=round(burst.cpu_seconds / (nbytes * count) * 1e9, 3),
+        chunk=DurationStats.from_samples(chunks.hops),
+        stream_gb_per_s=round(nbytes * count / stream.seconds / 1e9, 2),
+        stream_cpu_seconds_per_gb=round(stream.cpu_seconds / (nbytes * count) * 1e9, 3),
         loads=loads,
         others_cores=others,
     )
@@ -162,7 +172,11 @@ def _show(machine: MachineInfo, rows: Sequence[TransportRow]) -> None:
         ("two nodes",), ("hop", "memcpy", "own", "socket", "hop ÷ both", "GB/s", "CPU s/GB", "others")
     )
     loads = create_table(("nodes", "size"), [f"{cell} {share:.0%}" for share in LOADS for cell in ("rate", "hop")])
+    streams = create_table(("nodes", "size"), ("hop", "chunk", "GB/s", "stream GB/s", "CPU s/GB", "stream CPU s/GB"))
     for row in rows:
+        rates = (f"{row.burst_gb_per_s:.2f}", f"{row.stream_gb_per_s:.2f}")
+        cpu = (f"{row.cpu_seconds_per_gb:.2f}", f"{row.stream_cpu_seconds_per_gb:.2f}")
+        streams.add_row(str(row.nodes), row.size, _cell(row.hop), _cell(row.chunk), *rates, *cpu)
         common = (f"{row.burst_gb_per_s:.2f}", f"{row.cpu_seconds_per_gb:.2f}", f"{row.others_cores:.2f}")
         hop, memcpy, baseline = row.hop.p50, row.memcpy.p50, row.baseline.p50
         if row.nodes == 1:
@@ -174,7 +188,7 @@ def _show(machine: MachineInfo, rows: Sequence[TransportRow]) -> None:
             two_nodes.add_row(row.size, *cells, f"{hop / (memcpy + baseline):.2f}", *common)
         loaded = [cell for load in row.loads for cell in (f"{load.rate:,.0f}/s", _cell(load.hop))]
         loads.add_row(str(row.nodes), row.size, *loaded)
-    print_report(machine, note, one_node, two_nodes, loads)
+    print_report(machine, note, one_node, two_nodes, loads, streams)
 
 
 def _cell(micros: DurationStats) -> str:

@@ -66,6 +66,15 @@ class Pair:
         measured = self.consumer.read_response()
         return Hops(measured["hops"], measured["seconds"], self.cpu_seconds() - before), result
 
+    def stream(self, count: int, *, is_burst: bool) -> Hops:
+        """Sends `count` chunks of one stream, one by one or as fast as the consumer reads."""
+        before = self.cpu_seconds()
+        self.consumer.send("consume_stream", endpoint=self.producer.endpoint)
+        self.consumer.read_response()
+        self.producer.call("stream", count=count, is_burst=is_burst)
+        measured = self.consumer.read_response()
+        return Hops(measured["hops"], measured["seconds"], self.cpu_seconds() - before)
+
     def pickled(self, count: int) -> list[float]:
         """Returns the durations in µs with `multiprocessing.shared_memory` and pickled announcements."""
         path = str(self.directory / "pickled")

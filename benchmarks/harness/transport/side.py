@@ -16,7 +16,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Client, Connection, Listener
@@ -81,20 +81,53 @@ class TransportSide:
             await _until(moment)
             await self._produce(moment)
 
+    async def stream(self, count: int, is_burst: bool) -> None:
+        """Produces the chunks of one stream: one by one, or as fast as the consumer reads."""
+        production = self._transport.produce(REQUEST, self._invocations, 0, arrived_us=self._invocations)
+        self._invocations += 1
+        writer = production.stream("tensor")
+        for _ in range(count):
+            started = time.perf_counter_ns()
+            slot = await writer.allocate(self._nbytes)
+            slot.buffer[:] = self._own
+            slot.publish("uint8", (self._nbytes,), _STARTED.pack(started))
+            await asyncio.sleep(0)
+            while not is_burst and self._held():
+                await asyncio.sleep(POLL_SECONDS)
+        writer.close()
+        while self._held():
+            await asyncio.sleep(POLL_SECONDS)
+        production.release()
+
     async def consume(self, endpoint: str, count: int, is_copied: bool) -> dict[str, Any]:
         """Returns the durations from the producer's call to a readable view, or to a private copy, in µs."""
         first, self._invocations = self._invocations, self._invocations + count
         reads = (self._read(endpoint, invocation, is_copied) for invocation in range(first, first + count))
         reading = [asyncio.create_task(read) for read in reads]
+        await self._report_subscriptions(endpoint)
+        return _measured(await asyncio.gather(*reading))
+
+    async def consume_stream(self, endpoint: str) -> dict[str, Any]:
+        """Returns the durations from the producer's call to a readable view of each chunk of a stream, in µs."""
+        reading = asyncio.create_task(self._read_stream(endpoint, self._invocations))
+        self._invocations += 1
+        await self._report_subscriptions(endpoint)
+        return _measured(await reading)
+
+    async def _report_subscriptions(self, endpoint: str) -> None:
+        """Reports when the subscriptions have arrived at the producer."""
         await asyncio.sleep(0)
         with suppress(LostError):  # the response shows that the earlier subscriptions have arrived
             await self._read(endpoint, _ENDED, False)
         print_json("subscribed")
-        moments = await asyncio.gather(*reading)
-        return {
-            "hops": [(arrived - started) / 1e3 for started, arrived in moments],
-            "seconds": (max(arrived for _, arrived in moments) - min(started for started, _ in moments)) / 1e9,
-        }
+
+    async def _read_stream(self, endpoint: str, invocation: int) -> list[tuple[int, int]]:
+        moments = []
+        async for chunk in self._transport.consume_stream(TensorId(endpoint, REQUEST, invocation, 0, "tensor")):
+            arrived = time.perf_counter_ns()
+            (started,) = _STARTED.unpack(chunk.metadata)
+            moments.append((started, arrived))
+        return moments
 
     async def cpu_seconds(self) -> float:
         usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -175,6 +208,14 @@ class TransportSide:
         resource_tracker.unregister(f"/{name}", "shared_memory")  # the producer unlinks it
         connection.send(None)
         return float(arrived - started) / 1e3
+
+
+def _measured(moments: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """Returns the hops, given the start and the arrival of each."""
+    return {
+        "hops": [(arrived - started) / 1e3 for started, arrived in moments],
+        "seconds": (max(arrived for _, arrived in moments) - min(started for started, _ in moments)) / 1e9,
+    }
 
 
 async def _until(moment: int) -> None:

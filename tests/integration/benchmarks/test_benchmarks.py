@@ -83,7 +83,8 @@ def test_transfers_of_tensors_are_compared_with_plain_copies() -> None:
 
     assert {row["size"] for row in report["rows"] if row["nodes"] == 1} == {"64 KiB", "4.5 MiB"}
     for row in report["rows"]:
-        assert min(row[figure]["min"] for figure in ("hop", "own", "memcpy", "baseline")) > 0
+        assert min(row[figure]["min"] for figure in ("hop", "own", "memcpy", "baseline", "chunk")) > 0
+        assert row["stream_gb_per_s"] > 0
         assert len(row["loads"]) == 3
 
 
