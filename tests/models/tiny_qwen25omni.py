@@ -27,7 +27,7 @@ def make(directory: Path) -> None:
     token_id = processor.tokenizer.convert_tokens_to_ids
     rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6]}
     thinker = {
-        "text_config": text_config(processor.tokenizer, rope_parameters=rope),
+        "text_config": text_config(processor.tokenizer, rope_parameters=rope, tie_word_embeddings=False),
         "vision_config": {
             "depth": 2,
             "hidden_size": 64,
