@@ -125,13 +125,15 @@ def _mixes(
     app: App, option: GraphOption, templates: Sequence[RequestTemplate], requests: Sequence[Any]
 ) -> Iterator[OptionMix]:
     pure: dict[frozenset[str], OptionMix] = {}
+    """For each set of components, the requests of the path on which most requests need them."""
     own: OptionMix | None = None
     for path in range(len(app.paths)):
         groups = _groups(app, path, option.executor, templates, requests)
         if len(groups) > 1 and own is None:
             own = _mix(path, option, groups, templates)
         for components, members in groups.items():
-            pure.setdefault(components, _mix(path, option, {components: members}, templates))
+            if components not in pure or len(members) > len(pure[components].templates):
+                pure[components] = _mix(path, option, {components: members}, templates)
     largest_first = sorted(pure, key=len, reverse=True)
     chosen = [*largest_first[: MAX_PURE_MIXES - 1], *largest_first[MAX_PURE_MIXES - 1 :][-1:]]
     yield from (pure[components] for components in chosen)

@@ -29,6 +29,8 @@ class EncoderOptions(BaseModel):
     """See `EncoderTask.dtype`. Defaults to that of the language model."""
     max_batch_patches: int = Field(default=MAX_BATCH_PATCHES, ge=1)
     """See `EncoderTask.max_batch_patches`."""
+    gpus: int = Field(default=1, ge=0, le=1)
+    """See `EncoderTask.gpus`."""
 
 
 class EncoderTask(UnitTask[Media, Embeddings]):
@@ -50,6 +52,8 @@ class EncoderTask(UnitTask[Media, Embeddings]):
     encoder. The language model converts embeddings of another dtype."""
     max_batch_patches: int = Field(default=MAX_BATCH_PATCHES, ge=1)
     """The maximum number of patches per batch. Larger batches use a GPU better, but take longer."""
+    gpus: int = Field(default=1, ge=0, le=1)
+    """GPUs of a replica. With 0, the encoder runs on the CPU."""
     constant: bool = False
     """Whether the executor publishes zeros of the shape of the embeddings. It then loads no weights. For profiles of
     the language model."""
@@ -70,10 +74,11 @@ class EncoderTask(UnitTask[Media, Embeddings]):
 
     def executor_spec(self) -> ExecutorSpec:
         unset = {name for name, value in (("revision", self.revision), ("constant", self.constant)) if not value}
-        return ExecutorSpec(executor=self.executor, config=self.model_dump(mode="json", exclude=unset))
+        config = self.model_dump(mode="json", exclude=unset)
+        return ExecutorSpec(executor=self.executor, config=config, gpus=self.gpus)
 
     def input_source(self) -> EncoderTask:
-        return self.model_validate(self.model_dump() | {"constant": True})
+        return self.model_validate(self.model_dump() | {"constant": True, "gpus": 0})
 
     def invoke(self, request: Media) -> Embeddings:
         """Records an invocation. Raises `ValueError` for a medium of another modality."""

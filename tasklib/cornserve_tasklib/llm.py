@@ -150,6 +150,7 @@ class Mllm(Task[LLMRequest, ChatResponse]):
             modality=modality,
             dtype=self.encoder_options.dtype or self.options.dtype,
             max_batch_patches=self.encoder_options.max_batch_patches,
+            gpus=self.encoder_options.gpus,
         )
 
     def invoke(self, request: LLMRequest) -> ChatResponse:

@@ -69,6 +69,15 @@ def test_the_second_mix_can_come_from_another_path() -> None:
     assert [mix.path for mix in found["encoder+llm"].mixes] == [0, 1]
 
 
+def test_a_set_of_components_is_measured_on_the_path_on_which_most_requests_need_it() -> None:
+    hybrid = Caption(llm=MONOLITH.llm, encoder=SEPARATE.encoder)
+    found = options([MONOLITH, hybrid], [TEXT, IMAGES])
+    [images, both, own] = found["encoder+llm"].mixes
+    assert (images.path, sent(images)) == (0, (IMAGES,))
+    assert (both.path, sent(both)) == (1, (TEXT, IMAGES))
+    assert (own.path, sent(own)) == (0, (TEXT, IMAGES))
+
+
 @pytest.mark.parametrize(
     ("bodies", "only", "message"),
     [

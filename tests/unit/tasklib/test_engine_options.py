@@ -129,5 +129,5 @@ def test_an_app_with_source_sets_options_in_its_source() -> None:
 def test_the_input_source_of_an_encoder_is_another_executor_with_the_same_settings() -> None:
     encoder = EncoderTask(model_id="m", revision="v2", dtype="float16")
     assert "constant" not in encoder.spec.config
-    assert encoder.input_source() == EncoderTask(model_id="m", revision="v2", dtype="float16", constant=True)
+    assert encoder.input_source() == EncoderTask(model_id="m", revision="v2", dtype="float16", constant=True, gpus=0)
     assert encoder.input_source().key != encoder.key
