@@ -87,9 +87,10 @@ class AppMeasurement:
         missing = [item for item in items if item.found is None]
         if not missing:
             return []
-        self.profiler.device.check_slots({item.option.name: item.option.graph.gpus for item in missing})
-        on_start(items)
         with self.profiler.store.locked():
+            self.profiler.count_free_slots()
+            self.profiler.device.check_slots({item.option.name: item.option.graph.gpus for item in missing})
+            on_start(items)
             return self.profiler.run(missing, budget)
 
     @property

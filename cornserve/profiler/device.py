@@ -6,18 +6,19 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
 
+from cornserve.app.record import AppView
 from cornserve.app.settings import MAX_REPLICAS
 from cornserve.control.launcher.base import SlotCount
 from cornserve.control.launcher.local.state_dir import held_slots
-from cornserve.control.slot_types import bind_slots, parse_slot_types
+from cornserve.control.slot_types import SlotType, bind_slots, parse_slot_types
 from cornserve.home import Home
 from cornserve.instance import Instance
 from cornserve.profiler.results import Conditions, MemoryUse
@@ -73,10 +74,7 @@ class Device:
                 known = ", ".join(slot_type.name for slot_type in types)
                 raise UnknownDeviceError(f"the instance has no slots of the type {name!r}: give one of {known}")
             hardware = f"{found.cores} core{'' if found.cores == 1 else 's'} of {_processor()}"
-            held = held_slots(home.replicas)
-            free = sum(slot.type == found.name and slot.id not in held for slot in bind_slots(types))
-            slots = SlotCount("CPU slot", found.count, free)
-            return cls(found.name, hardware, platform.release(), found.name, slots)
+            return cls(found.name, hardware, platform.release(), found.name, _slots(types, found, home))
         gpu = _nvidia("name")
         if gpu:
             return cls(name or re.sub(r"[^A-Za-z0-9._-]+", "-", gpu), gpu, _nvidia("driver_version"))
@@ -94,6 +92,14 @@ class Device:
         return cls(
             name or ANY_NODE, hardware=place, driver="", slot_type=name, cpu_image=cpu_image, gpu_image=gpu_image
         )
+
+    def with_free_slots(self, home: Home, apps: Iterable[AppView]) -> Device:
+        """Returns the device with the slots that these apps leave free. Other replicas are ending."""
+        instance = Instance.find_running(home)
+        types = parse_slot_types([] if instance is None else instance.slots)
+        found = next((slot_type for slot_type in types if slot_type.name == self.slot_type), None)
+        groups = {group.key for app in apps for group in app.status.groups}
+        return self if found is None else replace(self, slots=_slots(types, found, home, groups))
 
     def check_slots(self, needs: Mapping[str, int]) -> None:
         """Raises `NoSlotsError` if an option cannot be measured, as far as is known before it starts.
@@ -141,6 +147,19 @@ class Device:
             hardware=self.hardware,
             driver=self.driver,
         )
+
+
+def _slots(
+    types: Sequence[SlotType], counted: SlotType, home: Home, groups: Collection[str] | None = None
+) -> SlotCount:
+    """Returns the number of slots of a type.
+
+    Args:
+        groups: the keys of the executor groups whose slots are not free; by default, those of all.
+    """
+    held = held_slots(home.replicas, groups)
+    free = sum(slot.type == counted.name and slot.id not in held for slot in bind_slots(types))
+    return SlotCount("CPU slot", counted.count, free)
 
 
 def process_memory(pid: int, before: MemoryUse | None = None) -> MemoryUse | None:

@@ -24,7 +24,14 @@ from cornserve.profiler.mix_measurement import Precision, measure_mix
 from cornserve.profiler.option_mixes import MeasuredOption, OptionMix
 from cornserve.profiler.results import Conditions, MixMeasurement, OptionResults
 from cornserve.profiler.store import ProfileStore
-from cornserve.profiler.temporary_apps import SlowStartError, TemporaryApp, TemporaryAppError, TemporaryApps
+from cornserve.profiler.temporary_apps import (
+    PREFIX,
+    SlowStartError,
+    TemporaryApp,
+    TemporaryAppError,
+    TemporaryApps,
+    lasting_apps,
+)
 
 STOP_SECONDS = 60.0
 MEMORY_SECONDS = 1.0
@@ -65,7 +72,6 @@ class WorkItem:
 
     option: MeasuredOption
     mix: OptionMix
-    replicas: int
     cost: MeasurementCost
     found: MixMeasurement | None
     stale: tuple[str, ...] = ()
@@ -96,6 +102,11 @@ class Profiler:
     def __post_init__(self) -> None:
         self.store = ProfileStore.of(self.home)
 
+    def count_free_slots(self) -> None:
+        """Reads which slots are free without the temporary apps of earlier profilers, which `run` deletes."""
+        if self.device.slots is not None:
+            self.device = self.device.with_free_slots(self.home, lasting_apps(self.client, self.prefix or PREFIX))
+
     def plan(self, options: Sequence[MeasuredOption]) -> list[WorkItem]:
         """Returns what is measured already, and what has to be measured."""
         return [item for option in options for item in self._plan_option(option)]
@@ -109,9 +120,8 @@ class Profiler:
         for mix in option.mixes:
             found = None if results is None or stale else results.find(mix.mix, mix.digest, standard_error)
             what = f"{option.name} with {mix.description}"
-            replicas = self.device.replicas(option.graph.gpus)
             cost = MeasurementCost.estimate(what, max(1, option.graph.gpus), results)
-            yield WorkItem(option, mix, replicas, cost, found, tuple(stale))
+            yield WorkItem(option, mix, cost, found, tuple(stale))
 
     def current(self, option: MeasuredOption) -> OptionResults | None:
         """Returns the results of the option for its mixes under the current conditions, or None without any."""
@@ -173,7 +183,7 @@ class Profiler:
         app_spec = AppSpec(
             source=isolated_source(name, self.app.name, self.app.spec, item.mix.path, spec.key),
             restart=apps.restart,
-            executor_replicas={spec.executor: item.replicas},
+            executor_replicas={spec.executor: self._replicas(item)},
             executors=self._pod_settings(spec.executor),
         )
         app: TemporaryApp | None = None
@@ -190,6 +200,9 @@ class Profiler:
             apps.delete(name)
             if app is not None:
                 self._wait_until_stopped(app)
+
+    def _replicas(self, item: WorkItem) -> int:
+        return self.device.replicas(item.option.graph.gpus)
 
     def _pod_settings(self, executor: str) -> list[ExecutorOverride]:
         """Returns the app's settings of the pods of an executor, on the measured type of slots."""
@@ -213,7 +226,7 @@ class Profiler:
             self.report(item.option, item.mix, observations)
 
         async with TimedClient(self.client.address) as client:
-            driver = LoadDriver(client, _calls(app, item.mix), on_progress, item.replicas)
+            driver = LoadDriver(client, _calls(app, item.mix), on_progress, self._replicas(item))
             return await measure_mix(driver, item.mix.mix, item.mix.digest, precision)
 
 

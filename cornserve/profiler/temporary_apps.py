@@ -144,6 +144,11 @@ def remove_temporary_apps(client: Client, prefix: str = PREFIX) -> None:
                 client.delete(app.name)
 
 
+def lasting_apps(client: Client, prefix: str = PREFIX) -> list[AppView]:
+    """Returns the apps that `remove_temporary_apps` does not delete."""
+    return [app for app in client.apps() if not app.name.startswith(prefix)]
+
+
 def _activity(view: AppView) -> str:
     """Returns what an app that starts waits for."""
     replicas = [replica for group in view.status.groups for replica in group.replicas]

@@ -11,6 +11,7 @@ import glob
 import logging
 import re
 import shutil
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -24,6 +25,7 @@ from cornserve.control.launcher.base import ReplicaId
 from cornserve.control.launcher.local.executor_process import find_executor_process
 from cornserve.control.launcher.local.leaked_shared_memory import SHARED_MEMORY, SharedMemoryRecord
 from cornserve.control.launcher.local.process_group import ProcessGroup
+from cornserve.control.launcher.local.replica_ids import group_of
 from cornserve.control.launcher.local.tail import tail
 from cornserve.observe.log_file import rotated_path
 from cornserve.task.spec import ExecutorSpec
@@ -128,9 +130,14 @@ class ReplicaDir:
             raise InvalidAddressesError(f"its file {self.addresses} is damaged: {error}") from error
 
 
-def held_slots(replicas: Path) -> set[str]:
-    """Returns the slots that replicas hold: their directories tell it, as they tell it to a new launcher."""
-    directories = replicas.iterdir() if replicas.is_dir() else ()
+def held_slots(replicas: Path, groups: Collection[str] | None = None) -> set[str]:
+    """Returns the slots that replicas hold: their directories tell it, as they tell it to a new launcher.
+
+    Args:
+        groups: the keys of the executor groups whose replicas count; by default, those of all.
+    """
+    found = sorted(replicas.iterdir()) if replicas.is_dir() else ()
+    directories = found if groups is None else [path for path in found if group_of(ReplicaId(path.name)) in groups]
     records = (ReplicaDir(path).read_process() for path in directories)
     return {slot for record in records if record is not None for slot in record.slots}
 
