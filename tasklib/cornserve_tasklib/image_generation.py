@@ -137,6 +137,8 @@ class ImageGeneratorOptions(BaseModel):
     """The maximum number of pixels of an image."""
     max_steps: int = Field(default=100, ge=MIN_STEPS, le=MAX_STEPS)
     """The maximum number of denoising steps."""
+    gpus: int = Field(default=1, ge=0, le=1)
+    """GPUs of a replica. With 0, the model runs on the CPU."""
 
 
 class ImageGenerator(UnitTask[ImageGenerationRequest, ImageGenerationResponse]):
@@ -156,7 +158,8 @@ class ImageGenerator(UnitTask[ImageGenerationRequest, ImageGenerationResponse]):
 
     def executor_spec(self) -> ExecutorSpec:
         unset = {"revision"} if self.revision is None else None
-        return ExecutorSpec(executor=self.executor, config=self.model_dump(mode="json", exclude=unset))
+        config = self.model_dump(mode="json", exclude=unset)
+        return ExecutorSpec(executor=self.executor, config=config, gpus=self.options.gpus)
 
     def size(self, request: ImageGenerationRequest) -> InputSize:
         return InputSize(
