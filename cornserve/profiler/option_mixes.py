@@ -124,8 +124,7 @@ def _parse(app: App, number: int, body: bytes) -> Any:
 def _mixes(
     app: App, option: GraphOption, templates: Sequence[RequestTemplate], requests: Sequence[Any]
 ) -> Iterator[OptionMix]:
-    pure: dict[frozenset[str], OptionMix] = {}
-    """For each set of components, the requests of the path on which most requests need them."""
+    pure: dict[frozenset[str], OptionMix] = {}  # By set of components, of the path on which most requests need it.
     own: OptionMix | None = None
     for path in range(len(app.paths)):
         groups = _groups(app, path, option.executor, templates, requests)
