@@ -178,6 +178,17 @@ class AppPlan(_PlanPart):
         return sum(used[size] * count for size, count in self.counts.items())
 
     @property
+    def gpus_of(self) -> dict[str, int]:
+        """GPUs of all running replicas by type, for the options that have one."""
+        used: dict[str, int] = {}
+        for _, cell in self.running_cells:
+            for name, count in cell.replicas.items():
+                option = self.options[name]
+                if option.gpu_type is not None:
+                    used[option.gpu_type] = used.get(option.gpu_type, 0) + option.gpus * count
+        return used
+
+    @property
     def used_gpus(self) -> dict[int, int]:
         """The GPUs of the replicas of a cell, by GPUs of the cell."""
         return {

@@ -30,6 +30,10 @@ def _with_whole_numbers(value: JsonValue) -> JsonValue:
             return value
 
 
+GpuCount = Annotated[int, Field(ge=1, le=1_000_000)]
+"""A number of GPUs or slots."""
+
+
 class _PlanningPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,14 +52,16 @@ class WorkloadType(_PlanningPart):
 
 
 class PlanningInputs(_PlanningPart):
-    """The inputs of a plan: exactly one of `gpus` and `rate`, the workload, and the profile.
+    """The inputs of a plan: exactly one of `gpus`, `gpus_of` and `rate`, the workload, and the profile.
 
     From them, the controller makes the plan of an app without a plan, and another one when the mix of the request types
     has shifted. It measures a missing profile first.
     """
 
-    gpus: int | None = Field(default=None, ge=1, le=1_000_000)
+    gpus: GpuCount | None = None
     """The number of GPUs or slots on which the plan serves the most requests."""
+    gpus_of: dict[GpuTypeName, GpuCount] | None = Field(default=None, min_length=1, max_length=64)
+    """The numbers of GPUs or slots by type on which the plan serves the most requests."""
     rate: Positive | None = None
     """The requests per second that the plan serves on the fewest GPUs or slots."""
     objective: Literal["gpus", "dollars"] | None = None
@@ -76,8 +82,8 @@ class PlanningInputs(_PlanningPart):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if (self.gpus is None) == (self.rate is None):
-            raise ValueError("needs a budget or a rate: set exactly one of gpus and rate")
+        if sum(target is not None for target in (self.gpus, self.gpus_of, self.rate)) != 1:
+            raise ValueError("needs a budget or a rate: set exactly one of gpus, gpus_of and rate")
         if self.objective is not None and self.rate is None:
             raise ValueError("objective is the cost that a rate minimizes: set rate, or remove the objective")
         if self.gpu_counts and self.profile is None:
@@ -111,7 +117,7 @@ class PlanningInputs(_PlanningPart):
         """Returns the inputs for observed shares of the types of a plan that was made from these inputs.
 
         The new plan is for the target of the running plan. Without a target, it is for the GPUs that run now, which
-        users may have scaled.
+        users may have scaled, and of each type for at least those of `gpus_of`.
         """
         workload = {
             name: WorkloadType(
@@ -122,10 +128,16 @@ class PlanningInputs(_PlanningPart):
             )
             for name, kind in plan.types.items()
         }
-        gpus = plan.gpus if plan.target is None else None
-        objective = None if plan.target is None else self.objective
-        fields = {"workload": workload, "gpus": gpus, "rate": plan.target, "objective": objective}
-        return self.model_copy(update=fields)
+        budget: dict[str, object] = {"gpus": None, "gpus_of": None, "rate": plan.target, "objective": self.objective}
+        if plan.target is None:
+            budget |= {"objective": None} | (
+                {"gpus": plan.gpus} if self.gpus_of is None else {"gpus_of": _at_least(self.gpus_of, plan.gpus_of)}
+            )
+        return self.model_copy(update={"workload": workload, **budget})
+
+
+def _at_least(limits: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
+    return {gpu: max(limit, used.get(gpu, 0)) for gpu, limit in limits.items()}
 
 
 class AppProfile(_PlanningPart):

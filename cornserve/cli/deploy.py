@@ -124,6 +124,15 @@ def deploy(
         int | None,
         typer.Option("--gpus", min=1, help="Make and deploy a plan that serves the most requests on N GPUs."),
     ] = None,
+    gpus_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gpus-of",
+            metavar="TYPE=N",
+            help="Make and deploy a plan that serves the most requests on N GPUs or slots of this type. Can be "
+            "repeated: --gpus-of H100=2 --gpus-of L4=4.",
+        ),
+    ] = None,
     rate: Annotated[
         float | None,
         typer.Option("--rate", help="Make and deploy a plan that serves this many requests/s on the fewest GPUs."),
@@ -164,12 +173,14 @@ def deploy(
     from cornserve.cli.planned_target import PlanBudget, plan_target
     from cornserve.client.deploy_target import resolve_target
 
-    budget = PlanBudget(gpus, rate, objective, options, workload, profile, measuring)
+    budget = PlanBudget(gpus, gpus_of or [], rate, objective, options, workload, profile, measuring)
     is_planned = budget.check(plan)
     if is_planned and share:
         raise CliError("--share: the plan determines the shares of the paths: remove it")
     if is_planned and autoscale:
-        raise CliError("--autoscale: the plan determines the replicas: use --adapt, or remove --gpus and --rate")
+        raise CliError(
+            "--autoscale: the plan determines the replicas: use --adapt, or remove --gpus, --gpus-of and --rate"
+        )
     resolved = resolve_target(
         target,
         name=name,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cornserve.client.deploy_target import DeployTarget
     from cornserve.home import Home
     from cornserve_planner.model_document import ModelDocument
+    from cornserve_planner.solve.budget import Budget
 
 
 class MeasuredProfile(NamedTuple):
@@ -35,7 +36,7 @@ def measure_profile(
     graph: AppGraph,
     model: ModelDocument,
     workload: Path,
-    gpus: int | None,
+    budget: Budget,
     seconds: float,
     home: Home,
     given: GivenProfile | None,
@@ -43,7 +44,7 @@ def measure_profile(
     """Measures the options whose results are missing or stale, and writes the planner's profile to the home.
 
     Args:
-        gpus: the budget of the plan.
+        budget: the limits of the plan.
         seconds: device time.
         given: a profile of options that are not measured.
     Raises:
@@ -63,7 +64,7 @@ def measure_profile(
         profiling = Profiling.of_target(client, target, options)
         measurement = profiling.measurement
         device = measurement.profiler.device
-        device.check_plan(gpus, "--gpus")
+        device.check_plan(budget, "--gpus")
         if left := profiling.run(seconds):
             names = ", ".join(item.cost.what for item in left)
             raise CliError(f"the budget did not suffice for {names}: increase --budget; finished measurements are kept")

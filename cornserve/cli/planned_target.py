@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from cornserve_planner.inputs import PlanInputs
     from cornserve_planner.model_document import ModelDocument
     from cornserve_planner.plan_request import PlanRequest
+    from cornserve_planner.solve.budget import Budget
 
 
 class PlanBudget(NamedTuple):
     """The options of `cornserve deploy` from which a plan is made.
 
     Args:
+        gpus_of: settings such as `H100=2`.
         objective: the cost that the rate minimizes: GPUs or dollars.
         options: the file with GPU types of the deployment options.
         profile: None to measure all options.
@@ -34,6 +36,7 @@ class PlanBudget(NamedTuple):
     """
 
     gpus: int | None
+    gpus_of: list[str]
     rate: float | None
     objective: str | None
     options: Path | None
@@ -43,7 +46,7 @@ class PlanBudget(NamedTuple):
 
     def check(self, plan: Path | None) -> bool:
         """Returns whether a plan is made. Raises `CliError` if the options contradict each other."""
-        if self.gpus is None and self.rate is None:
+        if self.gpus is None and not self.gpus_of and self.rate is None:
             given = {
                 "--objective": self.objective,
                 "--options": self.options,
@@ -53,12 +56,16 @@ class PlanBudget(NamedTuple):
             }
             unused = [name for name, value in given.items() if value is not None]
             if unused:
-                raise CliError(f"{', '.join(unused)}: needs --gpus or --rate, for which a plan is made")
+                raise CliError(f"{', '.join(unused)}: needs --gpus, --gpus-of or --rate, for which a plan is made")
             return False
         if plan is not None:
-            raise CliError("--plan: is a plan already: remove --gpus, --rate, and the options for which a plan is made")
+            raise CliError(
+                "--plan: is a plan already: remove --gpus, --gpus-of, --rate, and the options for which a plan is made"
+            )
         if self.objective is not None and self.rate is None:
             raise CliError("--objective: is the cost that a rate minimizes: give --rate, or remove the objective")
+        if (self.gpus is not None) + bool(self.gpus_of) + (self.rate is not None) > 1:
+            raise CliError("give one of --gpus, --gpus-of and --rate")
         if self.workload is None:
             raise CliError("--workload: is missing: give the file that lists requests or their types")
         return True
@@ -76,6 +83,7 @@ def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> Dep
         from cornserve_planner.plan_request import PlanRequest
         from cornserve_planner.planning import make_plan
         from cornserve_planner.report import summary
+        from cornserve_planner.terminal import parse_count, parse_settings
     except ImportError as error:
         raise CliError('planning needs the planner: run pip install "cornserve[planner]"') from error
     from cornserve.app.model_document import model_document
@@ -89,12 +97,17 @@ def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> Dep
         if budget.options is not None:
             model = with_options(model, graph, budget.options)
         request = PlanRequest(
-            model, budget.gpus, rate=budget.rate, objective=budget.objective, workload=budget.workload
+            model,
+            budget.gpus,
+            parse_settings("--gpus-of", "TYPE=N, a type and a whole number", budget.gpus_of, parse_count),
+            rate=budget.rate,
+            objective=budget.objective,
+            workload=budget.workload,
         )
         _check_request(request, graph, model)
-        profile = _profile(client, target, graph, model, budget)
+        profile = _profile(client, target, graph, model, budget, request.budget)
         result = make_plan(replace(request, profile=profile.file))
-        plan, planning = convert_plan(result.file, "the plan"), _planning(budget, graph, profile.file, result.inputs)
+        plan, planning = convert_plan(result.file, "the plan"), _planning(request, graph, profile.file, result.inputs)
     except (PlannerError, PlanConversionError) as error:
         raise CliError(str(error)) from error
     stderr().print(summary(result.file, f"cells: {describe_cells(result.file.counts)}"))
@@ -118,7 +131,7 @@ def _check_request(request: PlanRequest, graph: AppGraph, model: ModelDocument) 
 
 
 def _profile(
-    client: Client, target: DeployTarget, graph: AppGraph, model: ModelDocument, budget: PlanBudget
+    client: Client, target: DeployTarget, graph: AppGraph, model: ModelDocument, budget: PlanBudget, limits: Budget
 ) -> MeasuredProfile:
     from cornserve.cli.given_profile import check_profile
     from cornserve.cli.measured_profile import MeasuredProfile, measure_profile
@@ -134,10 +147,10 @@ def _profile(
         stderr().print(text, markup=False, soft_wrap=True)
     assert budget.workload is not None
     seconds = parse_seconds(budget.measuring or DEFAULT_BUDGET)
-    return measure_profile(client, target, graph, model, budget.workload, budget.gpus, seconds, home, given)
+    return measure_profile(client, target, graph, model, budget.workload, limits, seconds, home, given)
 
 
-def _planning(budget: PlanBudget, graph: AppGraph, file: Path, inputs: PlanInputs) -> PlanningInputs:
+def _planning(request: PlanRequest, graph: AppGraph, file: Path, inputs: PlanInputs) -> PlanningInputs:
     """Returns the inputs of the plan for the record: the shares and mean sizes of the types, and the GPUs and the
     throughput of the app's options.
 
@@ -168,9 +181,10 @@ def _planning(budget: PlanBudget, graph: AppGraph, file: Path, inputs: PlanInput
     try:
         return PlanningInputs.model_validate(
             {
-                "gpus": budget.gpus,
-                "rate": budget.rate,
-                "objective": budget.objective,
+                "gpus": request.gpus,
+                "gpus_of": dict(request.gpus_of) or None,
+                "rate": request.rate,
+                "objective": request.objective,
                 **option_fields(inputs.model, graph),
                 "workload": workload,
                 "profile": used.fields,

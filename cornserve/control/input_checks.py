@@ -17,19 +17,15 @@ from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.infeasible import require_budget
 
 
-def check_inputs(app: str, graph: AppGraph, workload: Mapping[str, WorkloadType], gpus: int | None) -> None:
-    """Raises `PlannerError` if the options of the app cannot be measured for a plan.
-
-    Args:
-        gpus: the budget of the plan, if it has one.
-    """
+def check_inputs(app: str, graph: AppGraph, workload: Mapping[str, WorkloadType], budget: Budget) -> None:
+    """Raises `PlannerError` if the options of the app cannot be measured for a plan within the budget."""
     total = fsum(kind.share for kind in workload.values())
     shares = {
         RequestType(name, frozenset(kind.components), kind.frequency): kind.share / total
         for name, kind in workload.items()
     }
     model = ModelDocument.parse(dumps(model_document(app, graph)), source=f"{app}.json")
-    check_workload(graph, model, shares, Budget(gpus), "planning.workload")
+    check_workload(graph, model, shares, budget, "planning.workload")
     check_options(graph, graph.options)
 
 

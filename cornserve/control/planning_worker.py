@@ -62,6 +62,7 @@ def make_plan(job: PlanningJob) -> PlanningResult:
             request = PlanRequest(
                 model,
                 inputs.gpus,
+                inputs.gpus_of or {},
                 rate=inputs.rate,
                 objective=inputs.objective,
                 workload=workload,
@@ -79,9 +80,10 @@ def _refusal(job: PlanningJob) -> str:
     """Returns why the options cannot be measured for a plan, or an empty text."""
     from cornserve.control.input_checks import check_inputs
     from cornserve_planner.errors import PlannerError
+    from cornserve_planner.solve.budget import Budget
 
     try:
-        check_inputs(job.app, job.graph, job.inputs.workload, job.inputs.gpus)
+        check_inputs(job.app, job.graph, job.inputs.workload, Budget(job.inputs.gpus, job.inputs.gpus_of or {}))
     except PlannerError as error:
         return str(error)
     return ""

@@ -37,7 +37,7 @@ class ProfilingJob(_ProfilingPart):
     Args:
         uid: the uid of the app's record.
         spec: the app without a plan.
-        gpus: the budget of the plan, if it has one.
+        gpus, gpus_of: the budget of the plan, if it has one.
         gpu_types: the types of GPUs or slots that the plan needs, by name of an option.
         seconds: device time.
         gateway: the URL of the gateway that the requests are sent to.
@@ -51,6 +51,7 @@ class ProfilingJob(_ProfilingPart):
     spec: AppSpec
     workload: dict[str, WorkloadType]
     gpus: int | None = None
+    gpus_of: dict[str, int] = Field(default_factory=dict)
     gpu_types: dict[str, str] = Field(default_factory=dict)
     seconds: float
     gateway: str = ""

@@ -239,6 +239,7 @@ def _job(record: AppRecord) -> ProfilingJob:
         spec=AppSpec(**{name: getattr(record.spec, name) for name in record.spec.model_fields_set.difference(unused)}),
         workload=planning.workload,
         gpus=planning.gpus,
+        gpus_of=planning.gpus_of or {},
         gpu_types=planning.gpu_types,
         seconds=planning.profiling_seconds,
     )

@@ -148,7 +148,8 @@ class AppResourceSpec(_Section):
     """Cells with their replicas, and the probabilities of paths. It replaces all numbers of replicas and the shares of
     paths. `cornserve deploy APP --plan FILE` writes it."""
     planning: PlanningInputs | None = Field(
-        default=None, json_schema_extra=rules(exactly_one("gpus", "rate"), _RATE_FOR_OBJECTIVE, _PROFILE_FOR_COUNTS)
+        default=None,
+        json_schema_extra=rules(exactly_one("gpus", "gpusOf", "rate"), _RATE_FOR_OBJECTIVE, _PROFILE_FOR_COUNTS),
     )
     """The inputs of the plan: a budget or a rate, the workload and the profile. Without a plan, the controller makes it
     from them and sets `plan`; with `policies.adaptation`, it makes another one when the mix of the request types has

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -23,6 +24,9 @@ from cornserve.home import Home
 from cornserve.instance import Instance
 from cornserve.profiler.results import Conditions, MemoryUse
 from cornserve.task.spec import ExecutorSpec, find_executor
+
+if TYPE_CHECKING:
+    from cornserve_planner.solve.budget import Budget
 
 SLAB_SUFFIX = ".slab"
 
@@ -128,13 +132,14 @@ class Device:
         """
         return max(1, min(self.slots.free // gpus, MAX_REPLICAS)) if self.slots is not None and gpus else 1
 
-    def check_plan(self, gpus: int | None, where: str) -> None:
+    def check_plan(self, budget: Budget, where: str) -> None:
         """Raises `NoSlotsError` if the plan is for more slots than exist, as far as is known.
 
         Args:
-            gpus: the budget of the plan, if it has one.
+            budget: the limits of the plan.
             where: the name of the budget, for users.
         """
+        gpus = budget.gpus_of.get(self.name, budget.gpus)
         if self.slots is not None and gpus is not None and gpus > self.slots.total:
             raise NoSlotsError(f"{where} {gpus}: {self.slots.total} {self.slots.kind}s of the type {self.name} exist")
 

@@ -39,6 +39,7 @@ from cornserve.profiler.results import OptionResults
 from cornserve.profiler.store import ProfileStore, ProfileStoreError
 from cornserve.task.errors import DefinitionError
 from cornserve_planner.errors import PlannerError
+from cornserve_planner.solve.budget import Budget
 
 PROGRESS_SECONDS = 10.0
 """The least time between two messages about the same measurement."""
@@ -96,7 +97,7 @@ def measure(job: ProfilingJob, home: Home, messages: Messages) -> ProfilingMessa
     """Measures what the store of the home lacks. Returns the profile. Raises `UnmeasurableError`."""
     loaded = MeasuredApp.load(job.app, job.spec)
     try:
-        check_inputs(job.app, loaded.graph, job.workload, job.gpus)
+        check_inputs(job.app, loaded.graph, job.workload, Budget(job.gpus, job.gpus_of))
     except PlannerError as error:
         raise UnmeasurableError(str(error)) from error
     options = measured_options(loaded.app, loaded.graph, _templates(loaded, job.workload), ())
@@ -127,7 +128,7 @@ def _device(job: ProfilingJob, home: Home) -> Device:
 
 def _check_device(job: ProfilingJob, graph: AppGraph, device: Device) -> None:
     """Raises `NoSlotsError` or `UnmeasurableError` if the plan needs another device."""
-    device.check_plan(job.gpus, "planning.gpus")
+    device.check_plan(Budget(job.gpus, job.gpus_of), "planning.gpus")
     for option, gpu_type in job.gpu_types.items():
         if option not in graph.options:
             raise UnmeasurableError(

@@ -25,11 +25,13 @@ FILES = ["--workload", "workload.yaml", "--profile", "profile.yaml"]
     ("options", "message"),
     [
         (["--gpus", "4"], "--workload: is missing: give the file that lists requests or their types"),
-        (["--budget", "5m"], "--budget: needs --gpus or --rate, for which a plan is made"),
-        (FILES, "--workload, --profile: needs --gpus or --rate, for which a plan is made"),
+        (["--budget", "5m"], "--budget: needs --gpus, --gpus-of or --rate, for which a plan is made"),
+        (FILES, "--workload, --profile: needs --gpus, --gpus-of or --rate, for which a plan is made"),
         (["--gpus", "4", "--objective", "gpus", *FILES], "--objective: is the cost that a rate minimizes: give --rate"),
-        (["--options", "gpus.yaml"], "--options: needs --gpus or --rate, for which a plan is made"),
-        (["--gpus", "4", "--plan", "plan.json", *FILES], "--plan: is a plan already: remove --gpus, --rate"),
+        (["--gpus", "4", "--gpus-of", "L4=2", *FILES], "give one of --gpus, --gpus-of and --rate"),
+        (["--gpus-of", "L4=2", "--rate", "4", *FILES], "give one of --gpus, --gpus-of and --rate"),
+        (["--options", "gpus.yaml"], "--options: needs --gpus, --gpus-of or --rate, for which a plan is made"),
+        (["--gpus", "4", "--plan", "plan.json", *FILES], "--plan: is a plan already: remove --gpus, --gpus-of, --rate"),
     ],
 )
 def test_contradicting_options_are_refused(options: list[str], message: str) -> None:
@@ -176,6 +178,45 @@ def test_a_plan_is_made_for_an_objective_and_for_types_of_gpus(
     assert (spec.planning.rate, spec.planning.objective) == (5, "dollars")
     assert (spec.planning.gpu_types, spec.planning.gpu_counts) == (types, {})
     assert len(document["planning"]["profile"]["options"]) == len(RATES)
+
+
+def test_a_plan_is_made_for_numbers_of_gpus_by_type(
+    cli: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+    entries = [entry for gpu in ("L4", "A100-80GB") for entry in profile(gpu)["options"]]
+    files: dict[str, dict[str, Any]] = {
+        "workload": WORKLOAD,
+        "profile": profile() | {"options": entries},
+        "options": changed_options(**{name: {"gpu": "L4"} for name in RATES}),
+    }
+    with serving() as server:
+        server.on("PUT /admin/v1/apps/caption", json_response({"error": {"message": "stored"}}, 400))
+        deploy(cli, tmp_path, "--gpus-of=L4=3", "--url", server.url, source=SOURCE, **files)
+        [(_, document)] = [request for request in server.requests if request[0].startswith("PUT")]
+
+    spec = AppSpec.model_validate(document)
+    assert spec.plan is not None
+    assert spec.planning is not None
+    assert spec.plan.gpus_of == {"L4": 3}
+    assert (spec.planning.gpus, spec.planning.gpus_of) == (None, {"L4": 3})
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("L4=two", "--gpus-of must be TYPE=N, a type and a whole number, not 'L4=two'"),
+        ("H200=2", "--gpus-of: no option of caption runs on 'H200': its options do not name GPU types"),
+    ],
+)
+def test_numbers_of_gpus_by_type_that_no_plan_has_are_refused(
+    setting: str, message: str, cli: CliRunner, instance: StubServer, tmp_path: Path
+) -> None:
+    refused = deploy(cli, tmp_path, f"--gpus-of={setting}", workload=WORKLOAD, profile=current_profile())
+
+    assert refused.exit_code == 1
+    assert message in " ".join(refused.stderr.split())
+    assert not instance.requests
 
 
 @pytest.mark.parametrize(

@@ -250,8 +250,8 @@ def test_inputs_of_a_plan_exclude_replicas(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"rate": 2.0}, "set exactly one of gpus and rate"),
-        ({"gpus": None}, "set exactly one of gpus and rate"),
+        ({"rate": 2.0}, "set exactly one of gpus, gpus_of and rate"),
+        ({"gpus": None}, "set exactly one of gpus, gpus_of and rate"),
         ({"gpu_counts": {"EL": 2}, "profile": None}, "options are measured on the GPUs of their executors"),
         ({"objective": "gpus"}, "objective is the cost that a rate minimizes"),
         ({"workload": {"a": {"components": ["llm"], "share": 0.4}}}, "add up to 0.4, not 1"),

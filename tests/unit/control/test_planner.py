@@ -54,6 +54,16 @@ async def test_a_process_makes_a_plan_and_computes_the_rate_of_the_running_one()
     assert shifted.plan.rate > 1.05 * shifted.running_rate
 
 
+def test_a_plan_for_gpus_of_a_type_uses_at_most_their_number() -> None:
+    fields = {"gpus": None, "gpus_of": {"L4": 4}, "gpu_types": dict.fromkeys(RATES, "L4")}
+    result = make_plan(PlanningJob(app="caption", graph=graph(), inputs=inputs(**fields)))
+
+    assert result.plan is not None
+    assert result.plan.gpus_of == {"L4": 4}
+    more = result.plan.with_counts({4: 2}, target=None)
+    assert inputs(**fields).with_mix(more, {"text": 1.0}).gpus_of == {"L4": 8}
+
+
 @pytest.mark.parametrize("objective", ["gpus", "dollars"])
 def test_a_plan_for_a_rate_minimizes_the_objective_on_the_given_types(objective: str) -> None:
     fields = {"gpus": None, "rate": 30.0, "objective": objective, "gpu_types": dict.fromkeys(RATES, "L4")}

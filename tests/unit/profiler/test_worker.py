@@ -22,6 +22,7 @@ from cornserve.profiler.device import Device, NoSlotsError
 from cornserve.profiler.store import ProfileStore
 from cornserve.profiler.worker import Messages, UnmeasurableError, chat_of_sizes, measure, outcome
 from cornserve_echo.stages import StageTask
+from cornserve_planner.solve.budget import Budget
 
 SOURCE = """
 from cornserve_echo.stages import caption_app
@@ -130,9 +131,12 @@ def test_options_that_run_after_a_value_are_refused(tmp_path: Path) -> None:
 
 def test_plans_for_more_slots_than_exist_are_refused() -> None:
     device = Device("small", "CPU", "6.1", "small", SlotCount("CPU slot", 4, 2))
-    device.check_plan(4, "planning.gpus")
+    device.check_plan(Budget(4), "planning.gpus")
     with pytest.raises(NoSlotsError, match=r"planning\.gpus 5: 4 CPU slots of the type small exist"):
-        device.check_plan(5, "planning.gpus")
+        device.check_plan(Budget(5), "planning.gpus")
+    device.check_plan(Budget(gpus_of={"small": 4, "large": 9}), "planning.gpus")
+    with pytest.raises(NoSlotsError, match=r"planning\.gpus 5: 4 CPU slots of the type small exist"):
+        device.check_plan(Budget(gpus_of={"small": 5}), "planning.gpus")
 
 
 def test_results_of_pods_depend_on_the_image_of_the_executor() -> None:
