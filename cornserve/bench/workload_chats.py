@@ -1,40 +1,97 @@
-"""Chats with the sizes of a workload: random words, images and audio."""
+"""Chats with the sizes of a workload: random words, images, audio and videos."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import ceil, isqrt, sqrt
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 from pydantic_core import to_json
 
-from cornserve.bench.media_files import audio_url, image_url
+from cornserve.bench.media_files import audio_url, image_url, video_url
 from cornserve.bench.requests import WORDS, RequestError
-from cornserve_planner.workload.request import WorkloadAudio, WorkloadImage, WorkloadRequest
+from cornserve_planner.workload.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
 from cornserve_planner.workload.request_files import read_requests
-from cornserve_tasklib.media import AUDIO_TOKENS_PER_SECOND
+from cornserve_tasklib.media import (
+    AUDIO_TOKENS_PER_SECOND,
+    PIXELS_PER_TOKEN,
+    VIDEO_FRAMES_PER_SECOND,
+    VIDEO_FRAMES_PER_TOKEN,
+)
 
-PIXELS_PER_TOKEN = 28
-"""The side of the square of pixels of one image token, for images whose pixels are unknown."""
+TOKEN_SIDE = isqrt(PIXELS_PER_TOKEN)
+"""The side of the square of pixels of one token, for images and videos whose pixels are unknown."""
+
+VIDEO_SIDE = 16 * TOKEN_SIDE
+"""The width and height in pixels of videos of unknown pixels and duration."""
+
+VIDEO_SECONDS = 5.0
+"""The duration of videos of which only the pixels are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedVideo:
+    """The sizes of a video.
+
+    Args:
+        width: width in pixels.
+        height: height in pixels.
+        frames: frames, all of which a model samples that reads `VIDEO_FRAMES_PER_SECOND` of such a video.
+        seconds: duration.
+    """
+
+    width: int
+    height: int
+    frames: int
+    seconds: float
+
+    @classmethod
+    def of(cls, video: WorkloadVideo) -> Self:
+        """Returns the known sizes, and derives the others from the tokens, as of Qwen2.5-VL."""
+        pixels = video.width * video.height if video.width and video.height else VIDEO_SIDE**2
+        if video.frames or video.seconds:
+            frames = video.frames or ceil((video.seconds or 0) * VIDEO_FRAMES_PER_SECOND)
+        elif video.tokens:
+            frames = VIDEO_FRAMES_PER_TOKEN * max(1, round(video.tokens * PIXELS_PER_TOKEN / pixels))
+        else:
+            frames = round(VIDEO_SECONDS * VIDEO_FRAMES_PER_SECOND)
+        if video.tokens and not video.width:
+            pixels = round(video.tokens * PIXELS_PER_TOKEN / ceil(frames / VIDEO_FRAMES_PER_TOKEN))
+        side = TOKEN_SIDE * max(1, round(sqrt(pixels) / TOKEN_SIDE))
+        seconds = video.seconds or frames / VIDEO_FRAMES_PER_SECOND
+        return cls(video.width or side, video.height or side, frames, seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratedChat:
-    """Chats of random words, images and audio, which no cache contains.
+    """Chats of random words, images, audio and videos, which no cache contains.
 
     Args:
         words: words of about one token each.
         images: width and height of each image in pixels.
         output_tokens: tokens of the response; 0 for the default of the app.
         audios: seconds of each audio.
+        videos: sizes of each video. The videos have no sound.
     """
 
     words: int
     images: tuple[tuple[int, int], ...]
     output_tokens: int
     audios: tuple[float, ...] = ()
+    videos: tuple[GeneratedVideo, ...] = ()
+
+    @classmethod
+    def of(cls, request: WorkloadRequest) -> Self:
+        """Returns a chat of the sizes of a request."""
+        return cls(
+            request.text_tokens,
+            tuple(_pixels(image) for image in request.images),
+            request.output_tokens,
+            tuple(_seconds(audio) for audio in request.audios),
+            tuple(GeneratedVideo.of(video) for video in request.videos),
+        )
 
     @property
     def key(self) -> bytes:
@@ -50,6 +107,13 @@ class GeneratedChat:
             for width, height in self.images
         ]
         parts += [{"type": "audio_url", "audio_url": {"url": audio_url(seconds, random)}} for seconds in self.audios]
+        parts += [
+            {
+                "type": "video_url",
+                "video_url": {"url": video_url(video.width, video.height, video.frames, video.seconds, random)},
+            }
+            for video in self.videos
+        ]
         parts.append({"type": "text", "text": " ".join(random.choices(WORDS, k=max(1, self.words)))})
         limit = {"max_tokens": self.output_tokens, "ignore_eos": True} if self.output_tokens else {}
         return {"messages": [{"role": "user", "content": parts}], **limit}
@@ -65,7 +129,6 @@ def workload_chats(path: Path) -> list[GeneratedChat]:
 
 def _chat(request: WorkloadRequest, path: Path) -> GeneratedChat:
     for medium, found in (
-        ("videos", request.videos),
         ("output_images", request.output_images),
         ("output_audio_seconds", request.output_audio_seconds),
     ):
@@ -74,16 +137,11 @@ def _chat(request: WorkloadRequest, path: Path) -> GeneratedChat:
                 f"{path}: the request at {request.arrival:g} s has {medium}, which cannot be generated: remove them, "
                 "or give requests of the app"
             )
-    return GeneratedChat(
-        request.text_tokens,
-        tuple(_pixels(image) for image in request.images),
-        request.output_tokens,
-        tuple(_seconds(audio) for audio in request.audios),
-    )
+    return GeneratedChat.of(request)
 
 
 def _pixels(image: WorkloadImage) -> tuple[int, int]:
-    side = PIXELS_PER_TOKEN * max(1, round(sqrt(image.tokens or 1)))
+    side = TOKEN_SIDE * max(1, round(sqrt(image.tokens or 1)))
     return image.width or side, image.height or side
 
 

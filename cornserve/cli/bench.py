@@ -61,7 +61,7 @@ def bench(
         Path | None,
         typer.Option(
             "--workload",
-            help="Send chats with the sizes of the planner's file of requests: random words, images and audio.",
+            help="Send chats with the sizes of the planner's file of requests: random words and media.",
         ),
     ] = None,
     request: Annotated[

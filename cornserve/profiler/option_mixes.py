@@ -117,7 +117,8 @@ def _parse(app: App, number: int, body: bytes) -> Any:
             f"request {number} is not a request of {app.name}: {describe_all(error.errors())}: correct it"
         ) from error
     for slot in find_media_slots(request):
-        slot.set_media(sample_media(slot.modality, slot.path))
+        media = sample_media(slot.modality, slot.path)
+        slot.set_media(media.model_copy(update={"of_video": True}) if slot.is_sound else media)
     return request
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TextIO
+from typing import Any, TextIO, get_args
 
 from cornserve.app.graph import AppGraph
 from cornserve.app.planning import WorkloadType
@@ -40,6 +40,8 @@ from cornserve.profiler.store import ProfileStore, ProfileStoreError
 from cornserve.task.errors import DefinitionError
 from cornserve_planner.errors import PlannerError
 from cornserve_planner.solve.budget import Budget
+from cornserve_planner.workload.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
+from cornserve_planner.workload.request_sizes import SizeUnit
 
 PROGRESS_SECONDS = 10.0
 """The least time between two messages about the same measurement."""
@@ -47,7 +49,7 @@ PROGRESS_SECONDS = 10.0
 IMAGE_PIXELS = 448 * 448
 """The assumed size of images of an unknown size."""
 
-CHAT_SIZES = {"text_tokens", "output_tokens", "images", "image_pixels", "image_tokens"}
+CHAT_SIZES = frozenset(get_args(SizeUnit)) - {"output_images", "output_image_pixels", "output_audio_seconds"}
 """The sizes of generated chats. Images of a number of tokens have the assumed size."""
 
 
@@ -162,9 +164,9 @@ def _templates(loaded: MeasuredApp, workload: Mapping[str, WorkloadType]) -> Seq
 
 
 def chat_of_sizes(sizes: Mapping[str, float]) -> GeneratedChat:
-    """Returns a chat with the mean sizes of a request type. Images of unknown sizes have `IMAGE_PIXELS` each.
+    """Returns a chat with the mean sizes of a request type, whose audio and videos are one of each.
 
-    Raises `UnmeasurableError` for other media than images.
+    Images of unknown sizes have `IMAGE_PIXELS` each. Raises `UnmeasurableError` for output images and audio.
     """
     if other := sorted(unit for unit, size in sizes.items() if size and unit not in CHAT_SIZES):
         raise UnmeasurableError(
@@ -173,9 +175,22 @@ def chat_of_sizes(sizes: Mapping[str, float]) -> GeneratedChat:
         )
     images = round(sizes.get("images", 0))
     side = max(1, round(sqrt(sizes.get("image_pixels", images * IMAGE_PIXELS) / max(images, 1))))
-    return GeneratedChat(
-        round(sizes.get("text_tokens", 0)), ((side, side),) * images, round(sizes.get("output_tokens", 0))
+    request = WorkloadRequest(
+        arrival=0,
+        text_tokens=max(1, round(sizes.get("text_tokens", 0))),
+        images=(WorkloadImage(width=side, height=side),) * images,
+        audios=tuple(WorkloadAudio(**known) for known in _known(sizes, "audio")),
+        videos=tuple(WorkloadVideo(**known) for known in _known(sizes, "video")),
+        output_tokens=round(sizes.get("output_tokens", 0)),
     )
+    return GeneratedChat.of(request)
+
+
+def _known(sizes: Mapping[str, float], modality: str) -> Iterator[dict[str, Any]]:
+    """Yields the total seconds and tokens of the media of a modality, if there are any."""
+    seconds, tokens = sizes.get(f"{modality}_seconds"), sizes.get(f"{modality}_tokens")
+    if seconds or tokens:
+        yield {"seconds": seconds or None, "tokens": round(tokens or 0) or None}
 
 
 def outcome(job: ProfilingJob, results: Path | None, messages: Messages) -> ProfilingMessage:

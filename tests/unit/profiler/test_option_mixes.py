@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
 
 import pytest
+from pydantic_core import to_json
 
-from cornserve import App
+from cornserve import App, Task
 from cornserve.app.graph_recording import record_graph
 from cornserve.profiler.option_mixes import MeasuredOption, OptionMix, RequestsRefusedError, measured_options
 from cornserve.profiler.request_templates import FixedRequest
-from cornserve_echo.stages import Caption, CaptionRequest, StageTask
+from cornserve_echo.stages import Caption, CaptionRequest, StageRequest, StageResult, StageTask
+from cornserve_tasklib import Audio, ChatRequest
 
 TEXT, IMAGES = b'{"text": "a"}', b'{"images": 2}'
 SEPARATE = Caption(llm=StageTask(seconds={"llm": 0.2}), encoder=StageTask(seconds={"encoder": 0.1}))
@@ -89,3 +92,31 @@ def test_a_set_of_components_is_measured_on_the_path_on_which_most_requests_need
 def test_requests_and_options_are_refused_by_name(bodies: list[bytes], only: list[str], message: str) -> None:
     with pytest.raises(RequestsRefusedError, match=message):
         options([SEPARATE], bodies, *only)
+
+
+class SoundListener(Task[ChatRequest, StageResult]):
+    """Refuses audio that is not the sound of a video."""
+
+    def post_init(self) -> None:
+        self.llm = StageTask(seconds={"llm": 0.1})
+
+    def invoke(self, request: ChatRequest) -> StageResult:
+        if any(isinstance(medium, Audio) and not medium.of_video for medium in request.media):
+            raise ValueError("the chat contains audio")
+        return self.llm.invoke(StageRequest(items={"llm": 1}))
+
+
+def test_the_sound_of_a_video_is_not_other_audio() -> None:
+    app = App(name="listen", paths=[SoundListener()])
+    graph = record_graph(app)
+    assert graph is not None
+
+    def measured(part: Mapping[str, object], **fields: object) -> list[MeasuredOption]:
+        body = to_json({"messages": [{"role": "user", "content": [part]}], **fields})
+        return measured_options(app, graph, [FixedRequest(body)], [])
+
+    video = {"type": "video_url", "video_url": {"url": "data:,"}}
+    [option] = measured(video, mm_processor_kwargs={"use_audio_in_video": True})
+    assert option.name == "llm"
+    with pytest.raises(RequestsRefusedError, match="the chat contains audio"):
+        measured({"type": "audio_url", "audio_url": {"url": "data:,"}})

@@ -14,7 +14,7 @@ import pytest
 from cornserve.app.planning import WorkloadType
 from cornserve.app.record import AppSpec
 from cornserve.app.settings import ExecutorOverride
-from cornserve.bench.workload_chats import GeneratedChat
+from cornserve.bench.workload_chats import GeneratedChat, GeneratedVideo
 from cornserve.control.launcher.base import SlotCount
 from cornserve.control.profiling_job import ProfilingJob
 from cornserve.home import Home
@@ -153,6 +153,8 @@ def test_chats_have_the_mean_sizes_of_their_type() -> None:
     sizes = {"text_tokens": 10.4, "images": 2, "image_pixels": 2 * 640 * 640, "output_tokens": 20}
     assert chat_of_sizes(sizes) == GeneratedChat(10, ((640, 640), (640, 640)), 20)
     assert chat_of_sizes({"images": 1, "audio_seconds": 0}).images == ((448, 448),)
-    with pytest.raises(UnmeasurableError, match="has audio_seconds, which cannot be generated: define probes"):
-        chat_of_sizes({"text_tokens": 5, "audio_seconds": 3})
+    media = chat_of_sizes({"text_tokens": 5, "audio_seconds": 3, "audio_tokens": 10, "video_tokens": 512.4})
+    assert (media.audios, media.videos) == ((3,), (GeneratedVideo(448, 448, 4, 2),))
+    with pytest.raises(UnmeasurableError, match="has output_audio_seconds, which cannot be generated: define probes"):
+        chat_of_sizes({"text_tokens": 5, "output_audio_seconds": 3})
     assert chat_of_sizes({"text_tokens": 5}) == GeneratedChat(5, (), 0)
