@@ -1,0 +1,105 @@
+"""Encodes audio while a model generates it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+from cornserve_tasklib.audio_format import AudioFormat
+
+
+class _Target(NamedTuple):
+    """FFmpeg's names of a container and a codec, and the options of the container."""
+
+    container: str
+    codec: str
+    options: dict[str, str]
+
+
+_TARGETS: dict[AudioFormat, _Target] = {
+    "mp3": _Target("mp3", "libmp3lame", {"write_xing": "0", "id3v2_version": "0"}),
+    "opus": _Target("ogg", "libopus", {"page_duration": "200000"}),  # µs; by default a second, which delays the start
+    "aac": _Target("adts", "aac", {}),
+    "flac": _Target("flac", "flac", {}),
+    "wav": _Target("wav", "pcm_s16le", {}),
+    "pcm": _Target("s16le", "pcm_s16le", {}),
+}
+_REPRODUCIBLE = {"fflags": "+bitexact"}
+"""Without the version of FFmpeg in the file."""
+
+
+class _Output:
+    """A file that cannot seek. The headers of its containers have no length."""
+
+    def __init__(self) -> None:
+        self._written = bytearray()
+
+    def write(self, data: bytes) -> int:
+        self._written += data
+        return len(data)
+
+    def take(self) -> bytes:
+        """Returns what was written since the last call."""
+        written = bytes(self._written)
+        self._written.clear()
+        return written
+
+
+class AudioEncoder:
+    """Encodes mono audio in parts, whose concatenation is a valid file. Its methods block: call them in a thread.
+
+    An encoder that is dropped before `finish` releases its codec.
+
+    The parts of WAV and PCM contain the same samples as one call with all samples. `encode` may keep samples back for
+    the next frame of the codec.
+
+    Args:
+        format: the format of the file.
+        sample_rate: rate of the given samples in Hz. Audio of a rate that the codec does not have is resampled to
+            the next higher one.
+    """
+
+    def __init__(self, format: AudioFormat, sample_rate: int) -> None:
+        target = _TARGETS[format]
+        self._sample_rate = sample_rate
+        self._output = _Output()
+        options = target.options | _REPRODUCIBLE
+        self._container = av.open(self._output, "w", format=target.container, container_options=options)
+        stream = self._container.add_stream(
+            target.codec, rate=_supported_rate(target.codec, sample_rate), layout="mono"
+        )
+        assert isinstance(stream, av.AudioStream)
+        self._stream = stream
+
+    def encode(self, samples: npt.NDArray[np.float32]) -> bytes:
+        """Returns the next bytes of the file.
+
+        Args:
+            samples: shape [samples], from -1 to 1. Larger ones are clipped.
+        """
+        if samples.size == 0:
+            return b""
+        frame = av.AudioFrame.from_ndarray(to_int16(samples)[np.newaxis], format="s16", layout="mono")
+        frame.sample_rate = self._sample_rate
+        self._container.mux(self._stream.encode(frame))
+        return self._output.take()
+
+    def finish(self) -> bytes:
+        """Returns the last bytes of the file, and releases the codec."""
+        self._container.mux(self._stream.encode(None))
+        self._container.close()
+        return self._output.take()
+
+
+def to_int16(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.int16]:
+    """Converts samples from -1 to 1 to 16 bits. Larger ones are clipped."""
+    return np.rint(np.clip(samples, -1, 1) * np.iinfo(np.int16).max).astype(np.int16)
+
+
+def _supported_rate(codec: str, sample_rate: int) -> int:
+    """Returns the lowest rate of the codec that keeps all frequencies, or its highest rate."""
+    rates = av.Codec(codec, "w").audio_rates or [sample_rate]
+    return min((rate for rate in rates if rate >= sample_rate), default=max(rates))
