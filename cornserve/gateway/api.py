@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import asynccontextmanager, suppress
+from importlib.metadata import version
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -112,9 +113,10 @@ def create_api(context: GatewayContext) -> FastAPI:
         api.post(path, response_model=response, openapi_extra=body, responses=ERRORS)(handler)
     api.include_router(models.router, responses=ERRORS)
     api.include_router(admin.router, responses=ERRORS)
-    for path in ("/healthz", "/health", "/livez"):
+    for path in ("/healthz", "/health", "/livez", "/ping"):
         api.add_api_route(path, _healthz)
     api.add_api_route("/readyz", _readyz)
+    api.add_api_route("/version", _version)
     api.add_api_route("/metrics", _metrics)
     api.add_api_route(ARRIVALS_PATH, _arrivals, include_in_schema=False)
     return api
@@ -132,6 +134,11 @@ async def _readyz(request: Request, context: Context) -> PlainTextResponse:
     if context.apps.synced.is_set():
         return PlainTextResponse("ok")
     return PlainTextResponse("the store has not been read yet", status_code=503)
+
+
+async def _version() -> dict[str, str]:
+    """The version of the gateway."""
+    return {"version": version("cornserve")}
 
 
 async def _metrics(context: Context) -> Response:

@@ -71,6 +71,11 @@ class ChatRequest(SamplingFields):
             raise ValueError(f"reserved template variable {min(reserved)!r}: remove it")
         return variables
 
+    @field_validator("tools", mode="before")
+    @classmethod
+    def _omit_empty_tools(cls, tools: object) -> object:
+        return None if tools == [] else tools
+
     @field_validator("mm_processor_kwargs")
     @classmethod
     def _check_sound_of_videos(cls, options: MediaProcessing | None, info: ValidationInfo) -> MediaProcessing | None:
@@ -84,8 +89,9 @@ class ChatRequest(SamplingFields):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        if self.max_tokens is not None and self.max_completion_tokens is not None:
-            raise ValueError("max_tokens and max_completion_tokens are two names of one limit: give one of them")
+        limits = {self.max_tokens, self.max_completion_tokens} - {None}
+        if len(limits) > 1:
+            raise ValueError("max_tokens and max_completion_tokens are two names of one limit, but differ: give one")
         if self.top_logprobs and not self.logprobs:
             raise ValueError(f"top_logprobs: {self.top_logprobs} needs logprobs: true")
         if self.continue_final_message and self.add_generation_prompt:

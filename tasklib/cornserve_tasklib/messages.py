@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from annotated_types import MaxLen, MinLen
 from pydantic import (
@@ -14,6 +14,7 @@ from pydantic import (
     StringConstraints,
     Tag,
     ValidationInfo,
+    field_validator,
     model_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
@@ -24,14 +25,25 @@ from cornserve_tasklib.sampling_fields import STRICT
 
 FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 
+Value = TypeVar("Value")
+
+Unused = Annotated[Value | None, Field(exclude=True)]
+"""A field that clients send back from responses of other servers. It is accepted and not used."""
+
 AlwaysEmpty = Annotated[list[Any], MaxLen(0)] | None
 """A field of OpenAI's responses that clients send back. Cornserve's responses leave it empty."""
 
 
-class TextPart(BaseModel):
-    """A text in a message."""
+class _SentPart(BaseModel):
+    """A part as clients send it."""
 
     model_config = STRICT
+
+    cache_control: Unused[dict[str, Any]] = None
+
+
+class TextPart(_SentPart):
+    """A text in a message."""
 
     type: Literal["text"]
     text: str
@@ -48,10 +60,8 @@ class ImageUrl(BaseModel):
     """Has no effect: the model's processor determines the resolution, which corresponds to "high"."""
 
 
-class ImageUrlPart(BaseModel):
+class ImageUrlPart(_SentPart):
     """An image that a client sends. The gateway replaces it with a `MediaPart`."""
-
-    model_config = STRICT
 
     type: Literal["image_url"]
     image_url: ImageUrl
@@ -66,10 +76,8 @@ class AudioUrl(BaseModel):
     """A `data:audio/…;base64,…` URL, or the address of the audio."""
 
 
-class AudioUrlPart(BaseModel):
+class AudioUrlPart(_SentPart):
     """Audio that a client sends by URL. The gateway replaces it with a `MediaPart`."""
-
-    model_config = STRICT
 
     type: Literal["audio_url"]
     audio_url: AudioUrl
@@ -86,10 +94,8 @@ class InputAudio(BaseModel):
     """The format of the file. Opus is in an Ogg container."""
 
 
-class InputAudioPart(BaseModel):
+class InputAudioPart(_SentPart):
     """Audio that a client sends as base64. The gateway replaces it with a `MediaPart`."""
-
-    model_config = STRICT
 
     type: Literal["input_audio"]
     input_audio: InputAudio
@@ -104,10 +110,8 @@ class VideoUrl(BaseModel):
     """A `data:video/…;base64,…` URL, or the address of the video."""
 
 
-class VideoUrlPart(BaseModel):
+class VideoUrlPart(_SentPart):
     """A video that a client sends. The gateway replaces it with a `MediaPart`."""
-
-    model_config = STRICT
 
     type: Literal["video_url"]
     video_url: VideoUrl
@@ -203,6 +207,10 @@ class ChatMessage(BaseModel):
     """The id of the call whose result a tool message contains."""
     reasoning_content: str | None = None
     """The reasoning that precedes an assistant message."""
+    reasoning: Unused[str] = None
+    """vLLM's newer name of `reasoning_content`, which it sets."""
+    id: Unused[str] = None
+    provider_specific_fields: Unused[dict[str, Any]] = None
     refusal: AlwaysEmpty = None
     annotations: AlwaysEmpty = None
     audio: AlwaysEmpty = None
@@ -237,6 +245,17 @@ class ChatMessage(BaseModel):
             return self
         content = [next(parts) if isinstance(part, MediaPart) else part for part in self.content]
         return self.model_copy(update={"content": content})
+
+    @field_validator("tool_calls", mode="before")
+    @classmethod
+    def _omit_empty_calls(cls, calls: object) -> object:
+        return None if calls == [] else calls
+
+    @model_validator(mode="after")
+    def _use_reasoning(self) -> Self:
+        if self.reasoning is not None and self.reasoning_content is None:
+            self.reasoning_content = self.reasoning
+        return self
 
     @model_validator(mode="after")
     def _check_role(self) -> Self:

@@ -37,8 +37,8 @@ class SamplingFields(BaseModel):
     """The randomness of sampling. 0 selects greedy decoding."""
     top_p: Annotated[float, Gt(0), Le(1)] = 1.0
     """Samples from the likeliest tokens whose probabilities add up to this value."""
-    top_k: Annotated[int, Ge(0), Le(1_000_000)] = 0
-    """Samples from this number of likeliest tokens. 0 samples from all tokens."""
+    top_k: Annotated[int, Ge(-1), Le(1_000_000)] = 0
+    """Samples from this number of likeliest tokens. 0 and -1 sample from all tokens."""
     min_p: Annotated[float, Ge(0), Le(1)] = 0.0
     """Samples from tokens with at least this probability, relative to the likeliest token."""
     presence_penalty: Annotated[float, Ge(-2), Le(2)] = 0.0
@@ -63,6 +63,12 @@ class SamplingFields(BaseModel):
     """Generation stops after the first of these tokens."""
     n: Annotated[int, Ge(1), Le(MAX_CHOICES)] = 1
     """The number of choices to generate."""
+    include_stop_str_in_output: bool = False
+    """Whether the response contains the string of `stop` that has ended it."""
+    min_tokens: Annotated[int, Ge(0), Le(1_000_000)] = 0
+    """The number of tokens before which no end token and none of `stop` ends the response."""
+    skip_special_tokens: bool = True
+    """Whether the text leaves out special tokens, such as the end token."""
     ignore_eos: bool = False
     """Whether to continue after the model's end token until `max_tokens`, for benchmarks."""
     lora: SkipJsonSchema[str | None] = None
@@ -79,6 +85,11 @@ class SamplingFields(BaseModel):
         """Returns a copy for the LoRA adapter `name`."""
         return self.model_copy(update={"lora": name})
 
+    @field_validator("top_k")
+    @classmethod
+    def _normalize_unlimited_top_k(cls, top_k: int) -> int:
+        return max(top_k, 0)
+
     @field_validator("stop", mode="before")
     @classmethod
     def _wrap_single_stop_string(cls, stop: object) -> object:
@@ -88,4 +99,4 @@ class SamplingFields(BaseModel):
     def can_be_continued(self) -> bool:
         """Whether another executor can continue a response: each token depends only on the preceding tokens."""
         has_penalties = (self.presence_penalty, self.frequency_penalty, self.repetition_penalty) != (0, 0, 1)
-        return self.n == 1 and self.seed is None and not has_penalties
+        return self.n == 1 and self.seed is None and not has_penalties and not self.min_tokens

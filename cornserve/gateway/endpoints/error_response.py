@@ -8,6 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from cornserve.control.store.base import (
     FieldConflictError,
@@ -27,11 +28,20 @@ log = logging.getLogger(__name__)
 def error_response(error: Exception, request: Request, context: GatewayContext) -> Response:
     """Counts the error and returns its response."""
     api_error = _to_api_error(error, request.method, request.scope["path"])
+    if api_error.status == 405:
+        api_error.headers["Allow"] = ", ".join(_allowed_methods(request))
     context.metrics.record_error(api_error.status, api_error.body.error.code)
     clear_traceback(api_error)
     return Response(
         api_error.content, status_code=api_error.status, headers=api_error.headers, media_type="application/json"
     )
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """Returns the methods of the routes with the path of the request."""
+    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    methods = {method for route in routes for method in getattr(route, "methods", None) or ()}
+    return sorted(methods | {"HEAD"} if "GET" in methods else methods)
 
 
 def _to_api_error(error: Exception, method: str, path: str) -> ApiError:

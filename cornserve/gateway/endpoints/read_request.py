@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from cornserve.app.media_slots import MediaSlot, find_media_slots
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.http.auth import KEY_HEADERS
 from cornserve.gateway.http.request_body import (
     Content,
     RequestBody,
@@ -133,4 +134,5 @@ class LargeBodyReader:
 def client_identity(request: Request) -> str:
     """Returns a text that differs between clients: their address and key."""
     host = request.client.host if request.client is not None else ""
-    return f"{host} {request.headers.get('authorization', '')}"
+    keys = [request.headers.get(name, "") for name in ("authorization", *(name.decode() for name in KEY_HEADERS))]
+    return " ".join([host, *keys])

@@ -15,8 +15,11 @@ from cornserve.control.profiling_job import PROFILER_TOKEN, TEMPORARY_PREFIX
 from cornserve.gateway.errors import ApiError
 from cornserve.instance_secret import InstanceSecret
 
-PUBLIC_PATHS = ("/healthz", "/health", "/livez", "/readyz")
+PUBLIC_PATHS = ("/healthz", "/health", "/livez", "/ping", "/readyz")
 """Paths that need no key, for probes."""
+
+KEY_HEADERS = (b"x-api-key", b"api-key")
+"""Headers in which clients of Anthropic and Azure send the key, instead of `Authorization: Bearer`."""
 
 INTERNAL_PREFIX = "/internal/"
 """Paths for other processes of the instance."""
@@ -37,10 +40,10 @@ class Authenticator:
     """
 
     def __init__(self, access: Access, host: str, secret: InstanceSecret) -> None:
-        self._internal = [_digest(secret.token(ARRIVALS_TOKEN))]
-        self._profilers = [_digest(secret.token(PROFILER_TOKEN))]
-        self._admins = [_digest(access.admin_token)] if access.admin_token else []
-        self._users = [*map(_digest, access.api_keys), *self._admins] if access.api_keys else []
+        self._internal = [_digest(secret.token(ARRIVALS_TOKEN).encode())]
+        self._profilers = [_digest(secret.token(PROFILER_TOKEN).encode())]
+        self._admins = [_digest(access.admin_token.encode())] if access.admin_token else []
+        self._users = [*(_digest(key.encode()) for key in access.api_keys), *self._admins] if access.api_keys else []
         self._host = host.lower()
         self._is_own_host = lru_cache(maxsize=64)(self._parse_own_host)
 
@@ -49,16 +52,16 @@ class Authenticator:
         if path in PUBLIC_PATHS:
             return
         if path.startswith(INTERNAL_PREFIX):
-            self._check_internal_token(headers.get(b"authorization", b""))
+            self._check_internal_token(headers)
             return
         if not self._users:
             self._check_is_local(headers)
         accepted = self._admins if path.startswith("/admin") else self._users
         if accepted:
-            self._check_key(path, headers.get(b"authorization", b""), accepted)
+            self._check_key(path, headers, accepted)
 
-    def _check_key(self, path: str, authorization: bytes, accepted: list[bytes]) -> None:
-        given = _given_digest(authorization)
+    def _check_key(self, path: str, headers: Mapping[bytes, bytes], accepted: list[bytes]) -> None:
+        given = _given_digest(headers)
         if _is_accepted(given, accepted):
             return
         if _is_accepted(given, self._profilers) and PROFILER_PATHS.fullmatch(path):
@@ -73,8 +76,8 @@ class Authenticator:
         message = f"{problem}: send `Authorization: Bearer …` (Cornserve's clients read {variable})"
         raise ApiError(401, message, code="invalid_api_key")
 
-    def _check_internal_token(self, authorization: bytes) -> None:
-        if not _is_accepted(_given_digest(authorization), self._internal):
+    def _check_internal_token(self, headers: Mapping[bytes, bytes]) -> None:
+        if not _is_accepted(_given_digest(headers), self._internal):
             message = f"only processes of the instance may use {INTERNAL_PREFIX}: clients use /v1 and /admin/v1"
             raise ApiError(403, message, code="internal")
 
@@ -96,14 +99,17 @@ class Authenticator:
         return is_loopback_name(name) or name == self._host
 
 
-def _digest(secret: str) -> bytes:
-    return sha256(secret.encode()).digest()
+def _digest(secret: bytes) -> bytes:
+    return sha256(secret).digest()
 
 
-def _given_digest(authorization: bytes) -> bytes:
-    """Returns the digest of a bearer token, or nothing for another scheme."""
-    scheme, _, key = authorization.partition(b" ")
-    return sha256(key.strip()).digest() if scheme.lower() == b"bearer" else b""
+def _given_digest(headers: Mapping[bytes, bytes]) -> bytes:
+    """Returns the digest of a bearer token or of a key in another header, or nothing for another scheme."""
+    scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer":
+        return _digest(key.strip())
+    other = next((headers[name] for name in KEY_HEADERS if name in headers), None)
+    return b"" if other is None or scheme else _digest(other.strip())
 
 
 def _is_accepted(digest: bytes, accepted: list[bytes]) -> bool:

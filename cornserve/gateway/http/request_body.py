@@ -86,7 +86,10 @@ def take_body(request: Request) -> RequestBody:
 
 
 def take_any_body(request: Request) -> RequestBody:
-    """Returns the body of a request of any content type."""
+    """Returns the body of a request of any content type. Raises a 415 if it is compressed."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        raise ApiError(415, f"unsupported content encoding {encoding!r}: send the body without compression")
     body: RequestBody = request.scope["state"][BODY]
     return body
 

@@ -42,6 +42,7 @@ SAMPLING: dict[str, dict[str, Any]] = {
     "penalties": {"presence_penalty": 1.5, "frequency_penalty": 0.5, "repetition_penalty": 1.2},
     "logit_bias": {"logit_bias": {"1000": 5, "2000": 5}},
     "stop": {"stop": [" is", "the"]},
+    "min_tokens": {"stop": [" is", "the"], "min_tokens": 12, "include_stop_str_in_output": True},
     "seed": {"temperature": 1, "seed": 1, "top_p": 0.9, "top_k": 40, "min_p": 0.01},
     "n": {"temperature": 1, "seed": 2, "n": 3},
 }

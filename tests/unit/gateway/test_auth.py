@@ -76,6 +76,12 @@ class TestWithKeys:
             assert (await gateway.get(path, headers=token)).status_code == 401
         assert (await gateway.get(ARRIVALS_PATH, headers=token)).status_code == 403
 
+    @pytest.mark.parametrize("header", ["x-api-key", "api-key"])
+    async def test_a_key_may_be_in_a_header_of_other_apis(self, gateway: httpx.AsyncClient, header: str) -> None:
+        assert (await gateway.get("/v1/models", headers={header: KEY})).status_code == 200
+        assert (await gateway.get("/v1/models", headers={header: "x"})).status_code == 401
+        assert (await gateway.get("/v1/models", headers={header: KEY} | bearer("x"))).status_code == 401
+
     async def test_the_authorization_scheme_is_case_insensitive(self, gateway: httpx.AsyncClient) -> None:
         assert (await gateway.get("/v1/models", headers={"authorization": f"bearer {KEY}"})).status_code == 200
 

@@ -108,7 +108,6 @@ async def test_an_app_without_completions_is_a_400(openai: AsyncOpenAI, deploy: 
         ({"logprobs": 21}, "logprobs", "less than or equal to 20"),
         ({"logprobs": True}, "logprobs", "valid integer"),
         ({"messages": []}, "messages", "unknown or unsupported field"),
-        ({"stream_options": {}}, None, "set stream to true"),
     ],
 )
 async def test_an_invalid_body_is_a_400_that_names_the_field(

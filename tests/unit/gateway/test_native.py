@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 
 import httpx2 as httpx
@@ -133,6 +134,30 @@ async def test_a_wrong_method_is_a_405(gateway: httpx.AsyncClient) -> None:
     assert response.json()["error"]["message"] == (
         "method GET is not allowed for '/v1/apps/echo/invoke': see the methods in /docs"
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/chat/completions", "POST"),
+        ("/v1/models", "GET, HEAD"),
+        ("/admin/v1/apps/echo", "DELETE, GET, HEAD, PUT"),
+    ],
+)
+async def test_a_405_lists_the_allowed_methods(gateway: httpx.AsyncClient, path: str, allowed: str) -> None:
+    response = await gateway.request("TRACE", path)
+
+    assert (response.status_code, response.headers["allow"]) == (405, allowed)
+
+
+async def test_a_compressed_body_is_a_415(gateway: httpx.AsyncClient) -> None:
+    for path in ("/v1/chat/completions", "/v1/audio/transcriptions"):
+        headers = {"content-encoding": "gzip", "content-type": "multipart/form-data; boundary=a"}
+        headers |= {} if "audio" in path else {"content-type": "application/json"}
+        response = await gateway.post(path, content=gzip.compress(b"{}"), headers=headers)
+
+        assert response.status_code == 415
+        assert "unsupported content encoding 'gzip'" in response.json()["error"]["message"]
 
 
 async def test_an_unknown_app_is_a_404(gateway: httpx.AsyncClient) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 import httpx2 as httpx
 import pytest
 
@@ -13,6 +15,10 @@ from tests.unit.gateway.sources import ECHO
 @pytest.mark.parametrize("path", ["/healthz", "/health", "/livez", "/readyz"])
 async def test_probes_respond(gateway: httpx.AsyncClient, path: str) -> None:
     assert (await gateway.get(path)).text == "ok"
+
+
+async def test_the_version_is_that_of_the_package(gateway: httpx.AsyncClient) -> None:
+    assert (await gateway.get("/version")).json() == {"version": version("cornserve")}
 
 
 async def test_head_has_the_status_and_the_headers_of_get(gateway: httpx.AsyncClient, deploy: Deploy) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
-from typing import Literal, NotRequired
+from typing import Any, Literal, NotRequired
 
 from fastapi import Request
 from pydantic import BaseModel
@@ -20,6 +20,7 @@ from cornserve.gateway.endpoints.openai.common_fields import (
     CompletionUsage,
     GenerationRequest,
     check_app,
+    encode_choices,
     join_text,
     openai_usage,
 )
@@ -41,6 +42,10 @@ from cornserve_tasklib.messages import ToolCall
 class ChatCompletionRequest(ChatRequest, GenerationRequest):
     """OpenAI's request body: the chat and the options of the response."""
 
+    verbosity: Literal["low", "medium", "high"] | None = None
+    """Accepted and not used."""
+    prediction: dict[str, Any] | None = None
+    """Accepted and not used: it would only make the response faster."""
     modalities: list[Literal["text"]] | None = None
 
     @property
@@ -54,6 +59,7 @@ class ChatCompletionRequest(ChatRequest, GenerationRequest):
 class Message(TypedDict):
     role: Literal["assistant"]
     content: str | None
+    refusal: None
     tool_calls: NotRequired[list[ToolCall]]
     reasoning_content: NotRequired[str]
 
@@ -205,11 +211,12 @@ class ChatHandler:
 
     def _event(self, choices: list[ChunkChoice], usage: CompletionUsage | None = None) -> bytes:
         tail = b"}" if usage is None else b',"usage":' + to_json(usage) + b"}"
-        return sse.encode_event(self._chunk_head + to_json(choices, exclude_none=True) + tail)
+        return sse.encode_event(self._chunk_head + encode_choices(choices) + tail)
 
 
 def _message(choice: ChatChoice) -> Message:
-    message: Message = {"role": "assistant", "content": choice.text if choice.text or not choice.tool_calls else None}
+    content = choice.text if choice.text or not choice.tool_calls else None
+    message: Message = {"role": "assistant", "content": content, "refusal": None}
     if choice.tool_calls is not None:
         message["tool_calls"] = choice.tool_calls
     if choice.reasoning:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import MaxLen, MinLen
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Tag
+from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from cornserve.app.operations import Operation
@@ -47,6 +49,8 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     include_usage: bool = False
+    include_obfuscation: bool = False
+    """Accepted and not used: chunks contain no padding."""
 
 
 class OpenAIRequest(BaseModel):
@@ -62,25 +66,40 @@ class GenerationRequest(OpenAIRequest):
 
     stream: bool = False
     stream_options: StreamOptions | None = None
+    """Without `stream`, accepted and not used."""
     return_token_ids: bool = False
     """Whether choices and chunks contain their token ids, as in vLLM."""
     store: Literal[False] | None = None
     """Must be `false`: responses are not stored."""
     metadata: Annotated[dict[str, str], MaxLen(16)] | None = None
     """Accepted and not used: OpenAI stores it with the response."""
-    service_tier: Literal["auto", "default"] | None = None
+    service_tier: Literal["auto", "default", "flex", "priority", "scale"] | None = None
     """Accepted and not used: all requests have the same service tier."""
-
-    @model_validator(mode="after")
-    def _stream_options_need_a_stream(self) -> Self:
-        if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options is set, but stream is false: set stream to true, or remove stream_options")
-        return self
+    prompt_cache_key: str | None = None
+    """Accepted and not used: vLLM finds equal prefixes itself."""
+    prompt_cache_retention: Literal["in-memory", "in_memory", "24h"] | None = None
+    """Accepted and not used."""
+    safety_identifier: str | None = None
+    """Accepted and not used."""
 
     @property
     def wants_usage(self) -> bool:
         """Whether the last chunk of a stream contains the usage."""
         return self.stream_options is not None and self.stream_options.include_usage
+
+
+def encode_choices(choices: Sequence[BaseModel | Mapping[str, Any]]) -> bytes:
+    """Returns the JSON of the choices of a chunk.
+
+    As in OpenAI's API, `finish_reason` is null until the last chunk. Other fields without a value are left out.
+    """
+    return b"[" + b",".join(map(_encode_choice, choices)) + b"]"
+
+
+def _encode_choice(choice: BaseModel | Mapping[str, Any]) -> bytes:
+    reason = choice.get("finish_reason") if isinstance(choice, Mapping) else getattr(choice, "finish_reason", None)
+    encoded = to_json(choice, exclude_none=True)
+    return encoded if reason is not None else encoded[:-1] + b',"finish_reason":null}'
 
 
 class CompletionUsage(TypedDict):

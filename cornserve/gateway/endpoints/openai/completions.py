@@ -22,6 +22,7 @@ from cornserve.gateway.endpoints.openai.common_fields import (
     Text,
     as_list,
     check_app,
+    encode_choices,
     join_text,
     openai_usage,
 )
@@ -171,7 +172,7 @@ class CompletionHandler:
 
     def _event(self, choices: list[TextChoice], usage: CompletionUsage | None = None) -> bytes:
         tail = b"}" if usage is None else b',"usage":' + to_json(usage) + b"}"
-        return sse.encode_event(self._chunk_head + to_json(choices, exclude_none=True) + tail)
+        return sse.encode_event(self._chunk_head + encode_choices(choices) + tail)
 
     def _completion(self, choices: list[TextChoice], usage: CompletionUsage) -> TextCompletion:
         return TextCompletion(id=self._id, created=self._created, model=self._body.model, choices=choices, usage=usage)
