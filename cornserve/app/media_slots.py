@@ -8,6 +8,7 @@ from typing import Any
 
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.media import Media, MediaPart, Modality
+from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.messages import (
     AudioUrlPart,
     ContentPart,
@@ -27,6 +28,17 @@ class MediaSlot:
     index: int
     path: str
     """The path of the part in the request, such as `messages[0].content[1]`. That of a sound is its video's."""
+    param: str
+    """The path of the medium in error messages, such as `messages[0].content[1].image_url`."""
+    options: MediaOptions
+    """The options of the request's media."""
+
+    @classmethod
+    def of(cls, parts: list[Any], index: int, path: str, options: MediaOptions | None = None) -> MediaSlot:
+        """Returns the slot of the part with this index."""
+        sent = parts[index]
+        kind = "video_url" if isinstance(sent, VideoSoundPart) else sent.type
+        return cls(parts, index, path, f"{path}.{kind}", options or MediaOptions())
 
     @property
     def sent(self) -> SentMediaPart:
@@ -92,24 +104,25 @@ class MediaSlot:
 
     def set_media(self, media: Media) -> None:
         """Replaces the part, so that long base64 does not stay in memory."""
-        self.parts[self.index] = MediaPart(type="media", media=media)
+        self.parts[self.index] = MediaPart(type="media", media=media.with_options(self.options))
 
 
 def find_media_slots(request: object) -> list[MediaSlot]:
     """Returns the slots in the order of the request."""
     if not isinstance(request, ChatRequest):
         return []
+    options = request.media_options
     return [
         slot
         for number, message in enumerate(request.messages)
         if isinstance(message.content, list)
-        for slot in _find_slots(message.content, f"messages[{number}]")
+        for slot in _find_slots(message.content, f"messages[{number}]", options)
     ]
 
 
-def _find_slots(content: list[ContentPart], message: str) -> Iterator[MediaSlot]:
+def _find_slots(content: list[ContentPart], message: str, options: MediaOptions) -> Iterator[MediaSlot]:
     position = -1
     for index, part in enumerate(content):
         position += not isinstance(part, VideoSoundPart)  # Clients do not send these.
         if isinstance(part, ImageUrlPart | AudioUrlPart | InputAudioPart | VideoUrlPart | VideoSoundPart):
-            yield MediaSlot(content, index, f"{message}.content[{position}]")
+            yield MediaSlot.of(content, index, f"{message}.content[{position}]", options)

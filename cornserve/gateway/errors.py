@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from json import JSONDecoder
 from typing import Any, Self
 
@@ -97,7 +97,7 @@ class ApiError(Exception):
     def from_problem(cls, first: Mapping[str, Any], further: int) -> Self:
         """Returns a 400 for the first element of `ValidationError.errors()` and the number of further ones."""
         # A tag of a union, which is not part of the body, has a colon.
-        param = ".".join(part for part in map(str, first["loc"]) if ":" not in part)
+        param = _path([part for part in first["loc"] if ":" not in str(part)])
         more = f" (and {further} more)" if further else ""
         code = _CODE_BY_PROBLEM.get(first["type"], "invalid_value")
         return cls(400, f"{_describe(first, param)}{more}", param=param or None, code=code)
@@ -129,6 +129,12 @@ _STATUS_BY_CODE = {
 _JSON_TYPES = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 
 _CODE_BY_PROBLEM = {"extra_forbidden": "unknown_field", "json_invalid": "invalid_json"}
+
+
+def _path(location: Sequence[str | int]) -> str:
+    """Returns the path of a field, such as `messages[0].content`."""
+    joined = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return joined.removeprefix(".")
 
 
 def _default_type(status: int) -> str:

@@ -6,29 +6,20 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 from annotated_types import Ge, Le, MaxLen, MinLen
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
+from pydantic import ValidationInfo, field_validator, model_validator
 
 from cornserve.task import Tensor
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.media import Image, Media, MediaPart
+from cornserve_tasklib.media_options import MediaLoading, MediaOptions, MediaProcessing
 from cornserve_tasklib.messages import AudioUrlPart, ChatMessage, InputAudioPart, VideoUrlPart
-from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, STRICT, SamplingFields
+from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, SamplingFields
 from cornserve_tasklib.tools import NamedToolChoice, ResponseFormat, ToolChoice, Tools
 
 RESERVED = frozenset(
     {"add_generation_prompt", "chat_template", "continue_final_message", "documents", "messages", "tokenize", "tools"}
 )
 """Template variables that a request cannot set."""
-
-
-class MediaProcessing(BaseModel):
-    """Arguments of the model's processor."""
-
-    model_config = STRICT | ConfigDict(frozen=True)
-
-    use_audio_in_video: bool = False
-    """Whether the model receives the sound of videos. Each video must have sound, and the chat no other audio. Only
-    for Qwen2.5-Omni and Qwen3-Omni."""
 
 
 class ChatRequest(SamplingFields):
@@ -63,6 +54,8 @@ class ChatRequest(SamplingFields):
     """Whether the model continues the last message. Requires `add_generation_prompt=False`."""
     mm_processor_kwargs: MediaProcessing | None = None
     """Arguments of the model's processor of media."""
+    media_io_kwargs: MediaLoading | None = None
+    """Arguments of the loaders of media."""
 
     @field_validator("chat_template_kwargs")
     @classmethod
@@ -132,6 +125,13 @@ class ChatRequest(SamplingFields):
     def can_be_continued(self) -> bool:
         is_text = not (self.logprobs or self.tools or self.response_format)
         return is_text and super().can_be_continued
+
+    @property
+    def media_options(self) -> MediaOptions:
+        """The options for all media of the request. The gateway sets them in each `Image` and `Video`."""
+        frames = {} if self.media_io_kwargs is None else self.media_io_kwargs.video.frames
+        pixels = {} if self.mm_processor_kwargs is None else self.mm_processor_kwargs.pixels
+        return MediaOptions.model_validate(frames | pixels)
 
     @property
     def media_parts(self) -> list[MediaPart]:

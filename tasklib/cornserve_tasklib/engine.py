@@ -15,6 +15,7 @@ _UNAVAILABLE_ARGS: Final = frozenset(
     {
         *("model", "revision", "served_model_name", "runner", "convert", "hf_token"),
         *("allowed_local_media_path", "allowed_media_domains", "download_dir", "language_model_only"),
+        *("mm_processor_kwargs", "media_io_kwargs"),
         *("limit_mm_per_prompt", "mm_processor_cache_gb", "mm_encoder_only", "enable_mm_embeds"),
         *("reasoning_parser", "reasoning_parser_plugin", "io_processor_plugin", "structured_outputs_config"),
         *("worker_cls", "worker_extension_cls", "scheduler_cls", "logits_processors", "model_class_overrides"),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from math import ceil
 from typing import Annotated, ClassVar, Final, Literal, Self, get_args
 
 from annotated_types import Ge, Gt
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from cornserve.task import Blob, Tensor
 from cornserve_policies.input_size import InputSize
+from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.sampling_fields import STRICT
 
 PIXELS_PER_TOKEN = 28 * 28
@@ -50,11 +52,22 @@ class MediaFile(BaseModel):
     """SHA-256 of the file, in hexadecimal. Identifies the medium in caches."""
     where: str
     """The position in the request, for error messages: "messages[0].content[1]"."""
+    options: MediaOptions = Field(default=MediaOptions(), exclude_if=lambda options: not options.key)
+    """The frames and the size in which the model receives the medium, if the request sets them."""
+
+    @property
+    def contents(self) -> str:
+        """Identifies the file and the options. Equal contents have equal embeddings."""
+        return f"{self.digest},{self.options.key}" if self.options.key else self.digest
 
     @property
     def without_data(self) -> Self:
         """A copy without the file."""
         return self.model_copy(update={"data": None})
+
+    def with_options(self, options: MediaOptions) -> Self:
+        """Returns a copy with those options that apply to its modality."""
+        return self
 
 
 class Image(MediaFile):
@@ -70,7 +83,11 @@ class Image(MediaFile):
     @property
     def size(self) -> InputSize:
         """The size as an input of an encoder. Models with other patches need more or fewer tokens."""
-        return InputSize(media=ceil(self.width * self.height / PIXELS_PER_TOKEN))
+        pixels = min(self.width * self.height, self.options.max_pixels or sys.maxsize)
+        return InputSize(media=ceil(pixels / PIXELS_PER_TOKEN))
+
+    def with_options(self, options: MediaOptions) -> Self:
+        return self.model_copy(update={"options": MediaOptions.model_validate(options.pixels)})
 
 
 class Audio(MediaFile):
@@ -85,7 +102,8 @@ class Audio(MediaFile):
     seconds: Annotated[float, Gt(0)]
     """The duration, from the file's headers. The file contains no more samples than this."""
     of_video: bool = False
-    """Whether this is the sound of the video before it, which has the same file. See `MediaProcessing`."""
+    """Whether this is the sound of the video before it, which has the same file. See
+    `MediaProcessing.use_audio_in_video`."""
 
     @property
     def size(self) -> InputSize:
@@ -112,9 +130,14 @@ class Video(MediaFile):
     @property
     def size(self) -> InputSize:
         """The size as an input of an encoder. Models that sample other frames need more or fewer tokens."""
-        sampled = min(self.frames, ceil(self.seconds * VIDEO_FRAMES_PER_SECOND))
+        wanted = ceil(self.seconds * (self.options.fps or VIDEO_FRAMES_PER_SECOND))
+        limits = [limit for limit in (self.options.num_frames, self.options.max_frames) if limit is not None]
+        sampled = min(self.frames, wanted, *limits)
         tokens_per_frame = self.width * self.height / PIXELS_PER_TOKEN
         return InputSize(media=ceil(ceil(sampled / VIDEO_FRAMES_PER_TOKEN) * tokens_per_frame))
+
+    def with_options(self, options: MediaOptions) -> Self:
+        return self.model_copy(update={"options": options})
 
 
 Media = Image | Audio | Video

@@ -6,11 +6,12 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Coroutine, Iterable
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.types import Send
 
@@ -18,6 +19,7 @@ from cornserve.app.media_slots import MediaSlot
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.read_request import client_identity
+from cornserve.gateway.endpoints.rejection import rejection
 from cornserve.gateway.errors import ApiError, AppCodeError
 from cornserve.gateway.http.admission import MemoryReservation
 from cornserve.gateway.http.disconnect import CancelOnDisconnect
@@ -27,7 +29,7 @@ from cornserve.gateway.request.session import Session, StreamNotRequestedError
 from cornserve.limits import Limits
 from cornserve.observe import logs, tracing
 from cornserve.observe.redaction import redacted_traceback
-from cornserve.task.errors import TaskError
+from cornserve.task.errors import InvocationError, TaskError
 from cornserve.tracebacks import clear_traceback
 from cornserve_policies.admission import Refusal
 from cornserve_tasklib.media import Modality
@@ -47,12 +49,13 @@ SendResponse = Callable[[Send], Coroutine[Any, Any, None]]
 class RequestHandler:
     """Handles one request to one app."""
 
-    def __init__(self, context: GatewayContext, app: str, request: Request) -> None:
+    def __init__(self, context: GatewayContext, app: str, request: Request, fields: Container[str] = ()) -> None:
         self.id = f"{random.getrandbits(128):032x}"  # an identifier, not a secret
         self.served_app = context.apps.get(app)
         self._context = context
         self._app = app
         self._request = request
+        self._fields = fields
         self._stats = context.metrics.new_request(app)
         self._trace: RequestTrace | None = None
         self._arrived_us = time.time_ns() // 1000
@@ -63,10 +66,16 @@ class RequestHandler:
         logs.bind(request_id=self.id, app=app)
 
     @classmethod
-    async def create(cls, context: GatewayContext, app: str, request: Request) -> Self:
-        """Returns a handler as soon as this gateway has loaded the app."""
+    async def create(
+        cls, context: GatewayContext, app: str, request: Request, body_type: type[BaseModel] | None = None
+    ) -> Self:
+        """Returns a handler as soon as this gateway has loaded the app.
+
+        Args:
+            body_type: the type of the body. Errors of executors name its fields.
+        """
         await context.apps.wait_while_loading(app)
-        return cls(context, app, request)
+        return cls(context, app, request, () if body_type is None else body_type.model_fields)
 
     def set_media(self, media: list[MediaSlot]) -> None:
         """Sets the media of the request, which are loaded before the task runs."""
@@ -165,7 +174,10 @@ class RequestHandler:
             log.error("the request failed: %s\n%s", error.place, error.traceback)
         elif not isinstance(error, ApiError | TaskError):
             log.error("the request failed:\n%s", redacted_traceback(error))
-        api_error = ApiError.from_exception(error)
+        if isinstance(error, InvocationError) and error.code == "INVALID_ARGUMENT":
+            api_error = rejection(error.message, self._fields, self._media)
+        else:
+            api_error = ApiError.from_exception(error)
         api_error.headers["x-request-id"] = self.id
         self._status = api_error.status
         clear_traceback(error)

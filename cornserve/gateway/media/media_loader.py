@@ -62,19 +62,16 @@ class MediaLoader:
         _check_videos([medium for medium in media if isinstance(medium, Video)], self._limits)
 
     async def _load(self, slot: MediaSlot, reserve_bytes: ReserveBytes, run_step: RunStep) -> None:
-        param = f"{slot.path}.{slot.sent.type}"
         try:
             slot.set_media(await self._inspected(slot, reserve_bytes, run_step))
         except MediaError as error:
-            code = error.code(slot.modality)
-            raise ApiError(400, f"{param}: {error.message}", param=param, code=code) from error
+            raise _unusable(slot, error, slot.modality) from error
 
     async def _load_sound(self, slot: MediaSlot) -> None:
-        param = f"{slot.path}.video_url"
         try:
             slot.set_media(await inspect_sound(slot.video, self._limits))
         except MediaError as error:
-            raise ApiError(400, f"{param}: {error.message}", param=param, code=error.code("video")) from error
+            raise _unusable(slot, error, "video") from error
 
     async def _inspected(self, slot: MediaSlot, reserve_bytes: ReserveBytes, run_step: RunStep) -> Media:
         rules, url = RULES[slot.modality], slot.url
@@ -86,6 +83,10 @@ class MediaLoader:
             return await rules.inspect(content, media_type, self._limits, slot.path)
         content, media_type = await self._fetcher.fetch(url, rules, reserve_bytes)
         return await rules.inspect(content, media_type, self._limits, slot.path, allow_unknown=True)
+
+
+def _unusable(slot: MediaSlot, error: MediaError, modality: Modality) -> ApiError:
+    return ApiError(400, f"{slot.param}: {error.message}", param=slot.param, code=error.code(modality))
 
 
 def _check_videos(videos: Sequence[Video], limits: Limits) -> None:

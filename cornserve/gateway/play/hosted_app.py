@@ -68,7 +68,7 @@ class HostedApp:
         if self.description.finds_media:
             reply = await self._find_media(bytes(body))
             parts = [_SENT_MEDIA.validate_json(sent.part) for sent in reply.parts]
-            slots = [MediaSlot(parts, index, sent.path) for index, sent in enumerate(reply.parts)]
+            slots = [MediaSlot.of(parts, index, sent.path) for index, sent in enumerate(reply.parts)]
         return NativeRequest(bytes(body), slots), slots
 
     def start(self, settings: PlaySettings) -> HostedPlayer:

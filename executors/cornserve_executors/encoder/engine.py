@@ -15,7 +15,7 @@ import torch
 
 from cornserve.concurrency import gather_all
 from cornserve_executors import tensor_copies
-from cornserve_executors.base import EngineDeadError, OverloadedError
+from cornserve_executors.base import EngineDeadError, InvalidRequestError, OverloadedError
 from cornserve_executors.encoder.batcher import Batcher
 from cornserve_executors.encoder.families.family import EncodingPlan
 from cornserve_executors.encoder.families.registry import AnyFamily
@@ -102,7 +102,7 @@ class EncoderEngine:
 
         Raises `UnusableMediaError` for a medium of another modality, like all methods.
         """
-        return f"{self._encoder(media).fingerprint[:16]}-{media.digest}"
+        return f"{self._encoder(media).fingerprint[:16]}-{media.contents}"
 
     def shape(self, media: Media, plan: EncodingPlan) -> tuple[int, int]:
         return plan.rows, self._encoder(media).family.row_size
@@ -195,7 +195,7 @@ class EncoderEngine:
 def _plan(inputs: MediaInputs[Any], media: Media) -> EncodingPlan:
     try:
         return inputs.plan(media)
-    except UnusableMediaError:
+    except InvalidRequestError:
         raise
     except ValueError as error:
         raise UnusableMediaError(media.where, f"the model does not accept the {media.modality}: {error}") from error

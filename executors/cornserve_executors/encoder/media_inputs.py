@@ -27,7 +27,7 @@ from cornserve_executors.media.audio_decoding import (
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_executors.media.image_decoding import ImageSize, decode_image, image_size
 from cornserve_executors.media.video_decoding import decode_video, read_source, sampled_pixels
-from cornserve_executors.media.video_sampling import VideoSource
+from cornserve_executors.media.video_sampling import FrameSampling, VideoSource
 from cornserve_tasklib.media import Audio, Image, Media, Video
 
 PATCH_PIXELS = 14 * 14
@@ -85,7 +85,7 @@ class MediaInputs(ABC, Generic[Family]):
 
 class ImageInputs(MediaInputs[EncoderFamily]):
     def plan(self, media: Media) -> EncodingPlan:
-        return self.family.plan(image_size(_image(media)))
+        return self.family.for_media(media).plan(image_size(_image(media)))
 
     def planned_size(self, media: Media) -> int:
         return 0  # The header contains the size.
@@ -95,7 +95,7 @@ class ImageInputs(MediaInputs[EncoderFamily]):
         return _larger(image.width * image.height, plan)
 
     def prepare(self, media: Media, plan: EncodingPlan) -> PreparedImage:
-        pixels = self.family.prepare(decode_image(_image(media)))
+        pixels = self.family.for_media(media).prepare(decode_image(_image(media)))
         return PreparedImage(pixels.to(self.family.model.dtype), plan)
 
     def sample(self) -> PreparedImage:
@@ -108,13 +108,18 @@ class VideoInputs(MediaInputs[VideoEncoderFamily]):
         video = _video(media)
         width, height = (video.height, video.width) if video.rotation % 180 else (video.width, video.height)
         source = read_source(video)
-        return self.family.plan(VideoFrames(self.family.sampling.frame_indices(source), height, width, source))
+        frames = VideoFrames(self._sampling(video).frame_indices(source), height, width, source)
+        return self.family.for_media(video).plan(frames)
+
+    def _sampling(self, video: Video) -> FrameSampling:
+        return self.family.sampling.with_options(video.options)
 
     def planned_size(self, media: Media) -> int:
         return 0  # Packets are counted without decoding them.
 
     def decoded_size(self, media: Media, plan: EncodingPlan) -> int:
-        return _larger(sampled_pixels(_video(media), self.family.sampling), plan)
+        video = _video(media)
+        return _larger(sampled_pixels(video, self._sampling(video)), plan)
 
     def work(self, media: Media, plan: EncodingPlan) -> int:
         video = _video(media)
@@ -127,14 +132,15 @@ class VideoInputs(MediaInputs[VideoEncoderFamily]):
         return self.family.join(parts)
 
     def prepare(self, media: Media, plan: EncodingPlan) -> PreparedImage:
-        decoded = decode_video(_video(media), self.family.sampling)
+        video, family = _video(media), self.family.for_media(media)
+        decoded = decode_video(video, self._sampling(video))
         _, height, width, _ = decoded.frames.shape
-        if self.family.plan(VideoFrames(decoded.indices, height, width, decoded.source)) != plan:
+        if family.plan(VideoFrames(decoded.indices, height, width, decoded.source)) != plan:
             raise UnusableMediaError(
                 media.where,
                 f"only {len(decoded.indices)} frames of {width}×{height} pixels of the video can be decoded",
             )
-        return PreparedImage(self.family.prepare(decoded.frames).to(self.family.model.dtype), plan)
+        return PreparedImage(family.prepare(decoded.frames).to(self.family.model.dtype), plan)
 
     def sample(self) -> PreparedImage:
         frames: npt.NDArray[np.uint8] = np.zeros((4, 224, 224, 3), np.uint8)

@@ -28,6 +28,7 @@ from cornserve_executors.media.audio_decoding import DecodedAudio, check_convers
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_executors.media.image_decoding import decode_image
+from cornserve_executors.media.pixel_limits import RESIZED_TYPES, limited_size, refuse_pixel_limits
 from cornserve_executors.media.video_decoding import decode_video, sampled_pixels
 from cornserve_executors.media.video_sampling import FrameSampling
 from cornserve_tasklib.media import MODALITIES, Audio, EncodedMedia, Image, Media, MediaPart, Modality, Video
@@ -50,7 +51,7 @@ class RawMedia:
     @property
     def identifier(self) -> str:
         """Identifies the contents in vLLM's caches. A file can be an image and a video."""
-        return f"video/{self.media.digest}" if isinstance(self.media, Video) else self.media.digest
+        return f"video/{self.media.contents}" if isinstance(self.media, Video) else self.media.contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class ChatMedia:
             if self.encodes(modality) or (modality in self._limits and not any(self._limits.values()))
         }
         self._sampling = _video_sampling(model_config) if "video" in self._limits else FrameSampling()
+        self._sizes = {} if info is None else _processor_sizes(model_config, info)
         self._decode_pools = DecodePools(SMALL_PIXELS)
 
     def encodes(self, modality: Modality) -> bool:
@@ -121,7 +123,7 @@ class ChatMedia:
             case Image():
                 return decode_image(media)
             case Video():
-                video = decode_video(media, self._sampling)
+                video = decode_video(media, self._sampling.with_options(media.options))
                 # Some processors of vLLM sample again, at their own rate, if all frames were sampled.
                 return video.frames, video.metadata | {"do_sample_frames": False}
             case Audio():
@@ -134,7 +136,7 @@ class ChatMedia:
             case Image(width=width, height=height):
                 return width * height
             case Video():
-                return sampled_pixels(media, self._sampling)
+                return sampled_pixels(media, self._sampling.with_options(media.options))
             case Audio():
                 return decoded_samples(media)
 
@@ -145,7 +147,16 @@ class ChatMedia:
                 media.where,
                 f"the {media.modality} is not encoded, and the language model has no encoder (with_enc: false)",
             )
+        self._processor_arguments(media)
         return RawMedia(media, self._decoded_size(media))
+
+    def _processor_arguments(self, media: Media) -> dict[str, Any]:
+        """Returns vLLM's `mm_processor_kwargs` for a medium. Raises `UnsupportedOptionError`."""
+        if media.modality not in self._sizes:
+            refuse_pixel_limits(media)
+        if not media.options.pixels:
+            return {}
+        return {"size": limited_size(self._sizes[media.modality], media)}
 
     def _check_accepted(self, media: Media) -> None:
         if not self._placeholders:
@@ -178,7 +189,9 @@ class ChatMedia:
     async def process(self, raw: RawMedia, decoded: Decoded) -> Placeholder:
         """Runs the model's processor on a decoded medium."""
         try:
-            return await self._placeholders[raw.media.modality].from_decoded(raw.identifier, decoded)
+            return await self._placeholders[raw.media.modality].from_decoded(
+                raw.identifier, decoded, self._processor_arguments(raw.media)
+            )
         except ValueError as error:
             raise UnusableMediaError(
                 raw.media.where, f"the model's processor rejects it: {error.__cause__ or error}"
@@ -205,6 +218,14 @@ def _video_sampling(model_config: Any) -> FrameSampling:
     """Returns the sampling of vLLM's loader for the model's video processor."""
     loader = get_video_loader_backend_for_processor(get_video_processor_cls_name(model_config))
     return FrameSampling("qwen2_vl" if loader == "qwen2_vl" else "qwen3_vl" if loader == "qwen3_vl" else "opencv")
+
+
+def _processor_sizes(model_config: Any, info: Any) -> Mapping[Modality, Mapping[str, int]]:
+    """Returns the sizes of the model's processors, by modality, if they are limits on pixels."""
+    if model_config.hf_config.model_type not in RESIZED_TYPES:
+        return {}
+    processor = info.get_hf_processor()
+    return {"image": processor.image_processor.size, "video": processor.video_processor.size}
 
 
 def _row_size(model_config: Any, modality: Modality) -> int:

@@ -3,8 +3,8 @@
 vLLM renders chats whose media are raw images. It cannot render chats with encoded media: it does not mix raw and
 encoded ones, and for most models it requires the pixels. For such chats, vLLM's template renders a marker for each,
 vLLM's processor computes the tokens that replace the marker, and this module assembles the prompt. Chats with videos or
-audio and chats with several large images are rendered in the same way, so that their media are never decoded
-together.
+audio, chats with several large images, and chats with options of media are rendered in the same way, so that their
+media are never decoded together.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ class ChatPrompt:
     @property
     def _is_rendered_by_vllm(self) -> bool:
         is_small = len(self._raw) == 1 or sum(raw.decoded_size for raw in self._raw) <= SMALL_PIXELS
-        has_raw_images_only = all(
-            isinstance(medium, RawMedia) and medium.media.modality == "image" for medium in self._media
+        has_plain_images_only = all(
+            isinstance(medium, RawMedia) and medium.media.modality == "image" and not medium.media.options.key
+            for medium in self._media
         )
-        return has_raw_images_only and is_small
+        return has_plain_images_only and is_small
 
     @asynccontextmanager
     async def messages(self) -> AsyncIterator[list[dict[str, Any]]]:

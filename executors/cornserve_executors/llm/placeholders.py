@@ -79,9 +79,13 @@ class PlaceholderRenderer:
         self._unprocessed: list[int] = renderer.get_tokenizer().encode(text, add_special_tokens=False)
         """The prompt of a medium alone, before processing."""
 
-    async def from_decoded(self, identifier: str, medium: object) -> Placeholder:
-        """Returns the placeholder of a decoded medium. Raises `ValueError` if the processor rejects it."""
-        return await self._process(identifier, [medium])
+    async def from_decoded(self, identifier: str, medium: object, arguments: Mapping[str, Any]) -> Placeholder:
+        """Returns the placeholder of a decoded medium. Raises `ValueError` if the processor rejects it.
+
+        Args:
+            arguments: vLLM's `mm_processor_kwargs`.
+        """
+        return await self._process(identifier, [medium], arguments)
 
     async def from_encoded(self, identifier: str, medium: EncodedMedia) -> Placeholder:
         """Returns the placeholder of an encoded medium.
@@ -126,12 +130,13 @@ class PlaceholderRenderer:
         (position,) = found[self._modality]
         return self._placeholder(identifier, tokens, position.to_range(), item)
 
-    async def _process(self, identifier: str, data: object) -> Placeholder:
+    async def _process(self, identifier: str, data: object, arguments: Mapping[str, Any] | None = None) -> Placeholder:
         """Runs the processor on a prompt that consists of the medium alone."""
         prompt = {
             "prompt_token_ids": self._unprocessed,
             "multi_modal_data": {self._modality: data},
             "multi_modal_uuids": {self._modality: [identifier]},
+            "mm_processor_kwargs": arguments or {},
         }
         rendered = await self._renderer.process_for_engine_async(prompt, time.time(), skip_mm_cache=True)
         (position,) = rendered["mm_placeholders"][self._modality]

@@ -140,7 +140,7 @@ class PromptRenderer:
     ) -> RenderedRequest:
         self._check_tools(request)
         chat_prompt = ChatPrompt(request, embeddings, self.chat_media, owner)
-        unsent = {"messages", "max_tokens", "max_completion_tokens", "lora", "mm_processor_kwargs"}
+        unsent = {"messages", "max_tokens", "max_completion_tokens", "lora", "mm_processor_kwargs", "media_io_kwargs"}
         fields = request.model_dump(exclude_defaults=True, exclude=unsent)
         if request.tools is not None:
             fields["tools"] = [_with_parameters(tool) for tool in fields["tools"]]

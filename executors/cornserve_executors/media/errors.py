@@ -11,3 +11,7 @@ class UnusableMediaError(InvalidRequestError):
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(f"{where}: {reason}")
         self.reason = reason
+
+
+class UnsupportedOptionError(InvalidRequestError):
+    """An option of media that a model does not have. The message begins with the option's path in the request."""

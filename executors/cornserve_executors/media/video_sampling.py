@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-MAX_FRAMES = 768
-MAX_FPS = 30
+from cornserve_executors.media.errors import UnsupportedOptionError
+from cornserve_tasklib.media_options import MAX_FPS, MAX_FRAMES, MediaOptions
+
+_OPTIONS = {
+    "opencv": {"fps", "num_frames"},
+    "qwen2_vl": {"fps", "min_frames", "max_frames"},
+    "qwen3_vl": {"fps", "min_frames", "max_frames"},
+}
+"""The options of a request that each loader uses. vLLM ignores the others."""
 
 
 class VideoSource(NamedTuple):
@@ -37,6 +44,17 @@ class FrameSampling:
     """The largest number of frames. Only for "qwen2_vl" and "qwen3_vl"."""
     temporal_patch_size: int = 2
     """The number of frames is a multiple of this. Only for "qwen2_vl"."""
+
+    def with_options(self, options: MediaOptions) -> FrameSampling:
+        """Returns a copy with the options of a request. Raises `UnsupportedOptionError`."""
+        known = _OPTIONS[self.video_backend]
+        for name in options.frames:
+            if name not in known:
+                raise UnsupportedOptionError(
+                    f"media_io_kwargs.video.{name}: the model does not have this option: use {', '.join(sorted(known))}"
+                )
+        changes: dict[str, Any] = {**options.frames}
+        return replace(self, **changes)
 
     def frame_indices(self, source: VideoSource) -> list[int]:
         """Returns the indices of the chosen frames, ascending. Raises `ValueError` for videos without a frame rate."""

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
+from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib import Video
 from cornserve_tasklib.media import Media
+from cornserve_tasklib.media_options import MediaOptions
 from tests.images import as_image, image_from_file, noise
 from tests.integration.encoder.engine import encode_rows, running_engine
 from tests.integration.encoder.reference import TOLERANCE, load_transformers_model
-from tests.models.tiny_families import VIDEO_FAMILIES, TinyFamily
+from tests.models.tiny_families import VIDEO_FAMILIES, TinyFamily, tiny_model
 from tests.video import as_video, transparent_gif, video_from_file
 
 families = pytest.mark.parametrize("family", VIDEO_FAMILIES, ids=str)
@@ -115,6 +117,27 @@ async def test_a_video_is_encoded_once_and_a_file_may_be_an_image_and_a_video(ti
     }
     assert [counted["cornserve_encoder_items_total", modality] for modality in ("image", "video")] == [1, 1]
     assert counted["cornserve_encoder_deduplicated_total", "video"] == 1
+
+
+async def test_options_are_part_of_the_key_and_are_refused_by_families_without_them(tiny_qwen25vl: Path) -> None:
+    video = as_video(20, 96, 64, fps=10)
+    fast = video.with_options(MediaOptions(fps=5))
+    limited = video.with_options(MediaOptions(max_pixels=3000))
+    async with running_engine(tiny_qwen25vl, modality="video", constant=True) as engine:
+        assert len({engine.cache_key(medium) for medium in (video, fast, limited)}) == 3
+        rows = [(await engine.plan(medium, "request")).rows for medium in (limited, video, fast)]
+        assert rows == sorted({*rows})
+        with pytest.raises(
+            InvalidRequestError, match=r"media_io_kwargs\.video\.num_frames: .* use fps, max_frames, min"
+        ):
+            await engine.plan(video.with_options(MediaOptions(num_frames=4)), "request")
+    async with running_engine(tiny_model("llava_onevision"), modality="video", constant=True) as engine:
+        six = await engine.plan(video.with_options(MediaOptions(num_frames=6)), "request")
+        assert six.rows < (await engine.plan(video, "request")).rows
+        with pytest.raises(InvalidRequestError, match=r"media_io_kwargs\.video\.max_frames: .* use fps, num_frames"):
+            await engine.plan(video.with_options(MediaOptions(max_frames=4)), "request")
+        with pytest.raises(InvalidRequestError, match=r"mm_processor_kwargs\.max_pixels: the model does not have"):
+            await engine.plan(limited, "request")
 
 
 async def test_unusable_videos_are_named(tiny_qwen25vl: Path) -> None:

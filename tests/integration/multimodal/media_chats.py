@@ -9,6 +9,7 @@ from typing import Any
 from cornserve.task import Tensor
 from cornserve_tasklib import ChatMessage, ChatRequest
 from cornserve_tasklib.media import Audio, Media, MediaPart
+from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.messages import TextPart
 from tests.audio import as_audio, sound
 from tests.images import as_image, noise
@@ -71,6 +72,22 @@ SOUND_CONTENTS: dict[str, MediaContent] = {
     "two videos": [*_film(1.7, 20, 120, 60, 10), "and", *_film(4.2, 9, 64, 80, 2)],
 }
 """Videos, each with its sound."""
+
+
+def with_options(content: MediaContent, **options: Any) -> MediaContent:
+    """Returns the content with options of its media."""
+    given = MediaOptions(**options)
+    return [part if isinstance(part, str) else part.with_options(given) for part in content]
+
+
+OPTION_CONTENTS: dict[str, MediaContent] = {
+    "more frames": with_options([as_video(20, 64, 64, fps=10), "What happens?"], fps=5),
+    "fewer frames": with_options([as_video(20, 64, 64, fps=2), "What happens?"], fps=0.5, max_frames=4),
+    "at least six frames": with_options([as_video(20, 64, 64, fps=10), "What happens?"], min_frames=6),
+    "fewer pixels": with_options([as_image(noise(3, 112, 140)), as_video(6, 120, 160, fps=4), "?"], max_pixels=9000),
+    "more pixels": with_options([as_image(noise(4, 60, 90)), as_video(6, 64, 64, fps=4)], min_pixels=20000),
+}
+"""Media with options, for Qwen's vision models."""
 
 
 def media_chat(content: MediaContent, kind: str = "", **fields: Any) -> ChatRequest:

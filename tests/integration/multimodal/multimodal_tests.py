@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cornserve_executors.llm.engine import LLMEngine
 
 MARKS = [
+    pytest.mark.filterwarnings("ignore:Passing `min_pixels` and `max_pixels`:FutureWarning"),  # by vLLM's own code
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore:max_tokens is deprecated:DeprecationWarning"),  # raised by vLLM's own code

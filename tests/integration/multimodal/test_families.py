@@ -13,7 +13,7 @@ from tests.images import noise
 from tests.integration.multimodal.chats import CONTENTS, Part, combinations
 from tests.integration.multimodal.encoder import LocalEncoder, running_encoder
 from tests.integration.multimodal.engine import running_llm
-from tests.integration.multimodal.media_chats import VIDEO_CONTENTS
+from tests.integration.multimodal.media_chats import OPTION_CONTENTS, VIDEO_CONTENTS, MediaContent
 from tests.integration.multimodal.media_tests import check_paths
 from tests.integration.multimodal.multimodal_tests import MARKS, generate
 from tests.integration.multimodal.transformers_reference import TransformersReference
@@ -29,6 +29,9 @@ OTHER: Sequence[Part] = [noise(100, 112, 84), *CONTENTS["one image"][1:]]
 MODULES = {"qwen25vl", "internvl", "qwen25omni", "qwen3omni"}
 """Families with a test module, which serves them on every path."""
 
+RESIZING = {"qwen2vl", "qwen25vl", "qwen3vl"}
+"""Families with options of frames and pixels."""
+
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family.name not in MODULES], ids=str)
 async def test_the_hybrid_path_generates_the_tokens_of_the_monolith(family: TinyFamily, tmp_path: Path) -> None:
@@ -39,7 +42,7 @@ async def test_the_hybrid_path_generates_the_tokens_of_the_monolith(family: Tiny
             assert await generate(engine, OTHER) != expected["one image"]
             await check_equal(expected, engine, encoder, "re")
             if "video" in family.vision:
-                await check_paths(VIDEO_CONTENTS, engine, None, encoder)
+                await check_paths(_videos(family), engine, None, encoder)
 
 
 @pytest.mark.families
@@ -53,10 +56,14 @@ async def test_all_paths_generate_the_tokens_of_the_monolith(family: TinyFamily,
                 await check_equal(expected, language_only, encoder, "e")
                 counts = await language_only.parameter_counts()
                 if "video" in family.vision:
-                    await check_paths(VIDEO_CONTENTS, engine, language_only, encoder)
+                    await check_paths(_videos(family), engine, language_only, encoder)
 
     assert {name for name, number in counts.items() if number} == {"language_model"}
     assert expected["one image"] == TransformersReference(family.path).generate(CONTENTS["one image"])
+
+
+def _videos(family: TinyFamily) -> dict[str, MediaContent]:
+    return VIDEO_CONTENTS | OPTION_CONTENTS if family.name in RESIZING else VIDEO_CONTENTS
 
 
 async def tokens_of_monolith(engine: LLMEngine) -> dict[str, list[int]]:

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from tests.integration.multimodal.encoder import LocalEncoder, running_encoder
-from tests.integration.multimodal.media_chats import VIDEO_CONTENTS
+from tests.integration.multimodal.media_chats import OPTION_CONTENTS, VIDEO_CONTENTS
 from tests.integration.multimodal.media_tests import check_paths
 from tests.integration.multimodal.multimodal_tests import MARKS, MultimodalTests
 
@@ -32,7 +32,7 @@ async def encoder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Asyn
 
 
 class TestQwen25VL(MultimodalTests):
-    async def test_chats_with_videos_get_the_tokens_of_vllm_on_all_paths_concurrently(
+    async def test_chats_with_videos_and_options_get_the_tokens_of_vllm_on_all_paths_concurrently(
         self, full_model: LLMEngine, language_only: LLMEngine, encoder: LocalEncoder
     ) -> None:
-        await check_paths(VIDEO_CONTENTS, full_model, language_only, encoder)
+        await check_paths(VIDEO_CONTENTS | OPTION_CONTENTS, full_model, language_only, encoder)

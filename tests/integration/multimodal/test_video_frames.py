@@ -13,6 +13,7 @@ from vllm.multimodal.video_decoders import VideoSourceMetadata, VideoTargetMetad
 
 from cornserve_executors.media.video_decoding import decode_video
 from cornserve_executors.media.video_sampling import FrameSampling, VideoSource
+from cornserve_tasklib.media_options import MediaOptions
 from tests.video import rotated, transparent_gif, video_file, video_from_file
 
 Backend = Literal["opencv", "qwen2_vl", "qwen3_vl"]
@@ -54,6 +55,28 @@ def test_frames_and_metadata_are_those_of_vllm(name: str) -> None:
 
         assert decoded.metadata == metadata | {"video_backend": "pyav"}
         np.testing.assert_array_equal(decoded.frames, frames)
+
+
+def test_options_choose_the_frames_of_vllm() -> None:
+    sources = [(9, 3.0), (200, 10.0), (5000, 25.0), (30, 0.5), (2, 1.0)]
+    fps = [None, 0.3, 1.0, 7.5, 30.0]
+    limits: dict[Backend, list[dict[str, int]]] = {
+        "opencv": [{}, {"num_frames": 5}, {"num_frames": 700}],
+        "qwen2_vl": [{}, {"max_frames": 8}, {"min_frames": 10}, {"min_frames": 3, "max_frames": 5}],
+    }
+    limits["qwen3_vl"] = limits["qwen2_vl"]
+    for backend, (count, rate), wanted in product(BACKENDS, sources, fps):
+        loader: Any = VIDEO_LOADER_REGISTRY.load(backend)
+        for limit in limits[backend]:
+            options = MediaOptions.model_validate(limit | ({} if wanted is None else {"fps": wanted}))
+            target = VideoTargetMetadata(limit.get("num_frames", 32), wanted or (-1 if backend == "opencv" else 2), 300)
+            expected = loader.compute_frames_index_to_sample(
+                VideoSourceMetadata(count, rate, count / rate), target, **limit
+            )
+
+            found = FrameSampling(backend).with_options(options).frame_indices(VideoSource(count, rate, count / rate))
+
+            assert found == sorted({*expected}), (backend, count, rate, options)
 
 
 @pytest.mark.families

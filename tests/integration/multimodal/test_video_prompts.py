@@ -11,7 +11,7 @@ from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib import Video
 from tests.integration.encoder.engine import encode_rows, running_engine
-from tests.integration.multimodal.media_chats import SOUND_CONTENTS, VIDEO_CONTENTS, media_chat
+from tests.integration.multimodal.media_chats import OPTION_CONTENTS, SOUND_CONTENTS, VIDEO_CONTENTS, media_chat
 from tests.integration.multimodal.test_prompt_renderer import make_renderer
 from tests.integration.multimodal.vllm_reference import vllm_prompt
 from tests.models.tiny_families import tiny_model
@@ -24,6 +24,7 @@ pytestmark = [
     pytest.mark.timeout(120),
     pytest.mark.filterwarnings("ignore:max_tokens is deprecated:DeprecationWarning"),  # raised by vLLM's own code
     pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN:UserWarning"),  # raised by vLLM's resampler
+    pytest.mark.filterwarnings("ignore:Passing `min_pixels` and `max_pixels`:FutureWarning"),  # by vLLM's own code
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),  # by transformers
 ]
 
@@ -73,6 +74,12 @@ async def check_equal(renderer: PromptRenderer, content: Any) -> None:
 @pytest.mark.parametrize("name", VIDEO_CONTENTS)
 async def test_tokens_and_pixels_equal_those_of_vllm(renderer: PromptRenderer, name: str) -> None:
     await check_equal(renderer, VIDEO_CONTENTS[name])
+
+
+@pytest.mark.parametrize("renderer", ["qwen25vl", "qwen3vl"], indirect=True)
+@pytest.mark.parametrize("name", OPTION_CONTENTS)
+async def test_media_with_options_have_the_tokens_and_pixels_of_vllm(renderer: PromptRenderer, name: str) -> None:
+    await check_equal(renderer, OPTION_CONTENTS[name])
 
 
 @pytest.mark.parametrize("renderer", ["qwen25omni", "qwen3omni"], indirect=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.multimodal.media_chats import MediaContent, is_sound, media_chat, vllm_messages
+from tests.integration.multimodal.media_chats import MediaContent, is_sound, media_chat, media_in, vllm_messages
 from tests.integration.multimodal.multimodal_tests import new_id
 
 if TYPE_CHECKING:
@@ -17,8 +17,16 @@ async def vllm_prompt(renderer: PromptRenderer, content: MediaContent) -> Any:
     """Returns the prompt of vLLM's own renderer and decoders."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
-    options = {"use_audio_in_video": True} if any(map(is_sound, content)) else None
-    request = ChatCompletionRequest(messages=vllm_messages(content), mm_processor_kwargs=options)
+    options: dict[str, Any] = {"use_audio_in_video": True} if any(map(is_sound, content)) else {}
+    frames: dict[str, Any] = {}
+    for medium in media_in(content):
+        options |= medium.options.pixels
+        frames |= medium.options.frames
+    request = ChatCompletionRequest(
+        messages=vllm_messages(content),
+        mm_processor_kwargs=options,
+        media_io_kwargs={"video": frames} if frames else None,
+    )
     trusting = copy(renderer._renderer)
     trusting.trust_request_mm_kwargs = True
     _, (prompt,) = await trusting.render_chat(request, skip_mm_cache=True)

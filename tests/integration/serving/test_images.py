@@ -27,6 +27,7 @@ from tests.integration.serving.image_chats import (
     noise_part,
     sum_metric,
     text_part,
+    video_part,
 )
 from tests.integration.serving.shared_encoder import are_encoded_together, encoder_users
 from tests.waiting import until
@@ -201,7 +202,31 @@ def test_a_truncated_image_is_a_400(cornserve: CommandLine, client: OpenAI, apps
         client.chat.completions.create(model=apps[path], messages=[{"role": "user", "content": content}])
 
     error: Any = rejected.value.body
-    assert error["message"].startswith("messages[0].content[2]: the PNG image cannot be decoded: ")
+    param = "messages[0].content[2].image_url"
+    assert error["message"].startswith(f"{param}: the PNG image cannot be decoded: ")
+    assert (error["param"], error["code"]) == (param, "invalid_image")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_options_of_media_are_used_or_refused_by_name(client: OpenAI, apps: Mapping[str, str], path: str) -> None:
+    def prompt_tokens(**options: Any) -> int:
+        content: Any = [noise_part(1, 112, 112), video_part(20, 96, 64)]
+        completion = client.chat.completions.create(
+            model=apps[path], messages=[{"role": "user", "content": content}], max_tokens=1, extra_body=options
+        )
+        assert completion.usage is not None
+        return completion.usage.prompt_tokens
+
+    usual = prompt_tokens()
+    assert prompt_tokens(media_io_kwargs={"video": {"max_frames": 2}}) < usual
+    assert prompt_tokens(mm_processor_kwargs={"max_pixels": 4000}) < usual
+    for field, options, option in (
+        ("media_io_kwargs", {"video": {"num_frames": 4}}, "video.num_frames"),
+        ("mm_processor_kwargs", {"max_pixels": 1 << 30}, "max_pixels"),
+    ):
+        with pytest.raises(BadRequestError) as rejected:
+            prompt_tokens(**{field: options})
+        assert (rejected.value.param, rejected.value.code) == (f"{field}.{option}", "invalid_value")
 
 
 def _truncate_pixels(content: bytes) -> bytes:

@@ -263,7 +263,8 @@ from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, Image
 
 def describe(medium):
     size = f"{medium.width}x{medium.height}" if isinstance(medium, Image) else f"{medium.seconds:g}s"
-    return f"{medium.where}={medium.format}:{size}:{len(medium.data.data)}:{medium.digest[:8]}"
+    options = medium.options.key and f":{medium.options.key}"
+    return f"{medium.where}={medium.format}:{size}:{len(medium.data.data)}:{medium.digest[:8]}{options}"
 
 class Seer(Task[ChatRequest, ChatResponse]):
     '''Responds with the properties of each medium that the gateway has determined.'''
@@ -272,7 +273,7 @@ class Seer(Task[ChatRequest, ChatResponse]):
         self.echo = EchoTask()
 
     def invoke(self, request: ChatRequest) -> ChatResponse:
-        request.mm_processor_kwargs  # The gateway rejects fields that the app does not read.
+        request.mm_processor_kwargs, request.media_io_kwargs  # The gateway rejects fields that the app does not read.
         output = self.echo.invoke(EchoRequest(text=" ".join(map(describe, request.media)) or "nothing"))
         return ChatResponse(chunks=output.words.map(lambda word: ChatChunk(text=word + " ")))
 

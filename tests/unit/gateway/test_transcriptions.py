@@ -120,7 +120,7 @@ async def test_a_stream_has_the_chunks_of_vllm(gateway: httpx.AsyncClient) -> No
         (WAV, {"prompt": "x" * 10_001}, "prompt", "at most 10000 characters"),
         (WAV, {"prompt": b"\xff"}, "prompt", "not valid UTF-8"),
         (WAV, {"response_format": "srt"}, "response_format", "'json', 'text' or 'verbose_json', not 'srt'"),
-        (WAV, {"timestamp_granularities[]": "word"}, "timestamp_granularities[].0", "'segment', not 'word'"),
+        (WAV, {"timestamp_granularities[]": "word"}, "timestamp_granularities[][0]", "'segment', not 'word'"),
         (WAV, {"timestamp_granularities[]": "segment"}, None, "response_format is not verbose_json"),
         (WAV, {"stream": "true", "response_format": "verbose_json"}, None, "verbose_json cannot be streamed"),
         (WAV, {"stream_include_usage": "true"}, None, "stream is false"),

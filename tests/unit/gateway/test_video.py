@@ -178,7 +178,7 @@ async def test_sound_that_cannot_be_used_is_a_400_that_names_it(gateway: httpx.A
         (chat(video_part(MP4)) | SOUND, part, f"{part}: {silent}"),
         (chat(video_part(GIF, "image/gif")) | SOUND, part, f"{part}: {silent}"),
         (chat(video_part(WITH_SOUND), audio) | SOUND, option, "the chat contains videos and audio"),
-        (chat({"type": "video_sound"}), "messages.0.content.0", "invalid part type"),
+        (chat({"type": "video_sound"}), "messages[0].content[0]", "invalid part type"),
         (chat() | unknown, "mm_processor_kwargs.size", "unknown"),
     ]
     for request, param, message in invalid:
@@ -186,6 +186,51 @@ async def test_sound_that_cannot_be_used_is_a_400_that_names_it(gateway: httpx.A
 
         assert (response.status_code, response.json()["error"]["param"]) == (400, param), response.json()
         assert message in response.json()["error"]["message"]
+
+
+async def test_media_have_the_options_of_the_request(gateway: httpx.AsyncClient) -> None:
+    wav, png = audio_file(sound(0)), image_file()
+    image = {"type": "image_url", "image_url": {"url": data_url(png)}}
+    audio = {"type": "audio_url", "audio_url": {"url": data_url(wav, "audio/wav")}}
+    options = {
+        "media_io_kwargs": {"video": {"fps": 1, "max_frames": 8}},
+        "mm_processor_kwargs": {"max_pixels": 50000, "use_audio_in_video": False},
+    }
+
+    response = await gateway.post(CHAT, json=chat(video_part(MP4), image, audio) | options)
+
+    video = describe("messages[0].content[0]", MP4, "2s")
+    picture = describe("messages[0].content[1]", png, "8x6", "PNG")
+    expected = [
+        f"{video}:fps=1.0,max_frames=8,max_pixels=50000",
+        f"{picture}:max_pixels=50000",
+        describe("messages[0].content[2]", wav, "1s", "WAV"),
+    ]
+    assert response.json()["choices"][0]["message"]["content"].split() == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "param", "code"),
+    [
+        ({"media_io_kwargs": {"video": {"fps": 0}}}, "media_io_kwargs.video.fps", "invalid_value"),
+        ({"media_io_kwargs": {"video": {"fps": 31}}}, "media_io_kwargs.video.fps", "invalid_value"),
+        ({"media_io_kwargs": {"video": {"num_frames": -1}}}, "media_io_kwargs.video.num_frames", "invalid_value"),
+        ({"media_io_kwargs": {"video": {"max_frames": 769}}}, "media_io_kwargs.video.max_frames", "invalid_value"),
+        ({"media_io_kwargs": {"video": {"min_frames": 9, "max_frames": 8}}}, "media_io_kwargs.video", "invalid_value"),
+        ({"media_io_kwargs": {"video": {"backend": "cuda"}}}, "media_io_kwargs.video.backend", "unknown_field"),
+        ({"media_io_kwargs": {"image": {}}}, "media_io_kwargs.image", "unknown_field"),
+        ({"mm_processor_kwargs": {"fps": 2}}, "mm_processor_kwargs.fps", "unknown_field"),
+        ({"mm_processor_kwargs": {"max_pixels": 0}}, "mm_processor_kwargs.max_pixels", "invalid_value"),
+        ({"mm_processor_kwargs": {"min_pixels": 9, "max_pixels": 8}}, "mm_processor_kwargs", "invalid_value"),
+    ],
+)
+async def test_an_invalid_option_of_media_is_a_400_that_names_it(
+    gateway: httpx.AsyncClient, options: dict[str, object], param: str, code: str
+) -> None:
+    response = await gateway.post(CHAT, json=chat(video_part(MP4)) | options)
+
+    error = response.json()["error"]
+    assert (response.status_code, error["param"], error["code"]) == (400, param, code)
 
 
 async def test_videos_are_only_allowed_in_user_messages(gateway: httpx.AsyncClient) -> None:

@@ -115,7 +115,7 @@ class ChunkChoice(TypedDict):
 async def create_chat_completion(request: Request, context: Context) -> SendResponse:
     """Responds to a chat, with the whole message or (with `stream`) in chunks."""
     body = await read_fields(request, ChatCompletionRequest)
-    handler = await RequestHandler.create(context, body.model, request)
+    handler = await RequestHandler.create(context, body.model, request, type(body))
     check_app(handler.served_app, body.model, "chat")
     handler.set_media(find_media_slots(body))
     chat = ChatHandler(f"chatcmpl-{handler.id}", int(time.time()), body)

@@ -96,7 +96,7 @@ class TextCompletion(BaseModel):
 async def create_completion(request: Request, context: Context) -> SendResponse:
     """Completes one or more texts, as a whole or (with `stream`) in chunks."""
     body = await read_fields(request, TextCompletionRequest)
-    handler = await RequestHandler.create(context, body.model, request)
+    handler = await RequestHandler.create(context, body.model, request, type(body))
     check_app(handler.served_app, body.model, "completion")
     completion = CompletionHandler(f"cmpl-{handler.id}", int(time.time()), body)
     return handler.stream(completion.events) if body.stream else await handler.respond(completion.respond)

@@ -63,7 +63,7 @@ class EmbeddingList(BaseModel):
 async def create_embeddings(request: Request, context: Context) -> SendResponse:
     """Embeds texts as vectors."""
     body = await read_fields(request, CreateEmbeddingRequest)
-    handler = await RequestHandler.create(context, body.model, request)
+    handler = await RequestHandler.create(context, body.model, request, type(body))
     check_app(handler.served_app, body.model, "embedding")
 
     async def respond(session: Session) -> bytes:

@@ -21,10 +21,8 @@ from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openai.common_fields import OpenAIRequest, check_app
 from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
-from cornserve.gateway.errors import ApiError
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
-from cornserve.task.errors import InvocationError
 from cornserve_tasklib.chat_response import Usage
 from cornserve_tasklib.image_generation import (
     DEFAULT_SIZE,
@@ -92,14 +90,11 @@ class ImageList(BaseModel):
 async def create_image(request: Request, context: Context) -> SendResponse:
     """Draws a text, as a whole or (with `stream`) with events for previews."""
     body = await read_fields(request, CreateImageRequest)
-    handler = await RequestHandler.create(context, body.model, request)
+    handler = await RequestHandler.create(context, body.model, request, type(body))
     check_app(handler.served_app, body.model, "image generation")
 
     async def respond(session: Session) -> bytes:
-        try:
-            images = await session.run(tracked(ImageGenerationRequest, body), IMAGES)
-        except InvocationError as error:
-            raise _with_param(error) from None
+        images = await session.run(tracked(ImageGenerationRequest, body), IMAGES)
         return await _image_list(body, images)
 
     return handler.stream(partial(_events, body)) if body.stream else await handler.respond(respond)
@@ -110,19 +105,16 @@ async def _events(body: CreateImageRequest, session: Session) -> AsyncGenerator[
     request = tracked(ImageGenerationRequest, body)
     fields = {"created_at": int(time.time()), "quality": "auto", **_properties(body)}
     previews = Counter[int]()
-    try:
-        async for progress in _progress(session, request):
-            if body.progress:
-                step = {"step": progress.step, "steps": progress.steps, "image": progress.image}
-                yield _event("image_generation.progress", step)
-            if progress.b64_json is not None:
-                number = previews[progress.image]
-                preview = {"b64_json": progress.b64_json, "partial_image_index": number, "image": progress.image}
-                yield _event("image_generation.partial_image", preview | fields)
-                previews[progress.image] += 1
-        images = await session.run(request, IMAGES)
-    except InvocationError as error:
-        raise _with_param(error) from None
+    async for progress in _progress(session, request):
+        if body.progress:
+            step = {"step": progress.step, "steps": progress.steps, "image": progress.image}
+            yield _event("image_generation.progress", step)
+        if progress.b64_json is not None:
+            number = previews[progress.image]
+            preview = {"b64_json": progress.b64_json, "partial_image_index": number, "image": progress.image}
+            yield _event("image_generation.partial_image", preview | fields)
+            previews[progress.image] += 1
+    images = await session.run(request, IMAGES)
     for number, image in enumerate(images.images):
         completed = {**image.model_dump(), "image": number, **fields, "usage": _openai_usage(images.usage)}
         yield _event("image_generation.completed", completed)
@@ -137,14 +129,6 @@ async def _progress(session: Session, request: ImageGenerationRequest) -> AsyncG
 
 def _event(type: str, fields: dict[str, Any]) -> bytes:
     return sse.encode_event(to_json({"type": type, **fields}), type)
-
-
-def _with_param(error: InvocationError) -> Exception:
-    """Returns a 400 that names the field if the executor has rejected one."""
-    field = error.message.partition(":")[0]
-    if error.code != "INVALID_ARGUMENT" or field not in ImageGenerationRequest.model_fields:
-        return error
-    return ApiError(400, error.message, param=field, code="invalid_value")
 
 
 async def _image_list(body: CreateImageRequest, images: Images) -> bytes:

@@ -88,7 +88,7 @@ class Ranking(BaseModel):
 async def create_score(request: Request, context: Context) -> SendResponse:
     """Scores pairs of texts."""
     body = await read_fields(request, ScoreRequest)
-    handler = await RequestHandler.create(context, body.model, request)
+    handler = await RequestHandler.create(context, body.model, request, type(body))
     check_app(handler.served_app, body.model, "scoring")
 
     async def respond(session: Session) -> bytes:
@@ -103,7 +103,7 @@ async def create_score(request: Request, context: Context) -> SendResponse:
 async def create_ranking(request: Request, context: Context) -> SendResponse:
     """Sorts documents by their relevance to a query."""
     body = await read_fields(request, RerankRequest)
-    handler = await RequestHandler.create(context, body.model, request)
+    handler = await RequestHandler.create(context, body.model, request, type(body))
     check_app(handler.served_app, body.model, "scoring")
 
     async def respond(session: Session) -> bytes:

@@ -107,7 +107,7 @@ async def _create(
     request: Request, context: Context, form_type: type[TranscriptionForm], task: SpeechTask
 ) -> SendResponse:
     form = await read_form(request, form_type)
-    handler = await RequestHandler.create(context, form.model, request)
+    handler = await RequestHandler.create(context, form.model, request, type(form))
     check_app(handler.served_app, form.model, "transcription")
     audio = await _inspected(form.file, context.admission.limits)
     handler.count_media(["audio"])

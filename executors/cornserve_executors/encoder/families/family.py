@@ -5,13 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import PIL.Image
 import torch
 
 from cornserve_executors.encoder.families.base_family import BaseFamily
 from cornserve_executors.media.image_decoding import ImageSize
-from cornserve_tasklib.media import MediaField
+from cornserve_executors.media.pixel_limits import refuse_pixel_limits
+from cornserve_tasklib.media import Media, MediaField
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,11 @@ class PreparedImage:
 
 class VisionFamily(BaseFamily):
     """A family whose inputs are pixels."""
+
+    def for_media(self, media: Media) -> Self:
+        """Returns the family with the limits on pixels of a medium. Raises `UnsupportedOptionError`."""
+        refuse_pixel_limits(media)
+        return self
 
     @abstractmethod
     def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from math import ceil, prod
-from typing import Any
+from typing import Any, Self
 
 import PIL.Image
 import torch
+from transformers.image_utils import SizeDict
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
 from cornserve_executors.encoder.families.family import EncoderFamily, EncodingPlan, PreparedImage, VisionFamily
 from cornserve_executors.encoder.families.video_family import VideoEncoderFamily, VideoFrames
 from cornserve_executors.media.image_decoding import ImageSize
+from cornserve_executors.media.pixel_limits import limited_size
 from cornserve_executors.media.video_sampling import FrameSampling
-from cornserve_tasklib.media import MediaField
+from cornserve_tasklib.media import Media, MediaField
 
 
 class Qwen25VLTower(VisionFamily):
     """The vision tower, to which a video is an image of several grids of patches. A batch may contain both."""
 
     submodules = frozenset({"visual"})  # Includes the projector, Qwen's merger.
+
+    def for_media(self, media: Media) -> Self:
+        if not media.options.pixels:
+            return self
+        family = copy(self)
+        family.processor = copy(self.processor)
+        family.processor.size = SizeDict(**limited_size(self.processor.size, media))
+        return family
 
     def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
         rows: Sequence[torch.Tensor] = self.features(images).pooler_output

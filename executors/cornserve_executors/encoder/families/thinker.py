@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from transformers import AutoModelForImageTextToText
@@ -11,7 +11,8 @@ from transformers.processing_utils import ProcessingKwargs
 
 from cornserve_executors.encoder.families.base_family import BaseFamily
 from cornserve_executors.encoder.families.video_family import VideoEncoderFamily, VideoFrames
-from cornserve_tasklib.media import MediaField
+from cornserve_executors.media.pixel_limits import refuse_pixel_limits
+from cornserve_tasklib.media import Media, MediaField
 
 
 class ThinkerFamily(BaseFamily):
@@ -20,6 +21,11 @@ class ThinkerFamily(BaseFamily):
     @classmethod
     def build(cls, config: Any, dtype: torch.dtype) -> Any:
         return AutoModelForImageTextToText.from_config(config.thinker_config, dtype=dtype)
+
+    def for_media(self, media: Media) -> Self:
+        """Raises `UnsupportedOptionError` for limits on pixels: the thinker's processor replaces them."""
+        refuse_pixel_limits(media)
+        return self
 
 
 class ThinkerVideos(ThinkerFamily, VideoEncoderFamily):

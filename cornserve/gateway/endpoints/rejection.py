@@ -1,0 +1,32 @@
+"""The response to a request that an executor has rejected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Sequence
+
+from cornserve.app.media_slots import MediaSlot
+from cornserve.gateway.errors import ApiError
+
+_PATH = re.compile(r"(\w+)(?:\.\w+|\[\d+\])*(?=: )")
+"""The path of a field at the start of a message."""
+
+
+def rejection(message: str, fields: Container[str], media: Sequence[MediaSlot]) -> ApiError:
+    """Returns a 400 that names the field or the medium with whose path the message begins.
+
+    Args:
+        fields: the fields of the request. Messages may begin with other words.
+        media: the media of the request.
+    """
+    found = _PATH.match(message)
+    if found is None:
+        return ApiError(400, message)
+    path = found[0]
+    for slot in media:
+        if slot.path == path:
+            described = f"{slot.param}{message.removeprefix(path)}"
+            return ApiError(400, described, param=slot.param, code=f"invalid_{slot.media.modality}")
+    if found[1] not in fields:
+        return ApiError(400, message)
+    return ApiError(400, message, param=path, code="invalid_value")

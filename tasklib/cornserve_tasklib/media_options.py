@@ -1,0 +1,96 @@
+"""Options of the frames and of the size in which a model receives media, with vLLM's names."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from annotated_types import Ge, Gt, Le
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from cornserve_tasklib.sampling_fields import STRICT
+
+MAX_FRAMES = 768
+"""The largest number of frames that vLLM's loaders for Qwen's models sample."""
+
+MAX_FPS = 30
+"""The largest rate at which these loaders sample."""
+
+Pixels = Annotated[int, Ge(1), Le(1 << 32)]
+
+
+class FrameOptions(BaseModel):
+    """The frames that are sampled from a video. A model takes `num_frames`, or `min_frames` and `max_frames`."""
+
+    model_config = STRICT | ConfigDict(frozen=True)
+
+    fps: Annotated[float, Gt(0), Le(MAX_FPS)] | None = None
+    """Frames per second."""
+    num_frames: Annotated[int, Ge(1), Le(MAX_FRAMES)] | None = None
+    """The largest number of frames."""
+    min_frames: Annotated[int, Ge(2), Le(MAX_FRAMES)] | None = None
+    """The smallest number of frames, if the video has them."""
+    max_frames: Annotated[int, Ge(2), Le(MAX_FRAMES)] | None = None
+    """The largest number of frames."""
+
+    @model_validator(mode="after")
+    def _check_frames(self) -> Self:
+        if self.min_frames is not None and self.max_frames is not None and self.min_frames > self.max_frames:
+            raise ValueError(f"min_frames: {self.min_frames} is above max_frames: {self.max_frames}")
+        return self
+
+    @property
+    def frames(self) -> dict[str, float | int]:
+        """The options that are set, by name."""
+        return _given(FrameOptions, self)
+
+
+class PixelOptions(BaseModel):
+    """Limits on the pixels to which a model resizes an image or a frame; for Qwen3-VL, all frames of a video."""
+
+    model_config = STRICT | ConfigDict(frozen=True)
+
+    min_pixels: Pixels | None = None
+    """The smallest number of pixels."""
+    max_pixels: Pixels | None = None
+    """The largest number of pixels, up to the model's own."""
+
+    @model_validator(mode="after")
+    def _check_pixels(self) -> Self:
+        if self.min_pixels is not None and self.max_pixels is not None and self.min_pixels > self.max_pixels:
+            raise ValueError(f"min_pixels: {self.min_pixels} is above max_pixels: {self.max_pixels}")
+        return self
+
+    @property
+    def pixels(self) -> dict[str, int]:
+        """The options that are set, by name."""
+        return _given(PixelOptions, self)
+
+
+class MediaOptions(FrameOptions, PixelOptions):
+    """The options of one medium. Those of frames are for videos only."""
+
+    @property
+    def key(self) -> str:
+        """Identifies the options: empty if none is set."""
+        return ",".join(f"{name}={value}" for name, value in {**self.frames, **self.pixels}.items())
+
+
+class MediaLoading(BaseModel):
+    """Arguments of the loaders of media, by modality."""
+
+    model_config = STRICT | ConfigDict(frozen=True)
+
+    video: FrameOptions = FrameOptions()
+    """The frames of videos."""
+
+
+class MediaProcessing(PixelOptions):
+    """Arguments of the model's processor."""
+
+    use_audio_in_video: bool = False
+    """Whether the model receives the sound of videos. Each video must have sound, and the chat no other audio. Only
+    for Qwen2.5-Omni and Qwen3-Omni."""
+
+
+def _given(kind: type[BaseModel], options: BaseModel) -> dict[str, Any]:
+    return {name: value for name in kind.model_fields if (value := getattr(options, name)) is not None}
