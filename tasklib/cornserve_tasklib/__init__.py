@@ -19,6 +19,7 @@ from cornserve_tasklib.llm import Chat, LLMRequest, LLMTask, Mllm
 from cornserve_tasklib.media import Audio, Image, Video
 from cornserve_tasklib.messages import ChatMessage
 from cornserve_tasklib.scoring import Score, ScoringRequest, ScoringResponse, ScoringTask
+from cornserve_tasklib.talker import SpokenChunk, TalkerOptions, TalkerRequest, TalkerResponse, TalkerTask
 from cornserve_tasklib.transcription import (
     Transcribe,
     TranscriptionChunk,
@@ -60,6 +61,11 @@ __all__ = [
     "ScoringRequest",
     "ScoringResponse",
     "ScoringTask",
+    "SpokenChunk",
+    "TalkerOptions",
+    "TalkerRequest",
+    "TalkerResponse",
+    "TalkerTask",
     "Transcribe",
     "TranscriptionChunk",
     "TranscriptionRequest",

@@ -18,18 +18,23 @@ SPECIAL_TOKENS = {
     "audio_bos_token": "<|audio_start|>",
     "audio_eos_token": "<|audio_end|>",
 }
+ROPE = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [6, 5, 5], "mrope_interleaved": True}
+EXPERTS = {"moe_intermediate_size": 64, "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True}
 
 
 def make(directory: Path) -> None:
     from transformers import Qwen3OmniMoeConfig, Qwen3OmniMoeForConditionalGeneration
 
-    processor = _processor()
+    processor = make_processor()
+    config = Qwen3OmniMoeConfig(thinker_config=thinker_config(processor), enable_audio_output=False)
+    save(Qwen3OmniMoeForConditionalGeneration, config, processor, directory)
+
+
+def thinker_config(processor: Any) -> dict[str, Any]:
     token_id = processor.tokenizer.convert_tokens_to_ids
-    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [6, 5, 5], "mrope_interleaved": True}
-    experts = {"moe_intermediate_size": 64, "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True}
-    thinker = {
+    return {
         "text_config": text_config(
-            processor.tokenizer, head_dim=32, rope_parameters=rope, tie_word_embeddings=False, **experts
+            processor.tokenizer, head_dim=32, rope_parameters=ROPE, tie_word_embeddings=False, **EXPERTS
         ),
         "vision_config": {
             "depth": 3,
@@ -63,11 +68,9 @@ def make(directory: Path) -> None:
         "vision_start_token_id": token_id("<|vision_start|>"),
         "vision_end_token_id": token_id("<|vision_end|>"),
     }
-    config = Qwen3OmniMoeConfig(thinker_config=thinker, enable_audio_output=False)
-    save(Qwen3OmniMoeForConditionalGeneration, config, processor, directory)
 
 
-def _processor() -> Any:
+def make_processor(*further_tokens: str) -> Any:
     from transformers import (
         Qwen2VLImageProcessor,
         Qwen2VLVideoProcessor,
@@ -83,7 +86,7 @@ def _processor() -> Any:
         ),
         video_processor=Qwen2VLVideoProcessor(size=size, patch_size=16),  # The processor uses its own limits.
         feature_extractor=WhisperFeatureExtractor(feature_size=128, return_attention_mask=True),
-        tokenizer=tokenizer([*SPECIAL_TOKENS.values()], extra_special_tokens=SPECIAL_TOKENS),
+        tokenizer=tokenizer([*SPECIAL_TOKENS.values(), *further_tokens], extra_special_tokens=SPECIAL_TOKENS),
         chat_template=chat_template(
             "<|vision_start|><|image_pad|><|vision_end|>",
             "<|audio_start|><|audio_pad|><|audio_end|>",

@@ -19,7 +19,7 @@ from cornserve_executors.image_generator.image_files import encode_image
 from cornserve_executors.image_generator.pipeline import decode_latents, encode_prompts, load_pipeline
 from cornserve_executors.image_generator.progress import ProgressReporter, SendProgress
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
-from cornserve_executors.image_generator.step_batcher import StepBatcher
+from cornserve_executors.step_batcher import StepBatcher
 from cornserve_tasklib.chat_response import Usage
 from cornserve_tasklib.image_generation import (
     MIN_STEPS,
@@ -114,10 +114,10 @@ class ImageGeneratorEngine:
             image = await self._run(partial(self._denoiser.start, request, embeddings, seed))
             encode = partial(self._encode_file, request)
             if send is None:
-                await self._batcher.denoise(image, request_id, _ignore_step)
+                await self._batcher.run_steps(image, request_id, _ignore_step)
             else:
                 progress = ProgressReporter(image, number, encode, send)
-                await gather_all([self._batcher.denoise(image, request_id, progress.add_step), progress.run()])
+                await gather_all([self._batcher.run_steps(image, request_id, progress.add_step), progress.run()])
             return GeneratedImage(b64_json=await encode(image.latents), seed=seed)
 
     async def _encode_file(self, request: ImageGenerationRequest, latents: torch.Tensor) -> str:

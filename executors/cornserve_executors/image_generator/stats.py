@@ -24,7 +24,7 @@ class ImageGeneratorStats:
         self._step_seconds = Histogram()
         self._image_seconds = Histogram()
 
-    def set_images(self, *, running: int, waiting: int) -> None:
+    def set_items(self, *, running: int, waiting: int) -> None:
         self._running, self._waiting = running, waiting
 
     @contextmanager

@@ -53,8 +53,17 @@ from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_request import PlanRequest
 from cornserve_planner.planning import make_plan
 from cornserve_policies.path_table import CellPath
-from cornserve_tasklib import EmbeddingTask, EncoderTask, ImageGenerator, LLMTask, ScoringTask, TranscriptionTask
+from cornserve_tasklib import (
+    EmbeddingTask,
+    EncoderTask,
+    ImageGenerator,
+    LLMTask,
+    ScoringTask,
+    TalkerTask,
+    TranscriptionTask,
+)
 from cornserve_tasklib.sampling_fields import SamplingFields
+from cornserve_tasklib.talker import TalkerRequest
 from tests.credentials import CREDENTIALS
 from tests.integration.docs import cli_reference
 from tests.integration.docs.documented_metrics import DocumentedMetrics, documented_metrics
@@ -105,6 +114,8 @@ def test_every_command_is_in_the_overview() -> None:
         ("task-api.md", "### TranscriptionTask", "Setting", TranscriptionTask),
         ("http-api.md", "## Image generation", "Field", CreateImageRequest),
         ("task-api.md", "### ImageGenerator", "Setting", ImageGenerator),
+        ("task-api.md", "### TalkerTask", "Setting", TalkerTask),
+        ("task-api.md", "### TalkerTask", "Field of a `TalkerRequest`", TalkerRequest),
         ("task-api.md", "### EncoderTask", "Setting", EncoderTask),
     ],
 )

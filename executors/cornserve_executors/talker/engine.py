@@ -1,0 +1,167 @@
+"""Speaks texts: generates codes in batches, and decodes them chunk by chunk."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import torch
+
+from cornserve.concurrency import gather_all
+from cornserve_executors.base import EngineDeadError, InvalidRequestError, OverloadedError
+from cornserve_executors.step_batcher import StepBatcher
+from cornserve_executors.talker.loader import load_talker
+from cornserve_executors.talker.prompt import TalkerPrompts
+from cornserve_executors.talker.speech_state import MAX_CHUNK_FRAMES, SpeechState
+from cornserve_executors.talker.stats import TalkerStats
+from cornserve_executors.talker.step import TalkerStep
+from cornserve_executors.talker.vocoder import Vocoder
+from cornserve_tasklib.talker import SAMPLE_RATE, SpokenChunk, TalkerRequest, TalkerResponse, TalkerTask
+
+Result = TypeVar("Result")
+SendChunk = Callable[[SpokenChunk], Awaitable[None]]
+
+SEED_BITS = 32
+"""The size of random seeds."""
+
+
+class TalkerEngine:
+    """Speaks texts. One thread runs all work of the device: the steps of the talker and the vocoder take turns."""
+
+    def __init__(self, config: TalkerTask, stats: TalkerStats) -> None:
+        """Loads the model. Blocks, and can run in any thread."""
+        self._options = config.options
+        self._stats = stats
+        model = load_talker(config, "cuda" if torch.cuda.is_available() else "cpu")
+        self._voices: dict[str, int] = model.config.talker_config.speaker_id
+        self._device = model.embeddings.device
+        self._vocabulary = len(model.embeddings)
+        self._step = TalkerStep(model, self._options.max_batch_speeches, self._options.max_tokens)
+        self._vocoder = Vocoder(model.vocoder)
+        with torch.inference_mode():
+            self._prompts = TalkerPrompts(model)
+        self._device_thread = ThreadPoolExecutor(1, "device")
+        self._batcher = StepBatcher(self._run_step, self._device_thread, self._options.max_batch_speeches, stats)
+
+    @property
+    def voices(self) -> Sequence[str]:
+        """The names of the model's voices, in order."""
+        return sorted(self._voices)
+
+    async def run(self) -> None:
+        """Speaks until cancelled. Raises `EngineDeadError` when the device fails permanently."""
+        await self._batcher.run()
+
+    def warm_up(self) -> None:
+        """Speaks a few frames, so that torch completes its lazy initialization. Blocks."""
+        request = TalkerRequest(user_messages=["corn"], token_ids=[0, 0])
+
+        def speak() -> None:
+            speech = self._start(request, 0)
+            for _ in range(2):
+                if not speech.is_done:
+                    self._step_and_decode([speech])
+
+        self._device_thread.submit(_run_on_device, speak).result()
+
+    async def speak(self, request: TalkerRequest, request_id: str, send: SendChunk | None = None) -> TalkerResponse:
+        """Speaks a text, and sends its samples to `send` as they are decoded.
+
+        Raises `InvalidRequestError` for an unknown voice or token, and for a text that is too long.
+        """
+        started = time.perf_counter()
+        seed = secrets.randbits(SEED_BITS) if request.seed is None else request.seed
+        self._check(request)
+        if len(request.token_ids) == 1:  # Only the end token.
+            return TalkerResponse(seed=seed)
+        run = asyncio.get_running_loop().run_in_executor
+        speech = await run(self._device_thread, _run_on_device, lambda: self._start(request, seed))
+        samples: list[bytes] = []
+        arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+        def add_step() -> None:
+            for chunk in speech.take_chunks():
+                if not samples:
+                    self._stats.record_first_audio(time.perf_counter() - started)
+                samples.append(_to_pcm(chunk))
+                arrived.put_nowait(samples[-1])
+            if speech.is_done:
+                arrived.put_nowait(None)
+
+        async def send_all(send: SendChunk) -> None:
+            while (pcm := await arrived.get()) is not None:
+                await send(SpokenChunk(pcm=b64encode(pcm).decode()))
+
+        work: list[Coroutine[Any, Any, None]] = [self._batcher.run_steps(speech, request_id, add_step)]
+        await gather_all(work if send is None else [*work, send_all(send)])
+        self._stats.record_speech(time.perf_counter() - started)
+        pcm = b"".join(samples)
+        return TalkerResponse(
+            pcm=b64encode(pcm).decode(),
+            seconds=len(pcm) / 2 / SAMPLE_RATE,
+            finish_reason="stop" if speech.has_ended else "length",
+            seed=seed,
+        )
+
+    def shutdown(self) -> None:
+        """Blocks until the current work of the device is done."""
+        self._device_thread.shutdown(cancel_futures=True)
+
+    def _check(self, request: TalkerRequest) -> None:
+        if request.voice is not None and request.voice.lower() not in self._voices:
+            raise InvalidRequestError(f"voice: the model has no voice {request.voice!r}: use {', '.join(self.voices)}")
+        unknown = [token for token in request.token_ids if token >= self._vocabulary]
+        if unknown:
+            raise InvalidRequestError(f"token_ids: {unknown[0]} is not a token of the model")
+
+    def _start(self, request: TalkerRequest, seed: int) -> SpeechState:
+        voice = self.voices[0] if request.voice is None else request.voice.lower()
+        prompt = self._prompts.tokenize(request.user_messages)
+        rows, text = self._prompts.rows(prompt, request.token_ids[:-1], self._voices[voice])
+        max_frames = self._options.max_tokens - len(rows)
+        if max_frames < len(text):
+            raise InvalidRequestError(
+                f"user_messages and token_ids: have {len(rows)} and {len(text)} tokens: this app allows at most "
+                f"{self._options.max_tokens} together (max_tokens)"
+            )
+        return SpeechState(
+            prompt=rows[None],
+            text=text,
+            seed=seed,
+            temperature=request.temperature,
+            max_frames=max_frames,
+            vocoder=self._vocoder.start(),
+        )
+
+    def _run_step(self, speeches: Sequence[SpeechState]) -> None:
+        _run_on_device(lambda: self._step_and_decode(speeches))
+
+    def _step_and_decode(self, speeches: Sequence[SpeechState]) -> None:
+        self._step.run(speeches)
+        for speech in speeches:
+            frames = speech.frames[speech.decoded :]
+            if frames and (speech.is_done or len(frames) >= speech.chunk_frames):
+                codes = torch.tensor(frames, device=self._device).T
+                speech.chunks.append(self._vocoder.decode(speech.vocoder, codes).cpu())
+                speech.decoded = len(speech.frames)
+                speech.chunk_frames = min(2 * speech.chunk_frames, MAX_CHUNK_FRAMES)
+
+
+def _to_pcm(samples: torch.Tensor) -> bytes:
+    pcm: bytes = (samples * 32767).round().to(torch.int16).numpy().astype("<i2").tobytes()
+    return pcm
+
+
+def _run_on_device(work: Callable[[], Result]) -> Result:
+    try:
+        with torch.inference_mode():
+            return work()
+    except torch.OutOfMemoryError as error:
+        raise OverloadedError(f"the speech does not fit into the GPU's memory: {error}") from error
+    except torch.AcceleratorError as error:
+        raise EngineDeadError(str(error).splitlines()[0]) from error

@@ -1,0 +1,52 @@
+"""One speech in the talker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from cornserve_executors.talker.vocoder import VocoderState
+
+MAX_CHUNK_FRAMES = 16
+"""The maximum number of frames that the vocoder decodes at once. The first chunk has one frame, and the size
+doubles with each chunk, so that the first samples arrive early."""
+
+
+@dataclass(slots=True, eq=False)
+class SpeechState:
+    """A speech between two steps."""
+
+    prompt: torch.Tensor
+    """The input of the first forward pass, of the shape [1, tokens, width]."""
+    text: torch.Tensor
+    """The rows that the following steps add, of the shape [rows, width]: the rest of the text, and its end."""
+    seed: int
+    temperature: float
+    max_frames: int
+    vocoder: VocoderState
+    length: int = 0
+    """The tokens in the talker's cache."""
+    code: int = 0
+    """The first code of the next frame."""
+    hidden: torch.Tensor | None = None
+    """The talker's last output, of the shape [1, 1, width]. None before the first step."""
+    frames: list[list[int]] = field(default_factory=list)
+    """The codes of all frames."""
+    decoded: int = 0
+    """The number of frames that the vocoder has decoded."""
+    chunk_frames: int = 1
+    """The size of the next chunk."""
+    chunks: list[torch.Tensor] = field(default_factory=list)
+    """Samples that have not been taken yet."""
+    has_ended: bool = False
+    """Whether the talker has generated its end."""
+
+    @property
+    def is_done(self) -> bool:
+        return self.has_ended or len(self.frames) >= self.max_frames
+
+    def take_chunks(self) -> list[torch.Tensor]:
+        """Returns the samples since the last call."""
+        chunks, self.chunks = self.chunks, []
+        return chunks

@@ -1,0 +1,92 @@
+"""Talkers: the parts of models such as Qwen3-Omni that speak the response of their language model."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Le, MaxLen, MinLen
+from pydantic import BaseModel, ConfigDict, Field
+
+from cornserve.task import ExecutorSpec, Output, Stream, UnitTask
+from cornserve_policies.input_size import InputSize
+from cornserve_tasklib.engine import Dtype
+from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, STRICT, Tokens
+
+SAMPLE_RATE = 24_000
+"""Samples per second of Qwen3-Omni's speech."""
+
+
+class TalkerRequest(BaseModel):
+    """A response of a language model, to be spoken."""
+
+    model_config = STRICT | ConfigDict(frozen=True)
+
+    user_messages: Annotated[list[Annotated[str, MaxLen(1_000_000)]], MinLen(1), MaxLen(10_000)]
+    """The texts of the user's messages, in order. The talker reads no other message."""
+    token_ids: Tokens
+    """The tokens of the response. The last one, the end token, is not spoken."""
+    voice: Annotated[str, MaxLen(100)] | None = None
+    """The name of one of the model's voices. By default, the first in alphabetical order."""
+    seed: Annotated[int, Ge(0), Le(2**63 - 1)] | None = None
+    """Makes sampling reproducible. Random by default."""
+    temperature: Annotated[float, Ge(0), Le(2)] = 0.9
+    """The randomness of the voice. 0 selects greedy decoding."""
+
+
+class SpokenChunk(BaseModel):
+    """The next part of a streamed speech."""
+
+    pcm: str
+    """Samples, as in `TalkerResponse.pcm`."""
+
+
+class TalkerResponse(Output):
+    """A speech, as a stream of chunks and as a whole."""
+
+    chunks: Stream[SpokenChunk] = Stream()
+    """The chunks, as they are decoded. The first has a single frame of codes, and the following ones up to 16."""
+    pcm: str = ""
+    """Signed 16-bit little-endian samples of one channel, `SAMPLE_RATE` per second, in base64."""
+    seconds: float = 0
+    """The duration of the speech."""
+    finish_reason: Literal["stop", "length"] = "stop"
+    """Whether the speech is complete, or ended at the executor's limit `max_tokens`."""
+    seed: int = 0
+    """The seed with which the speech can be generated again."""
+
+
+class TalkerOptions(BaseModel):
+    """Options of the executor of a talker."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dtype: Dtype = "auto"
+    """The dtype of the talker. `auto` is bfloat16 on a GPU, and float32 on a CPU. The vocoder always uses float32."""
+    max_batch_speeches: int = Field(default=8, ge=1)
+    """The maximum number of speeches that are generated together. Further ones wait."""
+    max_tokens: int = Field(default=4096, ge=64, le=32_768)
+    """The maximum number of tokens of the user's messages and of frames of a speech together."""
+    gpus: int = Field(default=1, ge=0, le=1)
+    """GPUs of a replica. With 0, the model runs on the CPU."""
+
+
+class TalkerTask(UnitTask[TalkerRequest, TalkerResponse]):
+    """Runs the talker and the vocoder of a Qwen3-Omni in one executor. The frames of all speeches are batched."""
+
+    executor = "talker"
+
+    model_id: str
+    """A Hugging Face id, or the path of a model directory."""
+    revision: str | None = None
+    """The branch, tag or commit of the model's repository on Hugging Face. Defaults to its main branch."""
+    options: TalkerOptions = TalkerOptions()
+    """Options of the executor."""
+
+    def executor_spec(self) -> ExecutorSpec:
+        unset = {"revision"} if self.revision is None else None
+        config = self.model_dump(mode="json", exclude=unset)
+        return ExecutorSpec(executor=self.executor, config=config, gpus=self.options.gpus)
+
+    def size(self, request: TalkerRequest) -> InputSize:
+        text = sum(map(len, request.user_messages)) // CHARACTERS_PER_TOKEN
+        return InputSize(text=text + len(request.token_ids), output=len(request.token_ids))

@@ -1,0 +1,275 @@
+"""The talker of Qwen3-Omni: speech equals that of transformers' own `generate`, in any batch."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from numpy.typing import NDArray
+from prometheus_client import Metric
+
+from cornserve.concurrency import gather_all
+from cornserve_executors.base import ExecutorStartError, InvalidRequestError
+from cornserve_executors.talker.stats import TalkerStats
+from cornserve_tasklib.talker import SAMPLE_RATE, SpokenChunk, TalkerOptions, TalkerRequest, TalkerTask
+from tests.integration.docs.documented_metrics import documented_metrics
+from tests.models.tiny_families import tiny_model
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from cornserve_executors.talker.engine import TalkerEngine
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+MAX_TOKENS = 80
+FRAME_SAMPLES = 1920
+LOOKAHEAD_SAMPLES = 555
+"""The samples that the vocoder's transposed convolutions need of the following frame."""
+
+
+def request(text: str = "a small red boat", **fields: Any) -> TalkerRequest:
+    given: dict[str, Any] = {"user_messages": ["hello"], "token_ids": [*text.encode(), 0], "seed": 1}
+    return TalkerRequest(**given | fields)
+
+
+REQUESTS = [
+    request(),
+    request("yes", seed=2, temperature=0.0),
+    request("one two three", seed=3, voice="Chelsie"),
+    request("x", seed=4, user_messages=["what is the sea?", "and the sky?"]),
+    request("twenty blue birds", seed=5, temperature=1.5),
+    request(seed=6),
+]
+
+
+@pytest.fixture(scope="module")
+def stats() -> TalkerStats:
+    return TalkerStats()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(tiny_qwen3omni_talker: Path, stats: TalkerStats) -> AsyncIterator[TalkerEngine]:
+    from cornserve_executors.talker.engine import TalkerEngine
+
+    options = TalkerOptions(max_batch_speeches=4, max_tokens=MAX_TOKENS)
+    engine = TalkerEngine(TalkerTask(model_id=str(tiny_qwen3omni_talker), options=options), stats)
+    engine.warm_up()
+    work = asyncio.create_task(engine.run())
+    yield engine
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    engine.shutdown()
+
+
+@dataclass(frozen=True)
+class SpeechReference:
+    """The tokens and the samples that transformers generates."""
+
+    tokens: list[int]
+    samples: NDArray[np.float32]
+
+
+@pytest.fixture(scope="module")
+def reference(tiny_qwen3omni_talker: Path) -> Any:
+    """transformers' own model, unchanged."""
+    import torch
+    from transformers import AutoTokenizer, Qwen3OmniMoeForConditionalGeneration
+
+    model = Qwen3OmniMoeForConditionalGeneration.from_pretrained(tiny_qwen3omni_talker).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tiny_qwen3omni_talker)
+
+    def generate(messages: list[dict[str, str]], voice: str, tokens: int, frames: int) -> SpeechReference:
+        prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        ids = tokenizer(prompt, return_tensors="pt").input_ids
+        sequence, audio = model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            speaker=voice,
+            thinker_max_new_tokens=tokens,
+            thinker_eos_token_id=-1,
+            thinker_do_sample=False,
+            talker_do_sample=False,
+            # transformers does not return the last frame.
+            talker_max_new_tokens=frames + 1,
+        )
+        return SpeechReference(sequence[0, ids.shape[1] :].tolist(), audio[0, 0].numpy())
+
+    return generate
+
+
+def samples_of(pcm: str) -> NDArray[np.float64]:
+    return np.frombuffer(b64decode(pcm), dtype="<i2") / 32767
+
+
+async def pcm(engine: TalkerEngine, request: TalkerRequest, id: str = "r") -> str:
+    return (await engine.speak(request, id)).pcm
+
+
+def value(stats: TalkerStats, name: str) -> float:
+    samples = {sample.name: sample.value for metric in stats.metrics() for sample in metric.samples}
+    return samples[f"cornserve_talker_{name}"]
+
+
+# The penalty concerns generated codes only.
+@pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`:UserWarning")
+@pytest.mark.parametrize(
+    ("messages", "voice", "tokens"),
+    [
+        ([("user", "hello")], "Ethan", 12),
+        ([("system", "Be brief."), ("user", "hi"), ("assistant", "yes?"), ("user", "what?")], "Chelsie", 20),
+    ],
+)
+async def test_speech_equals_that_of_transformers(
+    engine: TalkerEngine, reference: Any, messages: list[tuple[str, str]], voice: str, tokens: int
+) -> None:
+    chat = [{"role": role, "content": text} for role, text in messages]
+    users = [text for role, text in messages if role == "user"]
+    length = engine._options.max_tokens - len(engine._prompts.tokenize(users)) - 6
+    expected = reference(chat, voice, tokens, length)
+
+    response = await engine.speak(
+        request(user_messages=users, token_ids=expected.tokens, voice=voice, temperature=0), "equal"
+    )
+
+    found = samples_of(response.pcm)
+    assert 0.01 < np.abs(expected.samples).max() < 0.999  # Neither silence nor clipped.
+    assert len(found) == len(expected.samples)
+    assert np.abs(found - expected.samples).max() < 1 / 32767
+    assert response.seconds == len(found) / SAMPLE_RATE
+
+
+@pytest.mark.parametrize("sizes", [[1] * 40, [1, 2, 4, 8, 16, 9]])
+async def test_chunks_have_no_seams(tiny_qwen3omni_talker: Path, sizes: list[int]) -> None:
+    import torch
+
+    from cornserve_executors.talker.loader import load_talker
+    from cornserve_executors.talker.vocoder import Vocoder
+
+    module = load_talker(TalkerTask(model_id=str(tiny_qwen3omni_talker)), "cpu").vocoder
+    vocoder = Vocoder(module)
+    codes = torch.randint(0, 100, (4, 40), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        whole = module(codes[None])[0, 0]
+        state = vocoder.start()
+        chunks = [vocoder.decode(state, part) for part in codes.split(sizes, 1)]
+
+    assert len(torch.cat(chunks)) == len(whole) == 40 * FRAME_SAMPLES - LOOKAHEAD_SAMPLES
+    assert len(chunks[0]) == sizes[0] * FRAME_SAMPLES - LOOKAHEAD_SAMPLES
+    assert (torch.cat(chunks) - whole).abs().max() < 1e-5 * whole.abs().max()
+
+
+async def test_a_seed_gives_the_same_speech_in_any_batch(engine: TalkerEngine, stats: TalkerStats) -> None:
+    alone = [await pcm(engine, request) for request in REQUESTS]
+    frames, batches = value(stats, "frames_total"), value(stats, "batch_speeches_count")
+
+    together = await gather_all(pcm(engine, request, str(number)) for number, request in enumerate(REQUESTS))
+
+    assert together == alone
+    assert len(set(alone)) == len(REQUESTS)
+    # Speeches that run alone have one step for each frame.
+    assert value(stats, "batch_speeches_count") - batches < (value(stats, "frames_total") - frames) / 2
+
+
+async def test_the_first_chunk_is_short(engine: TalkerEngine) -> None:
+    chunks: list[str] = []
+
+    async def send(chunk: SpokenChunk) -> None:
+        chunks.append(chunk.pcm)
+
+    response = await engine.speak(request(), "streamed", send)
+
+    sizes = [len(samples_of(chunk)) for chunk in chunks]
+    assert sizes[:4] == [FRAME_SAMPLES - LOOKAHEAD_SAMPLES, *(frames * FRAME_SAMPLES for frames in (2, 4, 8))]
+    assert b"".join(map(b64decode, chunks)) == b64decode(response.pcm)
+
+
+async def test_a_caller_that_does_not_read_delays_no_other(engine: TalkerEngine) -> None:
+    reads = asyncio.Event()
+
+    async def send(chunk: SpokenChunk) -> None:
+        await reads.wait()
+
+    slow = asyncio.create_task(engine.speak(request(), "slow", send))
+
+    assert len(samples_of(await pcm(engine, request(), "fast"))) > 0
+    assert not slow.done()
+    reads.set()
+    assert len((await slow).pcm) > 0
+
+
+async def test_a_random_seed_is_reported(engine: TalkerEngine) -> None:
+    response = await engine.speak(request(seed=None), "random")
+
+    assert await pcm(engine, request(seed=response.seed)) == response.pcm
+
+
+async def test_a_speech_ends_at_the_limit(engine: TalkerEngine) -> None:
+    response = await engine.speak(request(temperature=0), "limit")
+
+    assert (response.finish_reason, response.seconds < MAX_TOKENS * FRAME_SAMPLES / SAMPLE_RATE) == ("length", True)
+
+
+async def test_a_response_without_text_is_silent(engine: TalkerEngine) -> None:
+    response = await engine.speak(request(""), "silent")
+
+    assert (response.pcm, response.seconds, response.finish_reason) == ("", 0, "stop")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"voice": "alice"}, "voice: the model has no voice 'alice': use chelsie, ethan"),
+        ({"token_ids": [5, 2_000_000_000, 1]}, "token_ids: 2000000000 is not a token of the model"),
+        ({"token_ids": [5] * 70}, r"user_messages and token_ids: have \d+ and 69 tokens: this app allows at most 80"),
+        ({"user_messages": ["x" * 100]}, r"user_messages and token_ids: have \d+ and"),
+    ],
+)
+async def test_an_invalid_request_is_rejected(engine: TalkerEngine, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        await engine.speak(request(**fields), "invalid")
+
+
+async def test_a_cancelled_speech_stops_between_steps_and_frees_its_place(
+    engine: TalkerEngine, stats: TalkerStats
+) -> None:
+    expected = await pcm(engine, request(seed=9))
+    started = value(stats, "frames_total")
+    cancelled = [asyncio.create_task(engine.speak(request(seed=n), "cancelled")) for n in range(4)]
+
+    async def runs() -> bool:
+        return value(stats, "frames_total") > started
+
+    async def is_idle() -> bool:
+        return value(stats, "running_speeches") == value(stats, "waiting_speeches") == 0
+
+    await until(runs)
+    following = asyncio.create_task(pcm(engine, request(seed=9), "following"))
+    for work in cancelled:
+        work.cancel()
+    await asyncio.gather(*cancelled, return_exceptions=True)
+
+    assert await following == expected
+    await until(is_idle)
+    assert value(stats, "frames_total") - started < 3 * MAX_TOKENS
+
+
+async def test_a_model_without_a_talker_is_rejected() -> None:
+    from cornserve_executors.talker.loader import load_talker
+
+    with pytest.raises(ExecutorStartError, match="cannot speak: use a Qwen3-Omni with a talker"):
+        load_talker(TalkerTask(model_id=str(tiny_model("qwen3omni"))), "cpu")
+
+
+async def test_every_metric_is_documented(stats: TalkerStats) -> None:
+    def described(metric: Metric) -> tuple[str, str, frozenset[str]]:
+        labels = {label for sample in metric.samples for label in sample.labels}
+        return metric.name, metric.type, frozenset(labels - {"le"})
+
+    assert {described(metric) for metric in stats.metrics()} == documented_metrics("## Talkers")
