@@ -14,6 +14,7 @@ from cornserve.cli.bench import bench
 from cornserve.cli.chat import chat
 from cornserve.cli.console import CliError, print_error
 from cornserve.cli.delete import delete
+from cornserve.cli.demo import demo
 from cornserve.cli.deploy import deploy
 from cornserve.cli.doctor import doctor
 from cornserve.cli.down import down
@@ -39,8 +40,8 @@ INSTANCE = "This machine"
 APPS = "Apps"
 PLANNING = "Planning"
 
-_LOCAL_COMMANDS = ("up", "down", "plan")
-"""Commands that neither call a gateway nor check a cluster."""
+_LOCAL_COMMANDS = ("up", "down", "demo", "plan")
+"""Commands that do not run on a cluster."""
 
 
 class CommandGroup(TyperGroup):
@@ -176,6 +177,7 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
             'cornserve imagine qwen-image "a red fox" --size 1664x928 --seed 7 --n 4 --save fox.webp',
         ],
     ),
+    (APPS, demo, ["cornserve demo", "cornserve demo --samples 8 --save shapes", "cornserve demo --evaluate"]),
     (
         APPS,
         invoke,

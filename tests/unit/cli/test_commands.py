@@ -26,6 +26,7 @@ COMMANDS = [
     "chat",
     "transcribe",
     "imagine",
+    "demo",
     "invoke",
     "bench",
     "logs",
@@ -351,6 +352,15 @@ def test_an_image_over_a_directory_is_reported_in_one_line(cli: CliRunner, serve
     result = cli.invoke(app, ["imagine", "a", "corn", "--save", str(tmp_path / "corn.png"), "--url", server.url])
 
     assert result.stderr == f"error: cannot save {tmp_path / 'corn.png'}: Is a directory\n"
+
+
+def test_a_demo_whose_images_cannot_be_saved_is_not_deployed(cli: CliRunner, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    result = cli.invoke(app, ["demo", "--save", str(tmp_path / "file"), "--url", UNREACHABLE])
+
+    assert result.exit_code == 1
+    assert result.stderr == f"error: cannot create {tmp_path / 'file'}: File exists\n"
 
 
 def test_the_logs_of_a_failed_app_come_from_its_status(cli: CliRunner, server: StubServer) -> None:

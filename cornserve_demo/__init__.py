@@ -1,0 +1,1 @@
+"""A tiny vision-language model that names colored shapes, and the script that trains it."""
