@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cornserve.access import ADMIN_TOKEN
+from cornserve.browser_origins import BrowserOriginError, BrowserOrigins
 from cornserve.cli.console import CliError, print_json, stderr, stdout
 from cornserve.cli.options import HomePath, Json, home_directory
 from cornserve.limits import LimitError, Limits
@@ -83,6 +84,15 @@ def up(
             "By default, public.",
         ),
     ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-origin",
+            metavar="ORIGIN",
+            help="Web pages that may call the gateway from a browser (CORS): https://example.com, or * with API keys. "
+            "Can be repeated.",
+        ),
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Run in the background, and return when the gateway is ready.")
     ] = False,
@@ -109,6 +119,7 @@ def up(
         internal_tls,
         _limits(limit or []),
         _media_allowlist(media_from or []),
+        _origins(allow_origin or []),
     )
     try:
         if detach:
@@ -189,6 +200,13 @@ def _slot_types(settings: list[str], gpus: int | None, cpu_slots: int | None) ->
         return parse_slot_types(settings)
     except SlotTypeError as error:
         raise typer.BadParameter(str(error), param_hint="--slots") from error
+
+
+def _origins(settings: list[str]) -> BrowserOrigins:
+    try:
+        return BrowserOrigins.parse(settings)
+    except BrowserOriginError as error:
+        raise typer.BadParameter(str(error), param_hint="--allow-origin") from error
 
 
 def _media_allowlist(settings: list[str]) -> MediaAllowlist:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cornserve.access import Access, AccessError
+from cornserve.browser_origins import BrowserOriginError, BrowserOrigins
 from cornserve.control.slot_types import SlotType
 from cornserve.home import Home
 from cornserve.instance_secret import InstanceSecret, InstanceSecretError
@@ -42,13 +43,16 @@ class InstanceOptions:
     """The directory with the files for TLS between the instance's processes."""
     limits: Limits = field(default_factory=Limits)
     media_allowlist: MediaAllowlist = field(default_factory=MediaAllowlist)
+    origins: BrowserOrigins = field(default_factory=BrowserOrigins)
+    """The web pages that may call the gateway."""
 
     def read_access(self) -> Access:
         """Reads the secrets. Raises `InstanceStartError` if they are invalid or do not suffice for the host."""
         try:
             access = Access.load(self.api_keys, self.admin_token)
             access.check_exposure(self.host)
-        except AccessError as error:
+            self.origins.check_access(access)
+        except (AccessError, BrowserOriginError) as error:
             raise InstanceStartError(str(error)) from error
         return access
 

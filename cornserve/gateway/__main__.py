@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from cornserve import file_limit
 from cornserve.access import ADMIN_TOKEN, API_KEYS, Access, AccessError
 from cornserve.blocking_apps import BlockingApps, restore_current_app
+from cornserve.browser_origins import BrowserOriginError, BrowserOrigins
 from cornserve.control.managed_process import EXIT_NO_RESTART
 from cornserve.gateway.api import create_gateway
 from cornserve.gateway.backend import Backend, kubernetes_backend, local_backend
@@ -39,6 +40,10 @@ from cornserve.wire.credentials import ConnectionCredentials, TlsFilesError
 log = logging.getLogger(__name__)
 
 
+SETTING_ERRORS = (LimitError, MediaAllowlistError, AccessError, BrowserOriginError)
+"""Raised for command-line arguments that are not valid."""
+
+
 def main() -> int:
     options = _parser().parse_args()
     os.umask(PRIVATE_UMASK)
@@ -50,9 +55,11 @@ def main() -> int:
         sources = MediaAllowlist.parse(options.media_from)
         access = Access.load(options.api_keys, options.admin_token)
         access.check_exposure(options.host)
+        origins = BrowserOrigins.parse(options.allow_origin)
+        origins.check_access(access)
         credentials = ConnectionCredentials.load(options.secret or home.secret, options.tls)
         listeners = _listen(options.host, options.port, options.own_address)
-    except (LimitError, MediaAllowlistError, AccessError, InstanceSecretError, TlsFilesError) as error:
+    except (*SETTING_ERRORS, InstanceSecretError, TlsFilesError) as error:
         print(error, file=sys.stderr)
         return EXIT_NO_RESTART
     except OSError as error:
@@ -75,6 +82,7 @@ def main() -> int:
             blocking_apps=blocking_apps,
             media=MediaLoader(MediaFetcher(limits, sources)),
             host=options.host,
+            origins=origins,
             gateways=options.gateway,
             controller_metrics=options.controller_metrics,
         )
@@ -104,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
         "--admin-token", type=Path, metavar="FILE", help=f"a file with one line (default: {ADMIN_TOKEN})"
     )
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--allow-origin", action="append", default=[], metavar="ORIGIN")
     parser.add_argument("--media-from", action="append", default=[], metavar="SOURCE")
     return parser
 

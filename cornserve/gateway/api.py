@@ -16,11 +16,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from cornserve.access import Access
 from cornserve.app.arrivals import ARRIVALS_PATH, GatewayArrivals
 from cornserve.app_host.fork_client import ForkServer
+from cornserve.browser_origins import BrowserOrigins
 from cornserve.control.store.base import StoreError
 from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.app_registry import SYNC_SECONDS, AppRegistry
@@ -45,6 +47,9 @@ from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.limits import Limits
 from cornserve.wire.credentials import ConnectionCredentials
 
+EXPOSED_HEADERS = ("retry-after", "x-request-id")
+"""Headers of responses that the scripts of web pages may read."""
+
 
 def create_gateway(
     backend: Backend,
@@ -56,6 +61,7 @@ def create_gateway(
     fork_server: ForkServer | None = None,
     blocking_apps: Container[str] = (),
     host: str = "127.0.0.1",
+    origins: BrowserOrigins | None = None,
     gateways: Sequence[str] = (),
     controller_metrics: str | None = None,
 ) -> ASGIApp:
@@ -65,6 +71,7 @@ def create_gateway(
         credentials: for the connections to executors.
         blocking_apps: the apps that have blocked a gateway.
         host: the address that the gateway listens on.
+        origins: the web pages that may call it.
     """
     admission, metrics, replicas = RequestAdmission(limits), GatewayMetrics(), ReplicaPool(credentials)
     media = media or MediaLoader(MediaFetcher(admission.limits))
@@ -76,8 +83,19 @@ def create_gateway(
     services = (backend.store, apps, replicas, metrics, backend.logs, admission, media, fork_server)
     context = GatewayContext(*services, gateways, controller_metrics, backend.events, backend.on_kubernetes)
     router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)
-    authenticator = Authenticator(access or Access(), host, credentials.secret)
-    return RequestMiddleware(router, authenticator, admission, metrics.record_error)
+    origins = origins or BrowserOrigins()
+    authenticator = Authenticator(access or Access(), host, credentials.secret, origins)
+    gateway = RequestMiddleware(router, authenticator, admission, metrics.record_error)
+    if not origins.origins:
+        return gateway
+    # Browsers ask for permission (a preflight request) without a key.
+    return CORSMiddleware(
+        gateway,
+        allow_origins=origins.origins,
+        allow_methods=("GET", "POST"),
+        allow_headers=("*",),
+        expose_headers=EXPOSED_HEADERS,
+    )
 
 
 def create_api(context: GatewayContext) -> FastAPI:

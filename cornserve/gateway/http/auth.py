@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from cornserve.access import ADMIN_TOKEN, API_KEY, Access, is_loopback_name
 from cornserve.app.arrivals import ARRIVALS_TOKEN
+from cornserve.browser_origins import BrowserOrigins
 from cornserve.control.profiling_job import PROFILER_TOKEN, TEMPORARY_PREFIX
 from cornserve.gateway.errors import ApiError
 from cornserve.instance_secret import InstanceSecret
@@ -36,14 +37,16 @@ class Authenticator:
 
     Args:
         host: the address that the gateway listens on.
+        origins: the web pages that may call `/v1`.
         secret: the secret from which the tokens of the other processes of the instance follow.
     """
 
-    def __init__(self, access: Access, host: str, secret: InstanceSecret) -> None:
+    def __init__(self, access: Access, host: str, secret: InstanceSecret, origins: BrowserOrigins) -> None:
         self._internal = [_digest(secret.token(ARRIVALS_TOKEN).encode())]
         self._profilers = [_digest(secret.token(PROFILER_TOKEN).encode())]
         self._admins = [_digest(access.admin_token.encode())] if access.admin_token else []
         self._users = [*(_digest(key.encode()) for key in access.api_keys), *self._admins] if access.api_keys else []
+        self._origins = origins
         self._host = host.lower()
         self._is_own_host = lru_cache(maxsize=64)(self._parse_own_host)
 
@@ -55,7 +58,7 @@ class Authenticator:
             self._check_internal_token(headers)
             return
         if not self._users:
-            self._check_is_local(headers)
+            self._check_is_local(path, headers)
         accepted = self._admins if path.startswith("/admin") else self._users
         if accepted:
             self._check_key(path, headers, accepted)
@@ -81,13 +84,16 @@ class Authenticator:
             message = f"only processes of the instance may use {INTERNAL_PREFIX}: clients use /v1 and /admin/v1"
             raise ApiError(403, message, code="internal")
 
-    def _check_is_local(self, headers: Mapping[bytes, bytes]) -> None:
+    def _check_is_local(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         host = headers.get(b"host", b"")
         origin = headers.get(b"origin")
-        if not self._is_own_host(b"//" + host) or not (origin is None or self._is_own_host(origin)):
+        is_own_page = origin is None or self._is_own_host(origin)
+        is_allowed_page = is_own_page or (path.startswith("/v1/") and self._origins.allows(origin or b""))
+        if not (is_allowed_page and self._is_own_host(b"//" + host)):
             message = (
                 "the Host or Origin header names another host: without API keys, the gateway accepts only requests to "
-                "an address of this machine, and none from web pages of other hosts (see --api-keys of `cornserve up`)"
+                "an address of this machine, and none from web pages of other hosts (see --api-keys and --allow-origin "
+                "of `cornserve up`)"
             )
             raise ApiError(403, message, code="foreign_host")
 

@@ -19,6 +19,7 @@ from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec
 from cornserve.app.source import unload_app
 from cornserve.app_host.fork_client import ForkServer
+from cornserve.browser_origins import BrowserOrigins
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.api import create_gateway
@@ -59,8 +60,18 @@ def media_from() -> list[str]:
 
 
 @pytest.fixture
+def allow_origin() -> list[str]:
+    return []
+
+
+@pytest.fixture
 async def server(
-    store: Store, limits: Limits, access: Access, media_from: list[str], fork_server: ForkServer
+    store: Store,
+    limits: Limits,
+    access: Access,
+    media_from: list[str],
+    allow_origin: list[str],
+    fork_server: ForkServer,
 ) -> AsyncIterator[HttpServer]:
     async def no_logs(replica: str, lines: int) -> list[str]:
         return [f"{replica} wrote this"][:lines]
@@ -73,6 +84,7 @@ async def server(
         limits=limits,
         access=access,
         media=media,
+        origins=BrowserOrigins.parse(allow_origin),
         fork_server=fork_server,
     )
     server = HttpServer(server_config(app, limits))
