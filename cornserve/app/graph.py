@@ -66,17 +66,19 @@ class GraphPath(BaseModel):
 
 
 class GraphModalities(BaseModel):
-    """The components that chats need.
+    """The components that chats or requests for images need.
 
     Args:
-        always: those of every chat.
-        inputs: those that inputs need in addition, by modality: `image`, `audio`.
+        always: those of every request.
+        inputs: those that inputs need in addition, by modality: `image`, `audio`, `video`.
+        outputs: those that outputs need in addition, by modality: `image`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     always: tuple[str, ...]
     inputs: dict[str, tuple[str, ...]]
+    outputs: dict[str, tuple[str, ...]] = {}
 
 
 class AppGraph(BaseModel):
@@ -87,7 +89,7 @@ class AppGraph(BaseModel):
         options: deployment options by name.
         types: the components of each request type, by the type's name: its components, joined by `+`.
         paths: the app's paths, in order.
-        modalities: the components of chats, if the app takes chats.
+        modalities: the components of chats or of requests for images, if the app takes them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

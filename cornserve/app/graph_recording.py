@@ -21,6 +21,7 @@ from cornserve.task.dry_record import DryRecording
 from cornserve.task.errors import DefinitionError
 from cornserve.task.unit import UnitTask
 from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.image_generation import ImageGenerationRequest
 
 
 def graph_of_spec(name: str, spec: AppSpec, module: str) -> AppGraph:
@@ -103,7 +104,10 @@ def _steps(recording: DryRecording, order: ComponentOrder, option_names: Mapping
 
 
 def _modalities(types: Iterable[ProbedType], order: ComponentOrder) -> GraphModalities | None:
-    """Returns the components of chats by modality, if there is a probe without media."""
+    """Returns the components by modality of chats, if there is a probe without media, or of requests for images."""
+    images = {probed.components for probed in types if isinstance(probed.probe, ImageGenerationRequest)}
+    if len(images) == 1:
+        return GraphModalities(always=(), inputs={}, outputs={"image": order.sorted(images.pop())})
     chats = [probed for probed in types if isinstance(probed.probe, ChatRequest)]
     always = next((probed.components for probed in chats if not probed.probe.media), None)
     if always is None:

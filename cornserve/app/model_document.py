@@ -19,7 +19,7 @@ def model_document(name: str, graph: AppGraph) -> dict[str, Any]:
         "paths": list(dict.fromkeys(options for path in graph.paths for options in _declared(path))),
     }
     if graph.modalities is not None and not graph.conditional:  # Modalities do not show how often those run.
-        document["modalities"] = graph.modalities.model_dump()
+        document["modalities"] = graph.modalities.model_dump(exclude_defaults=True)
     return document
 
 

@@ -1,6 +1,7 @@
 """Measures an app under load: `cornserve bench`.
 
-`requests` creates the requests, `workload_chats` and `media_files` those of a workload, and `arrivals` their times.
+`requests` creates the requests, and `arrivals` their times. `workload_requests` creates those of a workload:
+`workload_chats` with `media_files`, and `workload_images`.
 `load_generator` sends them, and `timed_client` times each.
 `statistics` collects the measurements, `result` summarizes them, and `report` and `live_display` print them.
 """

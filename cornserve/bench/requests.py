@@ -1,9 +1,9 @@
-"""Creates requests: chats with a fixed prompt, random words, a dataset or a workload, or an app's own requests."""
+"""Creates requests: chats or images of a fixed prompt, random words, a dataset or a workload, or an app's own ones."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, repeat
 from pathlib import Path
@@ -33,6 +33,10 @@ MODALITIES: dict[str, Modality] = {
 """The modality of each type of message part that contains a medium."""
 
 
+MakeBody = Callable[[str], Mapping[str, Any]]
+"""Returns the body of a request for a text."""
+
+
 class RequestError(Exception):
     """The requests cannot be read or generated."""
 
@@ -50,9 +54,10 @@ class RequestSource:
 
     app: str
     bodies: Iterator[Any]
-    """Messages and options of chats, or the app's own requests."""
-    is_chat: bool
+    """Messages and options of chats, prompts and options of images, or the app's own requests."""
+    is_native: bool
     stream: bool
+    """Whether chats and the app's own requests are streamed."""
     timeout: float
 
     def __next__(self) -> BenchRequest:
@@ -60,23 +65,41 @@ class RequestSource:
         return BenchRequest(self._call(body), count_media(body))
 
     def _call(self, body: Any) -> ApiCall:
-        if not self.is_chat:
+        if self.is_native:
             return calls.invoke(self.app, body, self.timeout, stream=self.stream)
+        if "prompt" in body:
+            options = {name: value for name, value in body.items() if name != "prompt"}
+            return calls.generate_images(self.app, body["prompt"], options, self.timeout, stream=False)
         options = {name: value for name, value in body.items() if name != "messages"}
         if self.stream:
             options["stream_options"] = {"include_usage": True}
         return calls.chat(self.app, body["messages"], options, self.timeout, stream=self.stream)
 
 
-def prompts(text: str, options: Mapping[str, Any]) -> Iterator[Any]:
-    """Repeats one chat. An engine may serve it from its prefix cache after the first request."""
-    return repeat(_chat(text, options))
+def prompts(text: str, make_body: MakeBody) -> Iterator[Any]:
+    """Repeats one request. An engine may serve it from its prefix cache after the first request."""
+    return repeat(make_body(text))
 
 
-def random_prompts(words: int, options: Mapping[str, Any], random: Random) -> Iterator[Any]:
-    """Yields chats that differ, so that they do not hit a prefix cache."""
+def random_prompts(words: int, make_body: MakeBody, random: Random) -> Iterator[Any]:
+    """Yields requests that differ, so that they do not hit a prefix cache."""
     while True:
-        yield _chat(" ".join(random.choices(WORDS, k=words)), options)
+        yield make_body(random_text(words, random))
+
+
+def random_text(words: int, random: Random) -> str:
+    """Returns common words of about one token each, at least one."""
+    return " ".join(random.choices(WORDS, k=max(1, words)))
+
+
+def chat_body(text: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the messages and options of a chat."""
+    return {"messages": [{"role": "user", "content": text}], **options}
+
+
+def image_body(text: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the prompt and options of images."""
+    return {"prompt": text, **options}
 
 
 def dataset(path: Path, options: Mapping[str, Any]) -> Iterator[Any]:
@@ -109,17 +132,13 @@ def count_media(body: Any) -> Counter[Modality]:
     return Counter()
 
 
-def _chat(text: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": text}], **options}
-
-
 def _line(path: Path, number: int, entry: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     match entry:
         case {"messages": list()}:
             return {**options, **entry}
         case {"prompt": str(prompt)}:
             entry_options = {name: value for name, value in entry.items() if name != "prompt"}
-            return _chat(prompt, {**options, **entry_options})
+            return chat_body(prompt, {**options, **entry_options})
     raise RequestError(f'{path}:{number}: expected {{"prompt": "…"}} or {{"messages": […]}}')
 
 

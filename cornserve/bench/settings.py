@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from random import Random
@@ -18,6 +19,9 @@ from cornserve.bench.slo import Slo
 CONCURRENCY = 8
 REQUESTS = 100
 PROMPT_WORDS = 50
+
+_CHATS = ("dataset", "request")
+"""Names of settings that select other requests than images."""
 
 _REQUESTS = ("prompt", "prompt_words", "dataset", "workload", "request")
 """Names of settings that select the requests. They exclude each other."""
@@ -41,6 +45,8 @@ class BenchSettings(BaseModel):
     dataset: Path | None = None
     workload: Path | None = None
     request: Path | None = None
+    size: str | None = None
+    steps: int | None = None
     max_tokens: int = 64
     ignore_eos: bool = False
     stream: bool = True
@@ -58,8 +64,20 @@ class BenchSettings(BaseModel):
             self.requests = REQUESTS
         if self._has_none_of(*_REQUESTS):
             self.prompt_words = PROMPT_WORDS
-        if (bounds := self.bounds) is not None and bounds.needs_stream and not self.stream:
+        for name in ("size", "steps"):
+            for other in _CHATS:
+                self._check_exclusive(name, other)
+        if (bounds := self.bounds) is not None and bounds.needs_stream and not self.is_streamed:
             raise BenchSettingsError(f"--slo {self.slo} needs a stream: without a stream, set only e2e")
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the requests of a text are for images."""
+        return self.size is not None or self.steps is not None
+
+    @property
+    def is_streamed(self) -> bool:
+        return self.stream and not self.is_image
 
     @property
     def shape(self) -> LoadShape:
@@ -77,20 +95,33 @@ class BenchSettings(BaseModel):
 
         Raises `RequestError`, and the planner's `PlannerError` for a workload, if they cannot be read.
         """
-        return RequestSource(self.app, self._bodies(), self.request is None, self.stream, self.timeout)
+        return RequestSource(self.app, self._bodies(), self.request is not None, self.stream, self.timeout)
 
     def _bodies(self) -> Iterator[Any]:
-        chat_options = {"max_tokens": self.max_tokens, "ignore_eos": self.ignore_eos}
-        options = {name: value for name, value in chat_options.items() if value}
         if self.request is not None:
             return requests.app_requests(self.request)
         if self.dataset is not None:
-            return requests.dataset(self.dataset, options)
+            return requests.dataset(self.dataset, self._chat_options)
         if self.workload is not None:
-            return _workload(self.workload, options, Random(self.seed))
+            return _workload(self.workload, self._chat_options, self._image_options, Random(self.seed))
+        make_body = (
+            partial(requests.image_body, options=self._image_options)
+            if self.is_image
+            else partial(requests.chat_body, options=self._chat_options)
+        )
         if self.prompt is not None:
-            return requests.prompts(self.prompt, options)
-        return requests.random_prompts(self.prompt_words or PROMPT_WORDS, options, Random(self.seed))
+            return requests.prompts(self.prompt, make_body)
+        return requests.random_prompts(self.prompt_words or PROMPT_WORDS, make_body, Random(self.seed))
+
+    @property
+    def _chat_options(self) -> dict[str, Any]:
+        options = {"max_tokens": self.max_tokens, "ignore_eos": self.ignore_eos}
+        return {name: value for name, value in options.items() if value}
+
+    @property
+    def _image_options(self) -> dict[str, Any]:
+        options = {"size": self.size, "num_inference_steps": self.steps}
+        return {name: value for name, value in options.items() if value is not None}
 
     def _check_exclusive(self, *names: str) -> None:
         given = [f"--{name.replace('_', '-')}" for name in names if getattr(self, name) is not None]
@@ -101,11 +132,22 @@ class BenchSettings(BaseModel):
         return all(getattr(self, name) is None for name in names)
 
 
-def _workload(path: Path, options: Mapping[str, Any], random: Random) -> Iterator[Any]:
-    """Returns the chats of a workload in turn, with new contents each time."""
-    from cornserve.bench.workload_chats import workload_chats  # Imports the planner.
+def _workload(
+    path: Path, chat_options: Mapping[str, Any], image_options: Mapping[str, Any], random: Random
+) -> Iterator[Any]:
+    """Returns the requests of a workload in turn, with new contents each time.
 
-    chats = workload_chats(path)
-    if not chats:
+    The options of images take precedence over the workload.
+    """
+    from cornserve.bench.workload_chats import GeneratedChat  # Imports the planner.
+    from cornserve.bench.workload_requests import workload_requests
+
+    generated = workload_requests(path)
+    if not generated:
         raise RequestError(f"{path} contains no requests")
-    return ({**options, **chat.body(random)} for chat in cycle(chats))
+    return (
+        {**chat_options, **each.body(random)}
+        if isinstance(each, GeneratedChat)
+        else {**each.body(random), **image_options}
+        for each in cycle(generated)
+    )

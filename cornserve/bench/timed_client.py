@@ -102,6 +102,8 @@ def _record_usage(document: Any, sample: RequestSample) -> None:
     match document:
         case {"usage": {"prompt_tokens": int(prompt), "completion_tokens": int(output)}}:
             sample.prompt_tokens, sample.output_tokens = prompt, output
+        case {"usage": {"input_tokens": int(prompt), "output_tokens": int(output)}}:  # of images
+            sample.prompt_tokens, sample.output_tokens = prompt, output
 
 
 def _kind(error: ApiStatusError) -> str:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, isqrt, sqrt
-from pathlib import Path
 from random import Random
 from typing import Any, Self
 
 from pydantic_core import to_json
 
 from cornserve.bench.media_files import audio_url, image_url, video_url
-from cornserve.bench.requests import WORDS, RequestError
+from cornserve.bench.requests import random_text
 from cornserve_planner.workload.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
-from cornserve_planner.workload.request_files import read_requests
 from cornserve_tasklib.media import (
     AUDIO_TOKENS_PER_SECOND,
     PIXELS_PER_TOKEN,
@@ -114,30 +112,9 @@ class GeneratedChat:
             }
             for video in self.videos
         ]
-        parts.append({"type": "text", "text": " ".join(random.choices(WORDS, k=max(1, self.words)))})
+        parts.append({"type": "text", "text": random_text(self.words, random)})
         limit = {"max_tokens": self.output_tokens, "ignore_eos": True} if self.output_tokens else {}
         return {"messages": [{"role": "user", "content": parts}], **limit}
-
-
-def workload_chats(path: Path) -> list[GeneratedChat]:
-    """Returns the chats of a planner's file of requests.
-
-    Raises `RequestError` for media that cannot be generated, and the planner's `InvalidInputError`.
-    """
-    return [_chat(request, path) for request in read_requests(path)]
-
-
-def _chat(request: WorkloadRequest, path: Path) -> GeneratedChat:
-    for medium, found in (
-        ("output_images", request.output_images),
-        ("output_audio_seconds", request.output_audio_seconds),
-    ):
-        if found:
-            raise RequestError(
-                f"{path}: the request at {request.arrival:g} s has {medium}, which cannot be generated: remove them, "
-                "or give requests of the app"
-            )
-    return GeneratedChat.of(request)
 
 
 def _pixels(image: WorkloadImage) -> tuple[int, int]:

@@ -46,10 +46,10 @@ def bench(
     duration: Annotated[
         float | None, typer.Option("--duration", min=0.1, max=1_000_000, help="Seconds for which requests are sent.")
     ] = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", help="Send chats with this prompt.")] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Send this prompt.")] = None,
     prompt_words: Annotated[
         int | None,
-        typer.Option("--prompt-words", min=1, help="Send chats with this number of random words. By default 50."),
+        typer.Option("--prompt-words", min=1, help="Send this number of random words. By default 50."),
     ] = None,
     dataset: Annotated[
         Path | None,
@@ -61,12 +61,20 @@ def bench(
         Path | None,
         typer.Option(
             "--workload",
-            help="Send chats with the sizes of the planner's file of requests: random words and media.",
+            help="Send chats, or requests for images, with the sizes of the planner's file of requests.",
         ),
     ] = None,
     request: Annotated[
         Path | None,
         typer.Option("--request", help="Send native requests: a JSON file, or a JSON Lines file (.jsonl)."),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option("--size", metavar="WIDTHxHEIGHT", help="Request images of this size in pixels, instead of chats."),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option("--steps", min=2, help="Request images with this number of denoising steps, instead of chats."),
     ] = None,
     max_tokens: Annotated[
         int,
@@ -114,6 +122,8 @@ def bench(
             dataset=dataset,
             workload=workload,
             request=request,
+            size=size,
+            steps=steps,
             max_tokens=max_tokens,
             ignore_eos=ignore_eos,
             stream=stream,

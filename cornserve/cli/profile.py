@@ -42,7 +42,7 @@ def profile(
     workload: Annotated[
         Path | None,
         typer.Option(
-            "--workload", help="The planner's file of requests: chats with these sizes and random contents are sent."
+            "--workload", help="The planner's file of requests: requests with these sizes and random contents are sent."
         ),
     ] = None,
     option: Annotated[

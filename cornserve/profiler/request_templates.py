@@ -1,4 +1,4 @@
-"""Templates of requests: fixed ones, and chats of a workload with new contents each time."""
+"""Templates of requests: fixed ones, and those of a workload with new contents each time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from cornserve.bench.workload_chats import GeneratedChat, workload_chats
+from cornserve.bench.workload_requests import GeneratedRequest, workload_requests
 
 MAX_TEMPLATES = 500
 """The maximum number of requests that are kept. Longer workloads are sampled at even intervals."""
@@ -35,10 +35,10 @@ class FixedRequest:
         return self.key
 
 
-def workload_templates(path: Path) -> list[GeneratedChat]:
-    """Returns templates of the chats of a planner's file of requests.
+def workload_templates(path: Path) -> list[GeneratedRequest]:
+    """Returns templates of a planner's file of requests.
 
-    Raises `RequestError` for media that cannot be generated, and the planner's `InvalidInputError`.
+    Raises `RequestError` for requests that cannot be generated, and the planner's `InvalidInputError`.
     """
-    chats = workload_chats(path)
-    return chats[:: max(1, ceil(len(chats) / MAX_TEMPLATES))]
+    found = workload_requests(path)
+    return found[:: max(1, ceil(len(found) / MAX_TEMPLATES))]

@@ -127,20 +127,24 @@ def test_types_have_the_same_names_if_only_some_paths_are_deployed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "component", "has_chats"),
+    ("path", "component", "modalities"),
     [
-        (Chat(model_id="/m"), "llm", True),
-        (Embed(model_id="/m"), "embedding", False),
-        (Score(model_id="/m"), "scoring", False),
-        (Transcribe(model_id="/m"), "transcription", False),
-        (GenerateImages(model_id="/m"), "image_generator", False),
+        (Chat(model_id="/m"), "llm", {"always": ("llm",), "inputs": {}}),
+        (Embed(model_id="/m"), "embedding", None),
+        (Score(model_id="/m"), "scoring", None),
+        (Transcribe(model_id="/m"), "transcription", None),
+        (
+            GenerateImages(model_id="/m"),
+            "image_generator",
+            {"always": (), "inputs": {}, "outputs": {"image": ("image_generator",)}},
+        ),
     ],
 )
-def test_a_model_of_one_component_has_one_type(path: Task[Any, Any], component: str, has_chats: bool) -> None:
+def test_a_model_of_one_component_has_one_type(path: Task[Any, Any], component: str, modalities: object) -> None:
     graph = recorded(path)
 
     assert graph.types == {component: (component,)}
-    assert (graph.modalities is not None) is has_chats
+    assert model_document("app", graph).get("modalities") == modalities
 
 
 class Complete(Task[CompletionRequest, ChatResponse]):

@@ -32,6 +32,9 @@ def test_missing_settings_have_defaults() -> None:
         ({"concurrency": 1, "rate": 1.0}, "--concurrency and --rate exclude each other"),
         ({"prompt": "x", "prompt_words": 3}, "--prompt and --prompt-words exclude each other"),
         ({"slo": "ttft=1s", "stream": False}, "needs a stream"),
+        ({"slo": "ttft=1s", "steps": 4}, "needs a stream"),
+        ({"size": "64x64", "dataset": Path("chats.jsonl")}, "--size and --dataset exclude each other"),
+        ({"steps": 4, "request": Path("request.json")}, "--steps and --request exclude each other"),
         ({"slo": "fast"}, "--slo: invalid SLO 'fast'"),
     ],
 )
@@ -55,6 +58,32 @@ def test_a_streamed_chat_requests_its_usage() -> None:
     assert sent(BenchSettings(app="a", prompt="Why?", max_tokens=5, ignore_eos=True, stream=False), 1) == [chat]
     (unbounded,) = sent(BenchSettings(app="a", prompt="Why?", max_tokens=0, stream=False), 1)
     assert "max_tokens" not in unbounded
+
+
+def test_a_size_or_steps_request_images() -> None:
+    source = BenchSettings(app="a", prompt="A fox", size="64x48", steps=4, max_tokens=5).request_source()
+    call = next(source).call
+    assert (call.path, call.accept) == ("/v1/images/generations", "application/json")
+    assert json.loads(call.body or b"") == {
+        "model": "a",
+        "prompt": "A fox",
+        "size": "64x48",
+        "num_inference_steps": 4,
+    }
+    first, second = sent(BenchSettings(app="a", prompt_words=3, steps=9), 2)
+    assert first["prompt"] != second["prompt"]
+    assert {len(body["prompt"].split()) for body in (first, second)} == {3}
+
+
+def test_a_workload_may_contain_chats_and_requests_for_images(tmp_path: Path) -> None:
+    file = tmp_path / "mix.jsonl"
+    images = '{"arrival": 1, "text_tokens": 3, "output_modalities": ["image"], "output_images": [{"tokens": 16}]}'
+    file.write_text(
+        '{"format": "cornserve-planner/requests", "version": 1}\n{"arrival": 0, "text_tokens": 4}\n' + images
+    )
+    chat, image = sent(BenchSettings(app="a", workload=file, steps=4), 2)
+    assert chat.keys() == {"model", "messages", "stream", "stream_options", "max_tokens"}
+    assert (image["size"], image["n"], image["num_inference_steps"]) == ("64x64", 1, 4)
 
 
 def test_the_lines_of_a_dataset_are_cycled_and_override_options(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Chats that are generated from a workload, for `cornserve bench` and `cornserve profile`."""
+"""Requests that are generated from a workload, for `cornserve bench` and `cornserve profile`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import soundfile
 
 from cornserve.bench.media_files import video_url
 from cornserve.bench.requests import RequestError
-from cornserve.bench.workload_chats import GeneratedChat, GeneratedVideo, workload_chats
+from cornserve.bench.workload_chats import GeneratedChat, GeneratedVideo
+from cornserve.bench.workload_images import GeneratedImages
+from cornserve.bench.workload_requests import workload_requests
 from cornserve.gateway.media.video_header import read_video_header
 from cornserve.profiler.request_templates import MAX_TEMPLATES, workload_templates
-from cornserve_tasklib import ChatRequest
+from cornserve_tasklib import ChatRequest, ImageGenerationRequest
 
 HEADER = {"format": "cornserve-planner/requests", "version": 1}
-
-OUTPUT_IMAGE = {"output_modalities": ["image"], "output_images": [{"width": 8, "height": 8}]}
 
 
 def workload(directory: Path, *requests: dict[str, Any]) -> Path:
@@ -37,7 +37,7 @@ def test_chats_have_the_sizes_of_the_workload(tmp_path: Path) -> None:
     images, audios = [{"width": 64, "height": 48}, {"tokens": 9}], [{"seconds": 1.5}, {"tokens": 5}]
     first_line = {"text_tokens": 12, "images": images, "audios": audios, "output_tokens": 7}
     file = workload(tmp_path, first_line, {"text_tokens": 3})
-    first, second = workload_chats(file)
+    first, second = workload_requests(file)
     assert first == GeneratedChat(words=12, images=((64, 48), (84, 84)), output_tokens=7, audios=(1.5, 0.2))
     assert second == GeneratedChat(words=3, images=(), output_tokens=0)
 
@@ -66,8 +66,9 @@ def test_chats_have_the_sizes_of_the_workload(tmp_path: Path) -> None:
 def test_unknown_sizes_of_videos_follow_from_the_known_ones(
     video: dict[str, Any], expected: tuple[int, int, int, float], tmp_path: Path
 ) -> None:
-    [chat] = workload_chats(workload(tmp_path, {"text_tokens": 1, "videos": [video]}))
+    [chat] = workload_requests(workload(tmp_path, {"text_tokens": 1, "videos": [video]}))
 
+    assert isinstance(chat, GeneratedChat)
     assert chat.videos == (GeneratedVideo(*expected),)
     [part, _] = chat.body(Random(0))["messages"][0]["content"]
     header = read_video_header(b64decode(part["video_url"]["url"].partition(",")[2]), 100)
@@ -102,7 +103,41 @@ def test_long_workloads_are_thinned_evenly(tmp_path: Path) -> None:
     assert [chat.words for chat in chats] == list(range(1, 2 * MAX_TEMPLATES, 2))
 
 
-def test_media_that_cannot_be_generated_are_named(tmp_path: Path) -> None:
-    file = workload(tmp_path, {"text_tokens": 1}, {"text_tokens": 1, **OUTPUT_IMAGE})
-    with pytest.raises(RequestError, match=r"the request at 1 s has output_images, which cannot be generated"):
-        workload_chats(file)
+IMAGE = {"text_tokens": 5, "output_modalities": ["image"]}
+
+
+@pytest.mark.parametrize(
+    ("output_images", "expected"),
+    [
+        ([{"width": 500, "height": 300}], GeneratedImages(5, "496x304")),
+        ([{"tokens": 256}, {"width": 256, "height": 256}], GeneratedImages(5, "256x256", 2)),
+        ([{"width": 1, "height": 9000}], GeneratedImages(5, "16x4096")),
+        ([], GeneratedImages(5, "1024x1024")),
+    ],
+)
+def test_requests_for_images_have_the_sizes_of_the_workload(
+    output_images: list[dict[str, int]], expected: GeneratedImages, tmp_path: Path
+) -> None:
+    [request] = workload_requests(workload(tmp_path, {**IMAGE, "output_images": output_images}))
+    assert request == expected
+    bodies = [ImageGenerationRequest.model_validate_json(request.make(Random(seed))) for seed in (0, 1)]
+    assert [(len(body.prompt.split()), body.size, body.n) for body in bodies] == 2 * [
+        (5, expected.size, expected.count)
+    ]
+    assert bodies[0].prompt != bodies[1].prompt
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"output_modalities": ["text", "audio"], "output_audio_seconds": 2}, "has output_audio_seconds, which cannot"),
+        ({"output_modalities": ["text", "image"]}, "has output images and other output"),
+        ({**IMAGE, "images": [{"tokens": 9}]}, "has images and output images"),
+        ({**IMAGE, "output_images": [{"tokens": 9}, {"tokens": 16}]}, "has output images of 2 sizes: give one size"),
+        ({**IMAGE, "output_images": 11 * [{"tokens": 9}]}, "has 11 output images: give at most 10"),
+    ],
+)
+def test_requests_that_cannot_be_generated_are_named(fields: dict[str, Any], message: str, tmp_path: Path) -> None:
+    file = workload(tmp_path, {"text_tokens": 1}, {"text_tokens": 1, **fields})
+    with pytest.raises(RequestError, match=rf"requests.jsonl: the request at 1 s {message}.*: remove it, or give"):
+        workload_requests(file)
