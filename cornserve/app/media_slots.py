@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.embedding import EmbeddingRequest
 from cornserve_tasklib.media import Media, MediaPart, Modality
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.messages import (
@@ -109,12 +110,12 @@ class MediaSlot:
 
 def find_media_slots(request: object) -> list[MediaSlot]:
     """Returns the slots in the order of the request."""
-    if not isinstance(request, ChatRequest):
+    if not isinstance(request, ChatRequest | EmbeddingRequest):
         return []
-    options = request.media_options
+    options = request.media_options if isinstance(request, ChatRequest) else MediaOptions()
     return [
         slot
-        for number, message in enumerate(request.messages)
+        for number, message in enumerate(request.messages or ())
         if isinstance(message.content, list)
         for slot in _find_slots(message.content, f"messages[{number}]", options)
     ]

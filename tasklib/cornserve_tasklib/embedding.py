@@ -1,4 +1,4 @@
-"""Embedding models, which convert texts to vectors."""
+"""Embedding models, which convert texts, and for some models media, to vectors."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from base64 import b64decode
 from typing import Annotated
 
 from annotated_types import Ge, Le, MaxLen, MinLen
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator
 
 from cornserve.task import Output, Task, UnitTask
 from cornserve_policies.input_size import InputSize
+from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.engine import EngineOptions, EngineSettings
+from cornserve_tasklib.messages import ChatMessage
 from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, STRICT, Tokens
 
 MAX_INPUTS = 2048
@@ -27,18 +29,32 @@ Inputs = Annotated[
 
 
 class EmbeddingRequest(BaseModel):
-    """Texts to embed."""
+    """Texts to embed, or a chat, which may contain media."""
 
     model_config = STRICT | ConfigDict(frozen=True)
 
-    input: Inputs
-    """Texts, or lists of token ids."""
+    input: Inputs = Field(default_factory=list, exclude_if=lambda inputs: not inputs)
+    """Texts, or lists of token ids. Empty if there are messages."""
+    messages: Annotated[
+        Annotated[list[ChatMessage], MinLen(1), MaxLen(4096)] | None,
+        Field(validate_default=True, exclude_if=lambda messages: not messages),
+    ] = None
+    """A chat, which becomes one vector, in place of `input`. The model's chat template renders it."""
     dimensions: Annotated[int, Ge(1), Le(1 << 20)] | None = None
     """The length of the vectors, for models that support shorter ones. Defaults to the model's length."""
+
+    @field_validator("messages", mode="after")
+    @classmethod
+    def _check_inputs(cls, messages: list[ChatMessage] | None, info: ValidationInfo) -> list[ChatMessage] | None:
+        if (messages is None) == (not info.data.get("input", True)):
+            raise ValueError("give either input or messages")
+        return messages
 
     @property
     def size(self) -> InputSize:
         """The size, of which the tokens of texts are estimated."""
+        if self.messages is not None:
+            return ChatRequest(messages=self.messages).size
         tokens = sum(
             len(given) // CHARACTERS_PER_TOKEN if isinstance(given, str) else len(given) for given in self.input
         )

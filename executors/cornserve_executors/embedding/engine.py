@@ -1,4 +1,4 @@
-"""Embeds texts with vLLM."""
+"""Embeds texts and chats with vLLM."""
 
 from __future__ import annotations
 
@@ -8,18 +8,29 @@ from contextlib import aclosing
 from typing import Any
 
 from vllm import PoolingParams, PoolingRequestOutput
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.pooling.embed.protocol import EmbeddingCompletionRequest
 from vllm.renderers.online_renderer import OnlineRenderer
 
+from cornserve_executors.llm.chat_media import ChatMedia, media_limits
+from cornserve_executors.llm.chat_prompt import ChatPrompt
 from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
 from cornserve_executors.vllm.large_texts import LargeTexts, text_batches
+from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse, EmbeddingTask
+
+
+def engine_args(config: EmbeddingTask) -> dict[str, Any]:
+    """Returns the arguments of vLLM's `AsyncEngineArgs`. Text models ignore those that concern media."""
+    # Media rarely recur, unlike in chats.
+    media = {"limit_mm_per_prompt": media_limits(config), "mm_processor_cache_gb": 0}
+    return settings.engine_args(config) | {"runner": "pooling"} | media
 
 
 class EmbeddingEngine(VllmEngine):
     def __init__(self, config: EmbeddingTask) -> None:
-        super().__init__(settings.engine_args(config) | {"runner": "pooling"})
+        super().__init__(engine_args(config))
         self._large_texts = LargeTexts()
         self._renderer = OnlineRenderer(
             self._vllm.model_config,
@@ -28,13 +39,13 @@ class EmbeddingEngine(VllmEngine):
             chat_template=None,
             chat_template_content_format="auto",
         )
+        self._chat_media = ChatMedia(self._vllm.model_config, self._vllm.renderer)
 
     async def embed(self, request: EmbeddingRequest, id: str) -> EmbeddingResponse:
         """Embeds all inputs concurrently, each as a separate request to vLLM's engine."""
         with translate_errors():
-            vllm_request = EmbeddingCompletionRequest.model_validate(request.model_dump())
-            prompts = await self._tokenize(request, vllm_request, id)
-            params = vllm_request.to_pooling_params()
+            prompts = await (self._tokenize(request, id) if request.messages is None else self._render(request, id))
+            params = PoolingParams(task="embed", dimensions=request.dimensions)
             params.verify(self._vllm.model_config)
             tasks = [
                 asyncio.ensure_future(self._embed(prompt, params.clone(), f"{id}/{index}"))
@@ -50,9 +61,22 @@ class EmbeddingEngine(VllmEngine):
             prompt_tokens=sum(len(output.prompt_token_ids) for output in outputs),
         )
 
-    async def _tokenize(
-        self, request: EmbeddingRequest, vllm_request: EmbeddingCompletionRequest, id: str
-    ) -> list[Any]:
+    async def _render(self, request: EmbeddingRequest, id: str) -> list[Any]:
+        """Returns the prompt of the request's chat."""
+        chat = ChatRequest(messages=request.messages or [], add_generation_prompt=False)
+        prompt = ChatPrompt(chat, (), self._chat_media, id)
+
+        async def render() -> list[Any]:
+            async with prompt.messages() as messages:
+                fields = {"messages": messages, "add_generation_prompt": False}
+                return [await prompt.render(self._renderer, ChatCompletionRequest.model_validate(fields))]
+
+        characters = sum(len(text) for message in chat.messages for text in message.texts)
+        return await self._large_texts.run(render, characters, owner=id)
+
+    async def _tokenize(self, request: EmbeddingRequest, id: str) -> list[Any]:
+        vllm_request = EmbeddingCompletionRequest(input=request.input)
+
         async def tokenize() -> list[Any]:
             batches = text_batches(request.input) if isinstance(request.input[0], str) else [request.input]
             return [

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import PIL.Image
+from transformers import PretrainedConfig
 from vllm.multimodal.video import get_video_loader_backend_for_processor
 from vllm.renderers import BaseRenderer
 from vllm.transformers_utils.processor import get_video_processor_cls_name
@@ -31,10 +32,15 @@ from cornserve_executors.media.image_decoding import decode_image
 from cornserve_executors.media.pixel_limits import RESIZED_TYPES, limited_size, refuse_pixel_limits
 from cornserve_executors.media.video_decoding import decode_video, sampled_pixels
 from cornserve_executors.media.video_sampling import FrameSampling
+from cornserve_tasklib.encoder_families import encoder_modalities
+from cornserve_tasklib.engine import EngineSettings
 from cornserve_tasklib.media import MODALITIES, Audio, EncodedMedia, Image, Media, MediaPart, Modality, Video
 
 SMALL_PIXELS = 4_000_000
 """Media with at most this decoded size do not wait for larger ones."""
+
+NO_VIDEO = {"video": 0}
+"""Limits of unsupported media."""
 
 Decoded = PIL.Image.Image | DecodedAudio | tuple[npt.NDArray[np.uint8], dict[str, Any]]
 """A decoded medium, as vLLM's processor accepts it."""
@@ -62,6 +68,18 @@ class ReceivedMedia:
     identifier: str
     encoded: EncodedMedia
     tensor: TensorView
+
+
+def media_limits(config: EngineSettings) -> dict[str, int]:
+    """Returns vLLM's limits of media in a prompt.
+
+    Models of families without videos may sample frames differently. Without a limit, vLLM reserves memory for videos.
+    """
+    try:
+        fields, _ = PretrainedConfig.get_config_dict(config.model_id, revision=config.revision)
+    except OSError:  # vLLM explains it.
+        return NO_VIDEO
+    return {} if "video" in encoder_modalities(fields.get("model_type")) else NO_VIDEO
 
 
 class ChatMedia:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-from transformers import PretrainedConfig
 from vllm import RequestOutput
 from vllm.config.structured_outputs import StructuredOutputsConfig
 from vllm.lora.request import LoRARequest
@@ -15,6 +14,7 @@ from vllm.lora.request import LoRARequest
 from cornserve.transport import TensorView
 from cornserve_executors.base import EngineDeadError, InvalidRequestError
 from cornserve_executors.llm import trace
+from cornserve_executors.llm.chat_media import media_limits
 from cornserve_executors.llm.connector import EmbeddingsConnector
 from cornserve_executors.llm.lora import load_adapters, lora_args
 from cornserve_executors.llm.output_parser import check_parsers
@@ -25,7 +25,6 @@ from cornserve_executors.llm.worker_extension import WorkerExtension
 from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
 from cornserve_tasklib.chat_response import ChatChunk, ChatResponse
-from cornserve_tasklib.encoder_families import encoder_modalities
 from cornserve_tasklib.llm import LLMRequest, LLMTask
 from cornserve_tasklib.media import Modality
 
@@ -34,10 +33,6 @@ PROCESSOR_CACHE_GIB = 0.25
 
 CPU_WORKER = "cornserve_executors.llm.cpu_worker.SeededCPUWorker"
 """A name, because only vLLM's processes can import the class."""
-
-
-NO_VIDEO = {"video": 0}
-"""Limits of unsupported media. Otherwise vLLM reserves memory for them."""
 
 
 class RequestAbortedError(Exception):
@@ -149,18 +144,8 @@ def engine_args(config: LLMTask) -> dict[str, Any]:
     if settings.on_cpu():
         args["worker_cls"] = CPU_WORKER
     if config.with_enc:
-        limits = {} if _reads_videos(config) else NO_VIDEO
-        return args | {"limit_mm_per_prompt": limits, "mm_processor_cache_gb": PROCESSOR_CACHE_GIB}
+        return args | {"limit_mm_per_prompt": media_limits(config), "mm_processor_cache_gb": PROCESSOR_CACHE_GIB}
     return args | {"language_model_only": True, "mm_processor_cache_gb": 0}
-
-
-def _reads_videos(config: LLMTask) -> bool:
-    """Returns whether the model is of a family with videos. Others may sample frames differently."""
-    try:
-        fields, _ = PretrainedConfig.get_config_dict(config.model_id, revision=config.revision)
-    except OSError:  # vLLM explains it.
-        return False
-    return "video" in encoder_modalities(fields.get("model_type"))
 
 
 def _raise_if_aborted(output: RequestOutput, embeddings: Sequence[TensorView]) -> None:

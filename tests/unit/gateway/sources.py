@@ -155,13 +155,15 @@ from cornserve_echo import EchoTask
 from cornserve_tasklib import EmbeddingRequest, EmbeddingResponse
 
 class Lengths(Task[EmbeddingRequest, EmbeddingResponse]):
-    '''Each vector repeats the length of its input in every dimension.'''
+    '''Each vector repeats the length of its input, or of its media, in every dimension.'''
 
     def post_init(self) -> None:
         self.echo = EchoTask()
 
     def invoke(self, request: EmbeddingRequest) -> EmbeddingResponse:
-        vectors = [array("f", [len(text)] * (request.dimensions or 2)) for text in request.input]
+        media = [part.media for message in request.messages or () for part in message.media_parts]
+        lengths = [len(text) for text in request.input] or [sum(len(medium.data.data) for medium in media)]
+        vectors = [array("f", [length] * (request.dimensions or 2)) for length in lengths]
         embeddings = [b64encode(vector.tobytes()).decode() for vector in vectors]
         return EmbeddingResponse(embeddings=embeddings, prompt_tokens=7)
 

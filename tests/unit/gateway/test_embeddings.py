@@ -12,6 +12,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.image_files import data_url, image_file
 from tests.unit.gateway.sources import CHAT, VECTORS
 
 
@@ -76,7 +77,10 @@ async def test_an_app_without_embeddings_is_a_400(openai: AsyncOpenAI, deploy: D
 @pytest.mark.parametrize(
     ("change", "param", "message"),
     [
-        ({"input": None}, "input", "missing field"),
+        ({"input": None}, "messages", "give either input or messages"),
+        ({"messages": [{"role": "user", "content": "x"}]}, "messages", "give either input or messages"),
+        ({"input": None, "messages": []}, "messages", "at least 1 item"),
+        ({"input": None, "messages": [{"role": "user"}]}, "messages[0]", "content: missing"),
         ({"input": ""}, "input", "at least 1 character"),
         ({"input": []}, "input", "at least 1 item"),
         ({"input": ["x", [1]]}, "input[1]", "valid string"),
@@ -98,3 +102,20 @@ async def test_an_invalid_body_is_a_400_that_names_the_field(
     error = response.json()["error"]
     assert message in error["message"]
     assert error["param"] == param
+
+
+@pytest.mark.usefixtures("lengths")
+async def test_a_chat_with_media_becomes_one_vector(gateway: httpx.AsyncClient) -> None:
+    def request(png: bytes) -> dict[str, object]:
+        image = {"type": "image_url", "image_url": {"url": data_url(png)}}
+        content = [image, {"type": "text", "text": "What is it?"}]
+        return {"model": "lengths", "messages": [{"role": "user", "content": content}]}
+
+    response = await gateway.post("/v1/embeddings", json=request(image_file()))
+    invalid = await gateway.post("/v1/embeddings", json=request(image_file()[:-20]))
+
+    (item,) = response.json()["data"]
+    assert item["embedding"] == [len(image_file())] * 2
+    error = invalid.json()["error"]
+    assert (invalid.status_code, error["param"]) == (400, "messages[0].content[0].image_url")
+    assert error["code"] == "invalid_image"

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 
 from annotated_types import MaxLen
 from fastapi import Request
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
+from cornserve.app.media_slots import find_media_slots
 from cornserve.app.response_readers import VECTORS
 from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
@@ -33,13 +34,13 @@ Inputs = OneOrMany[Annotated[list[Text], MaxLen(MAX_INPUTS)], Annotated[list[Tok
 class CreateEmbeddingRequest(EmbeddingRequest, OpenAIRequest):
     """OpenAI's request body."""
 
-    input: Inputs  # type: ignore[assignment]
+    input: Inputs = Field(default_factory=list)  # type: ignore[assignment]
     encoding_format: Literal["float", "base64"] = "float"
     """`base64` encodes 32-bit little-endian floats, and is shorter."""
 
     @property
     def request(self) -> EmbeddingRequest:
-        return tracked(EmbeddingRequest, self, input=as_list(self.input))
+        return tracked(EmbeddingRequest, self, input=as_list(self.input) if self.input else [])
 
 
 class Embedding(BaseModel):
@@ -61,10 +62,11 @@ class EmbeddingList(BaseModel):
 
 
 async def create_embeddings(request: Request, context: Context) -> SendResponse:
-    """Embeds texts as vectors."""
+    """Embeds texts, or a chat, as vectors."""
     body = await read_fields(request, CreateEmbeddingRequest)
     handler = await RequestHandler.create(context, body.model, request, type(body))
     check_app(handler.served_app, body.model, "embedding")
+    handler.set_media(find_media_slots(body))
 
     async def respond(session: Session) -> bytes:
         vectors = await session.run(body.request, VECTORS)
