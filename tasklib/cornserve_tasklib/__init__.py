@@ -17,6 +17,7 @@ from cornserve_tasklib.image_generation import (
 )
 from cornserve_tasklib.llm import Chat, LLMRequest, LLMTask, Mllm
 from cornserve_tasklib.media import Audio, Image, Video
+from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.messages import ChatMessage
 from cornserve_tasklib.scoring import Score, ScoringRequest, ScoringResponse, ScoringTask
 from cornserve_tasklib.talker import SpokenChunk, TalkerOptions, TalkerRequest, TalkerResponse, TalkerTask
@@ -56,6 +57,7 @@ __all__ = [
     "ImageProgress",
     "LLMRequest",
     "LLMTask",
+    "MediaOptions",
     "Mllm",
     "Score",
     "ScoringRequest",

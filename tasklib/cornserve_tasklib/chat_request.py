@@ -166,6 +166,16 @@ class ChatRequest(SamplingFields):
         )
         return self.model_copy(update={"messages": [message.with_media(replaced) for message in self.messages]})
 
+    def with_default_options(self, defaults: MediaOptions) -> ChatRequest:
+        """Returns a copy in which media have these options, unless they have others."""
+        replaced = iter(
+            [
+                part.model_copy(update={"media": part.media.with_options(part.media.options.with_defaults(defaults))})
+                for part in self.media_parts
+            ]
+        )
+        return self.model_copy(update={"messages": [message.with_media(replaced) for message in self.messages]})
+
     @classmethod
     def ask(cls, question: str, *, max_tokens: int | None = None, temperature: float = 1.0) -> ChatRequest:
         """Returns a request with the question as its only message."""

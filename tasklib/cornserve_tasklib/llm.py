@@ -15,6 +15,7 @@ from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.encoder import Embeddings, EncoderOptions, EncoderTask
 from cornserve_tasklib.engine import EngineOptions, EngineSettings
 from cornserve_tasklib.media import VISION, Media, Modality
+from cornserve_tasklib.media_options import MediaOptions
 
 
 def _kind(request: object) -> str:
@@ -118,6 +119,8 @@ class Mllm(Task[LLMRequest, ChatResponse]):
     """Options of the language model."""
     encoder_options: EncoderOptions = EncoderOptions()
     """Options of the separate encoder."""
+    media_options: MediaOptions = MediaOptions()
+    """The options of media that requests do not set, on all paths."""
 
     def post_init(self) -> None:
         if not (self.split_encoder or self.with_enc):
@@ -154,6 +157,8 @@ class Mllm(Task[LLMRequest, ChatResponse]):
         )
 
     def invoke(self, request: LLMRequest) -> ChatResponse:
+        if isinstance(request, ChatRequest) and self.media_options.key:
+            request = request.with_default_options(self.media_options)
         media = request.media if self.split_encoder and isinstance(request, ChatRequest) else []
         return self.llm.invoke(request, embeddings=[self._encode(medium) for medium in media])
 

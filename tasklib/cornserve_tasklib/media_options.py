@@ -72,7 +72,34 @@ class MediaOptions(FrameOptions, PixelOptions):
     @property
     def key(self) -> str:
         """Identifies the options: empty if none is set."""
-        return ",".join(f"{name}={value}" for name, value in {**self.frames, **self.pixels}.items())
+        return ",".join(f"{name}={value}" for name, value in self._given.items())
+
+    @property
+    def _given(self) -> dict[str, float | int]:
+        return {**self.frames, **self.pixels}
+
+    def with_defaults(self, defaults: MediaOptions) -> MediaOptions:
+        """Returns these options, and the defaults of those that are not set.
+
+        A default is not used next to an option that it contradicts, nor, as in vLLM, one of `fps` and `num_frames` next
+        to the other.
+        """
+        given = self._given
+        used = {name: value for name, value in defaults._given.items() if not self._replaces(name, value)}
+        return MediaOptions.model_validate(used | given)
+
+    def _replaces(self, name: str, default: float) -> bool:
+        match name:
+            case "fps":
+                return self.num_frames is not None
+            case "num_frames":
+                return self.fps is not None
+            case "min_frames" | "min_pixels":
+                limit = self._given.get(name.replace("min", "max"))
+                return limit is not None and default > limit
+            case _:
+                limit = self._given.get(name.replace("max", "min"))
+                return limit is not None and default < limit
 
 
 class MediaLoading(BaseModel):
