@@ -11,9 +11,10 @@ from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse
 from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageGenerationResponse
 from cornserve_tasklib.scoring import ScoringRequest, ScoringResponse
+from cornserve_tasklib.text_to_speech import SpeechRequest, SpeechResponse
 from cornserve_tasklib.transcription import TranscriptionRequest, TranscriptionResponse
 
-Operation = Literal["chat", "completion", "embedding", "scoring", "transcription", "image generation"]
+Operation = Literal["chat", "completion", "embedding", "scoring", "transcription", "image generation", "speech"]
 
 REQUEST_TYPES: dict[Operation, type[Any]] = {
     "chat": ChatRequest,
@@ -22,6 +23,7 @@ REQUEST_TYPES: dict[Operation, type[Any]] = {
     "scoring": ScoringRequest,
     "transcription": TranscriptionRequest,
     "image generation": ImageGenerationRequest,
+    "speech": SpeechRequest,
 }
 
 _RESPONSE_TYPES: dict[Operation, type[Any]] = {
@@ -31,6 +33,7 @@ _RESPONSE_TYPES: dict[Operation, type[Any]] = {
     "scoring": ScoringResponse,
     "transcription": TranscriptionResponse,
     "image generation": ImageGenerationResponse,
+    "speech": SpeechResponse,
 }
 
 

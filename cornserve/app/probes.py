@@ -18,6 +18,7 @@ from cornserve_tasklib.llm import Mllm
 from cornserve_tasklib.media import MODALITIES, Audio, Image, Media, MediaPart, Modality, Video
 from cornserve_tasklib.messages import ChatMessage, ContentPart, TextPart
 from cornserve_tasklib.scoring import ScoringRequest
+from cornserve_tasklib.text_to_speech import SpeechRequest
 from cornserve_tasklib.transcription import TranscriptionRequest
 
 _TEXT = "Hello!"
@@ -44,6 +45,8 @@ def default_probes(app: App) -> tuple[Any, ...]:
         return (TranscriptionRequest(audio=_sample_audio("file")),)
     if ImageGenerationRequest in app.request_types:
         return (ImageGenerationRequest(prompt=_TEXT),)
+    if SpeechRequest in app.request_types:
+        return (SpeechRequest(input=_TEXT),)
     return ()
 
 

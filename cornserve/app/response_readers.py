@@ -14,6 +14,7 @@ from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, ChatResponse,
 from cornserve_tasklib.embedding import EmbeddingResponse
 from cornserve_tasklib.image_generation import GeneratedImage, ImageGenerationResponse, ImageProgress
 from cornserve_tasklib.scoring import ScoringResponse
+from cornserve_tasklib.text_to_speech import SpeechChunk, SpeechResponse
 from cornserve_tasklib.transcription import TranscriptionChunk, TranscriptionResponse, TranscriptionSegment
 
 Result = TypeVar("Result")
@@ -86,6 +87,13 @@ class Images(NamedTuple):
     usage: Usage
 
 
+class SpeechEnding(NamedTuple):
+    """The values that follow the last chunk of speech."""
+
+    seconds: float
+    usage: Usage
+
+
 def _read_whole_chat(response: ChatResponse, _: object = None) -> WholeChat:
     choices = response.choices
     for choice in choices:
@@ -122,6 +130,15 @@ def _read_images(response: ImageGenerationResponse, _: object) -> Images:
 def _read_image_progress(response: ImageGenerationResponse, _: object) -> Stream[ImageProgress] | list[ImageProgress]:
     progress: Stream[ImageProgress] = response.progress
     return progress if progress.is_open else []
+
+
+def _read_speech(response: SpeechResponse, _: object) -> Stream[SpeechChunk] | list[SpeechChunk]:
+    audio: Stream[SpeechChunk] = response.audio
+    return audio if audio.is_open else []
+
+
+def _read_speech_ending(response: SpeechResponse, _: object) -> SpeechEnding:
+    return SpeechEnding(response.seconds, response.usage)
 
 
 def _read_transcript(response: TranscriptionResponse, _: object) -> WholeTranscript:
@@ -200,6 +217,10 @@ IMAGES = _reader("images", _read_images, Images)
 IMAGE_PROGRESS = _reader("image progress", _read_image_progress, list[ImageProgress], ImageProgress)
 """The steps of the images, or an empty list for a response that the task has created itself."""
 
+SPEECH = _reader("speech", _read_speech, list[SpeechChunk], SpeechChunk)
+"""The audio, or an empty list for a response without its stream."""
+
+SPEECH_ENDING = _reader("speech ending", _read_speech_ending, SpeechEnding)
 TRANSCRIPT = _reader("transcript", _read_transcript, WholeTranscript)
 
 MAPPED_CHUNKS_OR_TRANSCRIPT = _reader(
@@ -220,6 +241,7 @@ READERS: dict[str, ResponseReader[Any]] = {
     reader.name: reader
     for reader in (
         *(WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, ENDING, VECTORS, SCORES, IMAGES, IMAGE_PROGRESS),
+        *(SPEECH, SPEECH_ENDING),
         *(TRANSCRIPT, MAPPED_CHUNKS_OR_TRANSCRIPT, TRANSCRIPT_CHUNKS, JSON, STREAMS),
     )
 }

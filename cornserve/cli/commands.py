@@ -29,6 +29,7 @@ from cornserve.cli.profile import EXAMPLES as PROFILE_EXAMPLES
 from cornserve.cli.profile import profile
 from cornserve.cli.restart import restart
 from cornserve.cli.scale import scale
+from cornserve.cli.speak import speak
 from cornserve.cli.status import status
 from cornserve.cli.transcribe import transcribe
 from cornserve.cli.up import up
@@ -178,6 +179,14 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
         ],
     ),
     (APPS, demo, ["cornserve demo", "cornserve demo --samples 8 --save shapes", "cornserve demo --evaluate"]),
+    (
+        APPS,
+        speak,
+        [
+            'cornserve speak mms-tts-eng "The corn is ripe." --save corn.mp3',
+            'cornserve speak mms-tts-eng "The corn is ripe." --speed 1.5 --save - | mpv -',
+        ],
+    ),
     (
         APPS,
         invoke,

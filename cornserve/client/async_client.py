@@ -216,6 +216,11 @@ class AsyncClient:
         call = calls.generate_images(app, prompt, options, timeout, stream=True)
         return self._stream(call, ImageDecoder(options.get("n") or 1))
 
+    def speak(
+        self, app: str, text: str, *, timeout: float | None = None, **options: Any
+    ) -> AsyncGenerator[bytes, None]:
+        return self._bytes(calls.speak(app, text, options, timeout))
+
     def _connect(self, address: GatewayAddress, retries: int) -> None:
         self._address = address
         self._retries = retries
@@ -253,15 +258,21 @@ class AsyncClient:
         raise DisconnectedError(self._address.place)
 
     async def _events(self, call: ApiCall) -> AsyncGenerator[ServerSentEvent, None]:
-        deadline, parser = Deadline(call.read_timeout if call.timeout else None), SseParser()
+        parser = SseParser()
+        async with aclosing(self._bytes(call)) as parts:
+            async for data in parts:
+                for event in parser.feed(data):
+                    yield event
+
+    async def _bytes(self, call: ApiCall) -> AsyncGenerator[bytes, None]:
+        deadline = Deadline(call.read_timeout if call.timeout else None)
         response = await self._with_retries(call, lambda: self._send(call))
         async with aclosing(response):
             with translated_errors(self._address.place, call.read_timeout):
                 async for data in response.aiter_bytes():
                     if deadline.is_over:
                         raise ResponseTimeoutError(self._address.place, deadline.seconds)
-                    for event in parser.feed(data):
-                        yield event
+                    yield data
 
     async def _with_retries(self, call: ApiCall, attempt: Callable[[], Awaitable[T]]) -> T:
         for pause in retries.pauses(self._retries):

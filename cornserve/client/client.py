@@ -291,6 +291,15 @@ class Client:
         call = calls.generate_images(app, prompt, options, timeout, stream=True)
         return self._stream(call, ImageDecoder(options.get("n") or 1))
 
+    def speak(
+        self, app: str, text: str, *, timeout: float | None = None, **options: Any
+    ) -> Generator[bytes, None, None]:
+        """Yields the parts of an audio file while the model speaks.
+
+        `options` are those of OpenAI's speech (`voice`, `response_format`, `speed`) and of Cornserve (`seed`).
+        """
+        return self._bytes(calls.speak(app, text, options, timeout))
+
     def _connect(self, address: GatewayAddress, retries: int) -> None:
         self._address = address
         self._retries = retries
@@ -318,13 +327,19 @@ class Client:
         raise DisconnectedError(self._address.place)
 
     def _events(self, call: ApiCall) -> Generator[ServerSentEvent, None, None]:
-        deadline, parser = Deadline(call.read_timeout if call.timeout else None), SseParser()
+        parser = SseParser()
+        with closing(self._bytes(call)) as parts:
+            for data in parts:
+                yield from parser.feed(data)
+
+    def _bytes(self, call: ApiCall) -> Generator[bytes, None, None]:
+        deadline = Deadline(call.read_timeout if call.timeout else None)
         response = self._with_retries(call, lambda: self._send(call))
         with closing(response), translated_errors(self._address.place, call.read_timeout):
             for data in response.iter_bytes():
                 if deadline.is_over:
                     raise ResponseTimeoutError(self._address.place, deadline.seconds)
-                yield from parser.feed(data)
+                yield data
 
     def _with_retries(self, call: ApiCall, attempt: Callable[[], T]) -> T:
         for pause in retries.pauses(self._retries):

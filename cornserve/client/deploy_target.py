@@ -22,7 +22,7 @@ from cornserve.client.errors import DeployTargetError
 from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
 from cornserve_policies.registry import DEFAULT_ROUTING
-from cornserve_tasklib import ChatRequest, ImageGenerationRequest
+from cornserve_tasklib import ChatRequest, ImageGenerationRequest, SpeechRequest
 from cornserve_tasklib.hub import MODEL_FILES, is_hub_id
 from cornserve_tasklib.model_families import default_paths
 from cornserve_tasklib.model_options import ALL_ENGINES
@@ -30,11 +30,11 @@ from cornserve_tasklib.model_options import ALL_ENGINES
 MakeSpec = Callable[..., AppSpec]
 
 
-Command = Literal["chat", "imagine", "invoke"]
+Command = Literal["chat", "imagine", "invoke", "speak"]
 
-_COMMANDS: dict[type, Command] = {ChatRequest: "chat", ImageGenerationRequest: "imagine"}
+_COMMANDS: dict[type, Command] = {ChatRequest: "chat", ImageGenerationRequest: "imagine", SpeechRequest: "speak"}
 
-_ARGUMENTS: dict[Command, str] = {"chat": "", "imagine": ' "a field of corn"', "invoke": " JSON"}
+_ARGUMENTS: dict[Command, str] = {"chat": "", "imagine": ' "a field of corn"', "invoke": " JSON", "speak": ' "Hello!"'}
 
 
 class DeployOptions(TypedDict, total=False):

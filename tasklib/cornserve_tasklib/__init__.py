@@ -21,6 +21,14 @@ from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.messages import ChatMessage
 from cornserve_tasklib.scoring import Score, ScoringRequest, ScoringResponse, ScoringTask
 from cornserve_tasklib.talker import SpokenChunk, TalkerOptions, TalkerRequest, TalkerResponse, TalkerTask
+from cornserve_tasklib.text_to_speech import (
+    Speak,
+    SpeechChunk,
+    SpeechRequest,
+    SpeechResponse,
+    TextToSpeechOptions,
+    TextToSpeechTask,
+)
 from cornserve_tasklib.transcription import (
     Transcribe,
     TranscriptionChunk,
@@ -63,11 +71,17 @@ __all__ = [
     "ScoringRequest",
     "ScoringResponse",
     "ScoringTask",
+    "Speak",
+    "SpeechChunk",
+    "SpeechRequest",
+    "SpeechResponse",
     "SpokenChunk",
     "TalkerOptions",
     "TalkerRequest",
     "TalkerResponse",
     "TalkerTask",
+    "TextToSpeechOptions",
+    "TextToSpeechTask",
     "Transcribe",
     "TranscriptionChunk",
     "TranscriptionRequest",

@@ -18,12 +18,19 @@ from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media import MODALITIES, Modality
 from cornserve_tasklib.model_options import ModelOptions
 from cornserve_tasklib.scoring import Score
+from cornserve_tasklib.text_to_speech import Speak
 from cornserve_tasklib.transcription import Transcribe
+from cornserve_tasklib.vits_tokenizer import unsupported_reason
 
 _SPEECH_IDS = re.compile(r"openai/whisper-.+|distil-whisper/distil-.+")
 """Hugging Face ids of speech recognition models."""
 
 _SPEECH_ARCHITECTURES = frozenset({"WhisperForConditionalGeneration"})
+
+_TEXT_TO_SPEECH_IDS = re.compile(r"facebook/mms-tts-.+")
+"""Hugging Face ids of models that speak."""
+
+_TEXT_TO_SPEECH_ARCHITECTURES = frozenset({"VitsModel"})
 
 _IMAGE_GENERATION_IDS = re.compile(r"Qwen/Qwen-Image(-[0-9]{4})?")
 """Hugging Face ids of models that generate images. The models that edit images have other names."""
@@ -76,6 +83,8 @@ def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPa
             )
         if _SPEECH_IDS.fullmatch(model):
             return _transcribe_path(model, options)
+        if _TEXT_TO_SPEECH_IDS.fullmatch(model):
+            return _speech_path(model, options)
         if _IMAGE_GENERATION_IDS.fullmatch(model):
             return _image_path(model, options)
         modalities = tuple(modality for modality, ids in _MULTIMODAL_IDS.items() if ids.fullmatch(model))
@@ -88,7 +97,10 @@ def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPa
     architectures = _architectures(Path(model), config)
     if all(name.endswith("ForSequenceClassification") for name in architectures) and _labels(config) == 1:
         return _score_path(model, options)
-    if _is_embedding_model(Path(model), architectures):
+    if _TEXT_TO_SPEECH_ARCHITECTURES.issuperset(architectures):
+        _check_tokenizer(Path(model))
+        return _speech_path(model, options)
+    if _is_embedding_model(Path(model), config, architectures):
         return _embed_path(model, options)
     if _SPEECH_ARCHITECTURES.issuperset(architectures):
         return _transcribe_path(model, options)
@@ -111,7 +123,7 @@ def _supported() -> str:
     types = sorted({model_type for modality in MODALITIES for model_type in encoder_families(modality)})
     return (
         "use a text model (…ForCausalLM), an embedding model (…Model), a cross-encoder "
-        "(…ForSequenceClassification with one label), Whisper, or a multimodal model "
+        "(…ForSequenceClassification with one label), Whisper, VITS, or a multimodal model "
         f"(…ForConditionalGeneration of a type in {', '.join(types)})"
     )
 
@@ -124,6 +136,23 @@ def _embed_path(model: str, options: ModelOptions) -> ModelPaths:
 def _transcribe_path(model: str, options: ModelOptions) -> ModelPaths:
     engine = _engine_without_adapters(model, "a speech recognition model", "transcription", options)
     return {"transcribe": Transcribe(model_id=model, revision=options.revision, options=engine)}
+
+
+def _speech_path(model: str, options: ModelOptions) -> ModelPaths:
+    options.check_executors(model, ["text_to_speech"])
+    if options.lora is not None:
+        raise DefinitionError(f"{model} is a text-to-speech model, without LoRA adapters: remove lora")
+    return {"speech": Speak(model_id=model, revision=options.revision, options=options.text_to_speech())}
+
+
+def _check_tokenizer(directory: Path) -> None:
+    """Raises `DefinitionError` if the tokenizer of a VITS model needs another program, or is missing."""
+    try:
+        settings = _json_object(directory / "tokenizer_config.json")
+    except OSError as error:
+        raise DefinitionError(f"{directory} has no tokenizer_config.json: download the model again") from error
+    if (reason := unsupported_reason(settings)) is not None:
+        raise DefinitionError(f"{directory} {reason}")
 
 
 def _image_path(model: str, options: ModelOptions) -> ModelPaths:
@@ -196,10 +225,13 @@ _MULTIMODAL = ("ForConditionalGeneration", "OmniModel")
 """The ends of the architectures of multimodal models that generate. The second one is that of Qwen2.5-Omni."""
 
 
-def _is_embedding_model(directory: Path, architectures: list[str]) -> bool:
-    """Detects a model without a head, or a language model with the `modules.json` of sentence-transformers."""
+def _is_embedding_model(directory: Path, config: dict[str, Any], architectures: list[str]) -> bool:
+    """Detects a model of texts without a head, or a language model with the `modules.json` of sentence-transformers.
+
+    Models and codecs of audio also have no head: their configuration contains a sample rate.
+    """
     has_no_head = all(name.endswith("Model") and not name.endswith(_MULTIMODAL) for name in architectures)
-    return has_no_head or (directory / "modules.json").is_file()
+    return (has_no_head and "sampling_rate" not in config) or (directory / "modules.json").is_file()
 
 
 def _labels(config: dict[str, Any]) -> int:

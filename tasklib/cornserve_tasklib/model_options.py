@@ -13,6 +13,7 @@ from cornserve.validation_errors import describe_all
 from cornserve_tasklib.encoder import EncoderOptions
 from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.image_generation import ImageGeneratorOptions
+from cornserve_tasklib.text_to_speech import TextToSpeechOptions
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -62,6 +63,12 @@ class ModelOptions:
         invalid."""
         given = {**self.by_executor.get(ALL_ENGINES, {}), **self.by_executor.get("image_generator", {})}
         return _validated(ImageGeneratorOptions, given, "image_generator")
+
+    def text_to_speech(self) -> TextToSpeechOptions:
+        """Returns the options of the executor of a text-to-speech model. Raises `DefinitionError` if they are
+        invalid."""
+        given = {**self.by_executor.get(ALL_ENGINES, {}), **self.by_executor.get("text_to_speech", {})}
+        return _validated(TextToSpeechOptions, given, "text_to_speech")
 
 
 def _validated(kind: type[Options], options: Mapping[str, JsonValue], executor: str) -> Options:

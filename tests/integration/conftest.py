@@ -66,6 +66,12 @@ def tiny_whisper() -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_vits() -> Path:
+    """A VITS with random weights and one voice."""
+    return cached_model(MODELS / "tiny_vits.py")
+
+
+@pytest.fixture(scope="session")
 def tiny_qwenimage() -> Path:
     """A Qwen-Image with random weights: text encoder, denoiser and VAE."""
     return cached_model(MODELS / "tiny_qwenimage.py", MODELS / "byte_tokenizer.py")

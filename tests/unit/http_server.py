@@ -25,6 +25,10 @@ def json_response(document: Any, status: int = 200) -> StubResponse:
     return StubResponse(json.dumps(document).encode(), status)
 
 
+def audio_response(content: bytes, *, cut: bool = False) -> StubResponse:
+    return StubResponse(content, type="audio/mpeg", cut=cut)
+
+
 def sse_response(*events: tuple[str, Any], cut: bool = False) -> StubResponse:
     lines = (f"event: {event}\ndata: {json.dumps(data)}\n\n" for event, data in events)
     return StubResponse("".join(lines).encode(), type="text/event-stream", cut=cut)

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 TIMEOUT_HEADER = "x-request-timeout"
 
 CreateBody = Callable[[Session], Awaitable[bytes]]
-CreateEvents = Callable[[Session], AsyncGenerator[bytes, None]]
+CreateParts = Callable[[Session], AsyncGenerator[bytes, None]]
 SendResponse = Callable[[Send], Coroutine[Any, Any, None]]
 
 
@@ -109,26 +109,34 @@ class RequestHandler:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send_chunk(send, body, self._context.admission, is_last=True)
 
-    def stream(self, create_events: CreateEvents) -> SendResponse:
-        """Returns a response of server-sent events. An error before the first event becomes an error response."""
-        return partial(self._send_events, create_events)
+    def stream(self, create_parts: CreateParts, content_type: str = sse.CONTENT_TYPE) -> SendResponse:
+        """Returns a response that is sent in parts, by default server-sent events.
 
-    async def _send_events(self, create_events: CreateEvents, send: Send) -> None:
-        stream = sse.EventStream(send, self._context.admission, {"x-request-id": self.id})
+        An error before the first part becomes an error response. A later one becomes an event, or for other content
+        types closes the connection, so that the client does not take the response for a complete one.
+        """
+        return partial(self._send_parts, create_parts, content_type)
+
+    async def _send_parts(self, create_parts: CreateParts, content_type: str, send: Send) -> None:
+        headers = {"content-type": content_type, "x-request-id": self.id}
+        stream = sse.ResponseStream(send, self._context.admission, headers)
         self._start(streams=True)
         try:
             with CancelOnDisconnect(self._request.scope):
                 if self._media:
                     await self._load_media()
                 with self._session(streams=True) as session:
-                    async with aclosing(create_events(session)) as events:
-                        async for event in events:
-                            await stream.send(event)
+                    async with aclosing(create_parts(session)) as parts:
+                        async for part in parts:
+                            await stream.send(part)
             self._status = 200
         except Exception as error:
             if not stream.is_started:
                 raise self._to_api_error(error) from None
-            await stream.send(sse.encode_event(self._to_api_error(error).content, "error"))
+            api_error = self._to_api_error(error)
+            if content_type != sse.CONTENT_TYPE:
+                return  # the server closes the connection of an incomplete response
+            await stream.send(sse.encode_event(api_error.content, "error"))
         finally:
             self._finish()
         await stream.finish()

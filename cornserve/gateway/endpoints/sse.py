@@ -9,7 +9,7 @@ from starlette.types import Send
 from cornserve.gateway.http.admission import RequestAdmission
 from cornserve.gateway.http.response_body import send_chunk
 
-_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+CONTENT_TYPE = "text/event-stream; charset=utf-8"
 
 
 def encode_event(data: bytes, name: str | None = None) -> bytes:
@@ -17,20 +17,21 @@ def encode_event(data: bytes, name: str | None = None) -> bytes:
     return b"data: " + data + b"\n\n" if name is None else b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
-class EventStream:
-    """A response of server-sent events. The first event starts the response."""
+class ResponseStream:
+    """A response that is sent in parts, such as events. The first part starts the response."""
 
     def __init__(self, send: Send, admission: RequestAdmission, headers: Mapping[str, str]) -> None:
         self._send = send
         self._admission = admission
-        self._headers = _HEADERS + [(name.encode(), value.encode()) for name, value in headers.items()]
+        with_defaults = {"cache-control": "no-cache", **headers}
+        self._headers = [(name.encode(), value.encode()) for name, value in with_defaults.items()]
         self.is_started = False
 
-    async def send(self, events: bytes) -> None:
+    async def send(self, part: bytes) -> None:
         if not self.is_started:
             self.is_started = True
             await self._send({"type": "http.response.start", "status": 200, "headers": self._headers})
-        await send_chunk(self._send, events, self._admission)
+        await send_chunk(self._send, part, self._admission)
 
     async def finish(self) -> None:
         await send_chunk(self._send, b"", self._admission, is_last=True)

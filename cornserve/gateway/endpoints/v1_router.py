@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints import native
 from cornserve.gateway.endpoints.error_response import error_response
-from cornserve.gateway.endpoints.openai import chat, completions, embeddings, images, scoring, transcriptions
+from cornserve.gateway.endpoints.openai import chat, completions, embeddings, images, scoring, speech, transcriptions
 from cornserve.gateway.endpoints.request_handler import SendResponse
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.form_body import FORM
@@ -57,6 +57,7 @@ OPERATIONS = [
         FORM,
     ),
     Operation("/v1/images/generations", images.create_image, images.CreateImageRequest, images.ImageList),
+    Operation("/v1/audio/speech", speech.create_speech, speech.CreateSpeechRequest, None),
     INVOKE,
 ]
 

@@ -35,6 +35,7 @@ STANDALONE = [
 ]
 WITH_MODELS = [
     "docs/how-to/generate-images.md",
+    "docs/how-to/generate-speech.md",
     "docs/how-to/run-the-demo.md",
     "docs/how-to/serve-a-multimodal-model.md",
     "docs/how-to/transcribe-speech.md",

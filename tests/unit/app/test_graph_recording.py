@@ -24,6 +24,7 @@ from cornserve_tasklib import (
     LLMTask,
     Mllm,
     Score,
+    Speak,
     Transcribe,
 )
 from cornserve_tasklib.model_families import default_paths
@@ -138,6 +139,7 @@ def test_types_have_the_same_names_if_only_some_paths_are_deployed() -> None:
             "image_generator",
             {"always": (), "inputs": {}, "outputs": {"image": ("image_generator",)}},
         ),
+        (Speak(model_id="/m"), "text_to_speech", None),
     ],
 )
 def test_a_model_of_one_component_has_one_type(path: Task[Any, Any], component: str, modalities: object) -> None:

@@ -10,7 +10,7 @@ from cornserve.app.source import load_app_source, unload_app
 from cornserve.app_host.description import AppDescription
 from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
-from cornserve_tasklib import Chat, Embed, GenerateImages, Mllm, Score, Transcribe
+from cornserve_tasklib import Chat, Embed, GenerateImages, Mllm, Score, Speak, Transcribe
 
 MODULE = "app_of_the_description_test"
 
@@ -85,6 +85,12 @@ def test_an_image_app_supports_image_generation_only() -> None:
     description = described(App(name="image", paths=[GenerateImages(model_id="/m")]))
 
     assert (description.operations, description.finds_media) == (frozenset({"image generation"}), False)
+
+
+def test_a_text_to_speech_app_supports_speech_only() -> None:
+    description = described(App(name="speech", paths=[Speak(model_id="/m")]))
+
+    assert (description.operations, description.finds_media) == (frozenset({"speech"}), False)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from cornserve import __version__
 from cornserve.app.settings import MAX_REPLICAS
 from cornserve.cli.commands import app
 from cornserve.client.arguments import MAX_SECONDS
-from tests.unit.http_server import StubServer, json_response, sse_response
+from tests.unit.http_server import StubServer, audio_response, json_response, sse_response
 
 COMMANDS = [
     "up",
@@ -27,6 +27,7 @@ COMMANDS = [
     "transcribe",
     "imagine",
     "demo",
+    "speak",
     "invoke",
     "bench",
     "logs",
@@ -343,6 +344,87 @@ def test_an_image_that_cannot_be_saved_is_not_generated(cli: CliRunner, file: st
     assert result.exit_code == 1
     assert result.stderr.startswith(f"error: cannot save {file}: ")
     assert message in result.stderr
+
+
+WAV = b"RIFF\xff\xff\xff\xffWAVEfmt " + bytes(20) + b"data\xff\xff\xff\xff"
+"""The header of a streamed file: its lengths are unknown."""
+
+
+def test_speech_is_saved_with_its_length(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
+    server.on("POST /v1/audio/speech", audio_response(WAV + b"corn"))
+    file = tmp_path / "corn.wav"
+    options = ["--voice", "3", "--speed", "2", "--seed", "7", "--url", server.url]
+
+    result = cli.invoke(app, ["speak", "a", "corn", "--save", str(file), *options])
+
+    content = file.read_bytes()
+    assert result.stdout == f"{file}\n"
+    assert (int.from_bytes(content[4:8], "little"), content[40:44]) == (40, b"\4\0\0\0")
+    assert (content[8:40], content[44:]) == (WAV[8:40], b"corn")
+    assert server.requests[0][1] == {
+        "model": "a",
+        "input": "corn",
+        "voice": "3",
+        "speed": 2.0,
+        "seed": 7,
+        "response_format": "wav",
+    }
+    assert [each.name for each in tmp_path.iterdir()] == ["corn.wav"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "format"),
+    [(["--save", "corn.OGG"], "opus"), (["--save", "corn.bin", "--format", "aac"], "aac"), (["--save", "-"], "wav")],
+)
+def test_the_format_of_speech_is_that_of_the_file(
+    cli: CliRunner,
+    server: StubServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    format: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    server.on("POST /v1/audio/speech", audio_response(b"file"))
+
+    result = cli.invoke(app, ["speak", "a", "corn", *arguments, "--url", server.url])
+
+    assert server.requests[0][1]["response_format"] == format
+    assert result.stdout == ("file" if arguments == ["--save", "-"] else f"{arguments[1]}\n")
+
+
+def test_saved_speech_is_described_as_json(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
+    server.on("POST /v1/audio/speech", audio_response(b"four"))
+    file = tmp_path / "corn.mp3"
+
+    result = cli.invoke(app, ["speak", "a", "corn", "--save", str(file), "--json", "--url", server.url])
+
+    assert json.loads(result.stdout) == {"file": str(file), "bytes": 4, "format": "mp3"}
+
+
+def test_speech_that_ends_early_leaves_the_file(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
+    server.on("POST /v1/audio/speech", audio_response(b"new", cut=True))
+    file = tmp_path / "corn.mp3"
+    file.write_bytes(b"old")
+
+    result = cli.invoke(app, ["speak", "a", "corn", "--save", str(file), "--url", server.url])
+
+    assert (result.exit_code, file.read_bytes(), len(list(tmp_path.iterdir()))) == (1, b"old", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--save", "corn.gif"], "cannot save corn.gif: give a file name that ends with .mp3, .opus"),
+        (["--save", "missing/corn.wav"], "cannot save missing/corn.wav: missing is not a directory"),
+        (["--format", "gif"], "unknown format 'gif': use mp3, opus, aac, flac, wav, pcm"),
+    ],
+)
+def test_speech_that_cannot_be_saved_is_not_generated(cli: CliRunner, arguments: list[str], message: str) -> None:
+    result = cli.invoke(app, ["speak", "a", "corn", *arguments, "--url", UNREACHABLE])
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: {message}")
 
 
 def test_an_image_over_a_directory_is_reported_in_one_line(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from cornserve.client import (
 from cornserve.home import Home
 from cornserve.instance import Instance
 from tests.unit.client.blocking_client import BlockingClient
-from tests.unit.http_server import StubResponse, StubServer, json_response, serving, sse_response
+from tests.unit.http_server import StubResponse, StubServer, audio_response, json_response, serving, sse_response
 
 HELLO = [{"role": "user", "content": "Hello!"}]
 
@@ -271,6 +271,24 @@ def test_images_are_generated(server: StubServer, client: Client) -> None:
     assert server.requests[0][1] == {"model": "a", "prompt": "corn", "size": "64x64"}
     with pytest.raises(TypeError, match="`image_events` streams"):
         client.generate_images("a", "corn", stream=True)
+
+
+def test_speech_is_received_in_parts(server: StubServer, client: Client) -> None:
+    server.on("POST /v1/audio/speech", audio_response(b"RIFFdata"))
+
+    assert b"".join(client.speak("a", "corn", response_format="wav", timeout=9)) == b"RIFFdata"
+
+    assert server.requests[0][1] == {"model": "a", "input": "corn", "response_format": "wav"}
+    assert (server.headers[0]["X-Request-Timeout"], server.headers[0]["Accept"]) == ("9", "audio/*")
+    with pytest.raises(TypeError, match="`stream_format` is not an option"):
+        client.speak("a", "corn", stream_format="sse")
+
+
+def test_speech_that_ends_early_is_an_error(server: StubServer, client: Client) -> None:
+    server.on("POST /v1/audio/speech", audio_response(b"RIFF", cut=True))
+
+    with pytest.raises(DisconnectedError):
+        list(client.speak("a", "corn"))
 
 
 def test_events_continue_after_a_broken_connection(server: StubServer, client: Client) -> None:

@@ -90,6 +90,13 @@ def test_the_example_command_of_an_image_model_draws(model: Path) -> None:
     assert command == 'cornserve imagine painter "a field of corn"'
 
 
+def test_the_example_command_of_a_text_to_speech_model_speaks(model: Path) -> None:
+    (model / "config.json").write_text('{"architectures": ["VitsModel"]}')
+    (model / "tokenizer_config.json").write_text('{"phonemize": false}')
+
+    assert resolve_target(str(model), name="tts").example_command == 'cornserve speak tts "Hello!"'
+
+
 def test_a_given_name_replaces_the_default(model: Path) -> None:
     assert resolve_target(str(model), name="small", replicas=1).name == "small"
 

@@ -214,6 +214,31 @@ class Painter(Task[ImageGenerationRequest, ImageGenerationResponse]):
 app = App(name="painter", paths=[Painter()])
 """
 
+SPEAKER = """
+from base64 import b64encode
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import SpeechChunk, SpeechRequest, SpeechResponse, Usage
+
+def speak(word):
+    return SpeechChunk(audio=b64encode(word.encode() + b" ").decode(), seconds=1, sample_rate=16_000)
+
+class Speaker(Task[SpeechRequest, SpeechResponse]):
+    '''Sends the options of the request as text instead of speech.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: SpeechRequest) -> SpeechResponse:
+        options = request.model_dump(exclude_defaults=True)
+        output = self.echo.invoke(EchoRequest(text=" ".join(f"{k}={v}" for k, v in options.items())))
+        return SpeechResponse(
+            audio=output.words.map(speak), seconds=2.5, usage=Usage(prompt_tokens=5, completion_tokens=16)
+        )
+
+app = App(name="speaker", paths=[Speaker()])
+"""
+
 SCRIBE = """
 from cornserve import App, Task
 from cornserve_echo import EchoRequest, EchoTask

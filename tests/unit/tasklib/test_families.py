@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from cornserve.task.errors import DefinitionError
 from cornserve.task.unit import unit_tasks
-from cornserve_tasklib import Chat, Embed, EncoderTask, GenerateImages, ImageGeneratorOptions, Score, Transcribe
+from cornserve_tasklib import (
+    Chat,
+    Embed,
+    EncoderTask,
+    GenerateImages,
+    ImageGeneratorOptions,
+    Score,
+    Speak,
+    TextToSpeechOptions,
+    Transcribe,
+)
 from cornserve_tasklib.model_families import default_paths
 from cornserve_tasklib.model_options import ModelOptions
 
@@ -109,6 +120,55 @@ def test_whisper_has_a_transcription_path(tmp_path: Path) -> None:
     directory = model_directory(tmp_path, "WhisperForConditionalGeneration", "whisper")
     for model in (directory, "openai/whisper-large-v3-turbo", "distil-whisper/distil-large-v3.5"):
         assert default_paths(model) == {"transcribe": Transcribe(model_id=model)}
+
+
+def vits_directory(path: Path, settings: object) -> str:
+    return model_directory(path, "VitsModel", "vits", tokenizer_config__json=json.dumps(settings))
+
+
+def test_vits_has_a_speech_path(tmp_path: Path) -> None:
+    directory = vits_directory(tmp_path, {"phonemize": False, "is_uroman": False})
+    for model in (directory, "facebook/mms-tts-eng", "facebook/mms-tts-uig-script_arabic"):
+        assert default_paths(model) == {"speech": Speak(model_id=model)}
+
+
+def test_the_options_of_a_speech_model_are_those_of_its_executor(tmp_path: Path) -> None:
+    model = vits_directory(tmp_path, {"phonemize": False})
+
+    options = ModelOptions(by_executor={"*": {"max_characters": 100}, "text_to_speech": {"gpus": 0}})
+
+    expected = TextToSpeechOptions(max_characters=100, gpus=0)
+    assert default_paths(model, options) == {"speech": Speak(model_id=model, options=expected)}
+    with pytest.raises(DefinitionError, match="dtype"):
+        default_paths(model, ModelOptions(by_executor={"*": {"dtype": "float32"}}))
+    with pytest.raises(DefinitionError, match="without LoRA adapters: remove lora"):
+        default_paths(model, ModelOptions(lora="x"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "need"),
+    [
+        ({}, "phonemes of espeak (phonemize in tokenizer_config.json)"),
+        ({"phonemize": True}, "phonemes of espeak"),
+        ({"phonemize": False, "is_uroman": True}, "the transliteration of uroman (is_uroman in tokenizer_config.json)"),
+    ],
+)
+def test_a_tokenizer_that_needs_another_program_is_named(tmp_path: Path, settings: object, need: str) -> None:
+    with pytest.raises(DefinitionError, match=re.escape(f"needs {need}")):
+        default_paths(vits_directory(tmp_path, settings))
+
+
+def test_a_vits_without_its_tokenizer_is_incomplete(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match=r"has no tokenizer_config\.json: download the model again"):
+        default_paths(model_directory(tmp_path, "VitsModel"))
+
+
+def test_an_audio_codec_is_not_an_embedding_model(tmp_path: Path) -> None:
+    config = {"architectures": ["EncodecModel"], "sampling_rate": 24_000}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    with pytest.raises(DefinitionError, match="unsupported architecture EncodecModel"):
+        default_paths(str(tmp_path))
 
 
 @pytest.mark.parametrize("model", ["gpt2", "Qwen/Qwen3-0.6B", "_/a.b-c"])

@@ -120,6 +120,7 @@ _PATHS: dict[Operation, str] = {
     "scoring": "/v1/rerank",
     "transcription": "/v1/audio/transcriptions",
     "image generation": "/v1/images/generations",
+    "speech": "/v1/audio/speech",
 }
 
 

@@ -1,0 +1,113 @@
+"""`cornserve speak`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cornserve.cli.console import CliError, print_json
+from cornserve.cli.gateway import open_client
+from cornserve.cli.options import AppName, Json, Url
+
+_FORMATS = {
+    ".mp3": "mp3",
+    ".opus": "opus",
+    ".ogg": "opus",
+    ".aac": "aac",
+    ".flac": "flac",
+    ".wav": "wav",
+    ".pcm": "pcm",
+}
+_NAMES = tuple(dict.fromkeys(_FORMATS.values()))
+_STDOUT = Path("-")
+_WAV_HEADER_BYTES = 44
+
+
+def speak(
+    ctx: typer.Context,
+    app: AppName,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text.")],
+    save: Annotated[
+        Path,
+        typer.Option(
+            "--save",
+            metavar="FILE",
+            help=f"Audio file: {', '.join(_FORMATS)}. With -, standard output, such as for a player.",
+        ),
+    ] = Path("speech.wav"),
+    voice: Annotated[str | None, typer.Option("--voice", help="Speaker of the model, such as 3.")] = None,
+    speed: Annotated[
+        float | None, typer.Option("--speed", min=0.25, max=4, help="Speed: 2 is twice as fast as usual.")
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", help=f"{', '.join(_NAMES)}. By default, by the name of the file."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the speech. By default, random.")] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Speak a text."""
+    given = {"voice": voice, "speed": speed, "seed": seed, "response_format": _format(save, format)}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    with open_client(ctx, url) as client:
+        parts = client.speak(app, text, **options)
+        if save == _STDOUT:
+            _play(parts)
+            return
+        size = _write(save.expanduser(), parts)
+    if json:
+        print_json({"file": str(save), "bytes": size, "format": options["response_format"]})
+    else:
+        typer.echo(str(save))
+
+
+def _format(save: Path, given: str | None) -> str:
+    """Returns the format of the file. Raises `CliError` before the work if it is unknown or cannot be written."""
+    if given is not None and given not in _NAMES:
+        raise CliError(f"unknown format {given!r}: use {', '.join(_NAMES)}")
+    if save == _STDOUT:
+        return given or "wav"
+    if not save.expanduser().parent.is_dir():
+        raise CliError(f"cannot save {save}: {save.parent} is not a directory: create it")
+    if given is None and save.suffix.lower() not in _FORMATS:
+        raise CliError(f"cannot save {save}: give a file name that ends with {', '.join(_FORMATS)}, or --format")
+    return given or _FORMATS[save.suffix.lower()]
+
+
+def _play(parts: Iterable[bytes]) -> None:
+    for part in parts:
+        sys.stdout.buffer.write(part)
+        sys.stdout.buffer.flush()
+
+
+def _write(file: Path, parts: Iterable[bytes]) -> int:
+    """Writes the file, which replaces an existing one at the end. Returns its size."""
+    partial = file.with_name(f"{file.name}.part")
+    try:
+        with partial.open("wb") as output:
+            for part in parts:
+                output.write(part)
+        _set_wav_length(partial)
+        partial.replace(file)
+    except OSError as error:
+        raise CliError(f"cannot save {file}: {error.strerror}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return file.stat().st_size
+
+
+def _set_wav_length(file: Path) -> None:
+    """Writes the lengths that are unknown in the header of a streamed WAV file."""
+    with file.open("r+b") as content:
+        header = content.read(_WAV_HEADER_BYTES)
+        if header[:4] != b"RIFF" or header[-8:-4] != b"data":
+            return
+        size = file.stat().st_size
+        for position, length in ((4, size - 8), (_WAV_HEADER_BYTES - 4, size - _WAV_HEADER_BYTES)):
+            content.seek(position)
+            content.write(length.to_bytes(4, "little"))

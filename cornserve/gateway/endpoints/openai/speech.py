@@ -1,0 +1,94 @@
+"""`/v1/audio/speech`."""
+
+from __future__ import annotations
+
+import random
+from base64 import b64decode
+from collections.abc import AsyncGenerator
+from functools import partial
+from typing import Any, Literal
+
+from fastapi import Request
+from pydantic_core import to_json
+
+from cornserve.app.response_readers import SPEECH, SPEECH_ENDING
+from cornserve.app.unused_fields import tracked
+from cornserve.gateway.context import Context
+from cornserve.gateway.endpoints import sse
+from cornserve.gateway.endpoints.openai.common_fields import OpenAIRequest, check_app, openai_usage
+from cornserve.gateway.endpoints.read_request import read_fields
+from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
+from cornserve.gateway.errors import ApiError
+from cornserve.gateway.request.session import Session
+from cornserve.task import Stream
+from cornserve.task.errors import InvocationError
+from cornserve_tasklib.audio_format import MIME_TYPES
+from cornserve_tasklib.text_to_speech import SpeechChunk, SpeechRequest
+
+SEED_BITS = 32
+"""The size of random seeds. With a seed, another executor can continue the speech if one dies."""
+
+
+class CreateSpeechRequest(SpeechRequest, OpenAIRequest):
+    """OpenAI's request body."""
+
+    stream_format: Literal["audio", "sse"] = "audio"
+    """The bytes of the audio file, or events that contain them."""
+
+
+async def create_speech(request: Request, context: Context) -> SendResponse:
+    """Speaks a text: sends the audio file while it is generated, as bytes or as events."""
+    body = await read_fields(request, CreateSpeechRequest)
+    handler = await RequestHandler.create(context, body.model, request)
+    check_app(handler.served_app, body.model, "speech")
+    seed = random.getrandbits(SEED_BITS) if body.seed is None else body.seed
+    speech = tracked(SpeechRequest, body, seed=seed)
+    if body.stream_format == "sse":
+        return handler.stream(partial(_events, speech))
+    return handler.stream(partial(_bytes, speech), MIME_TYPES[body.response_format])
+
+
+async def _bytes(request: SpeechRequest, session: Session) -> AsyncGenerator[bytes, None]:
+    """Yields the audio file."""
+    async for chunk in _chunks(session, request):
+        if audio := b64decode(chunk.audio):
+            yield audio
+
+
+async def _events(request: SpeechRequest, session: Session) -> AsyncGenerator[bytes, None]:
+    """Yields OpenAI's events."""
+    async for chunk in _chunks(session, request):
+        if chunk.audio:
+            yield _event("speech.audio.delta", {"audio": chunk.audio, "sample_rate": chunk.sample_rate})
+    ending = await session.run(request, SPEECH_ENDING)
+    usage = openai_usage(ending.usage)
+    tokens = {
+        "input_tokens": usage["prompt_tokens"],
+        "output_tokens": usage["completion_tokens"],
+        "total_tokens": usage["total_tokens"],
+    }
+    yield _event("speech.audio.done", {"seconds": ending.seconds, "usage": tokens})
+
+
+async def _chunks(session: Session, request: SpeechRequest) -> AsyncGenerator[SpeechChunk, None]:
+    """Raises a 500 if the app responds without audio."""
+    try:
+        chunks = await session.run(request, SPEECH)
+        if not isinstance(chunks, Stream):
+            raise ApiError(500, "the app has responded without the stream `audio`", code="no_audio")
+        async for chunk in chunks:
+            yield chunk
+    except InvocationError as error:
+        raise _with_param(error) from None
+
+
+def _event(type: str, fields: dict[str, Any]) -> bytes:
+    return sse.encode_event(to_json({"type": type, **fields}), type)
+
+
+def _with_param(error: InvocationError) -> Exception:
+    """Returns a 400 that names the field if the executor has rejected one."""
+    field = error.message.partition(":")[0]
+    if error.code != "INVALID_ARGUMENT" or field not in SpeechRequest.model_fields:
+        return error
+    return ApiError(400, error.message, param=field, code="invalid_value")
