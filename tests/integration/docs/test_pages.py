@@ -26,6 +26,7 @@ STANDALONE = [
     "docs/how-to/route-requests.md",
     "docs/how-to/send-media.md",
     "docs/how-to/set-latency-targets.md",
+    "docs/how-to/test-a-task.md",
     "docs/planner.md",
     "docs/reference/executor-contract.md",
     "docs/reference/plans.md",

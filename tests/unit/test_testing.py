@@ -1,0 +1,159 @@
+"""`cornserve.testing` runs tasks with the outputs that a test gives."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from cornserve import InvocationError, Output, Stream, Task, Tensor, UnitTask, replayable_choice
+from cornserve.task.errors import DivergenceError, TooManyInvocationsError
+from cornserve.testing import AnswerError, CallFailure, run_task, stream_items
+
+
+class Picture(BaseModel):
+    name: str
+
+
+class EmbeddedPicture(Output):
+    embedding: Tensor = Tensor()
+
+
+class EmbedPicture(UnitTask[Picture, EmbeddedPicture]):
+    executor = "embed"
+
+
+class Prompt(BaseModel):
+    text: str
+    embedding: Tensor | None = None
+
+
+class WrittenText(Output):
+    text: str
+    words: Stream[str] = Stream()
+
+
+class WriteText(UnitTask[Prompt, WrittenText]):
+    executor = "write"
+
+
+class PictureCaption(BaseModel):
+    text: str
+    words: Stream[str] = Stream()
+
+
+class Describe(Task[Picture, PictureCaption]):
+    def post_init(self) -> None:
+        self.embed, self.write = EmbedPicture(), WriteText()
+
+    def invoke(self, request: Picture) -> PictureCaption:
+        draft = self.write.invoke(Prompt(text="draft", embedding=self.embed.invoke(request).embedding))
+        final = self.write.invoke(Prompt(text=f"improve {draft.text}"))
+        return PictureCaption(text=final.text, words=final.words.map(str.upper))
+
+
+def answer(task: UnitTask[Any, Any], request: Any) -> Mapping[str, Any]:
+    return {} if isinstance(request, Picture) else {"text": f"<{request.text}>", "words": ["a", "b"]}
+
+
+def test_a_task_runs_with_the_outputs_of_the_test() -> None:
+    run = run_task(Describe(), Picture(name="cat"), answer)
+
+    assert run.response.text == "<improve <draft>>"
+    assert stream_items(run.response.words) == ["A", "B"]
+    assert [(call.task.name, call.play) for call in run.calls] == [
+        ("EmbedPicture", 0),
+        ("WriteText", 0),
+        ("WriteText", 1),
+    ]
+    assert [call.request.text for call in run.calls_of("WriteText")] == ["draft", "improve <draft>"]
+    assert run.calls[1].request.embedding is not None
+
+
+def test_a_unit_task_and_an_output_object_work_too() -> None:
+    run = run_task(WriteText(), Prompt(text="x"), lambda task, request: WrittenText(text=request.text * 2))
+
+    assert run.response.text == "xx"
+    assert stream_items(run.response.words) == []
+
+
+class Careful(Describe):
+    def invoke(self, request: Picture) -> PictureCaption:
+        try:
+            return PictureCaption(text=self.write.invoke(Prompt(text="x")).text)
+        except InvocationError as error:
+            return PictureCaption(text=f"{error.code}: {error.message}")
+
+
+def test_a_failure_reaches_the_task_where_it_reads_the_output() -> None:
+    def fail(task: UnitTask[Any, Any], request: Any) -> CallFailure:
+        return CallFailure("out of memory", code="UNAVAILABLE")
+
+    assert run_task(Careful(), Picture(name="cat"), fail).response.text == "UNAVAILABLE: out of memory"
+    with pytest.raises(InvocationError, match="out of memory"):
+        run_task(Describe(), Picture(name="cat"), fail)
+
+
+class Unread(Describe):
+    def invoke(self, request: Picture) -> Any:
+        return self.write.invoke(Prompt(text="x"))
+
+
+def test_a_failure_of_an_output_that_is_only_returned_is_raised() -> None:
+    with pytest.raises(InvocationError, match="a broken executor"):
+        run_task(Unread(), Picture(name="cat"), lambda task, request: CallFailure("a broken executor"))
+
+
+numbers = itertools.count()
+
+
+class Counting(Describe):
+    def invoke(self, request: Picture) -> PictureCaption:
+        self.write.invoke(Prompt(text=str(next(numbers))))
+        return PictureCaption(text="")
+
+
+def test_a_task_that_depends_on_more_than_its_request_fails() -> None:
+    with pytest.raises(DivergenceError, match="its input differs from the recorded one"):
+        run_task(Counting(), Picture(name="cat"), answer)
+
+
+class Endless(Describe):
+    def invoke(self, request: Picture) -> PictureCaption:
+        while self.write.invoke(Prompt(text="x")).text:
+            pass
+        return PictureCaption(text="")
+
+
+def test_the_limit_of_invocations_applies() -> None:
+    with pytest.raises(TooManyInvocationsError, match="more than 8 invocations"):
+        run_task(Endless(), Picture(name="cat"), answer, max_invocations=8)
+
+
+class Choose(Describe):
+    def invoke(self, request: Picture) -> PictureCaption:
+        return PictureCaption(text=str(replayable_choice(1000)))
+
+
+def test_random_choices_follow_from_the_id_of_the_request() -> None:
+    found = [run_task(Choose(), Picture(name="cat"), answer, request_id=name).response.text for name in "aab"]
+
+    assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"txt": "x"}, "WriteText has no output 'txt' that a test can give: its outputs are text, words"),
+        ({}, "the answer for WriteText is not valid: text: is required: add it"),
+        ({"text": 5}, "text: must be a valid string, not 5"),
+        ({"text": "x", "words": [5]}, "the answer for WriteText is not valid: must be a valid string, not 5"),
+        ("x", "the answer for WriteText is 'x': return its output, a dict of fields or a CallFailure"),
+    ],
+)
+def test_an_answer_that_is_not_an_output_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(AnswerError, match=message):
+        run_task(WriteText(), Prompt(text="x"), lambda task, request: given)
