@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
@@ -11,16 +12,19 @@ import PIL.Image
 import pytest
 
 from cornserve.gateway.media.errors import MediaError
-from cornserve.gateway.media.inspection import RULES
+from cornserve.gateway.media.inspection import RULES, inspect_sound
 from cornserve.limits import Limits
 from cornserve.task import Blob
 from cornserve_executors.media.audio_decoding import count_samples, decode_audio
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_executors.media.image_decoding import decode_image, image_size
-from cornserve_tasklib.media import Audio, Image, Media
+from cornserve_executors.media.video_decoding import decode_video
+from cornserve_executors.media.video_sampling import FrameSampling
+from cornserve_tasklib.media import Audio, Image, Media, Video
 from tests.audio import as_audio, sound
 from tests.chaos.form import by_form, seed
 from tests.images import as_image, noise
+from tests.video import video_file, video_from_file
 
 PICTURE = noise(0, 30, 20)
 EXIF = PIL.Image.Exif()
@@ -36,8 +40,12 @@ MEDIA: dict[str, Media] = {
     "GIF": as_image(PICTURE.convert("P"), "GIF"),
     **{
         f"{format}, {channels} channels": as_audio(sound(1, 0.3, rate, channels), rate, format)
-        for format in ("WAV", "MP3", "FLAC", "OGG")
+        for format in ("WAV", "MP3", "FLAC", "OGG", "M4A", "WEBM")
         for rate, channels in ((16_000, 1), (48_000, 2))
+    },
+    **{
+        f"{format} with {sound}": video_from_file(video_file(format, codec, 6, sound=sound), format, frames=6)
+        for format, codec, sound in (("MP4", "h264", "aac"), ("MKV", "h264", "aac"), ("WEBM", "libvpx", "libopus"))
     },
 }
 
@@ -92,3 +100,7 @@ def decode(media: Media) -> None:
         case Audio():
             count_samples(media, 30)
             decode_audio(media)
+        case Video():
+            decode_video(media, FrameSampling(num_frames=3))
+            with suppress(MediaError):  # A gateway rejects the request.
+                decode(asyncio.run(inspect_sound(media, Limits())))

@@ -50,6 +50,8 @@ LIVE = {"options": {"live": "1"}}
         ("WEBM", "libvpx", {"sound": "libopus"}),
         ("WEBM", "libvpx", LIVE),
         ("WEBM", "libvpx-vp9", {}),
+        ("MP4", "libsvtav1", {"sound": "aac"}),
+        ("WEBM", "libsvtav1", {}),
     ],
 )
 def test_frames_are_decoded_in_order(format: str, codec: str, options: dict[str, Any]) -> None:
@@ -193,6 +195,7 @@ def test_the_pixels_of_the_sampled_frames_are_limited(monkeypatch: pytest.Monkey
         ("MKV", "mpeg4", {}),
         ("WEBM", "libvpx", {"sound": "libopus"}),
         ("WEBM", "libvpx-vp9", {}),
+        ("MP4", "libsvtav1", {}),
         ("GIF", "gif", {"pixel_format": "rgb8"}),
     ],
 )
