@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Measures how soon the work and memory of a cancelled request with ten minutes of audio are free, for each format.
+"""Measures how soon the work and memory of a cancelled request with ten minutes of audio or video are free.
 
-An instance serves an encoder of audio. The benchmark closes the connection of a request while the encoder decodes its
-audio: once for each moment after the start of the decoding. It then reads the encoder's metrics until they show neither
-invocations, nor media that threads decode, nor memory that is allocated for embeddings.
+An instance serves an encoder. The benchmark closes the connection of a request while the encoder decodes and encodes
+its medium: once for each moment after the start of the decoding. It then reads the encoder's metrics until they show
+neither invocations, nor media that threads decode, nor memory that is allocated for embeddings.
 
     python -m tests.models.tiny_qwen2audio AUDIO
     benchmarks/media_cancellation.py AUDIO
+
+    python -m tests.models.tiny_qwen25vl VIDEO --width 4 --depth 8
+    benchmarks/media_cancellation.py VIDEO --formats MP4
 """
 
 from __future__ import annotations
@@ -26,19 +29,20 @@ from benchmarks.harness.media_apps import (
     EncoderMetrics,
     encode_call,
     long_audio,
+    long_video,
     reading_metrics,
     serving_encoders,
 )
 from benchmarks.harness.report import create_table, print_report
 from cornserve.bench.statistics import RequestSample
 from cornserve.bench.timed_client import TimedClient
-from cornserve.client import audio_part
+from cornserve.client import audio_part, video_part
 from cornserve.client.address import GatewayAddress
 from cornserve.client.calls import ApiCall
+from cornserve_tasklib.media import Modality
 
-DECODING = 'cornserve_encoder_decoding_items{modality="audio"}'
 HELD = 'cornserve_transport_slab_bytes{state="held"}'
-USED = (DECODING, HELD, 'cornserve_encoder_pending_items{modality="audio"}', "cornserve_executor_invocations_running")
+VIDEO = "MP4"
 POLL_SECONDS = 0.005
 
 
@@ -55,12 +59,14 @@ class CancellationRow:
 
 async def measure(url: str, format: str, seconds: float, delays: list[float]) -> CancellationRow:
     """Cancels a request after each delay."""
-    call = encode_call("audio", audio_part(long_audio(seconds, format)))
+    part = video_part(long_video(seconds)) if format == VIDEO else audio_part(long_audio(seconds, format))
+    modality = _modality(format)
+    call = encode_call(modality, part)
     decoding: list[float] = []
     free: list[float] = []
-    async with TimedClient(GatewayAddress.resolve(url)) as client, reading_metrics(url, "audio") as metrics:
+    async with TimedClient(GatewayAddress.resolve(url)) as client, reading_metrics(url, modality) as metrics:
         for delay in delays:
-            if (cancelled := await _cancel(client, metrics, call, delay)) is not None:
+            if (cancelled := await _cancel(client, metrics, call, modality, delay)) is not None:
                 decoding.append(cancelled[0])
                 free.append(cancelled[1])
         sample, started = RequestSample(0, 0), time.perf_counter()
@@ -71,7 +77,7 @@ async def measure(url: str, format: str, seconds: float, delays: list[float]) ->
 
 
 async def _cancel(
-    client: TimedClient, metrics: EncoderMetrics, call: ApiCall, delay: float
+    client: TimedClient, metrics: EncoderMetrics, call: ApiCall, modality: Modality, delay: float
 ) -> tuple[float, float] | None:
     """Returns the seconds from the start of the decoding to the cancellation, and from there to the end of all work.
 
@@ -90,18 +96,21 @@ async def _cancel(
     cancelled = time.perf_counter()
     with suppress(asyncio.CancelledError):
         await request
-    while await metrics.sum(*USED):
+    media = [f'cornserve_encoder_{state}_items{{modality="{modality}"}}' for state in ("decoding", "pending")]
+    while await metrics.sum(HELD, *media, "cornserve_executor_invocations_running"):
         await asyncio.sleep(POLL_SECONDS)
     return cancelled - decoding, time.perf_counter() - cancelled
+
+
+def _modality(format: str) -> Modality:
+    return "video" if format == VIDEO else "audio"
 
 
 def main() -> None:
     options = _options()
     machine = MachineInfo.current()
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        serving_encoders(Path(directory), {("audio",): options.audio}) as url,
-    ):
+    encoders: dict[tuple[Modality, ...], Path] = {(_modality(format),): options.model for format in options.formats}
+    with tempfile.TemporaryDirectory() as directory, serving_encoders(Path(directory), encoders) as url:
         rows = [asyncio.run(measure(url, format, options.seconds, options.delays)) for format in options.formats]
     if options.json:
         print(json.dumps({"machine": asdict(machine), "rows": [asdict(row) for row in rows]}))
@@ -111,19 +120,29 @@ def main() -> None:
         delays = ", ".join(f"{delay:.2f}" for delay in row.decoding_seconds)
         free = f"{1000 * max(row.free_seconds):.0f}" if row.free_seconds else "complete before"
         table.add_row(row.format, f"{row.complete_seconds:.2f}", delays, free)
-    print_report(machine, f"{options.seconds:g} s of audio: {options.audio.name}", table)
+    print_report(machine, f"{options.seconds:g} s: {options.model.name}", table)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("audio", type=Path, help="directory of a model with an encoder of audio")
-    parser.add_argument("--seconds", type=float, default=599.0, help="duration of the audio (default: 599)")
-    parser.add_argument("--formats", nargs="+", choices=LONG_FORMATS, default=[*LONG_FORMATS])
+    parser.add_argument("model", type=Path, help="directory of a model with an encoder of audio or videos")
+    parser.add_argument("--seconds", type=float, default=599.0, help="duration of the media (default: 599)")
+    parser.add_argument(
+        "--formats",
+        nargs="+",
+        choices=(*LONG_FORMATS, VIDEO),
+        default=[*LONG_FORMATS],
+        help=f"{VIDEO}: a video (default: all formats of audio)",
+    )
     parser.add_argument(
         "--delays", type=float, nargs="+", default=[0.0, 0.2, 0.5], help="seconds from decoding to cancellation"
     )
+    parser.add_argument("--quick", action="store_true", help="run a minimal measurement")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.quick:
+        options.seconds, options.delays = 30.0, [0.0]
+    return options
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kubernetes.api_server import require_programs
+from tests.models.tiny_families import tiny_model
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
@@ -138,3 +139,22 @@ def test_the_control_plane_is_measured_on_a_cluster_with_fake_nodes() -> None:
     assert deploy["controller patch deployments"] >= 2
     assert scale["controller patch deployments"] == 1
     assert set(idle) <= {"controller update leases"}
+
+
+def test_images_next_to_long_media_are_compared_with_those_alone() -> None:
+    report = run("media_fairness.py", str(tiny_model("qwen25vl")))
+
+    [row] = report["rows"]
+    assert row["concurrency"] == 8
+    assert min(len(row["alone_ms"]), len(row["beside_ms"])) >= 64
+    assert row["ratio"] > 0
+    assert len(row["long_seconds"]) == 1
+
+
+def test_the_end_of_the_work_of_cancelled_requests_is_measured() -> None:
+    report = run("media_cancellation.py", str(tiny_model("qwen25vl")), "--formats", "MP4")
+
+    [row] = report["rows"]
+    assert row["format"] == "MP4"
+    assert row["complete_seconds"] > 0
+    assert len(row["decoding_seconds"]) == len(row["free_seconds"]) <= 1
