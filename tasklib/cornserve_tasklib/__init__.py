@@ -20,6 +20,7 @@ from cornserve_tasklib.media import Audio, Image, Video
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.messages import ChatMessage
 from cornserve_tasklib.scoring import Score, ScoringRequest, ScoringResponse, ScoringTask
+from cornserve_tasklib.speaking_chat import SpeakingChat, SpokenChatRequest
 from cornserve_tasklib.talker import SpokenChunk, TalkerOptions, TalkerRequest, TalkerResponse, TalkerTask
 from cornserve_tasklib.text_to_speech import (
     Speak,
@@ -72,9 +73,11 @@ __all__ = [
     "ScoringResponse",
     "ScoringTask",
     "Speak",
+    "SpeakingChat",
     "SpeechChunk",
     "SpeechRequest",
     "SpeechResponse",
+    "SpokenChatRequest",
     "SpokenChunk",
     "TalkerOptions",
     "TalkerRequest",

@@ -47,6 +47,8 @@ class TalkerResponse(Output):
     """The chunks, as they are decoded. The first has a single frame of codes, and the following ones up to 16."""
     pcm: str = ""
     """Signed 16-bit little-endian samples of one channel, `SAMPLE_RATE` per second, in base64."""
+    text: str = ""
+    """The spoken text: that of all tokens but the last."""
     seconds: float = 0
     """The duration of the speech."""
     finish_reason: Literal["stop", "length"] = "stop"

@@ -103,6 +103,7 @@ class TalkerEngine:
         pcm = b"".join(samples)
         return TalkerResponse(
             pcm=b64encode(pcm).decode(),
+            text=self._prompts.decode(request.token_ids[:-1]),
             seconds=len(pcm) / 2 / SAMPLE_RATE,
             finish_reason="stop" if speech.has_ended else "length",
             seed=seed,

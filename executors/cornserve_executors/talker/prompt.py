@@ -37,6 +37,11 @@ class TalkerPrompts:
         user = [message for message in chat if message[1] == self._model.config.user_token_id]
         return [token for message in user for token in message] + header[:HEADER_TOKENS]
 
+    def decode(self, spoken: Sequence[int]) -> str:
+        """Returns the text of tokens."""
+        text: str = self._model.tokenizer.decode(spoken, skip_special_tokens=True)
+        return text
+
     def _messages(self, tokens: Sequence[int]) -> Iterator[list[int]]:
         starts = [n for n, token in enumerate(tokens) if token == self._model.config.im_start_token_id]
         for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):

@@ -126,6 +126,14 @@ def test_an_app_is_measured_while_others_change() -> None:
     assert report["executors"] == 1
 
 
+def test_concurrent_speeches_are_compared_with_one_at_a_time(tiny_qwen3omni_talker: Path) -> None:
+    figures = run("talker.py", str(tiny_qwen3omni_talker), "--concurrency", "2")["figures"]
+
+    assert figures["alone_audio_seconds_per_second"] > 0
+    assert figures["concurrent_audio_seconds_per_second"] > 0
+    assert 0 < figures["first_samples_ms"] < figures["whole_speech_ms"]
+
+
 def test_the_control_plane_is_measured_on_a_cluster_with_fake_nodes() -> None:
     require_programs()
 

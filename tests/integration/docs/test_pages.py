@@ -39,6 +39,7 @@ WITH_MODELS = [
     "docs/how-to/generate-speech.md",
     "docs/how-to/run-the-demo.md",
     "docs/how-to/serve-a-multimodal-model.md",
+    "docs/how-to/speak-responses.md",
     "docs/how-to/transcribe-speech.md",
 ]
 WITH_INSTANCE = ["docs/reference/task-api.md", "docs/reference/sdk.md"]

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import pytest_asyncio
-from numpy.typing import NDArray
 from prometheus_client import Metric
 
 from cornserve.concurrency import gather_all
@@ -20,6 +18,7 @@ from cornserve_executors.base import ExecutorStartError, InvalidRequestError
 from cornserve_executors.talker.stats import TalkerStats
 from cornserve_tasklib.talker import SAMPLE_RATE, SpokenChunk, TalkerOptions, TalkerRequest, TalkerTask
 from tests.integration.docs.documented_metrics import documented_metrics
+from tests.integration.talker.reference import TransformersSpeech, samples_of
 from tests.models.tiny_families import tiny_model
 from tests.waiting import until
 
@@ -68,44 +67,9 @@ async def engine(tiny_qwen3omni_talker: Path, stats: TalkerStats) -> AsyncIterat
     engine.shutdown()
 
 
-@dataclass(frozen=True)
-class SpeechReference:
-    """The tokens and the samples that transformers generates."""
-
-    tokens: list[int]
-    samples: NDArray[np.float32]
-
-
 @pytest.fixture(scope="module")
-def reference(tiny_qwen3omni_talker: Path) -> Any:
-    """transformers' own model, unchanged."""
-    import torch
-    from transformers import AutoTokenizer, Qwen3OmniMoeForConditionalGeneration
-
-    model = Qwen3OmniMoeForConditionalGeneration.from_pretrained(tiny_qwen3omni_talker).eval()
-    tokenizer = AutoTokenizer.from_pretrained(tiny_qwen3omni_talker)
-
-    def generate(messages: list[dict[str, str]], voice: str, tokens: int, frames: int) -> SpeechReference:
-        prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        ids = tokenizer(prompt, return_tensors="pt").input_ids
-        sequence, audio = model.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            speaker=voice,
-            thinker_max_new_tokens=tokens,
-            thinker_eos_token_id=-1,
-            thinker_do_sample=False,
-            talker_do_sample=False,
-            # transformers does not return the last frame.
-            talker_max_new_tokens=frames + 1,
-        )
-        return SpeechReference(sequence[0, ids.shape[1] :].tolist(), audio[0, 0].numpy())
-
-    return generate
-
-
-def samples_of(pcm: str) -> NDArray[np.float64]:
-    return np.frombuffer(b64decode(pcm), dtype="<i2") / 32767
+def reference(tiny_qwen3omni_talker: Path) -> TransformersSpeech:
+    return TransformersSpeech(tiny_qwen3omni_talker)
 
 
 async def pcm(engine: TalkerEngine, request: TalkerRequest, id: str = "r") -> str:
@@ -127,12 +91,12 @@ def value(stats: TalkerStats, name: str) -> float:
     ],
 )
 async def test_speech_equals_that_of_transformers(
-    engine: TalkerEngine, reference: Any, messages: list[tuple[str, str]], voice: str, tokens: int
+    engine: TalkerEngine, reference: TransformersSpeech, messages: list[tuple[str, str]], voice: str, tokens: int
 ) -> None:
     chat = [{"role": role, "content": text} for role, text in messages]
     users = [text for role, text in messages if role == "user"]
     length = engine._options.max_tokens - len(engine._prompts.tokenize(users)) - 6
-    expected = reference(chat, voice, tokens, length)
+    expected = reference.speak(chat, voice, tokens, length)
 
     response = await engine.speak(
         request(user_messages=users, token_ids=expected.tokens, voice=voice, temperature=0), "equal"
@@ -143,6 +107,7 @@ async def test_speech_equals_that_of_transformers(
     assert len(found) == len(expected.samples)
     assert np.abs(found - expected.samples).max() < 1 / 32767
     assert response.seconds == len(found) / SAMPLE_RATE
+    assert response.text.encode(errors="replace")  # Random tokens are not always UTF-8.
 
 
 @pytest.mark.parametrize("sizes", [[1] * 40, [1, 2, 4, 8, 16, 9]])

@@ -1,0 +1,72 @@
+"""Chats whose responses are spoken."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Ge, Le, MaxLen
+from pydantic import BaseModel, ConfigDict, field_validator
+
+from cornserve.task import Task
+from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.engine import EngineOptions
+from cornserve_tasklib.llm import LLMTask
+from cornserve_tasklib.messages import TextPart
+from cornserve_tasklib.sampling_fields import STRICT
+from cornserve_tasklib.talker import TalkerOptions, TalkerRequest, TalkerResponse, TalkerTask
+
+
+class SpokenChatRequest(BaseModel):
+    """A chat, and the voice of the response."""
+
+    model_config = STRICT | ConfigDict(frozen=True)
+
+    chat: ChatRequest
+    """The conversation, without media."""
+    voice: Annotated[str, MaxLen(100)] | None = None
+    """See `TalkerRequest.voice`."""
+    seed: Annotated[int, Ge(0), Le(2**63 - 1)] | None = None
+    """See `TalkerRequest.seed`. The seed of the text is part of `chat`."""
+    temperature: Annotated[float, Ge(0), Le(2)] = 0.9
+    """See `TalkerRequest.temperature`. That of the text is part of `chat`."""
+
+    @field_validator("chat")
+    @classmethod
+    def _check_chat(cls, chat: ChatRequest) -> ChatRequest:
+        contents = [message.content for message in chat.messages]
+        if any(not isinstance(part, TextPart) for parts in contents if isinstance(parts, list) for part in parts):
+            raise ValueError("messages: the response to media cannot be spoken: send texts only")
+        if not any(message.role == "user" for message in chat.messages):
+            raise ValueError("messages: a user message is missing: add one")
+        if chat.n != 1:
+            raise ValueError("n: only one choice can be spoken: leave it out")
+        return chat
+
+
+class SpeakingChat(Task[SpokenChatRequest, TalkerResponse]):
+    """Runs a Qwen3-Omni for chats of texts, and speaks its responses. The speech starts when the text is complete."""
+
+    model_id: str
+    """A Hugging Face id, or the path of a model directory."""
+    revision: str | None = None
+    """See `LLMTask.revision`."""
+    options: EngineOptions = EngineOptions()
+    """Options of the language model."""
+    talker_options: TalkerOptions = TalkerOptions()
+    """Options of the talker."""
+
+    def post_init(self) -> None:
+        self.llm = LLMTask(model_id=self.model_id, revision=self.revision, options=self.options, with_enc=False)
+        self.talker = TalkerTask(model_id=self.model_id, revision=self.revision, options=self.talker_options)
+
+    def invoke(self, request: SpokenChatRequest) -> TalkerResponse:
+        texts = ["".join(message.texts) for message in request.chat.messages if message.role == "user"]
+        return self.talker.invoke(
+            TalkerRequest(
+                user_messages=texts,
+                token_ids=self.llm.invoke(request.chat).token_ids,
+                voice=request.voice,
+                seed=request.seed,
+                temperature=request.temperature,
+            )
+        )
