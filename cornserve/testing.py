@@ -142,7 +142,7 @@ def stream_items(stream: Stream[Item]) -> list[Item]:
 
 def _respond(task: Task[Any, Any], request: Any) -> Any:
     """Returns the response, after all of its values have been read, as the gateway does."""
-    response = task.invoke(request)
+    response = task.respond(request)
     TypeAdapter(task.response_type).dump_python(response)
     return response
 

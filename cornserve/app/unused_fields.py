@@ -54,7 +54,7 @@ def tracked(model: type[Model], source: BaseModel, **changes: object) -> Model:
 
 def invoke_rejecting_unused(path: Task[Any, Any], request: Any) -> Any:
     """Returns the path's response. Raises `UnusedFieldsError` for fields of a tracked request that it has not read."""
-    response = path.invoke(request)
+    response = path.respond(request)
     read = getattr(request, "_read", _ALL_READ)
     if ALL_FIELDS not in read and (unused := _non_default(request, request.__pydantic_fields_set__ - read)):
         raise UnusedFieldsError(list(unused))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from inspect import isasyncgenfunction, iscoroutinefunction
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
-from cornserve.task.errors import DefinitionError
+from cornserve.task.errors import DefinitionError, ResponseTypeError
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -45,6 +46,11 @@ class Task(BaseModel, Generic[Request, Response]):
         arguments = cls.__pydantic_generic_metadata__["args"]
         if len(arguments) == 2:
             cls.request_type, cls.response_type = arguments
+        if iscoroutinefunction(cls.invoke) or isasyncgenfunction(cls.invoke):
+            raise DefinitionError(
+                f"{cls.__name__}.invoke is `async def`: define it with `def`; unit tasks that do not need outputs of "
+                "each other run concurrently"
+            )
 
     @classmethod
     def request_types(cls) -> tuple[Any, ...]:
@@ -61,6 +67,20 @@ class Task(BaseModel, Generic[Request, Response]):
     def invoke(self, request: Request) -> Response:
         """Computes the response. May run several times for one request."""
         raise NotImplementedError(f"{self.name} does not define invoke")
+
+    def respond(self, request: Request) -> Response:
+        """Returns what `invoke` returns. Raises `ResponseTypeError` if it is not of the task's response type."""
+        response = self.invoke(request)
+        if self._response_classes and not isinstance(response, self._response_classes):
+            raise ResponseTypeError(self.name, response, self._response_classes)
+        return response
+
+    @cached_property
+    def _response_classes(self) -> tuple[type, ...]:
+        """The classes of responses. Empty if the response type does not determine them."""
+        members = _union_members(self.response_type)
+        classes = [get_origin(member) or member for member in members]
+        return tuple(classes) if all(isinstance(member, type) for member in classes) else ()
 
     def model_post_init(self, context: Any, /) -> None:
         self.post_init()

@@ -6,6 +6,8 @@ like any other exception. `Suspension` is control flow and not an error, so it i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class TaskError(Exception):
     """The request cannot be completed because of its task's code or of an invocation."""
@@ -35,6 +37,14 @@ class DivergenceError(TaskError):
             f"the replay of {task} diverged at invocation {invocation}: {difference}. `invoke` may run several times "
             "for one request and must do the same each time: no randomness (see replayable_choice), clock or state"
         )
+
+
+class ResponseTypeError(TaskError):
+    """A task has returned something else than its declared response."""
+
+    def __init__(self, task: str, response: object, expected: Sequence[type]) -> None:
+        names = " or ".join(kind.__name__ for kind in expected)
+        super().__init__(f"{task} returned a value of the type {type(response).__name__}, not {names}")
 
 
 class TooManyInvocationsError(TaskError):

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from cornserve import InvocationError, Output, Stream, Task, Tensor, UnitTask, replayable_choice
-from cornserve.task.errors import DivergenceError, TooManyInvocationsError
+from cornserve.task.errors import DivergenceError, ResponseTypeError, TooManyInvocationsError
 from cornserve.testing import AnswerError, CallFailure, run_task, stream_items
 
 
@@ -97,8 +97,11 @@ def test_a_failure_reaches_the_task_where_it_reads_the_output() -> None:
         run_task(Describe(), Picture(name="cat"), fail)
 
 
-class Unread(Describe):
-    def invoke(self, request: Picture) -> Any:
+class Unread(Task[Picture, WrittenText]):
+    def post_init(self) -> None:
+        self.write = WriteText()
+
+    def invoke(self, request: Picture) -> WrittenText:
         return self.write.invoke(Prompt(text="x"))
 
 
@@ -157,3 +160,13 @@ def test_random_choices_follow_from_the_id_of_the_request() -> None:
 def test_an_answer_that_is_not_an_output_is_refused(given: Any, message: str) -> None:
     with pytest.raises(AnswerError, match=message):
         run_task(WriteText(), Prompt(text="x"), lambda task, request: given)
+
+
+class Mistaken(Describe):
+    def invoke(self, request: Picture) -> Any:
+        return self.write.invoke(Prompt(text="x")).text
+
+
+def test_a_response_of_another_type_is_an_error() -> None:
+    with pytest.raises(ResponseTypeError, match="Mistaken returned a value of the type str, not PictureCaption"):
+        run_task(Mistaken(), Picture(name="cat"), answer)

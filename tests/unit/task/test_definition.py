@@ -50,6 +50,14 @@ def test_a_spec_key_is_a_kubernetes_name() -> None:
     assert ExecutorSpec(executor="llm", gpus=1).key != ExecutorSpec(executor="llm", gpus=2).key
 
 
+def test_an_asynchronous_invoke_is_refused() -> None:
+    with pytest.raises(DefinitionError, match=r"Later\.invoke is `async def`: define it with `def`"):
+
+        class Later(Task[str, str]):
+            async def invoke(self, request: str) -> str:  # type: ignore[override]
+                return request
+
+
 def test_tasks_cannot_be_changed_after_they_are_built() -> None:
     with pytest.raises(AttributeError, match="no side effects"):
         TwoVoices().count = 1
