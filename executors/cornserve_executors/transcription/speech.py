@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
+import av
 import numpy as np
 import numpy.typing as npt
 from vllm.config.speech_to_text import SpeechToTextConfig
 from vllm.multimodal.audio import resample_audio_pyav, split_audio
 
-from cornserve_executors.media.audio_decoding import decode_audio, decoded_samples
+from cornserve_executors.media.audio_decoding import DecodedAudio, decode_audio, decoded_samples
+from cornserve_executors.media.container_audio import DEMUXERS
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_tasklib.media import Audio
 
@@ -67,7 +69,7 @@ class SpeechDecoder:
         decoded = decode_audio(audio)
         config = self._config
         rate = int(config.sample_rate)
-        samples: Samples = resample_audio_pyav(decoded.samples, orig_sr=decoded.sample_rate, target_sr=rate)
+        samples = _resample_stream(decoded, rate) if audio.format in DEMUXERS else _resample(decoded, rate)
         if not config.allow_audio_chunking or len(samples) <= (config.max_audio_clip_s or 0) * rate:
             return Clips([samples], rate)
         clips: list[Any] = split_audio(
@@ -78,3 +80,18 @@ class SpeechDecoder:
             min_energy_window_size=config.min_energy_split_window_size,
         )
         return Clips(clips, rate)
+
+
+def _resample(audio: DecodedAudio, rate: int) -> Samples:
+    samples: Samples = resample_audio_pyav(audio.samples, orig_sr=audio.sample_rate, target_sr=rate)
+    return samples
+
+
+def _resample_stream(audio: DecodedAudio, rate: int) -> Samples:
+    """Resamples as vLLM does while it decodes a container: the last millisecond stays in the filter."""
+    if audio.sample_rate == rate:
+        return audio.samples
+    frame = av.AudioFrame.from_ndarray(audio.samples[None], "fltp", "mono")
+    frame.sample_rate = audio.sample_rate
+    resampled = av.AudioResampler(format="fltp", layout="mono", rate=rate).resample(frame)
+    return np.concatenate([part.to_ndarray()[0] for part in resampled]) if resampled else _resample(audio, rate)

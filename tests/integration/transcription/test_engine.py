@@ -34,6 +34,8 @@ SPEECH = {
     "short": as_audio(sound(0, 1.3)),
     "stereo MP3": as_audio(sound(1, 2, 44_100, 2), 44_100, "MP3"),
     "Opus": as_audio(sound(2, 1, 48_000), 48_000, "OGG"),
+    "Opus in WebM": as_audio(sound(2, 1, 48_000), 48_000, "WEBM"),
+    "AAC in M4A": as_audio(sound(4, 1, 44_100), 44_100, "M4A"),
     "three clips": as_audio(sound(3, 12, 8_000), 8_000, "FLAC"),
 }
 
