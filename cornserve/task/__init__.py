@@ -7,7 +7,7 @@ between tasks, and `recording` runs a task for one request. The package does not
 from cornserve.task.active_recording import replayable_choice
 from cornserve.task.base import Task
 from cornserve.task.errors import InvocationError, TaskError
-from cornserve.task.output import Output
+from cornserve.task.output import Output, with_streams
 from cornserve.task.references import Blob, Stream, Tensor, TensorStream
 from cornserve.task.spec import ExecutorSpec
 from cornserve.task.unit import UnitTask
@@ -24,4 +24,5 @@ __all__ = [
     "TensorStream",
     "UnitTask",
     "replayable_choice",
+    "with_streams",
 ]

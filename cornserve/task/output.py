@@ -106,6 +106,25 @@ def pending_output(
     return output
 
 
+def with_streams(output: OutputT, **streams: Stream[Any]) -> OutputT:
+    """Returns an output with other streams and the same values, which are still only awaited when they are read.
+
+    A composite task can thereby return the stream of one unit task with the values of another.
+
+    Raises:
+        TypeError: the output does not have a stream of this name.
+    """
+    read_value: ReadValue | None = getattr(output, "_read_value", None)
+    output_type: type[Any] = type(output) if read_value is None else type(output).__mro__[1]
+    unknown = streams.keys() - output_layout(output_type).streams.keys()
+    if unknown:
+        raise TypeError(f"{output_type.__name__} does not have the stream {', '.join(sorted(unknown))}")
+    if read_value is None:
+        return output.model_copy(update=streams)
+    copy: OutputT = pending_output(output_type, stored_fields(output) | streams, read_value)
+    return copy
+
+
 def _make_pending_type(output_type: type[Output]) -> type[Output]:
     def all_fields(self: Any) -> dict[str, Any]:
         self._read_value(None)

@@ -6,9 +6,10 @@ from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import Embed, EmbeddingRequest, EmbeddingResponse, EmbeddingTask
 from cornserve_tasklib.encoder import Embeddings, EncoderOptions, EncoderTask
 from cornserve_tasklib.engine import EngineOptions
+from cornserve_tasklib.generate_images import GenerateImages
+from cornserve_tasklib.image_components import ImageDenoiser, LatentDecoder, PromptEncoder
 from cornserve_tasklib.image_generation import (
     GeneratedImage,
-    GenerateImages,
     ImageGenerationRequest,
     ImageGenerationResponse,
     ImageGenerator,
@@ -59,6 +60,7 @@ __all__ = [
     "GenerateImages",
     "GeneratedImage",
     "Image",
+    "ImageDenoiser",
     "ImageGenerationRequest",
     "ImageGenerationResponse",
     "ImageGenerator",
@@ -66,8 +68,10 @@ __all__ = [
     "ImageProgress",
     "LLMRequest",
     "LLMTask",
+    "LatentDecoder",
     "MediaOptions",
     "Mllm",
+    "PromptEncoder",
     "Score",
     "ScoringRequest",
     "ScoringResponse",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from cornserve.task import ExecutorSpec, Output, Stream, Task, UnitTask
+from cornserve.task import ExecutorSpec, Output, Stream, UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.chat_response import Usage
 from cornserve_tasklib.engine import Dtype
@@ -141,7 +141,34 @@ class ImageGeneratorOptions(BaseModel):
     """GPUs of a replica. With 0, the model runs on the CPU."""
 
 
-class ImageGenerator(UnitTask[ImageGenerationRequest, ImageGenerationResponse]):
+def image_generation_size(request: ImageGenerationRequest) -> InputSize:
+    return InputSize(
+        text=len(request.prompt) // CHARACTERS_PER_TOKEN, output=request.n * request.image_tokens, items=request.n
+    )
+
+
+class ImageModelSettings(BaseModel):
+    """The settings of all tasks that run components of an image generation model."""
+
+    executor: ClassVar[str]
+
+    model_id: str
+    """A Hugging Face id, or the path of a model directory."""
+    revision: str | None = None
+    """The branch, tag or commit of the model's repository on Hugging Face. Defaults to its main branch."""
+
+    def executor_spec(self) -> ExecutorSpec:
+        unset = {"revision"} if self.revision is None else None
+        config = self.model_dump(mode="json", exclude=unset)
+        return ExecutorSpec(executor=self.executor, config=config, gpus=self.replica_gpus)
+
+    @property
+    def replica_gpus(self) -> int:
+        """The GPUs of a replica. With 0, the components run on the CPU."""
+        raise NotImplementedError
+
+
+class ImageGenerator(ImageModelSettings, UnitTask[ImageGenerationRequest, ImageGenerationResponse]):
     """Runs a diffusion model of diffusers, such as Qwen-Image: text encoder, denoiser and VAE in one executor.
 
     The denoising steps of all requests are batched together.
@@ -149,36 +176,12 @@ class ImageGenerator(UnitTask[ImageGenerationRequest, ImageGenerationResponse]):
 
     executor = "image_generator"
 
-    model_id: str
-    """A Hugging Face id, or the path of a model directory."""
-    revision: str | None = None
-    """The branch, tag or commit of the model's repository on Hugging Face. Defaults to its main branch."""
     options: ImageGeneratorOptions = ImageGeneratorOptions()
     """Options of the executor."""
 
-    def executor_spec(self) -> ExecutorSpec:
-        unset = {"revision"} if self.revision is None else None
-        config = self.model_dump(mode="json", exclude=unset)
-        return ExecutorSpec(executor=self.executor, config=config, gpus=self.options.gpus)
+    @property
+    def replica_gpus(self) -> int:
+        return self.options.gpus
 
     def size(self, request: ImageGenerationRequest) -> InputSize:
-        return InputSize(
-            text=len(request.prompt) // CHARACTERS_PER_TOKEN, output=request.n * request.image_tokens, items=request.n
-        )
-
-
-class GenerateImages(Task[ImageGenerationRequest, ImageGenerationResponse]):
-    """Draws a text with one model."""
-
-    model_id: str
-    """See `ImageGenerator.model_id`."""
-    revision: str | None = None
-    """See `ImageGenerator.revision`."""
-    options: ImageGeneratorOptions = ImageGeneratorOptions()
-    """See `ImageGenerator.options`."""
-
-    def post_init(self) -> None:
-        self.generator = ImageGenerator(model_id=self.model_id, revision=self.revision, options=self.options)
-
-    def invoke(self, request: ImageGenerationRequest) -> ImageGenerationResponse:
-        return self.generator.invoke(request)
+        return image_generation_size(request)

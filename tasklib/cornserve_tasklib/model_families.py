@@ -12,8 +12,8 @@ from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.embedding import Embed
 from cornserve_tasklib.encoder_families import encoder_families, encoder_modalities
 from cornserve_tasklib.engine import EngineOptions
+from cornserve_tasklib.generate_images import GenerateImages
 from cornserve_tasklib.hub import MODEL_INDEX, is_hub_id
-from cornserve_tasklib.image_generation import GenerateImages
 from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media import MODALITIES, Modality
 from cornserve_tasklib.model_options import ModelOptions

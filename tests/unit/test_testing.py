@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from cornserve import InvocationError, Output, Stream, Task, Tensor, UnitTask, replayable_choice
+from cornserve.task import with_streams
 from cornserve.task.errors import DivergenceError, ResponseTypeError, TooManyInvocationsError
 from cornserve.testing import AnswerError, CallFailure, run_task, stream_items
 
@@ -170,3 +171,27 @@ class Mistaken(Describe):
 def test_a_response_of_another_type_is_an_error() -> None:
     with pytest.raises(ResponseTypeError, match="Mistaken returned a value of the type str, not PictureCaption"):
         run_task(Mistaken(), Picture(name="cat"), answer)
+
+
+class Borrow(Task[Picture, WrittenText]):
+    """Returns the words of one call with the text of another."""
+
+    def post_init(self) -> None:
+        self.write = WriteText()
+
+    def invoke(self, request: Picture) -> WrittenText:
+        first, second = (self.write.invoke(Prompt(text=text)) for text in ("x", "y"))
+        return with_streams(first, words=second.words.map(str.upper))
+
+
+def test_an_output_can_have_the_stream_of_another_one() -> None:
+    run = run_task(Borrow(), Picture(name="cat"), answer)
+
+    assert run.response.text == "<x>"
+    assert stream_items(run.response.words) == ["A", "B"]
+    assert [call.play for call in run.calls] == [0, 0]  # without waiting for a value
+
+
+def test_an_output_cannot_get_a_stream_that_its_type_lacks() -> None:
+    with pytest.raises(TypeError, match="WrittenText does not have the stream text"):
+        with_streams(WrittenText(text="x"), text=Stream())

@@ -28,6 +28,16 @@ class PromptEmbeddings:
     negative: torch.Tensor | None
     """None for images without guidance."""
 
+    def joined(self) -> torch.Tensor:
+        """Returns the rows of the prompt and of the negative prompt, of the shape [1, tokens, width]."""
+        return self.prompt if self.negative is None else torch.cat([self.prompt, self.negative], dim=1)
+
+    @classmethod
+    def split(cls, rows: torch.Tensor, prompt_tokens: int) -> PromptEmbeddings:
+        """Returns the embeddings that `joined` has joined."""
+        negative = rows[:, prompt_tokens:]
+        return cls(rows[:, :prompt_tokens], negative if negative.shape[1] else None)
+
 
 @dataclass(slots=True, eq=False)
 class DenoisedImage:

@@ -2,67 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from prometheus_client import Metric
 
-from cornserve_executors.base import Executor, InvocationContext, ProgressReporter
+from cornserve_executors.base import InvocationContext
+from cornserve_executors.image_generator.base_executor import ImageExecutor, progress_sender
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
-from cornserve_executors.models import check_model
-from cornserve_tasklib.image_generation import (
-    ImageGenerationRequest,
-    ImageGenerationResponse,
-    ImageGenerator,
-    ImageProgress,
-)
+from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageGenerationResponse, ImageGenerator
 
 if TYPE_CHECKING:
     from cornserve_executors.image_generator.engine import ImageGeneratorEngine
 
 
-class ImageGeneratorExecutor(Executor[ImageGenerator, ImageGenerationRequest, ImageGenerationResponse]):
+class ImageGeneratorExecutor(ImageExecutor[ImageGenerator, ImageGenerationRequest, ImageGenerationResponse]):
     _engine: ImageGeneratorEngine
-    _engine_task: asyncio.Task[None]
 
     def __init__(self, config: ImageGenerator) -> None:
         super().__init__(config)
         self._stats = ImageGeneratorStats()
 
-    async def start(self, report_progress: ProgressReporter) -> None:
-        check_model(self.config.model_id)
-        report_progress("importing diffusers")
-        engine_type = await asyncio.to_thread(_import_engine)
-        report_progress("loading weights")
-        self._engine = await asyncio.to_thread(engine_type, self.config, self._stats)
-        report_progress("warming up")
-        await asyncio.to_thread(self._engine.warm_up)
-        self._engine_task = asyncio.create_task(self._engine.run())
+    def import_engine(self) -> Callable[[ImageGenerator], ImageGeneratorEngine]:
+        from cornserve_executors.image_generator.engine import ImageGeneratorEngine
+
+        return partial(ImageGeneratorEngine, stats=self._stats)
 
     async def invoke(self, request: ImageGenerationRequest, context: InvocationContext) -> ImageGenerationResponse:
-        async def send(progress: ImageProgress) -> None:
-            await context.send("progress", progress.model_dump_json(exclude_defaults=True).encode())
-
-        is_streamed = context.is_requested("progress")
-        return await self._engine.generate(request, context.request_id, send if is_streamed else None)
-
-    async def wait_engine_death(self) -> str:
-        await asyncio.wait({self._engine_task})
-        return f"the device failed: {self._engine_task.exception()}"
+        return await self._engine.generate(request, context.request_id, progress_sender(context))
 
     def metrics(self) -> Iterable[Metric]:
         return self._stats.metrics()
-
-    async def stop(self) -> None:
-        if hasattr(self, "_engine_task"):
-            self._engine_task.cancel()
-            await asyncio.gather(self._engine_task, return_exceptions=True)
-        if hasattr(self, "_engine"):
-            await asyncio.to_thread(self._engine.shutdown)
-
-
-def _import_engine() -> type[ImageGeneratorEngine]:
-    from cornserve_executors.image_generator.engine import ImageGeneratorEngine
-
-    return ImageGeneratorEngine

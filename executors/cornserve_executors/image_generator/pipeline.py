@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -10,29 +11,36 @@ from diffusers.utils import logging
 
 from cornserve_executors.base import ExecutorStartError, InvalidRequestError
 from cornserve_executors.image_generator.denoiser import PromptEmbeddings
-from cornserve_tasklib.image_generation import TOKEN_PIXELS, ImageGenerationRequest, ImageGenerator
+from cornserve_tasklib.engine import Dtype
+from cornserve_tasklib.image_generation import TOKEN_PIXELS, ImageGenerationRequest, ImageModelSettings
 
 MAX_PROMPT_TOKENS = 1024
 """Maximum number of tokens of a prompt. diffusers truncates longer ones."""
 
 
-def load_pipeline(config: ImageGenerator, device: str) -> QwenImagePipeline:
-    """Raises `ExecutorStartError` if the model is incomplete, or not a Qwen-Image."""
+COMPONENTS = ("text_encoder", "tokenizer", "transformer", "scheduler", "vae")
+"""diffusers' names of the components."""
+
+
+def load_pipeline(
+    model: ImageModelSettings, dtype: Dtype, device: str, components: Collection[str] = COMPONENTS
+) -> QwenImagePipeline:
+    """Loads the given components. Raises `ExecutorStartError` if the model is incomplete, or not a Qwen-Image."""
     logging.disable_progress_bar()
-    dtype = config.options.dtype
     if dtype == "auto":
         dtype = "float32" if device == "cpu" else "bfloat16"
+    omitted = dict.fromkeys(set(COMPONENTS) - set(components))
     try:
         pipeline = QwenImagePipeline.from_pretrained(
-            config.model_id, revision=config.revision, dtype=getattr(torch, dtype)
+            model.model_id, revision=model.revision, dtype=getattr(torch, dtype), **omitted
         )
     except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
-        raise ExecutorStartError(f"{config.model_id} cannot be loaded: {reason}") from error
-    if pipeline.transformer.config.guidance_embeds:
-        raise ExecutorStartError(f"{config.model_id} is guidance-distilled, which is not supported: use another model")
-    if pipeline.vae_scale_factor * 2 != TOKEN_PIXELS:
-        raise ExecutorStartError(f"{config.model_id} has a VAE that is not supported: use another model")
+        raise ExecutorStartError(f"{model.model_id} cannot be loaded: {reason}") from error
+    if "transformer" in components and pipeline.transformer.config.guidance_embeds:
+        raise ExecutorStartError(f"{model.model_id} is guidance-distilled, which is not supported: use another model")
+    if "vae" in components and pipeline.vae_scale_factor * 2 != TOKEN_PIXELS:
+        raise ExecutorStartError(f"{model.model_id} has a VAE that is not supported: use another model")
     return pipeline.to(device)
 
 

@@ -20,9 +20,10 @@ class ProgressReporter:
 
     Args:
         number: the position of the image in the response.
+        encode: writes previews; needed for images that have them.
     """
 
-    def __init__(self, image: DenoisedImage, number: int, encode: EncodeFile, send: SendProgress) -> None:
+    def __init__(self, image: DenoisedImage, number: int, encode: EncodeFile | None, send: SendProgress) -> None:
         self._image = image
         self._number = number
         self._encode = encode
@@ -38,5 +39,5 @@ class ProgressReporter:
         steps, step = len(self._image.timesteps), 0
         while step < steps:
             step, preview = await self._steps.get()
-            file = None if preview is None else await self._encode(preview)
+            file = None if preview is None or self._encode is None else await self._encode(preview)
             await self._send(ImageProgress(image=self._number, step=step, steps=steps, b64_json=file))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode
 from collections.abc import AsyncIterator
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,12 +63,12 @@ async def engine(tiny_qwenimage: Path, stats: ImageGeneratorStats) -> AsyncItera
 
     options = ImageGeneratorOptions(max_batch_images=MAX_IMAGES, max_pixels=128 * 128, max_steps=20)
     engine = ImageGeneratorEngine(ImageGenerator(model_id=str(tiny_qwenimage), options=options), stats)
-    engine.warm_up()
     work = asyncio.create_task(engine.run())
+    await engine.warm_up()
     yield engine
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
-    engine.shutdown()
+    await engine.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +114,10 @@ async def test_images_equal_those_of_diffusers_in_any_batch(
     engine: ImageGeneratorEngine, pipeline: Any, stats: ImageGeneratorStats
 ) -> None:
     # In the engine's thread, because the rounding of some kernels depends on the number of torch's threads.
-    run = engine._device_thread.submit
-    expected = [[image.tobytes() for image in run(expected_images, pipeline, request).result()] for request in REQUESTS]
+    run = engine._device.run
+    expected = [
+        [image.tobytes() for image in await run(partial(expected_images, pipeline, request))] for request in REQUESTS
+    ]
     steps, seen = await value(stats, "steps_total"), await value(stats, "batch_images_count")
 
     found = await gather_all(images(engine, request, str(number)) for number, request in enumerate(REQUESTS))
@@ -133,7 +136,7 @@ async def test_padded_batches_equal_diffusers_within_a_bound(tiny_qwenimage: Pat
     from cornserve_executors.image_generator.denoiser import Denoiser
     from cornserve_executors.image_generator.pipeline import decode_latents, encode_prompts, load_pipeline
 
-    batched = load_pipeline(ImageGenerator(model_id=str(tiny_qwenimage)), "cpu")
+    batched = load_pipeline(ImageGenerator(model_id=str(tiny_qwenimage)), "auto", "cpu")
     denoiser = Denoiser(batched, "cpu", row_by_row=False)
     with torch.inference_mode():
         batch = [denoiser.start(request, encode_prompts(batched, request), request.seed or 0) for request in REQUESTS]

@@ -19,6 +19,14 @@ from tests.waiting import wait_until
 NAME = "painter"
 MAX_STEPS = 150
 
+SPLIT = """
+from cornserve import App
+from cornserve_tasklib import GenerateImages, ImageGeneratorOptions
+
+options = ImageGeneratorOptions(gpus=0)
+app = App(name="split-painter", paths=[GenerateImages(model_id={model!r}, options=options, split=True)])
+"""
+
 
 @pytest.fixture(scope="module", autouse=True)
 def painter(cornserve: CommandLine, tiny_qwenimage: Path) -> None:
@@ -35,16 +43,33 @@ def painter(cornserve: CommandLine, tiny_qwenimage: Path) -> None:
     assert deployed.returncode == 0, deployed.stderr
 
 
-def generate(client: OpenAI, prompt: str, seed: int, n: int = 1) -> list[bytes]:
+@pytest.fixture(scope="module")
+def split(cornserve: CommandLine, tiny_qwenimage: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The app of the same model with separate components."""
+    file = tmp_path_factory.mktemp("split") / "split.py"
+    file.write_text(SPLIT.format(model=str(tiny_qwenimage)))
+    deployed = cornserve.run("deploy", str(file))
+    assert deployed.returncode == 0, deployed.stderr
+    return "split-painter"
+
+
+def generate(
+    client: OpenAI, prompt: str, seed: int, n: int = 1, model: str = NAME, true_cfg_scale: float = 4
+) -> list[bytes]:
     response = client.images.generate(
-        model=NAME,
+        model=model,
         prompt=prompt,
         n=n,
         size="96x64",
-        extra_body={"seed": seed, "num_inference_steps": 4},
+        extra_body={"seed": seed, "num_inference_steps": 4, "true_cfg_scale": true_cfg_scale},
     )
     assert response.data is not None
     return [b64decode(image.b64_json or "") for image in response.data]
+
+
+def events(client: OpenAI, model: str, **fields: object) -> list[Any]:
+    with client.images.generate(model=model, prompt="corn", size="96x64", stream=True, extra_body=fields) as stream:
+        return list(stream)
 
 
 def test_concurrent_images_equal_those_generated_alone(client: OpenAI) -> None:
@@ -82,26 +107,41 @@ def test_a_limit_of_the_app_is_a_400_that_names_the_field(
     assert (caught.value.param, caught.value.code) == (param, "invalid_value")
 
 
+def test_separate_components_draw_the_same_images(client: OpenAI, split: str) -> None:
+    """The requests run in one batch, with guidance and without."""
+    cases = [("red corn", 1.0), ("green corn", 4.0), ("blue corn", 1.0), ("yellow corn", 4.0)]
+    expected = [generate(client, prompt, 20, 2, true_cfg_scale=scale) for prompt, scale in cases]
+
+    with ThreadPoolExecutor(len(cases)) as threads:
+        found = [
+            threads.submit(generate, client, prompt, 20, 2, split, true_cfg_scale=scale) for prompt, scale in cases
+        ]
+
+    assert [images.result() for images in found] == expected
+
+
+def test_separate_components_stream_their_progress(client: OpenAI, split: str) -> None:
+    (expected,) = generate(client, "corn", 9)
+
+    *steps, last = events(client, split, seed=9, num_inference_steps=4, progress=True)
+
+    assert [(event.type, event.step) for event in steps] == [("image_generation.progress", n) for n in (1, 2, 3, 4)]
+    assert b64decode(last.b64_json) == expected
+    assert last.usage.output_tokens == 24
+
+
 def test_a_stream_ends_with_the_image_of_a_whole_response(client: OpenAI) -> None:
     (expected,) = generate(client, "corn", 9)
 
-    with client.images.generate(
-        model=NAME,
-        prompt="corn",
-        size="96x64",
-        stream=True,
-        partial_images=1,
-        extra_body={"seed": 9, "num_inference_steps": 4, "progress": True},
-    ) as stream:
-        events: list[Any] = list(stream)
+    found = events(client, NAME, partial_images=1, seed=9, num_inference_steps=4, progress=True)
 
     progress, preview = "image_generation.progress", "image_generation.partial_image"
-    assert [event.type for event in events] == [
+    assert [event.type for event in found] == [
         *(progress, progress, preview, progress, progress, "image_generation.completed")
     ]
-    assert [event.step for event in events if event.type == progress] == [1, 2, 3, 4]
-    assert PIL.Image.open(BytesIO(b64decode(events[2].b64_json))).size == (96, 64)
-    assert b64decode(events[-1].b64_json) == expected
+    assert [event.step for event in found if event.type == progress] == [1, 2, 3, 4]
+    assert PIL.Image.open(BytesIO(b64decode(found[2].b64_json))).size == (96, 64)
+    assert b64decode(found[-1].b64_json) == expected
 
 
 def test_a_disconnect_stops_the_steps(client: OpenAI, cornserve: CommandLine) -> None:

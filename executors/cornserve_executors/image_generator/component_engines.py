@@ -1,0 +1,111 @@
+"""Engines that run one component of an image generation model each."""
+
+from __future__ import annotations
+
+import asyncio
+
+import torch
+
+from cornserve.concurrency import gather_all
+from cornserve_executors.image_generator.components import (
+    WARM_UP_REQUEST,
+    BatchedDenoiser,
+    TextEncoder,
+    VaeDecoder,
+)
+from cornserve_executors.image_generator.denoiser import DenoisedImage, PromptEmbeddings
+from cornserve_executors.image_generator.device import DeviceThread
+from cornserve_executors.image_generator.pipeline import load_pipeline
+from cornserve_executors.image_generator.progress import SendProgress
+from cornserve_executors.image_generator.stats import ImageGeneratorStats
+from cornserve_tasklib.image_components import ImageDenoiser, LatentDecoder, PromptEncoder
+from cornserve_tasklib.image_generation import ImageGenerationRequest
+
+
+class _ComponentEngine:
+    def __init__(self) -> None:
+        self.device = DeviceThread()
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        await asyncio.get_running_loop().create_future()
+
+    async def shutdown(self) -> None:
+        """Waits until the current work of the device is done."""
+        await self.device.shutdown()
+
+
+class PromptEncoderEngine(_ComponentEngine):
+    def __init__(self, config: PromptEncoder) -> None:
+        """Loads the text encoder. Blocks."""
+        super().__init__()
+        components = ("text_encoder", "tokenizer")
+        self._encoder = TextEncoder(load_pipeline(config, config.dtype, self.device.name, components), self.device)
+
+    async def warm_up(self) -> None:
+        await self.encode(WARM_UP_REQUEST)
+
+    async def encode(self, request: ImageGenerationRequest) -> PromptEmbeddings:
+        """Raises `InvalidRequestError` for a prompt that is too long."""
+        return await self._encoder.encode(request)
+
+
+class ImageDenoiserEngine(_ComponentEngine):
+    def __init__(self, config: ImageDenoiser, stats: ImageGeneratorStats) -> None:
+        """Loads the denoiser. Blocks."""
+        super().__init__()
+        pipeline = load_pipeline(config, config.options.dtype, self.device.name, ("transformer", "scheduler"))
+        self._denoiser = BatchedDenoiser(pipeline, self.device, config.options, stats)
+        self._width = pipeline.transformer.config.joint_attention_dim
+        self._dtype = pipeline.transformer.dtype
+        self._stats = stats
+
+    async def run(self) -> None:
+        """Denoises images until cancelled. Raises `EngineDeadError` when the device fails permanently."""
+        await self._denoiser.run()
+
+    async def warm_up(self) -> None:
+        rows = torch.zeros(1, 1, self._width, dtype=self._dtype, device=self.device.name)
+        await self.denoise(WARM_UP_REQUEST, PromptEmbeddings(rows, rows), [0], "warm-up", None)
+
+    def check(self, request: ImageGenerationRequest) -> None:
+        """Raises `InvalidRequestError` for a request beyond the limits of the options."""
+        self._denoiser.check(request)
+
+    async def denoise(
+        self,
+        request: ImageGenerationRequest,
+        embeddings: PromptEmbeddings,
+        image_seeds: list[int],
+        request_id: str,
+        send: SendProgress | None,
+    ) -> torch.Tensor:
+        """Returns the latents of all images, of the shape [images, tokens, channels]."""
+        request = request.model_copy(update={"partial_images": 0})
+
+        async def denoise(number: int, seed: int) -> DenoisedImage:
+            with self._stats.image():
+                image = await self._denoiser.start(request, embeddings, seed)
+                await self._denoiser.denoise(image, number, request_id, send)
+            return image
+
+        images = await gather_all(denoise(number, seed) for number, seed in enumerate(image_seeds))
+        return torch.cat([image.latents for image in images])
+
+
+class LatentDecoderEngine(_ComponentEngine):
+    def __init__(self, config: LatentDecoder) -> None:
+        """Loads the VAE. Blocks."""
+        super().__init__()
+        pipeline = load_pipeline(config, config.dtype, self.device.name, ("vae",))
+        self._decoder = VaeDecoder(pipeline, self.device)
+        self._channels = 4 * pipeline.vae.config.z_dim
+        self._dtype = pipeline.vae.dtype
+
+    async def warm_up(self) -> None:
+        shape = (1, WARM_UP_REQUEST.image_tokens, self._channels)
+        await self.decode(WARM_UP_REQUEST, torch.zeros(shape, dtype=self._dtype, device=self.device.name))
+
+    async def decode(self, request: ImageGenerationRequest, latents: torch.Tensor) -> list[str]:
+        """Returns the file of each image in base64."""
+        return [await self._decoder.decode(request, image) for image in latents.split(1)]

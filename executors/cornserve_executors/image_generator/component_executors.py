@@ -1,0 +1,117 @@
+"""The executors of the components of an image generation model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import Metric
+
+from cornserve_executors.base import InvocationContext
+from cornserve_executors.image_generator.base_executor import ImageExecutor, progress_sender
+from cornserve_executors.image_generator.stats import ImageGeneratorStats
+from cornserve_tasklib.chat_response import Usage
+from cornserve_tasklib.image_components import (
+    DecodeRequest,
+    DenoisedLatents,
+    DenoiseRequest,
+    EncodedPrompt,
+    EncodedPromptInfo,
+    ImageDenoiser,
+    LatentDecoder,
+    LatentsInfo,
+    PromptEncoder,
+)
+from cornserve_tasklib.image_generation import GeneratedImage, ImageGenerationRequest, ImageGenerationResponse
+
+if TYPE_CHECKING:
+    from cornserve_executors.image_generator.component_engines import (
+        ImageDenoiserEngine,
+        LatentDecoderEngine,
+        PromptEncoderEngine,
+    )
+
+
+class PromptEncoderExecutor(ImageExecutor[PromptEncoder, ImageGenerationRequest, EncodedPrompt]):
+    _engine: PromptEncoderEngine
+
+    def import_engine(self) -> Callable[[PromptEncoder], PromptEncoderEngine]:
+        from cornserve_executors.image_generator.component_engines import PromptEncoderEngine
+
+        return PromptEncoderEngine
+
+    async def invoke(self, request: ImageGenerationRequest, context: InvocationContext) -> EncodedPrompt:
+        embeddings = await self._engine.encode(request)
+        info = EncodedPromptInfo(prompt_tokens=embeddings.prompt.shape[1])
+        await _publish(context, "embeddings", embeddings.joined(), info.model_dump_json())
+        return EncodedPrompt()
+
+
+class ImageDenoiserExecutor(ImageExecutor[ImageDenoiser, DenoiseRequest, DenoisedLatents]):
+    _engine: ImageDenoiserEngine
+
+    def __init__(self, config: ImageDenoiser) -> None:
+        super().__init__(config)
+        self._stats = ImageGeneratorStats()
+
+    def import_engine(self) -> Callable[[ImageDenoiser], ImageDenoiserEngine]:
+        from cornserve_executors.image_generator.component_engines import ImageDenoiserEngine
+
+        return partial(ImageDenoiserEngine, stats=self._stats)
+
+    async def invoke(self, request: DenoiseRequest, context: InvocationContext) -> DenoisedLatents:
+        from cornserve_executors.image_generator.components import seeds
+        from cornserve_executors.image_generator.denoiser import PromptEmbeddings
+
+        self._engine.check(request)
+        received = await context.receive(request.embeddings)
+        info = EncodedPromptInfo.model_validate_json(received.metadata)
+        rows = await _read(received, self._engine.device.name)
+        embeddings = PromptEmbeddings.split(rows, info.prompt_tokens)
+        image_seeds = seeds(request)
+        latents = await self._engine.denoise(
+            request, embeddings, image_seeds, context.request_id, progress_sender(context)
+        )
+        described = LatentsInfo(seeds=image_seeds, prompt_tokens=info.prompt_tokens)
+        await _publish(context, "latents", latents, described.model_dump_json())
+        return DenoisedLatents()
+
+    def metrics(self) -> Iterable[Metric]:
+        return self._stats.metrics()
+
+
+class LatentDecoderExecutor(ImageExecutor[LatentDecoder, DecodeRequest, ImageGenerationResponse]):
+    _engine: LatentDecoderEngine
+
+    def import_engine(self) -> Callable[[LatentDecoder], LatentDecoderEngine]:
+        from cornserve_executors.image_generator.component_engines import LatentDecoderEngine
+
+        return LatentDecoderEngine
+
+    async def invoke(self, request: DecodeRequest, context: InvocationContext) -> ImageGenerationResponse:
+        received = await context.receive(request.latents)
+        info = LatentsInfo.model_validate_json(received.metadata)
+        files = await self._engine.decode(request, await _read(received, self._engine.device.name))
+        images = [GeneratedImage(b64_json=file, seed=seed) for file, seed in zip(files, info.seeds, strict=True)]
+        usage = Usage(prompt_tokens=info.prompt_tokens, completion_tokens=request.n * request.image_tokens)
+        return ImageGenerationResponse(images=images, usage=usage)
+
+
+async def _publish(context: InvocationContext, output: str, tensor: Any, metadata: str) -> None:
+    from cornserve_executors import tensor_copies
+
+    slot = await context.allocate(output, tensor.nbytes)
+    await asyncio.to_thread(tensor_copies.copy_to_buffer, tensor, slot.buffer)
+    slot.publish(tensor_copies.dtype_name(tensor.dtype), tuple(tensor.shape), metadata.encode())
+
+
+async def _read(received: Any, device: str) -> Any:
+    """Returns a copy of a received tensor."""
+    from cornserve_executors import tensor_copies
+
+    copy = tensor_copies.copy_from_buffer
+    tensor = await asyncio.to_thread(copy, received.view, received.dtype, received.shape, device)
+    received.check()
+    return tensor

@@ -1,0 +1,122 @@
+"""The components of an image generation model, which run on one device. Their constructors load them, and block."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from diffusers import QwenImagePipeline
+
+from cornserve.concurrency import gather_all
+from cornserve_executors.base import InvalidRequestError
+from cornserve_executors.image_generator.denoiser import DenoisedImage, Denoiser, PromptEmbeddings
+from cornserve_executors.image_generator.device import DeviceThread, run_on_device
+from cornserve_executors.image_generator.image_files import encode_image
+from cornserve_executors.image_generator.pipeline import decode_latents, encode_prompts
+from cornserve_executors.image_generator.progress import EncodeFile, ProgressReporter, SendProgress
+from cornserve_executors.image_generator.stats import ImageGeneratorStats
+from cornserve_executors.step_batcher import StepBatcher
+from cornserve_tasklib.image_generation import MIN_STEPS, ImageGenerationRequest, ImageGeneratorOptions
+
+WARM_UP_REQUEST = ImageGenerationRequest(prompt="corn", size="64x64", num_inference_steps=MIN_STEPS, seed=0)
+
+SEED_BITS = 32
+"""The size of random seeds."""
+
+
+class TextEncoder:
+    """Encodes prompts."""
+
+    def __init__(self, pipeline: QwenImagePipeline, device: DeviceThread) -> None:
+        self._pipeline = pipeline
+        self._device = device
+
+    async def encode(self, request: ImageGenerationRequest) -> PromptEmbeddings:
+        """Raises `InvalidRequestError` for a prompt that is too long."""
+        return await self._device.run(partial(encode_prompts, self._pipeline, request))
+
+
+class BatchedDenoiser:
+    """Denoises the images of all requests in batches."""
+
+    def __init__(
+        self,
+        pipeline: QwenImagePipeline,
+        device: DeviceThread,
+        options: ImageGeneratorOptions,
+        stats: ImageGeneratorStats,
+    ) -> None:
+        self._device = device
+        self._options = options
+        self._denoiser = Denoiser(pipeline, device.name, row_by_row=device.name == "cpu")
+        self._batcher = StepBatcher(self._run_step, device.thread, options.max_batch_images, stats)
+
+    async def run(self) -> None:
+        """Denoises images until cancelled. Raises `EngineDeadError` when the device fails permanently."""
+        await self._batcher.run()
+
+    def check(self, request: ImageGenerationRequest) -> None:
+        """Raises `InvalidRequestError` for a request beyond the limits of the options."""
+        options, pixels = self._options, request.width * request.height
+        if pixels > options.max_pixels:
+            raise InvalidRequestError(
+                f"size: {request.size} has {pixels} pixels: this app allows at most {options.max_pixels} (max_pixels)"
+            )
+        if request.num_inference_steps > options.max_steps:
+            raise InvalidRequestError(
+                f"num_inference_steps: must be at most {options.max_steps} for this app (max_steps), "
+                f"not {request.num_inference_steps}"
+            )
+
+    async def start(self, request: ImageGenerationRequest, embeddings: PromptEmbeddings, seed: int) -> DenoisedImage:
+        """Returns an image of noise."""
+        return await self._device.run(partial(self._denoiser.start, request, embeddings, seed))
+
+    async def denoise(
+        self,
+        image: DenoisedImage,
+        number: int,
+        request_id: str,
+        send: SendProgress | None,
+        encode_preview: EncodeFile | None = None,
+    ) -> None:
+        """Runs all steps of an image, and sends its progress.
+
+        Args:
+            number: the position of the image in the response.
+            encode_preview: writes previews; needed for images that have them.
+        """
+        if send is None:
+            await self._batcher.run_steps(image, request_id, _ignore_step)
+        else:
+            progress = ProgressReporter(image, number, encode_preview, send)
+            await gather_all([self._batcher.run_steps(image, request_id, progress.add_step), progress.run()])
+
+    def _run_step(self, images: Sequence[DenoisedImage]) -> None:
+        run_on_device(partial(self._denoiser.run_step, images))
+
+
+class VaeDecoder:
+    """Decodes latents to image files."""
+
+    def __init__(self, pipeline: QwenImagePipeline, device: DeviceThread) -> None:
+        self._pipeline = pipeline
+        self._device = device
+
+    async def decode(self, request: ImageGenerationRequest, latents: torch.Tensor) -> str:
+        """Returns the file in base64, for latents of the shape [1, tokens, channels]."""
+        decode = partial(decode_latents, self._pipeline, latents, request.width, request.height)
+        return await asyncio.to_thread(encode_image, await self._device.run(decode), request)
+
+
+def seeds(request: ImageGenerationRequest) -> list[int]:
+    """Returns the seed of each image."""
+    first = secrets.randbits(SEED_BITS) if request.seed is None else request.seed
+    return list(range(first, first + request.n))
+
+
+def _ignore_step() -> None:
+    """Ignores a step of an image whose caller does not read the progress."""

@@ -1,0 +1,47 @@
+"""The thread that runs all work of the device."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+from cornserve_executors.base import EngineDeadError, OverloadedError
+
+Result = TypeVar("Result")
+
+
+class DeviceThread:
+    """A GPU or the CPU, whose work runs in a single thread, in order."""
+
+    def __init__(self) -> None:
+        self.name = "cuda" if torch.cuda.is_available() else "cpu"
+        # Image files are encoded in parallel. On a CPU, the device leaves one core for that.
+        threads = min(torch.get_num_threads(), max(1, len(os.sched_getaffinity(0)) - 1))
+        self.thread = ThreadPoolExecutor(1, "device", torch.set_num_threads, (threads,))
+
+    async def run(self, work: Callable[[], Result]) -> Result:
+        """Raises `OverloadedError` if the memory is full, and `EngineDeadError` if the device has failed."""
+        return await asyncio.get_running_loop().run_in_executor(self.thread, run_on_device, work)
+
+    async def shutdown(self) -> None:
+        """Waits until the current work is done."""
+        await asyncio.to_thread(self.thread.shutdown, cancel_futures=True)
+
+
+def run_on_device(work: Callable[[], Result]) -> Result:
+    """Runs work in the current thread, which is the device's. Raises like `DeviceThread.run`."""
+    try:
+        with torch.inference_mode():
+            result = work()
+        if torch.cuda.is_available():
+            torch.cuda.current_stream().synchronize()
+    except torch.OutOfMemoryError as error:
+        raise OverloadedError(f"the images do not fit into the GPU's memory: {error}") from error
+    except torch.AcceleratorError as error:
+        raise EngineDeadError(str(error).splitlines()[0]) from error
+    return result

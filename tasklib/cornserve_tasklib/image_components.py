@@ -1,0 +1,112 @@
+"""The components of an image generation model as separate unit tasks, which exchange tensors."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from cornserve.task import Output, Stream, Tensor, UnitTask
+from cornserve_policies.input_size import InputSize
+from cornserve_tasklib.engine import Dtype
+from cornserve_tasklib.image_generation import (
+    ImageGenerationRequest,
+    ImageGenerationResponse,
+    ImageGeneratorOptions,
+    ImageModelSettings,
+    ImageProgress,
+    image_generation_size,
+)
+
+
+class EncodedPrompt(Output):
+    """The output of the text encoder."""
+
+    embeddings: Tensor = Tensor()
+    """The rows of the prompt and, with guidance, of the negative prompt. The metadata is `EncodedPromptInfo`."""
+
+
+class EncodedPromptInfo(BaseModel):
+    """Describes the rows of an `EncodedPrompt`."""
+
+    prompt_tokens: int
+    """The number of rows of the prompt. The other rows are those of the negative prompt."""
+
+
+class DenoiseRequest(ImageGenerationRequest):
+    """A request with its encoded prompt."""
+
+    embeddings: Tensor
+    """See `EncodedPrompt.embeddings`."""
+
+
+class DenoisedLatents(Output):
+    """The latents of all images of a request."""
+
+    progress: Stream[ImageProgress] = Stream()
+    """The steps of all images, without previews."""
+    latents: Tensor = Tensor()
+    """A tensor of the shape [images, tokens, channels]. The metadata is `LatentsInfo`."""
+
+
+class LatentsInfo(BaseModel):
+    """Describes `DenoisedLatents`."""
+
+    seeds: list[int]
+    """The seed of each image."""
+    prompt_tokens: int
+    """The number of tokens of the prompt."""
+
+
+class DecodeRequest(ImageGenerationRequest):
+    """A request with the latents of its images."""
+
+    latents: Tensor
+    """See `DenoisedLatents.latents`."""
+
+
+class PromptEncoder(ImageModelSettings, UnitTask[ImageGenerationRequest, EncodedPrompt]):
+    """Runs the text encoder of an image generation model."""
+
+    executor = "prompt_encoder"
+
+    dtype: Dtype = "auto"
+    """See `ImageGeneratorOptions.dtype`."""
+    gpus: int = Field(default=1, ge=0, le=1)
+    """See `ImageGeneratorOptions.gpus`."""
+
+    @property
+    def replica_gpus(self) -> int:
+        return self.gpus
+
+
+class ImageDenoiser(ImageModelSettings, UnitTask[DenoiseRequest, DenoisedLatents]):
+    """Runs the denoiser of an image generation model. The steps of all requests are batched together."""
+
+    executor = "image_denoiser"
+
+    options: ImageGeneratorOptions = ImageGeneratorOptions()
+    """Options of the executor."""
+
+    @property
+    def replica_gpus(self) -> int:
+        return self.options.gpus
+
+    def size(self, request: DenoiseRequest) -> InputSize:
+        return image_generation_size(request)
+
+
+class LatentDecoder(ImageModelSettings, UnitTask[DecodeRequest, ImageGenerationResponse]):
+    """Runs the VAE of an image generation model, and writes image files."""
+
+    executor = "latent_decoder"
+
+    dtype: Dtype = "auto"
+    """See `ImageGeneratorOptions.dtype`."""
+    gpus: int = Field(default=1, ge=0, le=1)
+    """See `ImageGeneratorOptions.gpus`."""
+
+    @property
+    def replica_gpus(self) -> int:
+        return self.gpus
+
+    def size(self, request: DecodeRequest) -> InputSize:
+        return image_generation_size(request)
