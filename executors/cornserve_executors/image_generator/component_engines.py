@@ -7,6 +7,7 @@ import asyncio
 import torch
 
 from cornserve.concurrency import gather_all
+from cornserve_executors.device_thread import DeviceThread
 from cornserve_executors.image_generator.components import (
     WARM_UP_REQUEST,
     BatchedDenoiser,
@@ -14,7 +15,6 @@ from cornserve_executors.image_generator.components import (
     VaeDecoder,
 )
 from cornserve_executors.image_generator.denoiser import DenoisedImage, PromptEmbeddings
-from cornserve_executors.image_generator.device import DeviceThread
 from cornserve_executors.image_generator.pipeline import load_pipeline
 from cornserve_executors.image_generator.progress import SendProgress
 from cornserve_executors.image_generator.stats import ImageGeneratorStats

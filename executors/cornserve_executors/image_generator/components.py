@@ -12,8 +12,8 @@ from diffusers import QwenImagePipeline
 
 from cornserve.concurrency import gather_all
 from cornserve_executors.base import InvalidRequestError
+from cornserve_executors.device_thread import DeviceThread, run_on_device
 from cornserve_executors.image_generator.denoiser import DenoisedImage, Denoiser, PromptEmbeddings
-from cornserve_executors.image_generator.device import DeviceThread, run_on_device
 from cornserve_executors.image_generator.image_files import encode_image
 from cornserve_executors.image_generator.pipeline import decode_latents, encode_prompts
 from cornserve_executors.image_generator.progress import EncodeFile, ProgressReporter, SendProgress

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from cornserve.concurrency import gather_all
+from cornserve_executors.device_thread import DeviceThread
 from cornserve_executors.image_generator.components import (
     WARM_UP_REQUEST,
     BatchedDenoiser,
@@ -13,7 +14,6 @@ from cornserve_executors.image_generator.components import (
     seeds,
 )
 from cornserve_executors.image_generator.denoiser import PromptEmbeddings
-from cornserve_executors.image_generator.device import DeviceThread
 from cornserve_executors.image_generator.pipeline import load_pipeline
 from cornserve_executors.image_generator.progress import SendProgress
 from cornserve_executors.image_generator.stats import ImageGeneratorStats

@@ -8,12 +8,13 @@ import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from cornserve.concurrency import gather_all
-from cornserve_executors.base import EngineDeadError, InvalidRequestError, OverloadedError
+from cornserve_executors.base import InvalidRequestError
+from cornserve_executors.device_thread import run_on_device
 from cornserve_executors.step_batcher import StepBatcher
 from cornserve_executors.talker.loader import load_talker
 from cornserve_executors.talker.prompt import TalkerPrompts
@@ -23,7 +24,6 @@ from cornserve_executors.talker.step import TalkerStep
 from cornserve_executors.talker.vocoder import Vocoder
 from cornserve_tasklib.talker import SAMPLE_RATE, SpokenChunk, TalkerRequest, TalkerResponse, TalkerTask
 
-Result = TypeVar("Result")
 SendChunk = Callable[[SpokenChunk], Awaitable[None]]
 
 SEED_BITS = 32
@@ -67,7 +67,7 @@ class TalkerEngine:
                 if not speech.is_done:
                     self._step_and_decode([speech])
 
-        self._device_thread.submit(_run_on_device, speak).result()
+        self._device_thread.submit(run_on_device, speak).result()
 
     async def speak(self, request: TalkerRequest, request_id: str, send: SendChunk | None = None) -> TalkerResponse:
         """Speaks a text, and sends its samples to `send` as they are decoded.
@@ -80,7 +80,7 @@ class TalkerEngine:
         if len(request.token_ids) == 1:  # Only the end token.
             return TalkerResponse(seed=seed)
         run = asyncio.get_running_loop().run_in_executor
-        speech = await run(self._device_thread, _run_on_device, lambda: self._start(request, seed))
+        speech = await run(self._device_thread, run_on_device, lambda: self._start(request, seed))
         samples: list[bytes] = []
         arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
 
@@ -140,7 +140,7 @@ class TalkerEngine:
         )
 
     def _run_step(self, speeches: Sequence[SpeechState]) -> None:
-        _run_on_device(lambda: self._step_and_decode(speeches))
+        run_on_device(lambda: self._step_and_decode(speeches))
 
     def _step_and_decode(self, speeches: Sequence[SpeechState]) -> None:
         self._step.run(speeches)
@@ -156,13 +156,3 @@ class TalkerEngine:
 def _to_pcm(samples: torch.Tensor) -> bytes:
     pcm: bytes = (samples * 32767).round().to(torch.int16).numpy().astype("<i2").tobytes()
     return pcm
-
-
-def _run_on_device(work: Callable[[], Result]) -> Result:
-    try:
-        with torch.inference_mode():
-            return work()
-    except torch.OutOfMemoryError as error:
-        raise OverloadedError(f"the speech does not fit into the GPU's memory: {error}") from error
-    except torch.AcceleratorError as error:
-        raise EngineDeadError(str(error).splitlines()[0]) from error

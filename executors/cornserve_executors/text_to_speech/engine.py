@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cornserve_executors.base import EngineDeadError, InvalidRequestError, OverloadedError
+from cornserve_executors.base import EngineDeadError, InvalidRequestError
+from cornserve_executors.device_thread import run_on_device
 from cornserve_executors.media.audio_encoding import AudioEncoder
 from cornserve_executors.text_to_speech.model import SpeechModel
 from cornserve_executors.text_to_speech.sentences import split_sentences
@@ -99,14 +100,13 @@ class TextToSpeechEngine:
         self, tokens: list[int], speaker: int | None, request: SpeechRequest, seed: int
     ) -> npt.NDArray[np.float32]:
         work = partial(_timed, partial(self.model.speak, tokens, speaker, request, seed))
+        run = asyncio.get_running_loop().run_in_executor
         try:
-            seconds, samples = await asyncio.get_running_loop().run_in_executor(self._device_thread, work)
-        except torch.OutOfMemoryError as error:
-            raise OverloadedError(f"the speech does not fit into the GPU's memory: {error}") from error
-        except torch.AcceleratorError as error:
-            self._death = EngineDeadError(str(error).splitlines()[0])
+            seconds, samples = await run(self._device_thread, run_on_device, work)
+        except EngineDeadError as error:
+            self._death = error
             self._died.set()
-            raise self._death from error
+            raise
         self._stats.record_sentence(seconds, samples.size / self.model.sample_rate)
         return samples
 

@@ -21,7 +21,6 @@ from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResp
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
-from cornserve.task.errors import InvocationError
 from cornserve_tasklib.audio_format import MIME_TYPES
 from cornserve_tasklib.text_to_speech import SpeechChunk, SpeechRequest
 
@@ -39,7 +38,7 @@ class CreateSpeechRequest(SpeechRequest, OpenAIRequest):
 async def create_speech(request: Request, context: Context) -> SendResponse:
     """Speaks a text: sends the audio file while it is generated, as bytes or as events."""
     body = await read_fields(request, CreateSpeechRequest)
-    handler = await RequestHandler.create(context, body.model, request)
+    handler = await RequestHandler.create(context, body.model, request, type(body))
     check_app(handler.served_app, body.model, "speech")
     seed = random.getrandbits(SEED_BITS) if body.seed is None else body.seed
     speech = tracked(SpeechRequest, body, seed=seed)
@@ -72,23 +71,12 @@ async def _events(request: SpeechRequest, session: Session) -> AsyncGenerator[by
 
 async def _chunks(session: Session, request: SpeechRequest) -> AsyncGenerator[SpeechChunk, None]:
     """Raises a 500 if the app responds without audio."""
-    try:
-        chunks = await session.run(request, SPEECH)
-        if not isinstance(chunks, Stream):
-            raise ApiError(500, "the app has responded without the stream `audio`", code="no_audio")
-        async for chunk in chunks:
-            yield chunk
-    except InvocationError as error:
-        raise _with_param(error) from None
+    chunks = await session.run(request, SPEECH)
+    if not isinstance(chunks, Stream):
+        raise ApiError(500, "the app has responded without the stream `audio`", code="no_audio")
+    async for chunk in chunks:
+        yield chunk
 
 
 def _event(type: str, fields: dict[str, Any]) -> bytes:
     return sse.encode_event(to_json({"type": type, **fields}), type)
-
-
-def _with_param(error: InvocationError) -> Exception:
-    """Returns a 400 that names the field if the executor has rejected one."""
-    field = error.message.partition(":")[0]
-    if error.code != "INVALID_ARGUMENT" or field not in SpeechRequest.model_fields:
-        return error
-    return ApiError(400, error.message, param=field, code="invalid_value")

@@ -41,7 +41,7 @@ def run_on_device(work: Callable[[], Result]) -> Result:
         if torch.cuda.is_available():
             torch.cuda.current_stream().synchronize()
     except torch.OutOfMemoryError as error:
-        raise OverloadedError(f"the images do not fit into the GPU's memory: {error}") from error
+        raise OverloadedError(f"the request does not fit into the GPU's memory: {error}") from error
     except torch.AcceleratorError as error:
         raise EngineDeadError(str(error).splitlines()[0]) from error
     return result
