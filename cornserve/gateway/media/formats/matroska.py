@@ -124,7 +124,10 @@ def read_audio_header(data: bytes, max_packets: int, *, of_video: bool = False) 
         raise no_sound("WebM")
     if track.codec not in _AUDIO_CODECS or not (of_video or segment.doc_type == "webm"):
         raise unsupported_audio_codec(track.codec)
-    return AudioHeader("WEBM", track.sample_rate, track.channels, ceil(segment.seconds * track.sample_rate))
+    samples = segment.seconds * track.sample_rate
+    if not isfinite(samples):
+        raise broken("WebM", "has a duration that is not finite")
+    return AudioHeader("WEBM", track.sample_rate, track.channels, ceil(samples))
 
 
 def _read_segment(data: bytes, kind: int, max_frames: int) -> _Segment:

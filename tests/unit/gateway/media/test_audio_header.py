@@ -224,6 +224,7 @@ def test_the_packets_of_a_container_are_limited() -> None:
         (WEBM[:-9], "truncated: the WebM ends in an element"),
         (WEBM.replace(b"A_OPUS", b"A_DTS\0"), "unsupported audio codec 'A_DTS'"),
         (WEBM.replace(b"webm", b"rosa"), "unsupported audio codec"),
+        (replaced(WEBM, WEBM.index(b"\x44\x89\x88") + 3, struct.pack(">d", 1e308)), "a duration that is not finite"),
     ],
 )
 def test_invalid_audio_is_an_error_with_its_reason(data: bytes, message: str) -> None:
