@@ -143,14 +143,25 @@ class TalkerEngine:
         run_on_device(lambda: self._step_and_decode(speeches))
 
     def _step_and_decode(self, speeches: Sequence[SpeechState]) -> None:
+        for speech in speeches:
+            if speech.failure is not None:
+                raise speech.failure
         self._step.run(speeches)
         for speech in speeches:
             frames = speech.frames[speech.decoded :]
             if frames and (speech.is_done or len(frames) >= speech.chunk_frames):
                 codes = torch.tensor(frames, device=self._device).T
-                speech.chunks.append(self._vocoder.decode(speech.vocoder, codes).cpu())
+                speech.chunks.append(self._decode(speech, codes))
                 speech.decoded = len(speech.frames)
                 speech.chunk_frames = min(2 * speech.chunk_frames, MAX_CHUNK_FRAMES)
+
+    def _decode(self, speech: SpeechState, codes: torch.Tensor) -> torch.Tensor:
+        """Returns the samples of the next frames. A speech cannot be decoded again after a failure."""
+        try:
+            return self._vocoder.decode(speech.vocoder, codes).cpu()
+        except Exception as error:
+            speech.failure = error
+            raise
 
 
 def _to_pcm(samples: torch.Tensor) -> bytes:

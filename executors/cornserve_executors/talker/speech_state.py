@@ -39,6 +39,8 @@ class SpeechState:
     """The size of the next chunk."""
     chunks: list[torch.Tensor] = field(default_factory=list)
     """Samples that have not been taken yet."""
+    failure: Exception | None = None
+    """The error of the vocoder, after which its state is incomplete."""
     has_ended: bool = False
     """Whether the talker has generated its end."""
 

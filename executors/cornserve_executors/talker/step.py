@@ -55,7 +55,7 @@ class TalkerStep:
             if speech.hidden is None:
                 positions = torch.arange(speech.prompt.shape[1], device=speech.prompt.device)[None]
                 self._forward([speech], speech.prompt, positions)
-        speaking = [speech for speech in speeches if not speech.has_ended]
+        speaking = [speech for speech in speeches if not speech.is_done]
         if speaking:
             self._add_frames(speaking)
 

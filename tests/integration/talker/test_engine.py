@@ -14,7 +14,7 @@ import pytest_asyncio
 from prometheus_client import Metric
 
 from cornserve.concurrency import gather_all
-from cornserve_executors.base import ExecutorStartError, InvalidRequestError
+from cornserve_executors.base import ExecutorStartError, InvalidRequestError, OverloadedError
 from cornserve_executors.talker.stats import TalkerStats
 from cornserve_tasklib.talker import SAMPLE_RATE, SpokenChunk, TalkerOptions, TalkerRequest, TalkerTask
 from tests.integration.docs.documented_metrics import documented_metrics
@@ -128,6 +128,29 @@ async def test_chunks_have_no_seams(tiny_qwen3omni_talker: Path, sizes: list[int
     assert len(torch.cat(chunks)) == len(whole) == 40 * FRAME_SAMPLES - LOOKAHEAD_SAMPLES
     assert len(chunks[0]) == sizes[0] * FRAME_SAMPLES - LOOKAHEAD_SAMPLES
     assert (torch.cat(chunks) - whole).abs().max() < 1e-5 * whole.abs().max()
+
+
+async def test_a_failure_of_the_vocoder_fails_its_speech_only(
+    engine: TalkerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    expected = [await pcm(engine, request) for request in REQUESTS[:3]]
+    convolve, failures = engine._vocoder._convolve, [torch.OutOfMemoryError("full")]
+
+    def fail_once(hidden: torch.Tensor) -> torch.Tensor:
+        samples = convolve(hidden)
+        if failures and hidden.shape[-1] > 2:  # The second chunk of the first speech that gets so far.
+            raise failures.pop()
+        return samples
+
+    monkeypatch.setattr(engine._vocoder, "_convolve", fail_once)
+    found = await asyncio.gather(
+        *(pcm(engine, request, str(number)) for number, request in enumerate(REQUESTS[:3])), return_exceptions=True
+    )
+
+    assert [type(result) for result in found].count(OverloadedError) == 1
+    assert all(isinstance(result, OverloadedError) or result == expected[index] for index, result in enumerate(found))
 
 
 async def test_a_seed_gives_the_same_speech_in_any_batch(engine: TalkerEngine, stats: TalkerStats) -> None:
