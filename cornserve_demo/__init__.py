@@ -1,1 +1,1 @@
-"""A tiny vision-language model that names colored shapes, and the script that trains it."""
+"""Tiny models that draw colored shapes and name them, and the scripts that train them."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import PIL.Image
 
@@ -75,15 +75,28 @@ TRAINED, HELD_OUT = _split()
 
 def draw(shapes: Shapes, randomness: random.Random) -> PIL.Image.Image:
     """Draws shapes side by side on white, at slightly random places and of slightly random sizes."""
+    places = []
+    for index in range(len(shapes)):
+        x = SIZE * (2 * index + 1) / (2 * len(shapes)) + randomness.uniform(-2, 2)
+        y = SIZE / 2 + randomness.uniform(-4, 4)
+        places.append((x, y, randomness.uniform(10, 13)))
+    return _draw(shapes, places)
+
+
+def draw_shape(shape: Shape) -> PIL.Image.Image:
+    """Draws a shape in the middle of an image."""
+    return _draw((shape,), [(SIZE / 2, SIZE / 2, SIZE / 4)])
+
+
+def _draw(shapes: Shapes, places: Sequence[tuple[float, float, float]]) -> PIL.Image.Image:
+    """Draws shapes of given centers and radii."""
     import PIL.Image
     import PIL.ImageDraw
 
     image = PIL.Image.new("RGB", (SIZE * _SMOOTHING, SIZE * _SMOOTHING), BACKGROUND)
     canvas = PIL.ImageDraw.Draw(image)
-    for index, shape in enumerate(shapes):
-        x = SIZE * (2 * index + 1) / (2 * len(shapes)) + randomness.uniform(-2, 2)
-        y = SIZE / 2 + randomness.uniform(-4, 4)
-        _draw_shape(canvas, shape, x, y, radius=randomness.uniform(10, 13))
+    for shape, (x, y, radius) in zip(shapes, places, strict=True):
+        _draw_shape(canvas, shape, x, y, radius)
     return image.resize((SIZE, SIZE), PIL.Image.Resampling.BOX)
 
 

@@ -1,6 +1,7 @@
-"""Trains the demo model on a CPU, in minutes.
+"""Trains the demo models on a CPU, in minutes.
 
 python -m cornserve_demo.train reader DIRECTORY
+python -m cornserve_demo.train drawer DIRECTORY
 """
 
 from __future__ import annotations
@@ -8,18 +9,27 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cornserve_demo import language_model
+from cornserve_demo import image_model, language_model
+from cornserve_demo.reader import MODEL
 
-_READER_STEPS = 700
+_STEPS = {"reader": 700, "drawer": 2000}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=["reader"], help="reader: names the shapes of an image")
+    parser.add_argument(
+        "model",
+        choices=["reader", "drawer"],
+        help="reader: names the shapes of an image. drawer: draws shapes; its text encoder is Cornserve's reader",
+    )
     parser.add_argument("directory", type=Path, metavar="DIRECTORY", help="where to write the model")
-    parser.add_argument("--steps", type=int, default=_READER_STEPS, help="the number of training steps")
+    parser.add_argument("--steps", type=int, help="the number of training steps")
     arguments = parser.parse_args()
-    language_model.train(arguments.directory, arguments.steps, print)
+    steps: int = arguments.steps or _STEPS[arguments.model]
+    if arguments.model == "reader":
+        language_model.train(arguments.directory, steps, print)
+    else:
+        image_model.train(arguments.directory, MODEL, steps, print)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,10 @@ from cornserve.cli.console import CliError, print_json, stderr
 from cornserve.cli.options import Json, Url
 
 if TYPE_CHECKING:
+    import PIL.Image
+
     from cornserve.client import Client
+    from cornserve_demo.drawer import DrawnImage
     from cornserve_demo.reader import NamedImage
 
 _SHOWN = 4
@@ -28,44 +32,81 @@ def demo(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the images.")] = 0,
     evaluate: Annotated[
         bool,
-        typer.Option(
-            "--evaluate", help="Measure the accuracy, and save only the images that are named wrongly. Fails below 95%."
-        ),
+        typer.Option("--evaluate", help="Measure the accuracy, and save only the wrong images. Fails below 95%."),
     ] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Deploy a tiny model that names colored shapes, and show its answers.
+    """Deploy tiny models that draw colored shapes and name them, and show their images.
 
-    The images show pairs of shapes that the training data of the model do not contain.
+    The texts name pairs of shapes that the training data of the models do not contain.
     """
     _check_pillow()
     from cornserve.client import Client
-    from cornserve_demo.reader import name_images, sample
 
     directory = save.expanduser()
     _create(directory)
-    count = samples or (_EVALUATED if evaluate else _SHOWN)
     with Client(url) as client:
         _deploy(client)
-        named = name_images(client, sample(count, seed))
-    files = {directory / f"{number}.png": image for number, image in enumerate(named, start=1)}
-    if evaluate:
-        files = {file: image for file, image in files.items() if not image.is_correct}
-    _write(files)
-    accuracy = sum(image.is_correct for image in named) / count
+        if evaluate:
+            _evaluate(client, directory, samples or _EVALUATED, seed, json)
+        else:
+            _show(client, directory, samples or _SHOWN, seed, json)
+
+
+def _show(client: Client, directory: Path, samples: int, seed: int, json: bool) -> None:
+    from cornserve_demo.drawer import draw_images
+
+    files = {directory / f"{number}.png": drawn for number, drawn in enumerate(draw_images(client, samples, seed), 1)}
+    _write({file: drawn.image for file, drawn in files.items()})
     if json:
-        print_json({"images": [_described(*saved) for saved in files.items()], "samples": count, "accuracy": accuracy})
+        print_json({"images": [_drawn(file, drawn) for file, drawn in files.items()]})
+        return
+    for file, drawn in files.items():
+        typer.echo(f'{file}: drawn from "{drawn.prompt}", named "{drawn.answer}"')
+
+
+def _evaluate(client: Client, directory: Path, samples: int, seed: int, json: bool) -> None:
+    from cornserve_demo.drawer import draw_images
+    from cornserve_demo.reader import name_images, sample
+
+    named = name_images(client, sample(samples, seed))
+    drawn = draw_images(client, samples, seed)
+    misnamed = {directory / f"named-{n}.png": image for n, image in enumerate(named, 1) if not image.is_correct}
+    misdrawn = {directory / f"drawn-{n}.png": image for n, image in enumerate(drawn, 1) if not image.is_correct}
+    _write({file: image.image for file, image in (misnamed | misdrawn).items()})
+    if json:
+        print_json(
+            {
+                "samples": samples,
+                "named_accuracy": _accuracy(named),
+                "drawn_accuracy": _accuracy(drawn),
+                "misnamed": [_named(file, image) for file, image in misnamed.items()],
+                "misdrawn": [_drawn(file, image) for file, image in misdrawn.items()],
+            }
+        )
     else:
-        for file, image in files.items():
-            typer.echo(f"{file}: {image.answer}" + ("" if image.is_correct else f" (shows {image.shown})"))
-        typer.echo(f"{accuracy * count:.0f} of {count} images named correctly ({accuracy:.1%})")
-    if evaluate and accuracy < _MIN_ACCURACY:
-        raise CliError(f"the accuracy is below {_MIN_ACCURACY:.0%}")
+        typer.echo(_summary("images named", named))
+        typer.echo(_summary("texts drawn", drawn))
+    if min(_accuracy(named), _accuracy(drawn)) < _MIN_ACCURACY:
+        raise CliError(f"an accuracy is below {_MIN_ACCURACY:.0%}: see the images in {directory}")
 
 
-def _described(file: Path, image: NamedImage) -> dict[str, object]:
-    return {"file": str(file), "shown": image.shown, "answer": image.answer, "correct": image.is_correct}
+def _accuracy(images: Sequence[NamedImage | DrawnImage]) -> float:
+    return sum(image.is_correct for image in images) / len(images)
+
+
+def _summary(what: str, images: Sequence[NamedImage | DrawnImage]) -> str:
+    correct = sum(image.is_correct for image in images)
+    return f"{correct} of {len(images)} {what} correctly ({_accuracy(images):.1%})"
+
+
+def _named(file: Path, image: NamedImage) -> dict[str, str]:
+    return {"file": str(file), "shown": image.shown, "answer": image.answer}
+
+
+def _drawn(file: Path, image: DrawnImage) -> dict[str, str]:
+    return {"file": str(file), "prompt": image.prompt, "answer": image.answer}
 
 
 def _check_pillow() -> None:
@@ -83,15 +124,16 @@ def _create(directory: Path) -> None:
 
 
 def _deploy(client: Client) -> None:
-    from cornserve_demo.reader import APP, MODEL
+    from cornserve_demo import drawer, reader
 
     console = stderr()
-    client.deploy(MODEL, name=APP, on_progress=lambda line: console.print(line, style="dim"))
+    client.deploy(reader.MODEL, name=reader.APP, on_progress=lambda line: console.print(line, style="dim"))
+    client.deploy(drawer.SOURCE, on_progress=lambda line: console.print(line, style="dim"))
 
 
-def _write(files: dict[Path, NamedImage]) -> None:
+def _write(files: Mapping[Path, PIL.Image.Image]) -> None:
     for file, image in files.items():
         try:
-            image.image.save(file)
+            image.save(file)
         except OSError as error:
             raise CliError(f"cannot save {file}: {error.strerror}") from error

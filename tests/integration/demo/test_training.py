@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cornserve_demo.reader import MODEL
+from cornserve_demo.classifier import classify_pair
+from cornserve_demo.reader import MODEL, sample
 from cornserve_demo.shapes import ALL_SHAPES, HELD_OUT, TRAINED
 
 
@@ -31,6 +32,13 @@ def shapes_of(model: Path) -> dict[str, list[int]]:
 
 def config_of(model: Path) -> object:
     return json.loads((model / "config.json").read_text())
+
+
+def test_the_judge_recognizes_images_that_are_drawn_by_rules() -> None:
+    drawn = sample(100, seed=0)
+
+    assert [classify_pair(image) for _, image in drawn] == [shapes for shapes, _ in drawn]
+    assert classify_pair(drawn[0][1].rotate(180)) != drawn[0][0]
 
 
 def test_the_evaluation_shows_pairs_that_training_does_not() -> None:
