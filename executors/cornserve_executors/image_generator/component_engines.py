@@ -7,6 +7,7 @@ import asyncio
 import torch
 
 from cornserve.concurrency import gather_all
+from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.device_thread import DeviceThread
 from cornserve_executors.image_generator.components import (
     WARM_UP_REQUEST,
@@ -69,7 +70,11 @@ class ImageDenoiserEngine(_ComponentEngine):
         await self.denoise(WARM_UP_REQUEST, PromptEmbeddings(rows, rows), [0], "warm-up", None)
 
     def check(self, request: ImageGenerationRequest) -> None:
-        """Raises `InvalidRequestError` for a request beyond the limits of the options."""
+        """Raises `InvalidRequestError` for a request beyond the limits of the options, or with previews."""
+        if request.partial_images:
+            raise InvalidRequestError(
+                "partial_images: the denoiser of this app has no VAE, which previews need: set 0, or omit it"
+            )
         self._denoiser.check(request)
 
     async def denoise(
@@ -81,7 +86,6 @@ class ImageDenoiserEngine(_ComponentEngine):
         send: SendProgress | None,
     ) -> torch.Tensor:
         """Returns the latents of all images, of the shape [images, tokens, channels]."""
-        request = request.model_copy(update={"partial_images": 0})
 
         async def denoise(number: int, seed: int) -> DenoisedImage:
             with self._stats.image():

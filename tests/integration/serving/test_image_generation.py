@@ -10,7 +10,7 @@ from typing import Any
 
 import PIL.Image
 import pytest
-from openai import BadRequestError, OpenAI
+from openai import APIError, BadRequestError, OpenAI
 
 from tests.integration.serving.conftest import CommandLine
 from tests.integration.serving.image_chats import sum_metric
@@ -118,6 +118,13 @@ def test_separate_components_draw_the_same_images(client: OpenAI, split: str) ->
         ]
 
     assert [images.result() for images in found] == expected
+
+
+def test_separate_components_refuse_previews(client: OpenAI, split: str) -> None:
+    with pytest.raises(APIError, match="the denoiser of this app has no VAE, which previews need") as caught:
+        events(client, split, partial_images=1, num_inference_steps=4)
+
+    assert caught.value.param == "partial_images"
 
 
 def test_separate_components_stream_their_progress(client: OpenAI, split: str) -> None:
