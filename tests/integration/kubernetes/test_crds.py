@@ -183,7 +183,7 @@ def test_every_route_is_stored_unchanged(create: Create, route: Route) -> None:
             MODEL | {"planning": {"gpus": 4, "workload": PLANNING["workload"], "gpuCounts": {"EL": 2}}},
             "spec.planning.gpuCounts: .* set profile",
         ),
-        (MODEL | {"planning": PLANNING | {"rate": 2}}, "spec.planning: .* set exactly one of gpus, rate"),
+        (MODEL | {"planning": PLANNING | {"rate": 2}}, "spec.planning: .* set exactly one of gpus, gpusOf, rate"),
         (MODEL | {"replica": 1}, 'unknown field "spec.replica"'),
         ({"model": {"id": "m", "storag": {}}}, 'unknown field "spec.model.storag"'),
     ],
