@@ -81,9 +81,9 @@ async def _measure(model: Path, concurrency: int, tokens: int, rounds: int) -> T
 
     options = TalkerOptions(max_batch_speeches=concurrency, max_tokens=tokens)
     engine = TalkerEngine(TalkerTask(model_id=str(model), options=options), TalkerStats())
-    engine.warm_up()
     work = asyncio.create_task(engine.run())
     try:
+        await engine.warm_up()
         alone, together = [], []
         alone_rates, together_rates = [], []
         for _ in range(rounds):

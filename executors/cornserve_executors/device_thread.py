@@ -20,17 +20,21 @@ class DeviceThread:
 
     def __init__(self) -> None:
         self.name = "cuda" if torch.cuda.is_available() else "cpu"
-        # Image files are encoded in parallel. On a CPU, the device leaves one core for that.
-        threads = min(torch.get_num_threads(), max(1, len(os.sched_getaffinity(0)) - 1))
-        self.thread = ThreadPoolExecutor(1, "device", torch.set_num_threads, (threads,))
+        self.thread = ThreadPoolExecutor(1, "device", torch.set_num_threads, (device_threads(),))
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """Raises `OverloadedError` if the memory is full, and `EngineDeadError` if the device has failed."""
         return await asyncio.get_running_loop().run_in_executor(self.thread, run_on_device, work)
 
-    async def shutdown(self) -> None:
-        """Waits until the current work is done."""
-        await asyncio.to_thread(self.thread.shutdown, cancel_futures=True)
+    def shutdown(self) -> None:
+        """Blocks until the current work is done."""
+        self.thread.shutdown(cancel_futures=True)
+
+
+def device_threads() -> int:
+    """Returns the number of torch's threads on a CPU: one core reads inputs and encodes outputs meanwhile."""
+    threads: int = torch.get_num_threads()
+    return min(threads, max(1, len(os.sched_getaffinity(0)) - 1))
 
 
 def run_on_device(work: Callable[[], Result]) -> Result:

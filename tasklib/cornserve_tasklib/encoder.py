@@ -8,6 +8,7 @@ from cornserve.task import ExecutorSpec, Output, Tensor, UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.engine import Dtype
 from cornserve_tasklib.media import MODALITIES, Media, Modality
+from cornserve_tasklib.model_settings import ModelSettings
 
 
 class Embeddings(Output):
@@ -33,7 +34,7 @@ class EncoderOptions(BaseModel):
     """See `EncoderTask.gpus`."""
 
 
-class EncoderTask(UnitTask[Media, Embeddings]):
+class EncoderTask(ModelSettings, UnitTask[Media, Embeddings]):
     """Runs the encoder and the projector of a multimodal language model, without the language model [C §5.1].
 
     Media of all requests, and of all apps that have an equal `EncoderTask`, are batched together.
@@ -43,8 +44,6 @@ class EncoderTask(UnitTask[Media, Embeddings]):
 
     model_id: str
     """A Hugging Face id, or the path of a model directory. Only the encoder's weights are loaded."""
-    revision: str | None = None
-    """The branch, tag or commit of the model's repository on Hugging Face. Defaults to its main branch."""
     modality: Modality | tuple[Modality, ...] = "image"
     """The type of media that is encoded, or several types that one executor encodes: `("image", "audio")`."""
     dtype: Dtype = "auto"
@@ -73,9 +72,13 @@ class EncoderTask(UnitTask[Media, Embeddings]):
         return (self.modality,) if isinstance(self.modality, str) else self.modality
 
     def executor_spec(self) -> ExecutorSpec:
-        unset = {name for name, value in (("revision", self.revision), ("constant", self.constant)) if not value}
-        config = self.model_dump(mode="json", exclude=unset)
-        return ExecutorSpec(executor=self.executor, config=config, gpus=self.gpus)
+        spec = super().executor_spec()
+        config = {name: value for name, value in spec.config.items() if name != "constant" or value}
+        return spec.model_copy(update={"config": config})
+
+    @property
+    def replica_gpus(self) -> int:
+        return self.gpus
 
     def input_source(self) -> EncoderTask:
         return self.model_validate(self.model_dump() | {"constant": True, "gpus": 0})

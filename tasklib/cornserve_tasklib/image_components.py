@@ -11,10 +11,10 @@ from cornserve_tasklib.image_generation import (
     ImageGenerationRequest,
     ImageGenerationResponse,
     ImageGeneratorOptions,
-    ImageModelSettings,
     ImageProgress,
     image_generation_size,
 )
+from cornserve_tasklib.model_settings import ModelSettings
 
 
 class EncodedPrompt(Output):
@@ -63,10 +63,8 @@ class DecodeRequest(ImageGenerationRequest):
     """See `DenoisedLatents.latents`."""
 
 
-class PromptEncoder(ImageModelSettings, UnitTask[ImageGenerationRequest, EncodedPrompt]):
-    """Runs the text encoder of an image generation model."""
-
-    executor = "prompt_encoder"
+class ComponentSettings(ModelSettings):
+    """The settings of a component without options of its own."""
 
     dtype: Dtype = "auto"
     """See `ImageGeneratorOptions.dtype`."""
@@ -78,7 +76,13 @@ class PromptEncoder(ImageModelSettings, UnitTask[ImageGenerationRequest, Encoded
         return self.gpus
 
 
-class ImageDenoiser(ImageModelSettings, UnitTask[DenoiseRequest, DenoisedLatents]):
+class PromptEncoder(ComponentSettings, UnitTask[ImageGenerationRequest, EncodedPrompt]):
+    """Runs the text encoder of an image generation model."""
+
+    executor = "prompt_encoder"
+
+
+class ImageDenoiser(ModelSettings, UnitTask[DenoiseRequest, DenoisedLatents]):
     """Runs the denoiser of an image generation model. The steps of all requests are batched together."""
 
     executor = "image_denoiser"
@@ -94,19 +98,10 @@ class ImageDenoiser(ImageModelSettings, UnitTask[DenoiseRequest, DenoisedLatents
         return image_generation_size(request)
 
 
-class LatentDecoder(ImageModelSettings, UnitTask[DecodeRequest, ImageGenerationResponse]):
+class LatentDecoder(ComponentSettings, UnitTask[DecodeRequest, ImageGenerationResponse]):
     """Runs the VAE of an image generation model, and writes image files."""
 
     executor = "latent_decoder"
-
-    dtype: Dtype = "auto"
-    """See `ImageGeneratorOptions.dtype`."""
-    gpus: int = Field(default=1, ge=0, le=1)
-    """See `ImageGeneratorOptions.gpus`."""
-
-    @property
-    def replica_gpus(self) -> int:
-        return self.gpus
 
     def size(self, request: DecodeRequest) -> InputSize:
         return image_generation_size(request)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from cornserve.task import ExecutorSpec, Output, Stream, UnitTask
+from cornserve.task import Output, Stream, UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.chat_response import Usage
 from cornserve_tasklib.engine import Dtype
+from cornserve_tasklib.model_settings import ModelSettings
 from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, STRICT
 
 TOKEN_PIXELS = 16
@@ -147,28 +148,7 @@ def image_generation_size(request: ImageGenerationRequest) -> InputSize:
     )
 
 
-class ImageModelSettings(BaseModel):
-    """The settings of all tasks that run components of an image generation model."""
-
-    executor: ClassVar[str]
-
-    model_id: str
-    """A Hugging Face id, or the path of a model directory."""
-    revision: str | None = None
-    """The branch, tag or commit of the model's repository on Hugging Face. Defaults to its main branch."""
-
-    def executor_spec(self) -> ExecutorSpec:
-        unset = {"revision"} if self.revision is None else None
-        config = self.model_dump(mode="json", exclude=unset)
-        return ExecutorSpec(executor=self.executor, config=config, gpus=self.replica_gpus)
-
-    @property
-    def replica_gpus(self) -> int:
-        """The GPUs of a replica. With 0, the components run on the CPU."""
-        raise NotImplementedError
-
-
-class ImageGenerator(ImageModelSettings, UnitTask[ImageGenerationRequest, ImageGenerationResponse]):
+class ImageGenerator(ModelSettings, UnitTask[ImageGenerationRequest, ImageGenerationResponse]):
     """Runs a diffusion model of diffusers, such as Qwen-Image: text encoder, denoiser and VAE in one executor.
 
     The denoising steps of all requests are batched together.

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import BaseModel, ConfigDict, Field
 
-from cornserve.task import ExecutorSpec, Output, Stream, UnitTask
+from cornserve.task import Output, Stream, UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.engine import Dtype
+from cornserve_tasklib.model_settings import ModelSettings
 from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, STRICT, Tokens
 
 SAMPLE_RATE = 24_000
@@ -72,22 +73,17 @@ class TalkerOptions(BaseModel):
     """GPUs of a replica. With 0, the model runs on the CPU."""
 
 
-class TalkerTask(UnitTask[TalkerRequest, TalkerResponse]):
+class TalkerTask(ModelSettings, UnitTask[TalkerRequest, TalkerResponse]):
     """Runs the talker and the vocoder of a Qwen3-Omni in one executor. The frames of all speeches are batched."""
 
     executor = "talker"
 
-    model_id: str
-    """A Hugging Face id, or the path of a model directory."""
-    revision: str | None = None
-    """The branch, tag or commit of the model's repository on Hugging Face. Defaults to its main branch."""
     options: TalkerOptions = TalkerOptions()
     """Options of the executor."""
 
-    def executor_spec(self) -> ExecutorSpec:
-        unset = {"revision"} if self.revision is None else None
-        config = self.model_dump(mode="json", exclude=unset)
-        return ExecutorSpec(executor=self.executor, config=config, gpus=self.options.gpus)
+    @property
+    def replica_gpus(self) -> int:
+        return self.options.gpus
 
     def size(self, request: TalkerRequest) -> InputSize:
         text = sum(map(len, request.user_messages)) // CHARACTERS_PER_TOKEN

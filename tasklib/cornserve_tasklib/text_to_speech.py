@@ -7,10 +7,11 @@ from typing import Annotated
 from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import BaseModel, ConfigDict, Field
 
-from cornserve.task import ExecutorSpec, Output, Stream, Task, UnitTask
+from cornserve.task import Output, Stream, Task, UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.audio_format import AudioFormat
 from cornserve_tasklib.chat_response import Usage
+from cornserve_tasklib.model_settings import ModelSettings
 from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, STRICT
 
 MAX_CHARACTERS = 4096
@@ -70,22 +71,17 @@ class TextToSpeechOptions(BaseModel):
     """GPUs of a replica. With 0, the model runs on the CPU."""
 
 
-class TextToSpeechTask(UnitTask[SpeechRequest, SpeechResponse]):
+class TextToSpeechTask(ModelSettings, UnitTask[SpeechRequest, SpeechResponse]):
     """Runs a VITS model of transformers, such as the models of MMS-TTS. The sentences of requests take turns."""
 
     executor = "text_to_speech"
 
-    model_id: str
-    """A Hugging Face id, or the path of a model directory."""
-    revision: str | None = None
-    """The branch, tag or commit of the model's repository on Hugging Face. Defaults to its main branch."""
     options: TextToSpeechOptions = TextToSpeechOptions()
     """Options of the executor."""
 
-    def executor_spec(self) -> ExecutorSpec:
-        unset = {"revision"} if self.revision is None else None
-        config = self.model_dump(mode="json", exclude=unset)
-        return ExecutorSpec(executor=self.executor, config=config, gpus=self.options.gpus)
+    @property
+    def replica_gpus(self) -> int:
+        return self.options.gpus
 
     def size(self, request: SpeechRequest) -> InputSize:
         return InputSize(text=len(request.input) // CHARACTERS_PER_TOKEN)

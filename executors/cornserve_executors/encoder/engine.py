@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +13,8 @@ import torch
 
 from cornserve.concurrency import gather_all
 from cornserve_executors import tensor_copies
-from cornserve_executors.base import EngineDeadError, InvalidRequestError, OverloadedError
+from cornserve_executors.base import InvalidRequestError
+from cornserve_executors.device_thread import DeviceThread, run_on_device
 from cornserve_executors.encoder.batcher import Batcher
 from cornserve_executors.encoder.families.family import EncodingPlan
 from cornserve_executors.encoder.families.registry import AnyFamily
@@ -51,20 +50,17 @@ class EncoderEngine:
 
     def __init__(self, config: EncoderTask, stats: EncoderStats) -> None:
         """Loads the encoders. Blocks, and can run in any thread."""
-        self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        # Media are preprocessed in parallel, one thread each, next to the device.
+        self._device = DeviceThread()
         self._stats = stats
         self._modalities = config.modalities
-        loaded = load_encoders(config, self._device)
-        cores = len(os.sched_getaffinity(0))
-        # Media are preprocessed in parallel, one thread each. On a CPU, the device leaves one core for that.
-        device_threads = min(torch.get_num_threads(), max(1, cores - 1))
-        self._device_thread = ThreadPoolExecutor(1, "device", torch.set_num_threads, (device_threads,))
+        loaded = load_encoders(config, self._device.name)
         # An image that exceeds the batch budget counts as large.
         self._decode_pools = DecodePools(config.max_batch_patches * PATCH_PIXELS, partial(torch.set_num_threads, 1))
         # Families with the same method `encode` batch their media together.
         self._batchers = {
             type(encoder.family).encode: Batcher[Any, torch.Tensor](
-                partial(self._encode_batch, encoder.family), self._device_thread, config.max_batch_patches, stats
+                partial(_encode_batch, encoder.family), self._device.thread, config.max_batch_patches, stats
             )
             for encoder in loaded.values()
         }
@@ -115,15 +111,14 @@ class EncoderEngine:
         """Encodes batches until cancelled. Raises `EngineDeadError` when the device fails permanently."""
         await gather_all(batcher.run() for batcher in self._batchers.values())
 
-    def warm_up(self) -> None:
-        """Encodes a medium of each modality, so that torch and the processors complete their lazy initialization.
-
-        Blocks.
-        """
+    async def warm_up(self) -> None:
+        """Encodes a medium of each modality, so that torch and the processors complete their lazy initialization."""
         if self._is_constant:
             return
         for encoder in self._encoders.values():
-            self._device_thread.submit(self._encode_batch, encoder.family, [encoder.inputs.sample()]).result()
+            sample = await asyncio.to_thread(encoder.inputs.sample)
+            run = asyncio.get_running_loop().run_in_executor
+            await run(self._device.thread, _encode_batch, encoder.family, [sample])
 
     async def plan(self, media: Media, request_id: str) -> EncodingPlan:
         """Returns the plan for a medium. Raises `UnusableMediaError`."""
@@ -154,7 +149,7 @@ class EncoderEngine:
     def shutdown(self) -> None:
         """Blocks until the current batch and the media that are being decoded are done."""
         self._decode_pools.shutdown()
-        self._device_thread.shutdown(cancel_futures=True)
+        self._device.shutdown()
 
     async def _encode(self, media: Media, plan: EncodingPlan, request_id: str) -> torch.Tensor:
         if self._is_constant:
@@ -179,17 +174,9 @@ class EncoderEngine:
         )
         return rows[0] if len(rows) == 1 else await asyncio.to_thread(encoder.inputs.join, rows)
 
-    def _encode_batch(self, family: AnyFamily, media: Sequence[Any]) -> Sequence[torch.Tensor]:
-        try:
-            with torch.inference_mode():
-                rows: Sequence[torch.Tensor] = family.encode(media)
-            if self._device == "cuda":
-                torch.cuda.current_stream().synchronize()
-        except torch.OutOfMemoryError as error:
-            raise OverloadedError(f"the batch does not fit into the GPU's memory: {error}") from error
-        except torch.AcceleratorError as error:
-            raise EngineDeadError(str(error).splitlines()[0]) from error
-        return rows
+
+def _encode_batch(family: AnyFamily, media: Sequence[Any]) -> Sequence[torch.Tensor]:
+    return run_on_device(partial(family.encode, media))
 
 
 def _plan(inputs: MediaInputs[Any], media: Media) -> EncodingPlan:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from prometheus_client import Metric
 
 from cornserve.transport import Slot, TensorTooLargeError
-from cornserve_executors.base import Executor, InvocationContext, ProgressReporter
+from cornserve_executors.base import InvocationContext
+from cornserve_executors.device_executor import DeviceExecutor
 from cornserve_executors.encoder.stats import EncoderStats
-from cornserve_executors.models import check_model
 from cornserve_tasklib.encoder import Embeddings, EncoderTask
 from cornserve_tasklib.media import EncodedMedia, Media
 
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 OUTPUT = "embeddings"
 
 
-class EncoderExecutor(Executor[EncoderTask, Media, Embeddings]):
+class EncoderExecutor(DeviceExecutor[EncoderTask, Media, Embeddings]):
+    library = "torch"
+
     _engine: EncoderEngine
-    _engine_task: asyncio.Task[None]
 
     def __init__(self, config: EncoderTask) -> None:
         super().__init__(config)
@@ -34,15 +36,12 @@ class EncoderExecutor(Executor[EncoderTask, Media, Embeddings]):
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
         """Locks by request id and cache key."""
 
-    async def start(self, report_progress: ProgressReporter) -> None:
-        check_model(self.config.model_id)
-        report_progress("importing torch")
-        engine_type = await asyncio.to_thread(_import_engine)
-        report_progress("loading weights")
-        self._engine = await asyncio.to_thread(engine_type, self.config, self._stats)
-        report_progress("warming up")
-        await asyncio.to_thread(self._engine.warm_up)
-        self._engine_task = asyncio.create_task(self._engine.run())
+    def import_engine(self) -> Callable[[EncoderTask], EncoderEngine]:
+        # On CPUs, oneDNN caches kernels for the last 1024 batch sizes, half a megabyte each, without a measurable gain.
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
+        from cornserve_executors.encoder.engine import EncoderEngine
+
+        return partial(EncoderEngine, stats=self._stats)
 
     async def invoke(self, request: Media, context: InvocationContext) -> Embeddings:
         key = self._engine.cache_key(request)
@@ -81,24 +80,5 @@ class EncoderExecutor(Executor[EncoderTask, Media, Embeddings]):
             self._stats.count_cache_hit(media.modality)
         return found
 
-    async def wait_engine_death(self) -> str:
-        await asyncio.wait({self._engine_task})
-        return f"the device failed: {self._engine_task.exception()}"
-
     def metrics(self) -> Iterable[Metric]:
         return self._stats.metrics()
-
-    async def stop(self) -> None:
-        if hasattr(self, "_engine_task"):
-            self._engine_task.cancel()
-            await asyncio.gather(self._engine_task, return_exceptions=True)
-        if hasattr(self, "_engine"):
-            await asyncio.to_thread(self._engine.shutdown)
-
-
-def _import_engine() -> type[EncoderEngine]:
-    # On CPUs, oneDNN caches kernels for the last 1024 batch sizes, half a megabyte each, without a measurable gain.
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
-    from cornserve_executors.encoder.engine import EncoderEngine
-
-    return EncoderEngine

@@ -31,9 +31,9 @@ class _ComponentEngine:
         """Runs until cancelled."""
         await asyncio.get_running_loop().create_future()
 
-    async def shutdown(self) -> None:
-        """Waits until the current work of the device is done."""
-        await self.device.shutdown()
+    def shutdown(self) -> None:
+        """Blocks until the current work of the device is done."""
+        self.device.shutdown()
 
 
 class PromptEncoderEngine(_ComponentEngine):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import Metric
 
 from cornserve_executors.base import InvocationContext
-from cornserve_executors.image_generator.base_executor import ImageExecutor, progress_sender
+from cornserve_executors.device_executor import DeviceExecutor
+from cornserve_executors.image_generator.progress_sender import progress_sender
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_tasklib.chat_response import Usage
 from cornserve_tasklib.image_components import (
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     )
 
 
-class PromptEncoderExecutor(ImageExecutor[PromptEncoder, ImageGenerationRequest, EncodedPrompt]):
+class PromptEncoderExecutor(DeviceExecutor[PromptEncoder, ImageGenerationRequest, EncodedPrompt]):
+    library = "diffusers"
+
     _engine: PromptEncoderEngine
 
     def import_engine(self) -> Callable[[PromptEncoder], PromptEncoderEngine]:
@@ -49,7 +52,9 @@ class PromptEncoderExecutor(ImageExecutor[PromptEncoder, ImageGenerationRequest,
         return EncodedPrompt()
 
 
-class ImageDenoiserExecutor(ImageExecutor[ImageDenoiser, DenoiseRequest, DenoisedLatents]):
+class ImageDenoiserExecutor(DeviceExecutor[ImageDenoiser, DenoiseRequest, DenoisedLatents]):
+    library = "diffusers"
+
     _engine: ImageDenoiserEngine
 
     def __init__(self, config: ImageDenoiser) -> None:
@@ -82,7 +87,9 @@ class ImageDenoiserExecutor(ImageExecutor[ImageDenoiser, DenoiseRequest, Denoise
         return self._stats.metrics()
 
 
-class LatentDecoderExecutor(ImageExecutor[LatentDecoder, DecodeRequest, ImageGenerationResponse]):
+class LatentDecoderExecutor(DeviceExecutor[LatentDecoder, DecodeRequest, ImageGenerationResponse]):
+    library = "diffusers"
+
     _engine: LatentDecoderEngine
 
     def import_engine(self) -> Callable[[LatentDecoder], LatentDecoderEngine]:

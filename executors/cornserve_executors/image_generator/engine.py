@@ -64,9 +64,9 @@ class ImageGeneratorEngine:
         usage = Usage(prompt_tokens=embeddings.prompt.shape[1], completion_tokens=request.n * request.image_tokens)
         return ImageGenerationResponse(images=images, usage=usage)
 
-    async def shutdown(self) -> None:
-        """Waits until the current work of the device is done."""
-        await self._device.shutdown()
+    def shutdown(self) -> None:
+        """Blocks until the current work of the device is done."""
+        self._device.shutdown()
 
     async def _generate_image(
         self,

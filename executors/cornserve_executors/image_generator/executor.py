@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from prometheus_client import Metric
 
 from cornserve_executors.base import InvocationContext
-from cornserve_executors.image_generator.base_executor import ImageExecutor, progress_sender
+from cornserve_executors.device_executor import DeviceExecutor
+from cornserve_executors.image_generator.progress_sender import progress_sender
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageGenerationResponse, ImageGenerator
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from cornserve_executors.image_generator.engine import ImageGeneratorEngine
 
 
-class ImageGeneratorExecutor(ImageExecutor[ImageGenerator, ImageGenerationRequest, ImageGenerationResponse]):
+class ImageGeneratorExecutor(DeviceExecutor[ImageGenerator, ImageGenerationRequest, ImageGenerationResponse]):
+    library = "diffusers"
+
     _engine: ImageGeneratorEngine
 
     def __init__(self, config: ImageGenerator) -> None:

@@ -12,7 +12,8 @@ from diffusers.utils import logging
 from cornserve_executors.base import ExecutorStartError, InvalidRequestError
 from cornserve_executors.image_generator.denoiser import PromptEmbeddings
 from cornserve_tasklib.engine import Dtype
-from cornserve_tasklib.image_generation import TOKEN_PIXELS, ImageGenerationRequest, ImageModelSettings
+from cornserve_tasklib.image_generation import TOKEN_PIXELS, ImageGenerationRequest
+from cornserve_tasklib.model_settings import ModelSettings
 
 MAX_PROMPT_TOKENS = 1024
 """Maximum number of tokens of a prompt. diffusers truncates longer ones."""
@@ -23,7 +24,7 @@ COMPONENTS = ("text_encoder", "tokenizer", "transformer", "scheduler", "vae")
 
 
 def load_pipeline(
-    model: ImageModelSettings, dtype: Dtype, device: str, components: Collection[str] = COMPONENTS
+    model: ModelSettings, dtype: Dtype, device: str, components: Collection[str] = COMPONENTS
 ) -> QwenImagePipeline:
     """Loads the given components. Raises `ExecutorStartError` if the model is incomplete, or not a Qwen-Image."""
     logging.disable_progress_bar()

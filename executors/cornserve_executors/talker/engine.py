@@ -8,7 +8,7 @@ import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -24,6 +24,7 @@ from cornserve_executors.talker.step import TalkerStep
 from cornserve_executors.talker.vocoder import Vocoder
 from cornserve_tasklib.talker import SAMPLE_RATE, SpokenChunk, TalkerRequest, TalkerResponse, TalkerTask
 
+Result = TypeVar("Result")
 SendChunk = Callable[[SpokenChunk], Awaitable[None]]
 
 SEED_BITS = 32
@@ -57,8 +58,8 @@ class TalkerEngine:
         """Speaks until cancelled. Raises `EngineDeadError` when the device fails permanently."""
         await self._batcher.run()
 
-    def warm_up(self) -> None:
-        """Speaks a few frames, so that torch completes its lazy initialization. Blocks."""
+    async def warm_up(self) -> None:
+        """Speaks a few frames, so that torch completes its lazy initialization."""
         request = TalkerRequest(user_messages=["corn"], token_ids=[0, 0])
 
         def speak() -> None:
@@ -67,7 +68,7 @@ class TalkerEngine:
                 if not speech.is_done:
                     self._step_and_decode([speech])
 
-        self._device_thread.submit(run_on_device, speak).result()
+        await self._run(speak)
 
     async def speak(self, request: TalkerRequest, request_id: str, send: SendChunk | None = None) -> TalkerResponse:
         """Speaks a text, and sends its samples to `send` as they are decoded.
@@ -79,8 +80,7 @@ class TalkerEngine:
         self._check(request)
         if len(request.token_ids) == 1:  # Only the end token.
             return TalkerResponse(seed=seed)
-        run = asyncio.get_running_loop().run_in_executor
-        speech = await run(self._device_thread, run_on_device, lambda: self._start(request, seed))
+        speech = await self._run(lambda: self._start(request, seed))
         samples: list[bytes] = []
         arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
 
@@ -112,6 +112,9 @@ class TalkerEngine:
     def shutdown(self) -> None:
         """Blocks until the current work of the device is done."""
         self._device_thread.shutdown(cancel_futures=True)
+
+    async def _run(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._device_thread, run_on_device, work)
 
     def _check(self, request: TalkerRequest) -> None:
         if request.voice is not None and request.voice.lower() not in self._voices:

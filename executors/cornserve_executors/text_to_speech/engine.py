@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from cornserve_executors.base import EngineDeadError, InvalidRequestError
-from cornserve_executors.device_thread import run_on_device
+from cornserve_executors.device_thread import DeviceThread
 from cornserve_executors.media.audio_encoding import AudioEncoder
 from cornserve_executors.text_to_speech.model import SpeechModel
 from cornserve_executors.text_to_speech.sentences import split_sentences
@@ -40,21 +37,22 @@ class TextToSpeechEngine:
         """Loads the model. Blocks, and can run in any thread."""
         self._options = config.options
         self._stats = stats
-        self.model = SpeechModel(config, "cuda" if torch.cuda.is_available() else "cpu")
-        self._device_thread = ThreadPoolExecutor(1, "device", torch.set_num_threads, (device_threads(),))
+        self._device = DeviceThread()
+        self.model = SpeechModel(config, self._device.name)
         self._death: EngineDeadError | None = None
         self._died = asyncio.Event()
 
-    async def wait_death(self) -> str:
-        """Waits until the device has failed permanently, and returns the reason."""
+    async def run(self) -> None:
+        """Waits until cancelled. Raises `EngineDeadError` when the device fails permanently."""
         await self._died.wait()
-        return f"the device failed: {self._death}"
+        assert self._death is not None
+        raise self._death
 
-    def warm_up(self) -> None:
-        """Speaks a sentence, so that torch completes its lazy initialization. Blocks."""
+    async def warm_up(self) -> None:
+        """Speaks a sentence, so that torch completes its lazy initialization."""
         request = SpeechRequest(input="corn")
         speaker = self.model.find_speaker(request.voice)
-        self._device_thread.submit(partial(self.model.speak, [1] * 7, speaker, request, 0)).result()
+        await self._device.run(partial(self.model.speak, [1] * 7, speaker, request, 0))
 
     async def speak(self, request: SpeechRequest, send: SendChunk, *, sent_chunks: int = 0) -> SpeechResponse:
         """Speaks a text, and sends each sentence as soon as it is encoded.
@@ -87,7 +85,7 @@ class TextToSpeechEngine:
 
     def shutdown(self) -> None:
         """Blocks until the current sentence is done."""
-        self._device_thread.shutdown(cancel_futures=True)
+        self._device.shutdown()
 
     def _check_length(self, text: str) -> None:
         maximum = self._options.max_characters
@@ -100,9 +98,8 @@ class TextToSpeechEngine:
         self, tokens: list[int], speaker: int | None, request: SpeechRequest, seed: int
     ) -> npt.NDArray[np.float32]:
         work = partial(_timed, partial(self.model.speak, tokens, speaker, request, seed))
-        run = asyncio.get_running_loop().run_in_executor
         try:
-            seconds, samples = await run(self._device_thread, run_on_device, work)
+            seconds, samples = await self._device.run(work)
         except EngineDeadError as error:
             self._death = error
             self._died.set()
@@ -134,12 +131,6 @@ class _ChunkSender:
             self._repeated -= 1
             return
         await self._send(SpeechChunk(audio=content, seconds=seconds, sample_rate=self._sample_rate))
-
-
-def device_threads() -> int:
-    """Returns the number of threads of the model on a CPU: one core encodes the audio meanwhile."""
-    threads: int = torch.get_num_threads()
-    return min(threads, max(1, len(os.sched_getaffinity(0)) - 1))
 
 
 def _encoded(work: Callable[[], bytes]) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from prometheus_client import Metric
 
-from cornserve_executors.base import Executor, InvocationContext, ProgressReporter
-from cornserve_executors.models import check_model
+from cornserve_executors.base import InvocationContext
+from cornserve_executors.device_executor import DeviceExecutor
 from cornserve_executors.text_to_speech.stats import TextToSpeechStats
 from cornserve_tasklib.text_to_speech import SpeechChunk, SpeechRequest, SpeechResponse, TextToSpeechTask
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from cornserve_executors.text_to_speech.engine import TextToSpeechEngine
 
 
-class TextToSpeechExecutor(Executor[TextToSpeechTask, SpeechRequest, SpeechResponse]):
+class TextToSpeechExecutor(DeviceExecutor[TextToSpeechTask, SpeechRequest, SpeechResponse]):
+    library = "transformers"
     continues = True
 
     _engine: TextToSpeechEngine
@@ -26,14 +27,10 @@ class TextToSpeechExecutor(Executor[TextToSpeechTask, SpeechRequest, SpeechRespo
         super().__init__(config)
         self._stats = TextToSpeechStats()
 
-    async def start(self, report_progress: ProgressReporter) -> None:
-        check_model(self.config.model_id)
-        report_progress("importing transformers")
-        engine_type = await asyncio.to_thread(_import_engine)
-        report_progress("loading weights")
-        self._engine = await asyncio.to_thread(engine_type, self.config, self._stats)
-        report_progress("warming up")
-        await asyncio.to_thread(self._engine.warm_up)
+    def import_engine(self) -> Callable[[TextToSpeechTask], TextToSpeechEngine]:
+        from cornserve_executors.text_to_speech.engine import TextToSpeechEngine
+
+        return partial(TextToSpeechEngine, stats=self._stats)
 
     async def invoke(self, request: SpeechRequest, context: InvocationContext) -> SpeechResponse:
         async def send(chunk: SpeechChunk) -> None:
@@ -42,18 +39,5 @@ class TextToSpeechExecutor(Executor[TextToSpeechTask, SpeechRequest, SpeechRespo
 
         return await self._engine.speak(request, send, sent_chunks=len(context.delivered.get("audio", ())))
 
-    async def wait_engine_death(self) -> str:
-        return await self._engine.wait_death()
-
     def metrics(self) -> Iterable[Metric]:
         return self._stats.metrics()
-
-    async def stop(self) -> None:
-        if hasattr(self, "_engine"):
-            await asyncio.to_thread(self._engine.shutdown)
-
-
-def _import_engine() -> type[TextToSpeechEngine]:
-    from cornserve_executors.text_to_speech.engine import TextToSpeechEngine
-
-    return TextToSpeechEngine

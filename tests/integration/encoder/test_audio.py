@@ -52,7 +52,7 @@ async def test_audio_is_encoded_as_by_transformers_alone_and_in_a_batch(name: st
 
     model = tiny_model(name)
     async with running_engine(model, modality="audio") as engine:
-        await asyncio.to_thread(engine.warm_up)
+        await engine.warm_up()
         alone = [await encode_rows(engine, audio) for audio in AUDIOS]
         together = await asyncio.gather(*(encode_rows(engine, audio) for audio in AUDIOS))
 

@@ -42,7 +42,7 @@ async def test_an_image_is_planned_from_its_size_and_a_constant_encoder_publishe
 
     image = as_image(noise(0, 300, 200))
     async with running_engine(family.path, constant=True) as constant, running_engine(family.path) as engine:
-        await asyncio.to_thread(constant.warm_up)
+        await constant.warm_up()
         plan = await constant.plan(image, "request")
         real, zeros = await encode_rows(engine, image), await encode_rows(constant, image)
 
@@ -60,7 +60,7 @@ async def test_a_joint_encoder_has_the_embeddings_and_keys_of_separate_ones(name
     model = tiny_model(name)
     media: dict[str, Media] = {"image": as_image(noise(1, 112, 84)), "audio": as_audio(sound(1, 0.7))}
     async with running_engine(model, modality=["audio", "image"]) as joint:
-        await asyncio.to_thread(joint.warm_up)
+        await joint.warm_up()
         found = await asyncio.gather(*(encode_rows(joint, medium) for medium in media.values()))
         keys = [joint.cache_key(medium) for medium in media.values()]
     for (modality, medium), rows, key in zip(media.items(), found, keys, strict=True):

@@ -68,7 +68,7 @@ async def test_videos_are_encoded_as_by_transformers_alone_and_in_a_batch(family
 
     expected = await asyncio.to_thread(transformers_rows, family, VIDEOS)
     async with running_engine(family.path, modality="video") as engine:
-        await asyncio.to_thread(engine.warm_up)
+        await engine.warm_up()
         alone = [await encode_rows(engine, medium) for medium in VIDEOS]
         together = await asyncio.gather(*(encode_rows(engine, medium) for medium in VIDEOS))
     stats = EncoderStats("image", "video")

@@ -68,7 +68,7 @@ async def engine(tiny_qwenimage: Path, stats: ImageGeneratorStats) -> AsyncItera
     yield engine
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
-    await engine.shutdown()
+    engine.shutdown()
 
 
 @pytest.fixture(scope="module")

@@ -59,8 +59,8 @@ async def engine(tiny_qwen3omni_talker: Path, stats: TalkerStats) -> AsyncIterat
 
     options = TalkerOptions(max_batch_speeches=4, max_tokens=MAX_TOKENS)
     engine = TalkerEngine(TalkerTask(model_id=str(tiny_qwen3omni_talker), options=options), stats)
-    engine.warm_up()
     work = asyncio.create_task(engine.run())
+    await engine.warm_up()
     yield engine
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)

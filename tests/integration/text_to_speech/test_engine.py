@@ -62,7 +62,7 @@ async def engine(model: Path, stats: TextToSpeechStats) -> AsyncIterator[TextToS
 
     options = TextToSpeechOptions(max_characters=MAX_CHARACTERS)
     engine = TextToSpeechEngine(TextToSpeechTask(model_id=str(model), options=options), stats)
-    engine.warm_up()
+    await engine.warm_up()
     yield engine
     engine.shutdown()
 
@@ -73,7 +73,7 @@ def reference(model: Path, engine: TextToSpeechEngine) -> Reference:
     import torch
     from transformers import VitsModel, VitsTokenizer, set_seed
 
-    from cornserve_executors.text_to_speech.engine import device_threads
+    from cornserve_executors.device_thread import device_threads
 
     vits, tokenizer = VitsModel.from_pretrained(model), VitsTokenizer.from_pretrained(model)
     thread = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(device_threads(),))

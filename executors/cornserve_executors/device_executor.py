@@ -1,21 +1,21 @@
-"""The base class of the executors of image generation models."""
+"""The base class of executors whose engine runs a model with torch in this process."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from cornserve_executors.base import Executor, InvocationContext, ProgressReporter
+from cornserve_executors.base import Executor, ProgressReporter
 from cornserve_executors.base.executor import Request, Result
 from cornserve_executors.models import check_model
-from cornserve_tasklib.image_generation import ImageModelSettings, ImageProgress
+from cornserve_tasklib.model_settings import ModelSettings
 
-Settings = TypeVar("Settings", bound=ImageModelSettings)
+Settings = TypeVar("Settings", bound=ModelSettings)
 
 
-class ImageEngine(Protocol):
-    """Runs components of an image generation model."""
+class DeviceEngine(Protocol):
+    """Runs a model on one device."""
 
     async def run(self) -> None:
         """Runs until cancelled. Raises `EngineDeadError` when the device fails permanently."""
@@ -23,23 +23,26 @@ class ImageEngine(Protocol):
     async def warm_up(self) -> None:
         """Runs the first work, so that torch completes its lazy initialization. `run` must be running."""
 
-    async def shutdown(self) -> None:
-        """Waits until the current work of the device is done."""
+    def shutdown(self) -> None:
+        """Blocks until the current work of the device is done."""
 
 
-class ImageExecutor(Executor[Settings, Request, Result]):
+class DeviceExecutor(Executor[Settings, Request, Result]):
     """Loads, watches and stops an engine. A subclass imports and invokes it."""
 
-    _engine: ImageEngine
+    library: ClassVar[str]
+    """The library that takes seconds to import, for reports of the progress."""
+
+    _engine: DeviceEngine
     _engine_task: asyncio.Task[None]
 
-    def import_engine(self) -> Callable[[Any], ImageEngine]:
-        """Imports diffusers, which takes seconds, and returns the engine's constructor."""
+    def import_engine(self) -> Callable[[Any], DeviceEngine]:
+        """Imports the library, and returns the engine's constructor, which blocks."""
         raise NotImplementedError
 
     async def start(self, report_progress: ProgressReporter) -> None:
         check_model(self.config.model_id)
-        report_progress("importing diffusers")
+        report_progress(f"importing {self.library}")
         create_engine = await asyncio.to_thread(self.import_engine)
         report_progress("loading weights")
         self._engine = await asyncio.to_thread(create_engine, self.config)
@@ -56,15 +59,4 @@ class ImageExecutor(Executor[Settings, Request, Result]):
             self._engine_task.cancel()
             await asyncio.gather(self._engine_task, return_exceptions=True)
         if hasattr(self, "_engine"):
-            await self._engine.shutdown()
-
-
-def progress_sender(context: InvocationContext) -> Callable[[ImageProgress], Awaitable[None]] | None:
-    """Returns a function that sends an item of the stream `progress`, or None if the caller does not read it."""
-    if not context.is_requested("progress"):
-        return None
-
-    async def send(progress: ImageProgress) -> None:
-        await context.send("progress", progress.model_dump_json(exclude_defaults=True).encode())
-
-    return send
+            await asyncio.to_thread(self._engine.shutdown)
