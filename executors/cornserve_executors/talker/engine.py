@@ -151,11 +151,10 @@ class TalkerEngine:
                 raise speech.failure
         self._step.run(speeches)
         for speech in speeches:
-            frames = speech.frames[speech.decoded :]
-            if frames and (speech.is_done or len(frames) >= speech.chunk_frames):
+            while frames := speech.next_chunk:
                 codes = torch.tensor(frames, device=self._device).T
                 speech.chunks.append(self._decode(speech, codes))
-                speech.decoded = len(speech.frames)
+                speech.decoded += len(frames)
                 speech.chunk_frames = min(2 * speech.chunk_frames, MAX_CHUNK_FRAMES)
 
     def _decode(self, speech: SpeechState, codes: torch.Tensor) -> torch.Tensor:

@@ -48,6 +48,16 @@ class SpeechState:
     def is_done(self) -> bool:
         return self.has_ended or len(self.frames) >= self.max_frames
 
+    @property
+    def next_chunk(self) -> list[list[int]]:
+        """The frames that the vocoder decodes next, or none until all of them exist.
+
+        The chunks do not depend on the steps that have generated the frames: a repeated step adds another frame, and
+        samples of other chunks differ in their rounding.
+        """
+        frames = self.frames[self.decoded : self.decoded + self.chunk_frames]
+        return frames if self.is_done or len(frames) == self.chunk_frames else []
+
     def take_chunks(self) -> list[torch.Tensor]:
         """Returns the samples since the last call."""
         chunks, self.chunks = self.chunks, []
