@@ -35,3 +35,9 @@ class Histogram:
     def add_to(self, family: HistogramMetricFamily, labels: Sequence[str] = ()) -> None:
         bounds = [*map(floatToGoString, self._bounds), "+Inf"]
         family.add_metric(labels, list(zip(bounds, accumulate(self._counts), strict=True)), self._sum)
+
+    def family(self, name: str, help: str) -> HistogramMetricFamily:
+        """Returns the metric of this histogram alone, without labels."""
+        family = HistogramMetricFamily(name, help)
+        self.add_to(family)
+        return family

@@ -131,8 +131,8 @@ class EncoderStats:
             for modality, stats in modalities.items():
                 stats.histograms[name].add_to(histogram, [modality])
             yield histogram
-        yield _unlabelled("batch_requests", "Requests per batch.", self._batch_requests)
-        yield _unlabelled("batch_seconds", "Seconds the device takes for a batch.", self._batch_seconds)
+        yield self._batch_requests.family("cornserve_encoder_batch_requests", "Requests per batch.")
+        yield self._batch_seconds.family("cornserve_encoder_batch_seconds", "Seconds the device takes for a batch.")
 
     @contextmanager
     def _counted(self, modality: Modality, gauge: str) -> Iterator[None]:
@@ -149,9 +149,3 @@ def _measured(histogram: Histogram) -> Iterator[None]:
     started = time.perf_counter()
     yield
     histogram.observe(time.perf_counter() - started)
-
-
-def _unlabelled(name: str, help: str, histogram: Histogram) -> Metric:
-    family = HistogramMetricFamily(f"cornserve_encoder_{name}", help)
-    histogram.add_to(family)
-    return family

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from cornserve.observe.histogram import TOKENS, Histogram
 
@@ -59,6 +59,4 @@ class ImageGeneratorStats:
             "image_seconds": ("Seconds from the end of text encoding to the image file.", self._image_seconds),
         }
         for name, (help, values) in histograms.items():
-            family = HistogramMetricFamily(f"cornserve_image_generator_{name}", help)
-            values.add_to(family)
-            yield family
+            yield values.family(f"cornserve_image_generator_{name}", help)

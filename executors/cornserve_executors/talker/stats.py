@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from cornserve.observe.histogram import TOKENS, Histogram
 
@@ -61,6 +61,4 @@ class TalkerStats:
             "speech_seconds": ("Seconds from the start of a speech to its last samples.", self._speech_seconds),
         }
         for name, (help, values) in histograms.items():
-            family = HistogramMetricFamily(f"cornserve_talker_{name}", help)
-            values.add_to(family)
-            yield family
+            yield values.family(f"cornserve_talker_{name}", help)

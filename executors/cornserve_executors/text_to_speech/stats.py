@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from cornserve.observe.histogram import Histogram
 
@@ -63,6 +63,4 @@ class TextToSpeechStats:
             ),
         }
         for name, (help, values) in histograms.items():
-            family = HistogramMetricFamily(f"cornserve_text_to_speech_{name}", help)
-            values.add_to(family)
-            yield family
+            yield values.family(f"cornserve_text_to_speech_{name}", help)
