@@ -13,6 +13,7 @@ from diffusers import AutoencoderKLQwenImage
 from diffusers.models.autoencoders.autoencoder_kl_qwenimage import QwenImageCausalConv3d
 from torch.nn.functional import conv2d, l1_loss, mse_loss
 
+from cornserve_demo.optimization import Optimization
 from cornserve_demo.shapes import TRAINED, draw
 
 CHANNELS = 16
@@ -72,8 +73,7 @@ def train(steps: int, progress: Progress) -> Any:
     torch.manual_seed(0)
     randomness = random.Random(2)
     autoencoder = make_autoencoder().train()
-    optimizer = torch.optim.AdamW(autoencoder.parameters(), lr=2e-3, betas=(0.9, 0.98), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=2e-3, total_steps=steps, pct_start=0.1)
+    optimization = Optimization(autoencoder, steps, rate=2e-3, peak=2e-3)
     with single_frames():
         for step in range(1, steps + 1):
             images = draw_batch(randomness, BATCH)
@@ -84,12 +84,8 @@ def train(steps: int, progress: Progress) -> Any:
             # Not `decode`, which clamps: pixels that are clamped have no gradient.
             decoded = autoencoder.decoder(autoencoder.post_quant_conv(latents + noise))
             loss = l1_loss(decoded, images) + 2 * mse_loss(decoded, images) + _SIZE_WEIGHT * latents.square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(autoencoder.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            if step % 100 == 0 or step == steps:
+            optimization.minimize(loss)
+            if optimization.reports(step):
                 progress(f"VAE: step {step} of {steps}, loss {loss.item():.4f}")
     autoencoder = autoencoder.to(torch.bfloat16).float().eval()
     _set_statistics(autoencoder, randomness)

@@ -12,6 +12,7 @@ from diffusers import FlowMatchEulerDiscreteScheduler, QwenImagePipeline, QwenIm
 from torch.nn.functional import mse_loss
 
 from cornserve_demo.autoencoder import CHANNELS, encode
+from cornserve_demo.optimization import Optimization
 from cornserve_demo.shapes import SIZE, TRAINED, Shapes, describe, draw
 
 WIDTH = 128
@@ -121,19 +122,14 @@ def _embed(pipeline: QwenImagePipeline, text: str) -> torch.Tensor:
 def train(transformer: Any, samples: Samples, steps: int, progress: Progress) -> None:
     """Trains the denoiser to predict the velocity from images to noise."""
     samples.whiten(transformer)
-    optimizer = torch.optim.AdamW(transformer.parameters(), lr=1.5e-3, betas=(0.9, 0.98), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=2e-3, total_steps=steps, pct_start=0.1)
+    optimization = Optimization(transformer, steps, rate=1.5e-3, peak=2e-3)
     losses: list[float] = []
     for step in range(1, steps + 1):
         latents, embeddings = samples.draw()
         loss = mse_loss(*_predict(transformer, latents, embeddings))
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(transformer.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
+        optimization.minimize(loss)
         losses.append(loss.item())
-        if step % 100 == 0 or step == steps:
+        if optimization.reports(step):
             progress(f"denoiser: step {step} of {steps}, loss {_mean(losses[-100:]):.4f}")
 
 

@@ -16,6 +16,7 @@ from transformers import (
     Qwen2VLVideoProcessor,
 )
 
+from cornserve_demo.optimization import Optimization
 from cornserve_demo.shapes import TRAINED, describe, draw
 from cornserve_demo.tokenizer import ANSWER, CHAT_TEMPLATE, PROMPT, make_tokenizer
 
@@ -111,20 +112,15 @@ def train(directory: Path, steps: int, progress: Progress) -> None:
     processor = make_processor()
     model = make_model(processor.tokenizer).train()
     batches = Batches(processor, seed=1)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.98), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.5e-3, total_steps=steps, pct_start=0.1)
+    optimization = Optimization(model, steps, rate=1e-3, peak=1.5e-3, weight_decay=0.01)
     positions = None
     for step in range(1, steps + 1):
         batch = batches.draw()
         if positions is None or positions.shape[-1] != batch["input_ids"].shape[1]:
             positions = _positions(model, batch)
         loss = model(**batch, position_ids=positions).loss
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        if step % 100 == 0 or step == steps:
+        optimization.minimize(loss)
+        if optimization.reports(step):
             progress(f"language model: step {step} of {steps}, loss {loss.item():.3f}")
     model.to(torch.bfloat16).eval().save_pretrained(directory)
     processor.save_pretrained(directory)
