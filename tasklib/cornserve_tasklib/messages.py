@@ -252,13 +252,9 @@ class ChatMessage(BaseModel):
         return None if calls == [] else calls
 
     @model_validator(mode="after")
-    def _use_reasoning(self) -> Self:
-        if self.reasoning is not None and self.reasoning_content is None:
-            self.reasoning_content = self.reasoning
-        return self
-
-    @model_validator(mode="after")
     def _check_role(self) -> Self:
+        if self.reasoning_content is None and self.reasoning is not None:
+            self.reasoning_content = self.reasoning
         role, content, tool_calls = self.role, self.content, self.tool_calls
         if content is None and tool_calls is None:
             raise ValueError(f"content: missing in {_a(role)} message: add it")
