@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Sequence
 from functools import partial
 
@@ -20,11 +19,9 @@ from cornserve_executors.image_generator.progress import EncodeFile, ProgressRep
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_executors.step_batcher import StepBatcher
 from cornserve_tasklib.image_generation import MIN_STEPS, ImageGenerationRequest, ImageGeneratorOptions
+from cornserve_tasklib.seeds import seed_or_random
 
 WARM_UP_REQUEST = ImageGenerationRequest(prompt="corn", size="64x64", num_inference_steps=MIN_STEPS, seed=0)
-
-SEED_BITS = 32
-"""The size of random seeds."""
 
 
 class TextEncoder:
@@ -114,7 +111,7 @@ class VaeDecoder:
 
 def seeds(request: ImageGenerationRequest) -> list[int]:
     """Returns the seed of each image."""
-    first = secrets.randbits(SEED_BITS) if request.seed is None else request.seed
+    first = seed_or_random(request.seed)
     return list(range(first, first + request.n))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -22,13 +21,11 @@ from cornserve_executors.talker.speech_state import MAX_CHUNK_FRAMES, SpeechStat
 from cornserve_executors.talker.stats import TalkerStats
 from cornserve_executors.talker.step import TalkerStep
 from cornserve_executors.talker.vocoder import Vocoder
+from cornserve_tasklib.seeds import seed_or_random
 from cornserve_tasklib.talker import SAMPLE_RATE, SpokenChunk, TalkerRequest, TalkerResponse, TalkerTask
 
 Result = TypeVar("Result")
 SendChunk = Callable[[SpokenChunk], Awaitable[None]]
-
-SEED_BITS = 32
-"""The size of random seeds."""
 
 
 class TalkerEngine:
@@ -76,7 +73,7 @@ class TalkerEngine:
         Raises `InvalidRequestError` for an unknown voice or token, and for a text that is too long.
         """
         started = time.perf_counter()
-        seed = secrets.randbits(SEED_BITS) if request.seed is None else request.seed
+        seed = seed_or_random(request.seed)
         self._check(request)
         if len(request.token_ids) == 1:  # Only the end token.
             return TalkerResponse(seed=seed)

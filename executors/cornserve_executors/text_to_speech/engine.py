@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
@@ -20,14 +19,12 @@ from cornserve_executors.text_to_speech.model import SpeechModel
 from cornserve_executors.text_to_speech.sentences import split_sentences
 from cornserve_executors.text_to_speech.stats import TextToSpeechStats
 from cornserve_tasklib.chat_response import Usage
+from cornserve_tasklib.seeds import seed_or_random
 from cornserve_tasklib.text_to_speech import SpeechChunk, SpeechRequest, SpeechResponse, TextToSpeechTask
 
 Result = TypeVar("Result")
 
 SendChunk = Callable[[SpeechChunk], Awaitable[None]]
-
-SEED_BITS = 32
-"""The size of random seeds."""
 
 
 class TextToSpeechEngine:
@@ -71,7 +68,7 @@ class TextToSpeechEngine:
         with self._stats.request(len(request.input)):
             sentences = await asyncio.to_thread(lambda: self.model.encode(split_sentences(request.input)))
             chunks = _ChunkSender(request, self.model.sample_rate, send, sent_chunks)
-            first_seed = secrets.randbits(SEED_BITS) if request.seed is None else request.seed
+            first_seed = seed_or_random(request.seed)
             samples = 0
             for number, tokens in enumerate(sentences):
                 spoken = await self._speak_sentence(tokens, speaker, request, first_seed + number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from base64 import b64decode
 from collections.abc import AsyncGenerator
 from functools import partial
@@ -22,10 +21,8 @@ from cornserve.gateway.errors import ApiError
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
 from cornserve_tasklib.audio_format import MIME_TYPES
+from cornserve_tasklib.seeds import seed_or_random
 from cornserve_tasklib.text_to_speech import SpeechChunk, SpeechRequest
-
-SEED_BITS = 32
-"""The size of random seeds. With a seed, another executor can continue the speech if one dies."""
 
 
 class CreateSpeechRequest(SpeechRequest, OpenAIRequest):
@@ -40,7 +37,7 @@ async def create_speech(request: Request, context: Context) -> SendResponse:
     body = await read_fields(request, CreateSpeechRequest)
     handler = await RequestHandler.create(context, body.model, request, type(body))
     check_app(handler.served_app, body.model, "speech")
-    seed = random.getrandbits(SEED_BITS) if body.seed is None else body.seed
+    seed = seed_or_random(body.seed)
     speech = tracked(SpeechRequest, body, seed=seed)
     if body.stream_format == "sse":
         return handler.stream(partial(_events, speech))
