@@ -64,7 +64,7 @@ class DecodeRequest(ImageGenerationRequest):
 
 
 class ComponentSettings(ModelSettings):
-    """The settings of a component without options of its own."""
+    """The settings of a component that has no further options."""
 
     dtype: Dtype = "auto"
     """See `ImageGeneratorOptions.dtype`."""
