@@ -125,7 +125,7 @@ class PromptRenderer:
 
     async def _render_completion(self, request: CompletionRequest, stream: bool) -> RenderedRequest:
         fields = request.model_dump(exclude_defaults=True, exclude={"lora"})
-        # vLLM rejects a limit above the context length. Cornserve accepts it.
+        # vLLM checks the limit before it counts the tokens of the prompt. `_max_tokens` checks it with their number.
         fields |= {"stream": stream, "max_tokens": min(request.max_tokens, self._model_config.max_model_len)}
         vllm_request = VllmCompletionRequest.model_validate(fields)
         result = await self._renderer.render_completion(vllm_request)
@@ -193,9 +193,17 @@ class PromptRenderer:
         available: int = context - length
         if available < 1:
             raise InvalidRequestError(
-                f"the prompt has {length} tokens, which leaves no space for a response in a context of {context}"
+                f"the prompt has {length} tokens, which leaves no space for a response: this model's maximum context "
+                f"length is {context} tokens"
             )
-        return min(available if request.token_limit is None else request.token_limit, available)
+        limit = request.token_limit
+        if limit is not None and limit > context:
+            name = "max_tokens" if request.max_tokens is not None else "max_completion_tokens"
+            raise InvalidRequestError(
+                f"{name}: {limit} is too large: this model's maximum context length is {context} tokens, of which the "
+                f"prompt has {length}: give at most {available}"
+            )
+        return available if limit is None else min(limit, available)
 
 
 def _texts(request: LLMRequest) -> list[str]:

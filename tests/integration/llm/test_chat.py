@@ -63,7 +63,7 @@ async def test_usage_includes_the_tokens_of_the_template(client: ExecutorClient)
     assert response.usage == Usage(prompt_tokens=prompt, completion_tokens=1)
 
 
-@pytest.mark.parametrize("max_tokens", [None, 2 * CONTEXT], ids=["unlimited", "too-many"])
+@pytest.mark.parametrize("max_tokens", [None, CONTEXT], ids=["unlimited", "context-length"])
 async def test_a_response_ends_at_the_context_length(client: ExecutorClient, max_tokens: int | None) -> None:
     response = (await client.invoke(ask("x" * (CONTEXT - 60), max_tokens=max_tokens, ignore_eos=True))).response
 
@@ -159,12 +159,19 @@ async def test_metrics_count_generated_tokens(executor: ExecutorProcess, client:
     assert (await executor.metrics())["cornserve_llm_generation_tokens_total"] == before + 30
 
 
+TOO_MANY = rf"^{{}}: {CONTEXT + 1} .* context length is {CONTEXT} tokens, .* prompt has \d+: give at most \d+$"
+
 BAD_REQUESTS = {
     "too-long": (
         ask("x" * 5000).model_dump_json(),
         f"maximum context length is {CONTEXT} tokens.* at least {CONTEXT + 1} input tokens",
     ),
-    "just-too-long": (ask("x" * (CONTEXT - 19)).model_dump_json(), f"{CONTEXT} tokens, .* in a context of {CONTEXT}"),
+    "just-too-long": (ask("x" * (CONTEXT - 19)).model_dump_json(), f"{CONTEXT} tokens, .* context length is {CONTEXT}"),
+    "max-tokens": (ask("x", max_tokens=CONTEXT + 1).model_dump_json(), TOO_MANY.format("max_tokens")),
+    "max-completion-tokens": (
+        ask("x", max_completion_tokens=CONTEXT + 1).model_dump_json(),
+        TOO_MANY.format("max_completion_tokens"),
+    ),
     "rejected-by-the-template": (
         '{"messages": [{"role": "assistant", "content": "I begin."}]}',
         "The assistant must not speak first",

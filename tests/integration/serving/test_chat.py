@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 from openai import BadRequestError, OpenAI
-from openai.types.chat import ChatCompletionUserMessageParam
+from openai.types.chat import ChatCompletionMessageParam, ChatCompletionUserMessageParam
 
 from tests.integration.serving.conftest import CommandLine
 
@@ -118,5 +118,19 @@ def test_greedy_tokens_equal_those_of_vllm_called_directly(
 
 
 def test_a_too_long_prompt_is_a_400_with_the_context_length(client: OpenAI, model: str) -> None:
-    with pytest.raises(BadRequestError, match=r"maximum context length is 8192 tokens"):
+    with pytest.raises(BadRequestError, match=r"maximum context length is 8192 tokens") as refused:
         client.chat.completions.create(model=model, messages=[{"role": "user", "content": "word " * 40_000}])
+
+    assert refused.value.code == "context_length_exceeded"
+
+
+def test_max_tokens_above_the_context_length_are_refused_by_name(client: OpenAI, model: str) -> None:
+    create = client.chat.completions.create
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hello"}]
+    with pytest.raises(BadRequestError, match=r"max_completion_tokens: 8193 is too large.* 8192 tokens") as chat:
+        create(model=model, messages=messages, max_completion_tokens=8193)
+    with pytest.raises(BadRequestError, match=r"max_tokens: 8193 is too large.* 8192 tokens") as text:
+        client.completions.create(model=model, prompt="Hello", max_tokens=8193)
+
+    assert (chat.value.param, chat.value.code) == ("max_completion_tokens", "context_length_exceeded")
+    assert (text.value.param, text.value.code) == ("max_tokens", "context_length_exceeded")

@@ -19,6 +19,8 @@ from tests.video import as_video
         ("languages: unknown", None, None),
         ("a prompt: too long", None, None),
         ("too long", None, None),
+        ("the maximum context length is 512 tokens", None, "context_length_exceeded"),
+        ("prompt: 600 tokens: the maximum context length is 512 tokens", "prompt", "context_length_exceeded"),
     ],
 )
 def test_a_rejection_names_the_field_of_the_request(message: str, param: str | None, code: str | None) -> None:
