@@ -23,6 +23,8 @@ class Usage(BaseModel):
     """Tokens of the prompt, including the chat template."""
     completion_tokens: int = 0
     """Generated tokens of all choices."""
+    cached_tokens: int = 0
+    """Tokens of the prompt whose KV cache was computed for an earlier request."""
 
     @classmethod
     def sum(cls, usages: Sequence[Usage]) -> Usage:
@@ -30,6 +32,7 @@ class Usage(BaseModel):
         return cls(
             prompt_tokens=sum(usage.prompt_tokens for usage in usages),
             completion_tokens=sum(usage.completion_tokens for usage in usages),
+            cached_tokens=sum(usage.cached_tokens for usage in usages),
         )
 
 

@@ -25,9 +25,13 @@ class ResponseBuilder:
         self._to_echo = set(range(request.n)) if isinstance(request, CompletionRequest) and request.echo else set()
         """Indices of the choices that have not echoed the prompt yet."""
         self._prompt_logprobs: list[TokenLogprobs] | None = None
+        self._cached_tokens: int | None = None
+        """The number of cached tokens that the first output states. Further choices share the prompt of the first."""
 
     def add_output(self, output: RequestOutput) -> Iterator[ChatChunk]:
         """Adds an output and yields the new chunks."""
+        if self._cached_tokens is None:
+            self._cached_tokens = output.num_cached_tokens
         if self._to_echo and output.prompt_logprobs:
             # vLLM omits the log probabilities of a streamed choice if its first chunk arrives together with a later
             # chunk of another choice.
@@ -57,5 +61,8 @@ class ResponseBuilder:
     def build(self) -> ChatResponse:
         first, *further = [choice.build() for choice in self._choices]
         tokens = sum(len(choice.token_ids) for choice in (first, *further))
-        usage = Usage(prompt_tokens=len(self._rendered.prompt_tokens), completion_tokens=tokens)
+        prompt_tokens = len(self._rendered.prompt_tokens)
+        # A continued response has delivered tokens after the prompt, which may be cached too.
+        cached = min(self._cached_tokens or 0, prompt_tokens)
+        usage = Usage(prompt_tokens=prompt_tokens, completion_tokens=tokens, cached_tokens=cached)
         return ChatResponse(**dict(first), usage=usage, further=further)

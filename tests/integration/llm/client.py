@@ -33,6 +33,16 @@ class InvocationReply:
 
     @property
     def response(self) -> ChatResponse:
+        """The response without the number of cached tokens, which depends on earlier requests."""
+        response = self._whole_response
+        return response.model_copy(update={"usage": response.usage.model_copy(update={"cached_tokens": 0})})
+
+    @property
+    def cached_tokens(self) -> int:
+        return self._whole_response.usage.cached_tokens
+
+    @property
+    def _whole_response(self) -> ChatResponse:
         assert self.code == "OK", self.end.message
         return ChatResponse.model_validate_json(self.end.values)
 

@@ -21,6 +21,9 @@ def ask(question: str = "Tell me something.", *, temperature: float = 0, **field
     return ChatRequest.model_validate({"messages": [message], "temperature": temperature, **fields})
 
 
+BLOCK = 128
+"""The tokens of a block of the KV cache, of which vLLM caches only full ones. The default on CPUs."""
+
 LONG = ask(max_tokens=3000, ignore_eos=True)
 """A request that takes many seconds."""
 
@@ -61,6 +64,17 @@ async def test_usage_includes_the_tokens_of_the_template(client: ExecutorClient)
     # One token for each byte and each of the three markers.
     prompt = len("user\n") + len("four") + len("\n") + len("assistant\n") + 3
     assert response.usage == Usage(prompt_tokens=prompt, completion_tokens=1)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "unstreamed"])
+async def test_usage_counts_the_cached_tokens_of_the_prompt(client: ExecutorClient, stream: bool) -> None:
+    request = ask(f"{stream}: a prompt that no other test sends. " * 8, max_tokens=1)
+    first = await client.invoke(request, stream=stream)
+    second = await client.invoke(request, stream=stream)
+
+    prompt_tokens = second.response.usage.prompt_tokens
+    assert first.cached_tokens == 0
+    assert prompt_tokens - BLOCK <= second.cached_tokens < prompt_tokens
 
 
 @pytest.mark.parametrize("max_tokens", [None, CONTEXT], ids=["unlimited", "context-length"])

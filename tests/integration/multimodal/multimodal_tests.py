@@ -168,7 +168,8 @@ class MultimodalTests:
         delivered, chunks = chunks[: TOKENS // 2], []
         response = await language_only.generate(request, new_id(), send, delivered, embeddings)
 
-        assert response == uninterrupted
+        assert response.usage.cached_tokens <= response.usage.prompt_tokens
+        assert response == uninterrupted.model_copy(update={"usage": response.usage})
         assert "".join(chunk.text for chunk in [*delivered, *chunks]) == response.text
 
     async def test_a_raw_image_is_rejected_without_an_encoder(self, language_only: LLMEngine) -> None:

@@ -80,3 +80,23 @@ def test_a_streamed_completion_equals_an_unstreamed_one(client: OpenAI, model: s
     assert unstreamed.logprobs is not None
     offsets = [offset for choice in choices if choice.logprobs for offset in choice.logprobs.text_offset or ()]
     assert offsets == unstreamed.logprobs.text_offset
+
+
+def test_usage_counts_the_cached_tokens_of_the_prompt(client: OpenAI, model: str) -> None:
+    prompt = "A prompt that no other test sends, of more than one block of vLLM's KV cache. " * 12
+    plain = client.completions.create(model=model, prompt=prompt, max_tokens=1).usage
+    again = client.completions.create(model=model, prompt=prompt, max_tokens=1).usage
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": prompt}]
+    client.chat.completions.create(model=model, messages=messages, max_tokens=1)
+    with client.chat.completions.create(
+        model=model, messages=messages, max_tokens=1, stream=True, stream_options={"include_usage": True}
+    ) as stream:
+        chat = list(stream)[-1].usage
+
+    assert plain is not None
+    assert plain.prompt_tokens_details is not None
+    assert plain.prompt_tokens_details.cached_tokens == 0
+    for usage in (again, chat):
+        assert usage is not None
+        assert usage.prompt_tokens_details is not None
+        assert 0 < (usage.prompt_tokens_details.cached_tokens or 0) < usage.prompt_tokens

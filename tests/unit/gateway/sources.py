@@ -140,7 +140,7 @@ class Model(Task[LLMRequest, ChatResponse]):
                 logprobs=logprobs(text),
                 token_ids=[1],
                 further=[ChatChoice(text=f"{text} {number}") for number in range(1, request.n)],
-                usage=Usage(prompt_tokens=2, completion_tokens=request.n),
+                usage=Usage(prompt_tokens=2, completion_tokens=request.n, cached_tokens=1),
             )
         return ChatResponse(chunks=output.words.map(chunk), further=[ChatChoice()] * (request.n - 1))
 

@@ -39,6 +39,8 @@ async def test_choices_are_numbered_across_prompts(model: AsyncOpenAI) -> None:
     ]
     assert completion.usage is not None
     assert completion.usage.prompt_tokens == completion.usage.completion_tokens == 4
+    assert completion.usage.prompt_tokens_details is not None
+    assert completion.usage.prompt_tokens_details.cached_tokens == 2
 
 
 @pytest.mark.parametrize(("prompt", "texts"), [([1, 2], ["12"]), ([[1, 2], [3]], ["12", "3"])])

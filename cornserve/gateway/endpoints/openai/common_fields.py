@@ -102,15 +102,25 @@ def _encode_choice(choice: BaseModel | Mapping[str, Any]) -> bytes:
     return encoded if reason is not None else encoded[:-1] + b',"finish_reason":null}'
 
 
+class PromptTokensDetails(TypedDict):
+    cached_tokens: int
+
+
 class CompletionUsage(TypedDict):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
 
 
 def openai_usage(usage: Usage) -> CompletionUsage:
     prompt, completion = usage.prompt_tokens, usage.completion_tokens
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
 
 
 _PATHS: dict[Operation, str] = {
