@@ -25,7 +25,7 @@ class TalkerRequest(BaseModel):
     user_messages: Annotated[list[Annotated[str, MaxLen(1_000_000)]], MinLen(1), MaxLen(10_000)]
     """The texts of the user's messages, in order. The talker reads no other message."""
     token_ids: Tokens
-    """The tokens of the response. The last one, the end token, is not spoken."""
+    """The tokens of the response. An end token in the last position is not spoken."""
     voice: Annotated[str, MaxLen(100)] | None = None
     """The name of one of the model's voices. By default, the first in alphabetical order."""
     seed: Annotated[int, Ge(0), Le(2**63 - 1)] | None = None
@@ -49,7 +49,7 @@ class TalkerResponse(Output):
     pcm: str = ""
     """Signed 16-bit little-endian samples of one channel, `SAMPLE_RATE` per second, in base64."""
     text: str = ""
-    """The spoken text: that of all tokens but the last."""
+    """The spoken text, without its end token."""
     seconds: float = 0
     """The duration of the speech."""
     finish_reason: Literal["stop", "length"] = "stop"

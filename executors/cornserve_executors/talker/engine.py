@@ -75,7 +75,8 @@ class TalkerEngine:
         started = time.perf_counter()
         seed = seed_or_random(request.seed)
         self._check(request)
-        if len(request.token_ids) == 1:  # Only the end token.
+        spoken = self._prompts.spoken(request.token_ids)
+        if not spoken:
             return TalkerResponse(seed=seed)
         speech = await self._run(lambda: self._start(request, seed))
         samples: list[bytes] = []
@@ -100,7 +101,7 @@ class TalkerEngine:
         pcm = b"".join(samples)
         return TalkerResponse(
             pcm=b64encode(pcm).decode(),
-            text=self._prompts.decode(request.token_ids[:-1]),
+            text=self._prompts.decode(spoken),
             seconds=len(pcm) / 2 / SAMPLE_RATE,
             finish_reason="stop" if speech.has_ended else "length",
             seed=seed,
@@ -123,7 +124,7 @@ class TalkerEngine:
     def _start(self, request: TalkerRequest, seed: int) -> SpeechState:
         voice = self.voices[0] if request.voice is None else request.voice.lower()
         prompt = self._prompts.tokenize(request.user_messages)
-        rows, text = self._prompts.rows(prompt, request.token_ids[:-1], self._voices[voice])
+        rows, text = self._prompts.rows(prompt, self._prompts.spoken(request.token_ids), self._voices[voice])
         max_frames = self._options.max_tokens - len(rows)
         if max_frames < len(text):
             raise InvalidRequestError(

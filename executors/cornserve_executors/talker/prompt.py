@@ -37,6 +37,10 @@ class TalkerPrompts:
         user = [message for message in chat if message[1] == self._model.config.user_token_id]
         return [token for message in user for token in message] + header[:HEADER_TOKENS]
 
+    def spoken(self, token_ids: Sequence[int]) -> Sequence[int]:
+        """Returns the tokens of a response without its end token, which is missing if the response was cut."""
+        return token_ids[:-1] if token_ids[-1] == self._model.config.im_end_token_id else token_ids
+
     def decode(self, spoken: Sequence[int]) -> str:
         """Returns the text of tokens."""
         text: str = self._model.tokenizer.decode(spoken, skip_special_tokens=True)

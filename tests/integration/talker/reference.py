@@ -29,7 +29,11 @@ class TransformersSpeech:
         self._tokenizer = AutoTokenizer.from_pretrained(model)
 
     def speak(self, chat: Sequence[dict[str, str]], voice: str, tokens: int, frames: int) -> SpeechReference:
-        """Generates text of a number of tokens, and speech of a number of frames."""
+        """Generates text of a number of tokens, and speech of a number of frames.
+
+        transformers does not speak the last token that it generates, even if it is not an end token. It generates one
+        more than `tokens`, which is left out of the result.
+        """
         import torch
 
         prompt = self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
@@ -38,13 +42,13 @@ class TransformersSpeech:
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
             speaker=voice,
-            thinker_max_new_tokens=tokens,
+            thinker_max_new_tokens=tokens + 1,
             thinker_eos_token_id=-1,
             thinker_do_sample=False,
             talker_do_sample=False,
             talker_max_new_tokens=frames + 1,  # transformers does not return the last frame.
         )
-        return SpeechReference(sequence[0, ids.shape[1] :].tolist(), audio[0, 0].numpy())
+        return SpeechReference(sequence[0, ids.shape[1] : -1].tolist(), audio[0, 0].numpy())
 
 
 def samples_of(pcm: str) -> NDArray[np.float64]:

@@ -29,12 +29,14 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)
 
 MAX_TOKENS = 80
 FRAME_SAMPLES = 1920
+END_TOKEN = 258
+"""The token `<|im_end|>` of the tiny model, whose other tokens are bytes."""
 LOOKAHEAD_SAMPLES = 555
 """The samples that the vocoder's transposed convolutions need of the following frame."""
 
 
 def request(text: str = "a small red boat", **fields: Any) -> TalkerRequest:
-    given: dict[str, Any] = {"user_messages": ["hello"], "token_ids": [*text.encode(), 0], "seed": 1}
+    given: dict[str, Any] = {"user_messages": ["hello"], "token_ids": [*text.encode(), END_TOKEN], "seed": 1}
     return TalkerRequest(**given | fields)
 
 
@@ -210,12 +212,20 @@ async def test_a_response_without_text_is_silent(engine: TalkerEngine) -> None:
     assert (response.pcm, response.seconds, response.finish_reason) == ("", 0, "stop")
 
 
+async def test_a_response_that_was_cut_is_spoken_to_its_last_token(engine: TalkerEngine) -> None:
+    complete = await engine.speak(request("yes"), "complete")
+
+    cut = await engine.speak(request(token_ids=list(b"yes")), "cut")
+
+    assert (cut.text, cut.pcm) == (complete.text, complete.pcm)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"voice": "alice"}, "voice: the model has no voice 'alice': use chelsie, ethan"),
         ({"token_ids": [5, 2_000_000_000, 1]}, "token_ids: 2000000000 is not a token of the model"),
-        ({"token_ids": [5] * 70}, r"user_messages and token_ids: have \d+ and 69 tokens: this app allows at most 80"),
+        ({"token_ids": [5] * 70}, r"user_messages and token_ids: have \d+ and 70 tokens: this app allows at most 80"),
         ({"user_messages": ["x" * 100]}, r"user_messages and token_ids: have \d+ and"),
     ],
 )
