@@ -35,8 +35,14 @@ LARGE_BYTES = 64 * 1024
 """Larger bodies are read in steps."""
 
 
-async def read_fields(request: Request, body_type: type[Body]) -> Body:
-    """Returns the body as a `body_type`; null stands for an omitted field. Raises an `ApiError` (400, 413, 415)."""
+async def read_fields(
+    request: Request, body_type: type[Body], find_slots: Callable[[Body], list[MediaSlot]] = find_media_slots
+) -> Body:
+    """Returns the body as a `body_type`; null stands for an omitted field. Raises an `ApiError` (400, 413, 415).
+
+    Args:
+        find_slots: returns the media of the body.
+    """
 
     def validate(fields: Any) -> Body:
         # OpenAI's clients send null for omitted fields.
@@ -54,7 +60,7 @@ async def read_fields(request: Request, body_type: type[Body]) -> Body:
             fields = await large.run(partial(parse_json, json))
             return await large.run(partial(validate, fields))
 
-        return await large.read(content, read, find_media_slots)
+        return await large.read(content, read, find_slots)
     except ValidationError as error:
         raise ApiError.from_validation_error(error) from error
 

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.types import Send
 
 from cornserve.app.media_slots import MediaSlot
+from cornserve.app.unused_fields import UnusedFieldsError
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.read_request import client_identity
@@ -42,8 +43,13 @@ log = logging.getLogger(__name__)
 TIMEOUT_HEADER = "x-request-timeout"
 
 CreateBody = Callable[[Session], Awaitable[bytes]]
+EncodeError = Callable[[ApiError], bytes]
 CreateParts = Callable[[Session], AsyncGenerator[bytes, None]]
 SendResponse = Callable[[Send], Coroutine[Any, Any, None]]
+
+
+def _error_event(error: ApiError) -> bytes:
+    return sse.encode_event(error.content, "error")
 
 
 class RequestHandler:
@@ -62,6 +68,7 @@ class RequestHandler:
         self._deadline = asyncio.get_running_loop().time() + _timeout_seconds(request, context.admission.limits)
         self._fetched = MemoryReservation(context.admission)
         self._media: list[MediaSlot] = []
+        self._rename_field: Callable[[str], str] = str
         self._status = 499
         logs.bind(request_id=self.id, app=app)
 
@@ -80,6 +87,11 @@ class RequestHandler:
     def set_media(self, media: list[MediaSlot]) -> None:
         """Sets the media of the request, which are loaded before the task runs."""
         self._media = media
+
+    def set_field_names(self, rename_field: Callable[[str], str]) -> None:
+        """Sets the function that replaces the path at the start of a text, for bodies with other fields than the
+        app's request."""
+        self._rename_field = rename_field
 
     def count_media(self, modalities: Iterable[Modality]) -> None:
         """Counts media that the endpoint has loaded itself, in the metrics."""
@@ -109,15 +121,22 @@ class RequestHandler:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send_chunk(send, body, self._context.admission, is_last=True)
 
-    def stream(self, create_parts: CreateParts, content_type: str = sse.CONTENT_TYPE) -> SendResponse:
+    def stream(
+        self,
+        create_parts: CreateParts,
+        content_type: str = sse.CONTENT_TYPE,
+        encode_error: EncodeError = _error_event,
+    ) -> SendResponse:
         """Returns a response that is sent in parts, by default server-sent events.
 
         An error before the first part becomes an error response. A later one becomes an event, or for other content
         types closes the connection, so that the client does not take the response for a complete one.
         """
-        return partial(self._send_parts, create_parts, content_type)
+        return partial(self._send_parts, create_parts, content_type, encode_error)
 
-    async def _send_parts(self, create_parts: CreateParts, content_type: str, send: Send) -> None:
+    async def _send_parts(
+        self, create_parts: CreateParts, content_type: str, encode_error: EncodeError, send: Send
+    ) -> None:
         headers = {"content-type": content_type, "x-request-id": self.id}
         stream = sse.ResponseStream(send, self._context.admission, headers)
         self._start(streams=True)
@@ -136,7 +155,7 @@ class RequestHandler:
             api_error = self._to_api_error(error)
             if content_type != sse.CONTENT_TYPE:
                 return  # the server closes the connection of an incomplete response
-            await stream.send(sse.encode_event(api_error.content, "error"))
+            await stream.send(encode_error(api_error))
         finally:
             self._finish()
         await stream.finish()
@@ -183,9 +202,13 @@ class RequestHandler:
         elif not isinstance(error, ApiError | TaskError):
             log.error("the request failed:\n%s", redacted_traceback(error))
         if isinstance(error, InvocationError) and error.code == "INVALID_ARGUMENT":
-            api_error = rejection(error.message, self._fields, self._media)
+            api_error = rejection(self._rename_field(error.message), self._fields, self._media)
+        elif isinstance(error, UnusedFieldsError):
+            api_error = ApiError.from_exception(UnusedFieldsError([*map(self._rename_field, error.fields)]))
         else:
             api_error = ApiError.from_exception(error)
+        detail = api_error.body.error
+        detail.param = detail.param and self._rename_field(detail.param)
         api_error.headers["x-request-id"] = self.id
         self._status = api_error.status
         clear_traceback(error)

@@ -12,7 +12,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints import native
 from cornserve.gateway.endpoints.error_response import error_response
-from cornserve.gateway.endpoints.openai import chat, completions, embeddings, images, scoring, speech, transcriptions
+from cornserve.gateway.endpoints.openai import (
+    chat,
+    completions,
+    embeddings,
+    images,
+    responses,
+    scoring,
+    speech,
+    transcriptions,
+)
+from cornserve.gateway.endpoints.openai.response_objects import ResponseObject
+from cornserve.gateway.endpoints.openai.response_request import CreateResponseRequest
 from cornserve.gateway.endpoints.request_handler import SendResponse
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.form_body import FORM
@@ -34,6 +45,7 @@ class Operation(NamedTuple):
 INVOKE = Operation("/v1/apps/{name}/invoke", native.invoke, None, None)
 OPERATIONS = [
     Operation("/v1/chat/completions", chat.create_chat_completion, chat.ChatCompletionRequest, chat.ChatCompletion),
+    Operation("/v1/responses", responses.create_response, CreateResponseRequest, ResponseObject),
     Operation(
         "/v1/completions", completions.create_completion, completions.TextCompletionRequest, completions.TextCompletion
     ),

@@ -28,7 +28,8 @@ def _pattern(pattern: bytes) -> bytes:
 
 _SCHEME = rb"[Dd][Aa][Tt][Aa]:"
 _HEAD = _SCHEME + rb"[!#-+\--\[\]-~]{0,200};[Bb][Aa][Ss][Ee]64,"
-_URL = _pattern(rb'"(?:image|audio|video)_url" : \{ (?:"detail" : ' + _STRING + rb' , )?"url" : "(' + _HEAD + rb")")
+_OBJECT = rb'\{ (?:"detail" : ' + _STRING + rb' , )?"url" : '
+_URL = _pattern(rb'"(?:image|audio|video)_url" : (?:' + _OBJECT + rb')?"(' + _HEAD + rb")")
 _BASE64 = _pattern(
     rb'"input_audio" : \{ (?:"format" : ' + _STRING + rb' , )?"data" : "(' + _HEAD + rb"|(?!" + _SCHEME + rb"))"
 )

@@ -306,3 +306,28 @@ class Seer(Task[ChatRequest, ChatResponse]):
 
 app = App(name="seer", paths=[Seer()])
 """
+
+RELAY = """
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, Usage
+
+class Relay(Task[ChatRequest, ChatResponse]):
+    '''Responds with the chat as JSON, cut if it has max_tokens. The prompt "fail" fails after two words.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: ChatRequest) -> ChatResponse:
+        request = request.model_copy()  # uses all fields
+        if request.messages[-1].content == "fail":
+            words = self.echo.invoke(EchoRequest(text="one two", fail="boom")).words
+            return ChatResponse(chunks=words.map(lambda word: ChatChunk(text=word)))
+        return ChatResponse(
+            text=request.model_dump_json(exclude_defaults=True, exclude_none=True),
+            finish_reason="length" if request.max_tokens else "stop",
+            usage=Usage(prompt_tokens=3, completion_tokens=2, cached_tokens=1),
+        )
+
+app = App(name="relay", paths=[Relay()])
+"""

@@ -38,7 +38,9 @@ def part(image: bytes) -> dict[str, object]:
     return {"type": "image_url", "image_url": {"url": data_url(image)}}
 
 
-@pytest.mark.parametrize("path", [CHATS, "/v1/completions", "/v1/embeddings", "/v1/apps/parrot/invoke"])
+@pytest.mark.parametrize(
+    "path", [CHATS, "/v1/responses", "/v1/completions", "/v1/embeddings", "/v1/apps/parrot/invoke"]
+)
 async def test_text_beyond_the_limit_is_rejected(gateway: httpx.AsyncClient, deploy: Deploy, path: str) -> None:
     await deploy(CHAT)
 
@@ -53,12 +55,16 @@ async def test_images_do_not_count_as_text(gateway: httpx.AsyncClient, deploy: D
     image, text = large_png(3 * MIB), {"type": "text", "text": "x" * (MIB // 2)}
 
     response = await gateway.post(CHATS, json=chat("seer", [part(image), text, part(image)]))
+    sent = {"type": "input_image", "detail": "auto", "image_url": data_url(image)}
+    items = [{"role": "user", "content": [sent, {"type": "input_text", "text": text["text"]}]}]
+    responded = await gateway.post("/v1/responses", json={"model": "seer", "input": items})
     native = {"messages": chat("seer", [part(image), text])["messages"]}
     invoked = await gateway.post("/v1/apps/seer/invoke", json=native, headers={"accept": "text/event-stream"})
 
     assert response.status_code == 200
     assert response.json()["choices"][0]["message"]["content"].count(f"PNG:8x6:{len(image)}:") == 2
     assert f"PNG:8x6:{len(image)}:" in invoked.text
+    assert f"PNG:8x6:{len(image)}:" in responded.text
 
 
 async def test_a_large_url_outside_of_an_image_part_counts_as_text(gateway: httpx.AsyncClient, deploy: Deploy) -> None:

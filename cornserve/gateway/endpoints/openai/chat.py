@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Literal, NotRequired
 
 from fastapi import Request
@@ -122,6 +122,25 @@ async def create_chat_completion(request: Request, context: Context) -> SendResp
     return handler.stream(chat.events) if body.stream else await handler.respond(chat.respond)
 
 
+async def run_chat(session: Session, chat: ChatRequest) -> tuple[WholeChat, str]:
+    """Returns the response, and the text that replaces the text of its first choice unless it is empty."""
+    result = await session.run(chat, MAPPED_CHUNKS_OR_CHAT)
+    if isinstance(result, Stream):
+        text = await join_text(result)
+        return await session.run(chat, WHOLE_CHAT), text
+    return result, ""
+
+
+async def stream_chunks(session: Session, chat: ChatRequest) -> AsyncGenerator[Sequence[ChatChunk], None]:
+    """Yields the chunks of the response, those that have arrived together in one sequence."""
+    chunks = await session.run(chat, CHUNKS)
+    if isinstance(chunks, Stream):
+        async for batch in chunks.batches():
+            yield batch
+    else:
+        yield chunks
+
+
 class ChatHandler:
     """Runs one chat request and writes its response."""
 
@@ -136,12 +155,7 @@ class ChatHandler:
         """The indices of the choices whose first chunk has been sent."""
 
     async def respond(self, session: Session) -> bytes:
-        result = await session.run(self._chat, MAPPED_CHUNKS_OR_CHAT)
-        text = ""
-        if isinstance(result, Stream):
-            text = await join_text(result)
-            result = await session.run(self._chat, WHOLE_CHAT)
-        return to_json(self._completion(result, text))
+        return to_json(self._completion(*await run_chat(session, self._chat)))
 
     def _completion(self, chat: WholeChat, text: str) -> ChatCompletion:
         """Returns the completion. `text` replaces the text of the first choice, unless it is empty."""
@@ -171,13 +185,9 @@ class ChatHandler:
     async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
         head = {"id": self._id, "object": "chat.completion.chunk", "created": self._created, "model": self._body.model}
         self._chunk_head = to_json(head)[:-1] + b',"choices":'
-        chunks = await session.run(self._chat, CHUNKS)
-        if isinstance(chunks, Stream):
-            async for batch in chunks.batches():
-                if events := b"".join([self._chunk_event(chunk) for chunk in batch]):
-                    yield events
-        else:
-            yield b"".join([self._chunk_event(chunk) for chunk in chunks])
+        async for batch in stream_chunks(session, self._chat):
+            if events := b"".join([self._chunk_event(chunk) for chunk in batch]):
+                yield events
         yield self._last_events(await session.run(self._chat, ENDING))
 
     def _last_events(self, ending: Ending) -> bytes:

@@ -61,14 +61,12 @@ class OpenAIRequest(BaseModel):
     """Accepted and not used."""
 
 
-class GenerationRequest(OpenAIRequest):
-    """The fields of operations that generate text."""
+class HintedRequest(OpenAIRequest):
+    """The fields of operations that generate text which do not change the text."""
 
     stream: bool = False
     stream_options: StreamOptions | None = None
     """Without `stream`, accepted and not used."""
-    return_token_ids: bool = False
-    """Whether choices and chunks contain their token ids, as in vLLM."""
     store: Literal[False] | None = None
     """Must be `false`: responses are not stored."""
     metadata: Annotated[dict[str, str], MaxLen(16)] | None = None
@@ -81,6 +79,13 @@ class GenerationRequest(OpenAIRequest):
     """Accepted and not used."""
     safety_identifier: str | None = None
     """Accepted and not used."""
+
+
+class GenerationRequest(HintedRequest):
+    """The fields of the operations whose responses have choices."""
+
+    return_token_ids: bool = False
+    """Whether choices and chunks contain their token ids, as in vLLM."""
 
     @property
     def wants_usage(self) -> bool:
@@ -134,12 +139,18 @@ _PATHS: dict[Operation, str] = {
 }
 
 
-def check_app(served_app: ServedApp, name: str, operation: Operation) -> None:
-    """Raises a 400 if the operation cannot call the app."""
+def check_app(served_app: ServedApp, name: str, operation: Operation, called: str | None = None) -> None:
+    """Raises a 400 if the operation cannot call the app.
+
+    Args:
+        called: the called path, if it is not the first one of the operation.
+    """
     supported = served_app.code.operations
     if operation not in supported:
         paths = [path for other, path in _PATHS.items() if other in supported] or [f"/v1/apps/{name}/invoke"]
-        message = f"the app {name!r} does not support {_PATHS[operation]}: call it with POST {' or '.join(paths)}"
+        message = (
+            f"the app {name!r} does not support {called or _PATHS[operation]}: call it with POST {' or '.join(paths)}"
+        )
         raise ApiError(400, message, param="model")
 
 

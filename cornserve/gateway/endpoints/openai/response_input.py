@@ -1,0 +1,248 @@
+"""The input items of `/v1/responses`, and their translation to the messages of a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+from annotated_types import MaxLen, MinLen
+from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
+
+from cornserve.gateway.errors import ApiError
+from cornserve_tasklib.messages import (
+    ChatMessage,
+    FunctionCall,
+    FunctionName,
+    ImageUrl,
+    ImageUrlPart,
+    TextPart,
+    ToolCall,
+    Unused,
+)
+from cornserve_tasklib.sampling_fields import STRICT
+
+MAX_ITEMS = 4095
+"""Maximum number of items: with the instructions, the maximum number of messages of a chat."""
+
+MAX_CALLS = 128
+"""Maximum number of calls in one message."""
+
+
+class InputTextPart(BaseModel):
+    """A text in an item."""
+
+    model_config = STRICT
+
+    type: Literal["input_text"]
+    text: str
+
+
+class OutputTextPart(BaseModel):
+    """A text of an earlier response."""
+
+    model_config = STRICT
+
+    type: Literal["output_text"]
+    text: str
+    annotations: Unused[list[Any]] = None
+    logprobs: Unused[list[Any]] = None
+
+
+class RefusalPart(BaseModel):
+    """A refusal in an earlier response of another server."""
+
+    model_config = STRICT
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+class InputImagePart(BaseModel):
+    """An image in a user message."""
+
+    model_config = STRICT
+
+    type: Literal["input_image"]
+    image_url: str
+    """A `data:image/…;base64,…` URL, or the address of the image."""
+    detail: Literal["auto", "high"] | None = None
+    """Has no effect, as in chat completions."""
+    file_id: None = None
+    """Must be null: files cannot be uploaded."""
+
+
+_PARTS = ("input_text", "input_image", "output_text", "refusal")
+
+
+def _part_kind(part: object) -> str | None:
+    kind = part.get("type") if isinstance(part, dict) else getattr(part, "type", None)
+    return f"part:{kind}" if kind in _PARTS else None
+
+
+InputPart = Annotated[
+    Annotated[InputTextPart, Tag("part:input_text")]
+    | Annotated[InputImagePart, Tag("part:input_image")]
+    | Annotated[OutputTextPart, Tag("part:output_text")]
+    | Annotated[RefusalPart, Tag("part:refusal")],
+    Discriminator(
+        _part_kind,
+        custom_error_type="part",
+        custom_error_message="invalid part type: use 'input_text', 'input_image', 'output_text' or 'refusal'",
+    ),
+]
+
+
+def _content_kind(content: object) -> str:
+    return "content:text" if isinstance(content, str) else "content:parts"
+
+
+class _InputItem(BaseModel):
+    """The fields of items that clients send back from earlier responses."""
+
+    model_config = STRICT
+
+    id: Unused[str] = None
+    status: Unused[Literal["in_progress", "completed", "incomplete"]] = None
+
+
+class InputMessage(_InputItem):
+    """A message of the conversation."""
+
+    type: Literal["message"] | None = None
+    role: Literal["user", "assistant", "system", "developer"]
+    content: Annotated[
+        Annotated[str, Tag("content:text")] | Annotated[list[InputPart], Field(fail_fast=True), Tag("content:parts")],
+        Discriminator(_content_kind),
+    ]
+    """A text, or a list of parts. Only user messages may contain images."""
+    phase: Unused[str] = None
+
+    @model_validator(mode="after")
+    def _check_images(self) -> Self:
+        if self.role != "user" and isinstance(self.content, list):
+            for index, part in enumerate(self.content):
+                if isinstance(part, InputImagePart):
+                    raise ValueError(f"content.{index}: images are only allowed in user messages: send it in one")
+        return self
+
+    @property
+    def message(self) -> ChatMessage:
+        """The message of the chat. Its parts have the positions of the item's parts."""
+        if isinstance(self.content, str):
+            return ChatMessage(role=self.role, content=self.content)
+        return ChatMessage(role=self.role, content=[_chat_part(part) for part in self.content])
+
+
+def _chat_part(part: InputTextPart | InputImagePart | OutputTextPart | RefusalPart) -> TextPart | ImageUrlPart:
+    match part:
+        case InputImagePart():
+            return ImageUrlPart(type="image_url", image_url=ImageUrl(url=part.image_url))
+        case RefusalPart():
+            return TextPart(type="text", text=part.refusal)
+        case _:
+            return TextPart(type="text", text=part.text)
+
+
+class FunctionCallItem(_InputItem):
+    """A call of an earlier response."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: FunctionName
+    arguments: str
+
+    @property
+    def call(self) -> ToolCall:
+        function = FunctionCall(name=self.name, arguments=self.arguments)
+        return ToolCall(id=self.call_id, type="function", function=function)
+
+
+class FunctionOutputItem(_InputItem):
+    """The result of a call."""
+
+    type: Literal["function_call_output"]
+    call_id: str
+    output: Annotated[
+        Annotated[str, Tag("content:text")] | Annotated[list[InputTextPart], Tag("content:parts")],
+        Discriminator(_content_kind),
+    ]
+
+    @property
+    def message(self) -> ChatMessage:
+        if isinstance(self.output, str):
+            return ChatMessage(role="tool", tool_call_id=self.call_id, content=self.output)
+        parts = [_chat_part(part) for part in self.output]
+        return ChatMessage(role="tool", tool_call_id=self.call_id, content=[*parts])
+
+
+class ReasoningItem(_InputItem):
+    """The reasoning of an earlier response. It is accepted and not used."""
+
+    type: Literal["reasoning"]
+    summary: Unused[list[Any]] = None
+    content: Unused[list[Any]] = None
+    encrypted_content: Unused[str] = None
+
+
+_ITEMS = ("message", "function_call", "function_call_output", "reasoning")
+
+
+def _item_kind(item: object) -> str | None:
+    kind = item.get("type") if isinstance(item, dict) else getattr(item, "type", None)
+    if kind is None:
+        return "item:message"
+    return f"item:{kind}" if kind in _ITEMS else None
+
+
+InputItem = Annotated[
+    Annotated[InputMessage, Tag("item:message")]
+    | Annotated[FunctionCallItem, Tag("item:function_call")]
+    | Annotated[FunctionOutputItem, Tag("item:function_call_output")]
+    | Annotated[ReasoningItem, Tag("item:reasoning")],
+    Discriminator(
+        _item_kind,
+        custom_error_type="item",
+        custom_error_message="invalid item type: use 'message', 'function_call', 'function_call_output' or 'reasoning'",
+    ),
+]
+
+InputItems = Annotated[
+    Annotated[str, Tag("input:text")]
+    | Annotated[list[InputItem], MinLen(1), MaxLen(MAX_ITEMS), Field(fail_fast=True), Tag("input:items")],
+    Discriminator(lambda given: "input:text" if isinstance(given, str) else "input:items"),
+]
+"""The input: a text of the user, or a list of items."""
+
+
+def chat_messages(items: Sequence[InputItem]) -> list[tuple[int, ChatMessage]]:
+    """Returns the messages, each with the index of its first item.
+
+    The calls that follow a message of the assistant become a part of it, as in chat completions. Raises an `ApiError`
+    (400) for more than `MAX_CALLS` of them, and for items without a message.
+    """
+    messages: list[tuple[int, ChatMessage]] = []
+    for index, item in enumerate(items):
+        match item:
+            case ReasoningItem():
+                pass
+            case FunctionCallItem():
+                if not messages or messages[-1][1].role != "assistant":
+                    messages.append((index, ChatMessage(role="assistant", tool_calls=[item.call])))
+                else:
+                    first, message = messages[-1]
+                    messages[-1] = first, _with_call(message, index, item.call)
+            case _:
+                messages.append((index, item.message))
+    if not messages:
+        raise ApiError(400, "input: it has no message: add one", param="input", code="invalid_value")
+    return messages
+
+
+def _with_call(message: ChatMessage, index: int, call: ToolCall) -> ChatMessage:
+    calls = message.tool_calls or []
+    if len(calls) == MAX_CALLS:
+        text = (
+            f"input[{index}]: a response has at most {MAX_CALLS} calls: add the outputs of the earlier ones before it"
+        )
+        raise ApiError(400, text, param=f"input[{index}]", code="invalid_value")
+    return message.model_copy(update={"tool_calls": [*calls, call]})
