@@ -119,7 +119,7 @@ async def _speak(engine: TalkerEngine, seed: int) -> SpeechTiming:
     async def send(chunk: SpokenChunk) -> None:
         arrivals.append(time.perf_counter())
 
-    request = TalkerRequest(user_messages=["What is corn?"], token_ids=[*b"A plant from America", 0], seed=seed)
+    request = TalkerRequest(user_messages=["What is corn?"], token_ids=list(b"A plant from America"), seed=seed)
     response = await engine.speak(request, str(seed), send)
     first = arrivals[0] if arrivals else time.perf_counter()
     return SpeechTiming(1000 * (first - started), 1000 * (time.perf_counter() - started), response.seconds)

@@ -57,7 +57,7 @@ class TalkerEngine:
 
     async def warm_up(self) -> None:
         """Speaks a few frames, so that torch completes its lazy initialization."""
-        request = TalkerRequest(user_messages=["corn"], token_ids=[0, 0])
+        request = TalkerRequest(user_messages=["corn"], token_ids=[0])
 
         def speak() -> None:
             speech = self._start(request, 0)
