@@ -106,6 +106,7 @@ class HostSession:
         return played
 
     def close(self) -> None:
+        self._recording.release_outputs()
         self._recording.close()
 
     def _run(self, path: Task[Any, Any], reader: ResponseReader[Any]) -> list[Any]:

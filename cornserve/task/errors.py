@@ -27,6 +27,16 @@ class OutsideRequestError(TaskError):
         )
 
 
+class ReleasedOutputError(TaskError):
+    """An output, or a reference in it, was used after its request."""
+
+    def __init__(self, used: str) -> None:
+        super().__init__(
+            f"{used} was used after its request: an output is valid until its request ends, so do not keep it in a "
+            "global variable, a cache or an attribute"
+        )
+
+
 class DivergenceError(TaskError):
     """A replay did not repeat the recording: `invoke` depends on something other than its request."""
 

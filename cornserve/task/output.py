@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Never, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from cornserve.task.errors import DefinitionError
+from cornserve.task.errors import DefinitionError, ReleasedOutputError
 from cornserve.task.lazy_model import lazy_subclass, stored_fields
 from cornserve.task.references import Stream, Tensor, TensorReference, TensorStream
 
@@ -35,6 +35,7 @@ class Output(BaseModel):
 
 _LAYOUT = "__cornserve_layout__"
 _PENDING_TYPE = "__cornserve_pending_type__"
+_RELEASED_TYPE = "__cornserve_released_type__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,32 @@ def pending_output(
     return output
 
 
+def release_output(output: Output) -> None:
+    """Makes every use of an output, pending or complete, and of its references raise `ReleasedOutputError`."""
+    fields = stored_fields(output)
+    for reference in fields.values():
+        if isinstance(reference, TensorReference | Stream):
+            reference.release()
+    fields.clear()
+    output_type = type(output)
+    if hasattr(output, "_read_value"):
+        object.__setattr__(output, "_read_value", lambda _: _fail_released(output_type))
+    else:
+        object.__setattr__(output, "__class__", _cached_in_type(output_type, _RELEASED_TYPE, _make_released_type))
+
+
+def _fail_released(output_type: type[Output]) -> Never:
+    raise ReleasedOutputError(f"an output of the type {output_type.__name__}")
+
+
+def _make_released_type(output_type: type[Output]) -> type[Output]:
+    def fail(output: Any) -> Never:
+        _fail_released(output_type)
+
+    fields = {name: property(fail) for name in output_type.model_fields}
+    return lazy_subclass(output_type, fields=fields, all_fields=fail, slots=[], attributes={})
+
+
 def with_streams(output: OutputT, **streams: Stream[Any]) -> OutputT:
     """Returns an output with other streams and the same values, which are still only awaited when they are read.
 
@@ -141,7 +168,7 @@ def _make_pending_type(output_type: type[Output]) -> type[Output]:
 
     return lazy_subclass(
         output_type,
-        fields={name: _pending_field(name) for name in output_layout(output_type).values},
+        fields={name: _pending_field(name) for name in output_type.model_fields},
         all_fields=all_fields,
         slots=["_read_value"],
         attributes={"__pydantic_fields_set__": property(fields_set), "model_dump_json": model_dump_json},

@@ -26,7 +26,7 @@ from cornserve.task.errors import (
     TooManyInvocationsError,
 )
 from cornserve.task.lazy_model import stored_fields
-from cornserve.task.output import Output, pending_output
+from cornserve.task.output import Output, pending_output, release_output
 from cornserve.task.references import Blob, Origin, ReferenceEncoder, Stream, Tensor, TensorReference, TensorStream
 from cornserve.task.unit import UnitTask
 from cornserve_policies.input_size import InputSize
@@ -46,7 +46,19 @@ class OpenStream(Protocol):
 class Invocation:
     """One call of a unit task: its input, and the part of its output that is available."""
 
-    __slots__ = ("_early_values", "ended", "error", "index", "inputs", "origins", "output", "request", "size", "task")
+    __slots__ = (
+        "_early_values",
+        "_pending_output",
+        "ended",
+        "error",
+        "index",
+        "inputs",
+        "origins",
+        "output",
+        "request",
+        "size",
+        "task",
+    )
 
     def __init__(
         self, index: int, task: UnitTask[Any, Any], request: bytes, inputs: tuple[Origin | Blob, ...], size: InputSize
@@ -59,6 +71,7 @@ class Invocation:
         self.size = size
         self.origins = frozenset(value for value in inputs if isinstance(value, Origin))
         """The outputs of other invocations among the inputs."""
+        self._pending_output: Output
         self.output: Output
         self.ended = False
         self.error: InvocationError | None = None
@@ -121,7 +134,7 @@ class Invocation:
         fields = from_json(values) if values else {}
         if not isinstance(fields, dict):
             raise ValueError("the values are not a JSON object")
-        pending_fields = stored_fields(self.output)
+        pending_fields = stored_fields(self._pending_output)
         self.output = self.task.output_type.model_validate(fields | self._early_values | pending_fields)
         pending_fields.update(vars(self.output))  # code may have kept the pending output from an earlier run
         self.ended = True
@@ -132,6 +145,20 @@ class Invocation:
     def fail_with(self, error: InvocationError) -> None:
         self.error = error
         self.ended = True
+
+    def set_pending_output(self, output: Output) -> None:
+        """Sets the output that code reads until the invocation ends."""
+        self.output = self._pending_output = output
+
+    def release_output(self) -> None:
+        """Makes the output raise an error if code has kept it."""
+        release_output(self._pending_output)
+        if self.output is not self._pending_output:
+            release_output(self.output)
+
+    def free_output(self) -> None:
+        """Breaks the reference cycle between the pending output and the recording."""
+        del self.output, self._pending_output
 
     @property
     def has_early_values(self) -> bool:
@@ -215,10 +242,15 @@ class Recording:
             raise DivergenceError(task, self._position, "it ended before this invocation was repeated")
         return result
 
-    def close(self) -> None:
-        """Frees the invocations. Breaks the reference cycle between pending outputs and the recording."""
+    def release_outputs(self) -> None:
+        """Makes the outputs raise an error if code has kept them. Their values must have been read."""
         for invocation in self.invocations:
-            del invocation.output
+            invocation.release_output()
+
+    def close(self) -> None:
+        """Frees the invocations and their outputs."""
+        for invocation in self.invocations:
+            invocation.free_output()
         self.invocations = []
 
     def _check_not_swallowed(self, cause: BaseException | None = None) -> None:
@@ -274,7 +306,7 @@ class Recording:
             references[name] = TensorStream(Origin(invocation.index, name))
         for name in layout.streams:
             references[name] = self._stream(Origin(invocation.index, name))
-        invocation.output = pending_output(invocation.task.output_type, references, read_value)
+        invocation.set_pending_output(pending_output(invocation.task.output_type, references, read_value))
         self.invocations.append(invocation)
         if self._on_record is not None:
             self._on_record(invocation)

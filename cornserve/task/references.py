@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, Never, Self, TypeVar
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from cornserve.task.errors import AbortedError
+from cornserve.task.errors import AbortedError, ReleasedOutputError
 
 Item = TypeVar("Item")
 Mapped = TypeVar("Mapped")
@@ -26,6 +26,10 @@ class Origin(NamedTuple):
 
     invocation: int
     output: str
+
+
+_RELEASED = Origin(-1, "")
+"""The origin of a reference whose request has ended."""
 
 
 class ReferenceEncoder:
@@ -86,6 +90,10 @@ class TensorReference:
 
     def __hash__(self) -> int:
         return hash(self.origin)
+
+    def release(self) -> None:
+        """Makes the reference unusable after its request."""
+        self.origin = _RELEASED
 
     def __deepcopy__(self, memo: object) -> Self:
         # pydantic copies each default value.
@@ -154,6 +162,10 @@ class Stream(Generic[Item]):
                 yield done
 
         return Stream(source=mapped)
+
+    def release(self) -> None:
+        """Makes the stream unusable after its request."""
+        self.origin, self._source = _RELEASED, None
 
     @property
     def is_mapped(self) -> bool:
@@ -224,4 +236,6 @@ def _serialise(reference: TensorReference | Stream[Any] | Blob, info: core_schem
     if reference.origin is None:
         kind = type(reference).__name__
         raise ValueError(f"a mapped {kind} cannot be the input of a unit task: mapping happens in the gateway")
+    if reference.origin is _RELEASED:
+        raise ReleasedOutputError(f"a {type(reference).__name__}")
     return encoder.extract(reference.origin)

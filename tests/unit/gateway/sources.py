@@ -54,6 +54,27 @@ class Reader(Task[ChatRequest, ChatResponse]):
 app = App(name="reader", paths=[Reader()])
 """
 
+KEEPER = """
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoResponse, EchoTask
+
+kept = []
+
+class Keeper(Task[EchoRequest, EchoResponse]):
+    '''Returns the text of the first request to every request.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: EchoRequest) -> EchoResponse:
+        output = self.echo.invoke(request)
+        output.text
+        kept.append(output)
+        return EchoResponse(text=kept[0].text, words_sent=0)
+
+app = App(name="keeper", paths=[Keeper()])
+"""
+
 STEPS = """
 from pydantic import BaseModel
 from cornserve import App, InvocationError, Task

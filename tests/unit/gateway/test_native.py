@@ -13,7 +13,7 @@ from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.served_app import ServedApp
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.sources import ECHO, STEPS
+from tests.unit.gateway.sources import ECHO, KEEPER, STEPS
 from tests.waiting import until
 
 
@@ -66,6 +66,16 @@ async def test_a_task_may_catch_the_failure_of_an_invocation(gateway: httpx.Asyn
     response = await gateway.post("/v1/apps/steps/invoke", json={"words": [], "mode": "fallback"})
 
     assert response.json() == {"text": "fell back: INTERNAL"}
+
+
+async def test_no_request_reads_the_output_of_an_earlier_one(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(KEEPER)
+
+    first, second = [await gateway.post("/v1/apps/keeper/invoke", json={"text": text}) for text in ("a", "b")]
+
+    assert first.json()["text"] == "a"
+    assert second.status_code == 500
+    assert "ReleasedOutputError: an output of the type EchoResponse was used after" in second.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
