@@ -192,8 +192,9 @@ class ProfilingRuns:
         self._show(app.state, f"measured again in {pause:g} s: {error}")
 
     async def _result(self, job: ProfilingJob, state: ProfilingState) -> ProfilingMessage:
+        limit = asyncio.timeout(job.limit_seconds)
         try:
-            async with asyncio.timeout(job.limit_seconds), aclosing(self._run_process(job)) as messages:
+            async with limit, aclosing(self._run_process(job)) as messages:
                 async for message in messages:
                     if message.progress:
                         self._show(state, message.progress)
@@ -202,6 +203,8 @@ class ProfilingRuns:
                     if message.error or message.profile is not None:
                         return message
         except TimeoutError:
+            if not limit.expired():
+                raise
             raise ProfilerProcessError(f"the profiler has not ended after {job.limit_seconds} s") from None
         raise ProfilerProcessError("the profiler has ended without a profile")
 

@@ -22,6 +22,7 @@ from cornserve_executors.encoder.loader import load_encoders
 from cornserve_executors.encoder.media_inputs import PATCH_PIXELS, MediaInputs, media_inputs
 from cornserve_executors.encoder.single_flight import SingleFlight
 from cornserve_executors.encoder.stats import EncoderStats, EncodingWork
+from cornserve_executors.media.cancellation import run_in_thread
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib.encoder import EncoderTask
@@ -125,7 +126,7 @@ class EncoderEngine:
         inputs = self._encoder(media).inputs
         plan, size = partial(_plan, inputs, media), inputs.planned_size(media)
         if size == 0:
-            return await asyncio.to_thread(plan)
+            return await run_in_thread(plan)
         async with self._decode_pools.pool_for(size).reserve(size, request_id) as pool:
             with self._stats.decoding(media.modality):
                 return await pool.run(plan)

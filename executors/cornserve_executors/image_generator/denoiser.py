@@ -7,6 +7,7 @@ different prompts, sizes and numbers of steps join and leave the batch at any st
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +71,15 @@ class _Row:
     embeddings: torch.Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class _CompletedStep:
+    """The state of an image after a step."""
+
+    latents: torch.Tensor
+    scheduler: Any
+    preview: torch.Tensor | None
+
+
 class Denoiser:
     """The transformer and the scheduler of a `QwenImagePipeline`. Changes the transformer.
 
@@ -123,13 +133,13 @@ class Denoiser:
         rows += [_Row(image, image.embeddings.negative) for image in guided if image.embeddings.negative is not None]
         predicted = self._predict(rows)
         unguided = dict(zip(map(id, guided), predicted[len(images) :], strict=True))
+        completed: list[_CompletedStep] = []
         for image, prediction in zip(images, predicted, strict=False):
             negative = unguided.get(id(image))
             velocity = prediction if negative is None else _guide(prediction, negative, image.guidance)
-            timestep, sigma = image.timesteps[image.step], image.scheduler.sigmas[image.step]
-            has_preview = image.step + 1 in image.preview_steps
-            image.preview = (image.latents - sigma * velocity).to(velocity.dtype) if has_preview else None
-            (image.latents,) = image.scheduler.step(velocity, timestep, image.latents, return_dict=False)
+            completed.append(_complete_step(image, velocity))
+        for image, step in zip(images, completed, strict=True):
+            image.latents, image.scheduler, image.preview = step.latents, step.scheduler, step.preview
             image.step += 1
 
     def _predict(self, rows: Sequence[_Row]) -> list[torch.Tensor]:
@@ -142,6 +152,16 @@ class Denoiser:
             timesteps=timesteps / 1000,
             shapes=[image.shape for image in images],
         )
+
+
+def _complete_step(image: DenoisedImage, velocity: torch.Tensor) -> _CompletedStep:
+    """Returns the state of an image after its next step. Does not change the image."""
+    timestep, sigma = image.timesteps[image.step], image.scheduler.sigmas[image.step]
+    has_preview = image.step + 1 in image.preview_steps
+    preview = (image.latents - sigma * velocity).to(velocity.dtype) if has_preview else None
+    scheduler = copy(image.scheduler)  # A step changes the scheduler's attributes, not the objects that they contain.
+    (latents,) = scheduler.step(velocity, timestep, image.latents, return_dict=False)
+    return _CompletedStep(latents, scheduler, preview)
 
 
 def _preview_steps(steps: int, previews: int) -> frozenset[int]:

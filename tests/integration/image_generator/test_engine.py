@@ -129,6 +129,29 @@ async def test_images_equal_those_of_diffusers_in_any_batch(
     assert batches < steps / 2  # Images that run alone have one batch for each step.
 
 
+async def test_a_step_that_fails_for_one_image_is_not_repeated_for_the_others(
+    engine: ImageGeneratorEngine, pipeline: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from diffusers import FlowMatchEulerDiscreteScheduler
+
+    step, failed = FlowMatchEulerDiscreteScheduler.step, request(seed=2, size="64x96")
+
+    def fail(scheduler: Any, output: Any, timestep: Any, sample: Any, **options: Any) -> Any:
+        stepped = step(scheduler, output, timestep, sample, **options)
+        if sample.shape[1] == 4 * 6 and scheduler.step_index == 2:
+            raise ValueError("no memory is left")
+        return stepped
+
+    run = engine._device.run
+    (expected,) = await run(partial(expected_images, pipeline, REQUESTS[0]))
+    monkeypatch.setattr(FlowMatchEulerDiscreteScheduler, "step", fail)
+
+    found, error = await asyncio.gather(images(engine, REQUESTS[0]), images(engine, failed), return_exceptions=True)
+
+    assert found == [expected.tobytes()]
+    assert isinstance(error, ValueError)
+
+
 async def test_padded_batches_equal_diffusers_within_a_bound(tiny_qwenimage: Path, pipeline: Any) -> None:
     """GPUs run linear layers on the padded batch."""
     import torch
