@@ -8,6 +8,7 @@ from cornserve.app.app import App
 from cornserve.app.record import AppSpec
 from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.task.errors import DefinitionError
+from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_families import default_paths
 from cornserve_tasklib.model_options import ModelOptions
 
@@ -40,7 +41,8 @@ def with_all_paths(spec: AppSpec) -> AppSpec:
 def _build(name: str, spec: AppSpec, module: str) -> App:
     options = {override.name: override.options for override in spec.executors}
     if spec.model is not None:
-        return _build_from_model(name, spec.model, spec.shares, ModelOptions(spec.revision, spec.lora, options))
+        media = spec.media_options or MediaOptions()
+        return _build_from_model(name, spec.model, spec.shares, ModelOptions(spec.revision, spec.lora, options, media))
     if spec.source is None:
         assert spec.source_config_map is not None
         reference = spec.source_config_map

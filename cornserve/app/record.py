@@ -28,6 +28,7 @@ from cornserve.app.settings import (
     Rollout,
 )
 from cornserve.task.spec import ExecutorSpec
+from cornserve_tasklib.media_options import MediaOptions
 
 MAX_PATHS = 64
 """Maximum number of paths with a share."""
@@ -69,6 +70,9 @@ class AppSpec(BaseModel):
     lora: Lora | None = None
     """The LoRA adapter that the app applies to the model, a name in the option `lora_modules`. Apps with different
     adapters and equal options share executors."""
+    media_options: MediaOptions | None = None
+    """The frames and sizes in which the model receives media, unless a request sets others. Apps with different ones
+    share executors."""
     storage: ModelStorage | None = None
     """The location of the model's files. Only on Kubernetes."""
     executors: ExecutorOverrides = Field(default_factory=list)
@@ -94,8 +98,8 @@ class AppSpec(BaseModel):
             )
         if self.shares is not None and not any(self.shares.values()):
             raise ValueError(f"shares: all of {self.shares} are 0: set at least one to a number greater than 0")
-        for name, value in (("revision", self.revision), ("lora", self.lora), ("storage", self.storage)):
-            if value is not None and self.model is None:
+        for name in ("revision", "lora", "media_options", "storage"):
+            if getattr(self, name) is not None and self.model is None:
                 raise ValueError(f"{name}: cannot be set for an app with source: remove it, or set it in the source")
         return self
 

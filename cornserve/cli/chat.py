@@ -11,6 +11,7 @@ import typer
 
 from cornserve.cli.console import CliError, print_json, stderr, stdout
 from cornserve.cli.gateway import open_client
+from cornserve.cli.media_options import MediaIoKwargs, MmProcessorKwargs, media_fields
 from cornserve.cli.options import AppName, Json, Url
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def chat(
         list[str] | None,
         typer.Option("--video", metavar="FILE | URL", help="Video for the first question. Can be repeated."),
     ] = None,
+    media_io_kwargs: MediaIoKwargs = None,
+    mm_processor_kwargs: MmProcessorKwargs = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -57,7 +60,8 @@ def chat(
     media = [_media_part("image", argument) for argument in image or []]
     media += [_media_part("audio", argument) for argument in audio or []]
     media += [_media_part("video", argument) for argument in video or []]
-    options = {"max_tokens": max_tokens, "temperature": temperature}
+    options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
+    options |= media_fields(media_io_kwargs, mm_processor_kwargs)
     with open_client(ctx, url) as client:
         session = ChatSession(client, app, system, {k: v for k, v in options.items() if v is not None}, media)
         if question:

@@ -141,6 +141,7 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
         [
             "cornserve deploy ./SmolLM2-135M-Instruct --name smollm2",
             "cornserve deploy Qwen/Qwen3-0.6B --replicas 2 --option max_model_len=8192",
+            'cornserve deploy Qwen/Qwen2.5-VL-7B-Instruct --media-io-kwargs \'{"video": {"fps": 1}}\'',
             "cornserve deploy app.py",
             "cornserve deploy app.py --plan plan.json",
         ],
@@ -159,6 +160,7 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
             "cornserve chat smollm2",
             'cornserve chat smollm2 "Why is the sky blue?" --max-tokens 100',
             'cornserve chat qwen2.5-vl "What is this?" --image photo.jpg',
+            """cornserve chat qwen2.5-vl "What happens?" --video clip.mp4 --media-io-kwargs '{"video": {"fps": 1}}'""",
         ],
     ),
     (

@@ -14,6 +14,7 @@ from cornserve.cli.adaptation_options import with_adaptation
 from cornserve.cli.autoscaling_options import with_autoscaling
 from cornserve.cli.console import CliError, print_json, stderr
 from cornserve.cli.gateway import open_client
+from cornserve.cli.media_options import MediaIoKwargs, MmProcessorKwargs, default_media_options
 from cornserve.cli.options import BUDGET, Json, Url, WaitTimeout
 from cornserve.cli.target_options import with_latency_targets
 
@@ -82,6 +83,8 @@ def deploy(
             '\'lora_modules={"sql": "/models/sql"}\' --lora sql. It is also the default name of the app.',
         ),
     ] = None,
+    media_io_kwargs: MediaIoKwargs = None,
+    mm_processor_kwargs: MmProcessorKwargs = None,
     plan: Annotated[
         Path | None,
         typer.Option(
@@ -189,6 +192,7 @@ def deploy(
         shares=_shares(share or []),
         options=_options(option or []),
         lora=lora,
+        media_options=default_media_options(media_io_kwargs, mm_processor_kwargs),
         plan=plan,
     )
     resolved = with_adaptation(resolved, adapt or [])

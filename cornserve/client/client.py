@@ -127,7 +127,8 @@ class Client:
             wait: whether to wait. Otherwise the app is only stored: see `follow` and `app`.
             timeout: how long to wait. The deployment continues after a timeout.
             on_progress: receives a line of text for each step, for example `print`.
-            options: see `DeployOptions`: `name`, `replicas`, `routing`, `shares`, `options`, `lora` and `plan`.
+            options: see `DeployOptions`: `name`, `replicas`, `routing`, `shares`, `options`, `lora`,
+                `media_options` and `plan`.
         Raises:
             DeployTargetError: the target is not valid.
             DeploymentError: the app failed to start. The previous generation continues to serve.

@@ -24,6 +24,7 @@ from cornserve.validation_errors import describe_all
 from cornserve_policies.registry import DEFAULT_ROUTING
 from cornserve_tasklib import ChatRequest, ImageGenerationRequest, SpeechRequest
 from cornserve_tasklib.hub import MODEL_FILES, is_hub_id
+from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_families import default_paths
 from cornserve_tasklib.model_options import ALL_ENGINES
 
@@ -38,7 +39,7 @@ _ARGUMENTS: dict[Command, str] = {"chat": "", "imagine": ' "a field of corn"', "
 
 
 class DeployOptions(TypedDict, total=False):
-    """The options of a deployment. An `AppSpec` has its own `replicas`, `policies`, `shares`, options and `lora`."""
+    """The options of a deployment. An `AppSpec` has its own, except for the name and the plan."""
 
     name: str | None
     """The app's name; by default, the name in the source, or the name of the adapter or the model."""
@@ -54,6 +55,8 @@ class DeployOptions(TypedDict, total=False):
     executor."""
     lora: str | None
     """The LoRA adapter that the app applies to the model, a name in the option `lora_modules`."""
+    media_options: MediaOptions | None
+    """The frames and sizes in which the model receives media, unless a request sets others."""
     plan: AppPlan | Path | str | None
     """A plan file, or a plan, by which the app is deployed instead of by `replicas`."""
 
@@ -79,6 +82,7 @@ def resolve_target(
     shares: Mapping[str, float] | None = None,
     options: Mapping[str, JsonValue] | None = None,
     lora: str | None = None,
+    media_options: MediaOptions | None = None,
     plan: AppPlan | Path | str | None = None,
 ) -> DeployTarget:
     """Resolves a target. Raises `DeployTargetError` if it cannot be deployed. May import the app, which is slow.
@@ -86,10 +90,10 @@ def resolve_target(
     A planned model has all paths of its family, unless shares are given.
     """
     if plan is None:
-        return _resolve(what, name, replicas, routing, shares, options, lora)
+        return _resolve(what, name, replicas, routing, shares, options, lora, media_options)
     from cornserve.client.plan_reader import read_plan
 
-    target = _resolve(what, name, replicas, routing, shares, options, lora)
+    target = _resolve(what, name, replicas, routing, shares, options, lora, media_options)
     known = plan if isinstance(plan, AppPlan) else read_plan(plan)
     try:
         spec = target.spec if shares is not None else with_all_paths(target.spec)
@@ -109,6 +113,7 @@ def _resolve(
     shares: Mapping[str, float] | None,
     options: Mapping[str, JsonValue] | None,
     lora: str | None,
+    media_options: MediaOptions | None,
 ) -> DeployTarget:
     # A redeployment keeps the number of replicas unless one is given.
     given: dict[str, Any] = {} if replicas is None else {"replicas": replicas}
@@ -119,6 +124,7 @@ def _resolve(
             shares=None if shares is None else dict(shares),
             executors=_executor_overrides(options or {}),
             lora=lora,
+            media_options=media_options,
             **given,
         )
         match what:

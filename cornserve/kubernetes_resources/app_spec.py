@@ -24,6 +24,7 @@ from cornserve.app.settings import (
     Rollout,
 )
 from cornserve.kubernetes_resources.cel import exactly_one, rule, rules
+from cornserve_tasklib.media_options import MediaOptions
 
 MAX_SOURCE_CHARACTERS = 512 * 1024
 MAX_WEIGHT = 1_000_000
@@ -86,6 +87,9 @@ class ModelSection(_Section):
     lora: Lora | None = None
     """The LoRA adapter that the app applies to the model, a name in the option `lora_modules` of `executors`. Apps with
     different adapters and equal options share executors."""
+    media_options: MediaOptions | None = None
+    """The frames and sizes in which the model receives media, unless a request sets others. Apps with different ones
+    share executors."""
     storage: ModelStorage | None = Field(default=None, json_schema_extra=rules(_ONE_STORAGE))
     """The location of the model's files: exactly one of the fields. Without it, executors download the model."""
     shares: dict[str, Weight] | None = Field(

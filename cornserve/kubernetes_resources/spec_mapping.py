@@ -72,7 +72,14 @@ def _resource(spec: AppSpec) -> AppResourceSpec:
     model = source = None
     if spec.model is not None:
         shares = None if spec.shares is None else _weights(spec.shares)
-        model = ModelSection(id=spec.model, revision=spec.revision, lora=spec.lora, storage=spec.storage, shares=shares)
+        model = ModelSection(
+            id=spec.model,
+            revision=spec.revision,
+            lora=spec.lora,
+            media_options=spec.media_options,
+            storage=spec.storage,
+            shares=shares,
+        )
     else:
         source = SourceSection(inline=spec.source, config_map_key_ref=spec.source_config_map)
     return AppResourceSpec(
@@ -98,6 +105,7 @@ def _model_fields(model: ModelSection | None) -> dict[str, Any]:
         "model": model.id,
         "revision": model.revision,
         "lora": model.lora,
+        "media_options": model.media_options,
         "storage": model.storage,
         "shares": shares,
     }

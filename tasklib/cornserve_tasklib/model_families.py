@@ -15,7 +15,8 @@ from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.generate_images import GenerateImages
 from cornserve_tasklib.hub import MODEL_INDEX, is_hub_id
 from cornserve_tasklib.llm import Chat, Mllm
-from cornserve_tasklib.media import MODALITIES, Modality
+from cornserve_tasklib.media import MODALITIES, VISION, Modality
+from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_options import ModelOptions
 from cornserve_tasklib.scoring import Score
 from cornserve_tasklib.text_to_speech import Speak
@@ -75,6 +76,13 @@ def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPa
     Raises:
         DefinitionError: the directory does not contain a model of a known family, or the options are invalid.
     """
+    paths = _paths(model, options)
+    if options.media.key and not any(isinstance(path, Mllm) for path in paths.values()):
+        raise DefinitionError(f"media_options: {model} receives no media in chats: remove them")
+    return paths
+
+
+def _paths(model: str, options: ModelOptions) -> ModelPaths:
     if not Path(model).is_absolute():
         if not is_hub_id(model):
             raise DefinitionError(
@@ -194,6 +202,7 @@ def _multimodal_paths(
 ) -> ModelPaths:
     options.check_executors(model, ["llm", "encoder"])
     engine, encoder = options.language_engine(), options.encoder()
+    _check_media_options(model, modalities, options.media)
 
     def path(*, split_encoder: bool, with_enc: bool, joint_encoder: bool = False) -> Mllm:
         return Mllm(
@@ -207,6 +216,7 @@ def _multimodal_paths(
             lora=options.lora,
             options=engine,
             encoder_options=encoder,
+            media_options=options.media,
         )
 
     split = path(split_encoder=True, with_enc=False)
@@ -219,6 +229,14 @@ def _multimodal_paths(
         paths["joint-e-l"] = path(split_encoder=True, with_enc=False, joint_encoder=True)
         paths["joint-e-el"] = path(split_encoder=True, with_enc=True, joint_encoder=True)
     return paths
+
+
+def _check_media_options(model: str, modalities: tuple[Modality, ...], options: MediaOptions) -> None:
+    """Raises `DefinitionError` for options of media that the model does not receive."""
+    if options.frames and "video" not in modalities:
+        raise DefinitionError(f"media_options.{min(options.frames)}: {model} receives no videos: remove it")
+    if options.pixels and not set(VISION).intersection(modalities):
+        raise DefinitionError(f"media_options.{min(options.pixels)}: {model} receives no images: remove it")
 
 
 _MULTIMODAL = ("ForConditionalGeneration", "OmniModel")

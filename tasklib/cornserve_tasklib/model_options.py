@@ -13,6 +13,7 @@ from cornserve.validation_errors import describe_all
 from cornserve_tasklib.encoder import EncoderOptions
 from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.image_generation import ImageGeneratorOptions
+from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.text_to_speech import TextToSpeechOptions
 
 Options = TypeVar("Options", bound=BaseModel)
@@ -22,7 +23,7 @@ ALL_ENGINES: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """The revision of a model, its LoRA adapter, and the options of its executors."""
+    """The revision of a model, its LoRA adapter, and the options of its executors and of media."""
 
     revision: str | None = None
     lora: str | None = None
@@ -30,6 +31,8 @@ class ModelOptions:
     by_executor: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     """Options by the name of the executor. Those of `*` are for all engines of language and embedding models, unless
     the options of a named executor contain them, too."""
+    media: MediaOptions = MediaOptions()  # noqa: RUF009 - it is frozen
+    """See `Mllm.media_options`."""
 
     def check_executors(self, model: str, executors: Iterable[str]) -> None:
         """Raises `DefinitionError` if there are options for other executors than those of the model."""

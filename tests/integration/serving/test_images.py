@@ -30,6 +30,7 @@ from tests.integration.serving.image_chats import (
     video_part,
 )
 from tests.integration.serving.shared_encoder import are_encoded_together, encoder_users
+from tests.video import video_file
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(400)
@@ -227,6 +228,33 @@ def test_options_of_media_are_used_or_refused_by_name(client: OpenAI, apps: Mapp
         with pytest.raises(BadRequestError) as rejected:
             prompt_tokens(**{field: options})
         assert (rejected.value.param, rejected.value.code) == (f"{field}.{option}", "invalid_value")
+
+
+def test_options_of_media_of_a_deployment_are_defaults_of_its_chats(
+    cornserve: CommandLine, apps: Mapping[str, str], tiny_qwen25vl: Path, tmp_path: Path
+) -> None:
+    clip = tmp_path / "clip.mp4"
+    clip.write_bytes(video_file(count=20, width=96, height=64))
+    frames, pixels = '{"video": {"max_frames": 4}}', '{"max_pixels": 4000}'
+
+    def prompt_tokens(app: str, *options: str) -> int:
+        response = cornserve.json("chat", app, "?", "--video", str(clip), "--max-tokens", "1", *options)
+        return int(response["usage"]["prompt_tokens"])
+
+    chosen = ["--media-io-kwargs", frames, "--mm-processor-kwargs", pixels]
+    deployed = cornserve.run("deploy", str(tiny_qwen25vl), "--name", "vl-thrifty", "--share", "e-l", *chosen)
+    try:
+        assert deployed.returncode == 0, deployed.stderr
+        usual = prompt_tokens(apps["e-l"])
+        assert prompt_tokens("vl-thrifty") == prompt_tokens(apps["e-l"], *chosen) < usual
+        assert prompt_tokens("vl-thrifty", "--media-io-kwargs", '{"video": {"max_frames": 2}}') < usual
+        assert "media options: max_frames=4,max_pixels=4000" in cornserve.run("status", "vl-thrifty").stdout
+        unknown = cornserve.run("deploy", str(tiny_qwen25vl), "--mm-processor-kwargs", '{"max_pixels": 0}')
+        assert unknown.stderr.splitlines() == [
+            "error: --mm-processor-kwargs: max_pixels: must be greater than or equal to 1, not 0"
+        ]
+    finally:
+        cornserve.run("delete", "vl-thrifty")
 
 
 def _truncate_pixels(content: bytes) -> bytes:

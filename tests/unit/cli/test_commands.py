@@ -181,6 +181,58 @@ def test_an_adapter_is_part_of_the_spec(cli: CliRunner, server: StubServer) -> N
     assert spec["executors"] == [{"name": "*", "options": {"lora_modules": {"sql": "/models/sql-lora"}}}]
 
 
+OPTIONS_OF_MEDIA = [
+    *("--media-io-kwargs", '{"video": {"fps": 1, "max_frames": 8}}'),
+    *("--mm-processor-kwargs", '{"max_pixels": 5000}'),
+]
+
+
+def test_options_of_media_are_defaults_of_an_app(cli: CliRunner, server: StubServer) -> None:
+    server.on("PUT /admin/v1/apps/b", json_response({"error": {"message": "stored"}}, 400))
+    cli.invoke(app, ["deploy", "a/b", *OPTIONS_OF_MEDIA, "--url", server.url])
+    given = server.requests[-1][1]["media_options"]
+    assert {name: value for name, value in given.items() if value} == {"fps": 1, "max_frames": 8, "max_pixels": 5000}
+
+
+def test_options_of_media_are_fields_of_a_chat(cli: CliRunner, server: StubServer) -> None:
+    server.on("POST /v1/chat/completions", json_response({"choices": []}))
+    assert cli.invoke(app, ["chat", "a", "Why?", "--json", *OPTIONS_OF_MEDIA, "--url", server.url]).exit_code == 0
+    body = server.requests[-1][1]
+    assert body["media_io_kwargs"] == {"video": {"fps": 1, "max_frames": 8}}
+    assert body["mm_processor_kwargs"] == {"max_pixels": 5000}
+
+
+def test_a_chat_can_have_the_sound_of_videos_but_not_an_app(cli: CliRunner, server: StubServer) -> None:
+    server.on("POST /v1/chat/completions", json_response({"choices": []}))
+    sound = ["--mm-processor-kwargs", '{"use_audio_in_video": true}', "--url", server.url]
+    assert cli.invoke(app, ["chat", "a", "Why?", "--json", *sound]).exit_code == 0
+    assert server.requests[-1][1]["mm_processor_kwargs"] == {"use_audio_in_video": True}
+    result = cli.invoke(app, ["deploy", "a/b", *sound])
+    assert result.stderr == "error: --mm-processor-kwargs: use_audio_in_video is an option of requests: remove it\n"
+
+
+@pytest.mark.parametrize("command", [["deploy", "a/b"], ["chat", "a", "Why?"]])
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--media-io-kwargs", "{"], "--media-io-kwargs: not valid JSON: "),
+        (["--media-io-kwargs", "[]"], "--media-io-kwargs: must be an object"),
+        (["--media-io-kwargs", '{"image": {}}'], "--media-io-kwargs: image: is not a known field"),
+        (["--media-io-kwargs", '{"video": {"fps": 60}}'], "--media-io-kwargs: video.fps: must be less than or equal"),
+        (["--mm-processor-kwargs", "\udcff"], "--mm-processor-kwargs: not valid JSON: "),
+        (["--mm-processor-kwargs", '{"fps": 1}'], "--mm-processor-kwargs: fps: is not a known field"),
+        (["--mm-processor-kwargs", '{"min_pixels": 9, "max_pixels": 8}'], "--mm-processor-kwargs: min_pixels: 9 is"),
+    ],
+)
+def test_invalid_options_of_media_are_errors_of_one_line(
+    cli: CliRunner, command: list[str], arguments: list[str], error: str
+) -> None:
+    result = cli.invoke(app, [*command, *arguments, "--url", UNREACHABLE])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: {error}")
+    assert result.stderr.count("\n") == 1
+
+
 def test_an_error_of_the_gateway_is_reported_in_one_line(cli: CliRunner, server: StubServer) -> None:
     server.on("GET /admin/v1/apps/a", json_response({"error": {"message": "unknown app 'a'"}}, 404))
     result = cli.invoke(app, ["status", "a", "--url", server.url])

@@ -47,6 +47,7 @@ from cornserve.app.settings import (
 )
 from cornserve.kubernetes_resources.app_spec import MAX_WEIGHT
 from cornserve.task.spec import ExecutorSpec
+from cornserve_tasklib.media_options import MediaOptions
 from tests.unit.app.plans import cell, graph, plan_document
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -92,6 +93,13 @@ shares = st.dictionaries(texts, st.integers(0, MAX_WEIGHT).map(float), min_size=
     lambda weights: any(weights.values())
 )
 
+media_options = st.builds(
+    MediaOptions,
+    fps=st.none() | st.floats(0.01, 30),
+    max_frames=st.none() | st.integers(2, 768),
+    max_pixels=st.none() | st.integers(1, 1 << 32),
+)
+
 origins = st.one_of(
     st.fixed_dictionaries({"source": texts}),
     st.fixed_dictionaries({"source_config_map": st.builds(ConfigMapKeyRef, name=object_names, key=keys)}),
@@ -100,6 +108,7 @@ origins = st.one_of(
         optional={
             "revision": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,9}", fullmatch=True),
             "lora": st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,6}[A-Za-z0-9])?", fullmatch=True),
+            "media_options": media_options,
             "storage": storages,
             "shares": shares,
         },

@@ -21,6 +21,7 @@ from cornserve_tasklib import (
     TextToSpeechOptions,
     Transcribe,
 )
+from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_families import default_paths
 from cornserve_tasklib.model_options import ModelOptions
 
@@ -242,6 +243,30 @@ def test_a_model_with_images_audio_and_videos_has_paths_with_joint_and_with_sepa
 @pytest.mark.parametrize("model", ["Qwen/Qwen2.5-Omni-7B", "Qwen/Qwen3-Omni-30B-A3B-Instruct"])
 def test_omni_models_are_recognized_by_their_ids(model: str) -> None:
     assert "joint-e-l" in default_paths(model)
+
+
+def test_all_paths_of_a_model_have_its_options_of_media(tmp_path: Path) -> None:
+    options = MediaOptions(fps=1, max_pixels=5000)
+
+    paths = default_paths(model_directory(tmp_path, *OMNI), ModelOptions(media=options))
+
+    assert [getattr(path, "media_options", None) for path in paths.values()] == [options] * 5
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "error"),
+    [
+        ("Qwen/Qwen3-0.6B", MediaOptions(fps=1), "media_options: .* receives no media in chats"),
+        ("openai/whisper-tiny", MediaOptions(max_pixels=1), "media_options: .* receives no media in chats"),
+        ("google/gemma-3-4b-it", MediaOptions(max_pixels=1, num_frames=1), r"media_options\.num_frames: .* no videos"),
+        ("Qwen/Qwen2-Audio-7B-Instruct", MediaOptions(min_pixels=1), r"media_options\.min_pixels: .* no images"),
+    ],
+)
+def test_options_of_media_that_a_model_does_not_receive_are_rejected(
+    model: str, options: MediaOptions, error: str
+) -> None:
+    with pytest.raises(DefinitionError, match=error):
+        default_paths(model, ModelOptions(media=options))
 
 
 def test_equal_sets_of_modalities_are_the_same_encoder() -> None:
