@@ -39,6 +39,7 @@ AUDIO_CONTENTS: dict[str, MediaContent] = {
 MIXED_CONTENTS: dict[str, MediaContent] = {
     "text only": ["Tell me something."],
     "audio": ["Listen: ", as_audio(sound(1, 2.37)), "What is it?"],
+    "longer audio than Whisper's thirty seconds": [as_audio(sound(9, 33.3)), "?"],
     "image": [as_image(noise(1, 112, 84)), "What is it?"],
     "audio, then image": [as_audio(sound(2, 1.6)), "Compare with ", as_image(noise(2, 84, 112))],
     "image, then audio, twice": [
