@@ -19,6 +19,10 @@ ProgressDisplay = Callable[[LoadGenerator], Awaitable[None]]
 """Shows a running load. It is cancelled when the load ends."""
 
 
+_OPTIONS = {"/v1/images/generations": "--size or --steps", "/invoke": "--request"}
+"""The options that select other requests than chats, by a part of their paths."""
+
+
 class WarmUpError(Exception):
     """The app did not respond to the warm-up."""
 
@@ -42,7 +46,14 @@ async def _warm_up(client: TimedClient, requests: RequestSource, count: int) -> 
         sample = RequestSample(now, now)
         await client.run(next(requests).call, sample)
         if sample.error is not None:
-            raise WarmUpError(f"{requests.app} did not respond to the warm-up: {sample.reason or sample.error}")
+            reason = sample.reason or sample.error
+            raise WarmUpError(f"{requests.app} did not respond to the warm-up: {reason}{_suitable_option(reason)}")
+
+
+def _suitable_option(reason: str) -> str:
+    """Returns the options for the requests of an app, of which the gateway names the path in an error."""
+    supported = reason.partition("call it with POST ")[2]
+    return next((f": use {options}" for path, options in _OPTIONS.items() if path in supported), "")
 
 
 @asynccontextmanager

@@ -77,6 +77,7 @@ def test_an_unsuitable_request_is_rejected_before_the_load(
     done = serving.run("bench", "echo")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: echo did not respond to the warm-up: the app 'echo' does not support")
+    assert done.stderr.endswith(": use --request\n")
     done = serving.run("bench", "another")
     advice = "deploy it with `cornserve deploy`, or give one of: echo"
     assert done.stderr == f"error: unknown app 'another' at {serving.url}: {advice}\n"

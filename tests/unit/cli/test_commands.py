@@ -233,6 +233,19 @@ def test_invalid_options_of_media_are_errors_of_one_line(
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("path", "options"), [("/v1/images/generations", "--size or --steps"), ("/v1/apps/a/invoke", "--request")]
+)
+def test_a_measurement_of_an_app_without_chats_names_the_option_for_its_requests(
+    cli: CliRunner, server: StubServer, path: str, options: str
+) -> None:
+    refusal = f"the app 'a' does not support /v1/chat/completions: call it with POST {path}"
+    server.on("GET /v1/models", json_response({"object": "list", "data": [{"id": "a", "object": "model"}]}))
+    server.on("POST /v1/chat/completions", json_response({"error": {"message": refusal}}, 400))
+    result = cli.invoke(app, ["bench", "a", "--url", server.url])
+    assert result.stderr == f"error: a did not respond to the warm-up: {refusal}: use {options}\n"
+
+
 def test_an_error_of_the_gateway_is_reported_in_one_line(cli: CliRunner, server: StubServer) -> None:
     server.on("GET /admin/v1/apps/a", json_response({"error": {"message": "unknown app 'a'"}}, 404))
     result = cli.invoke(app, ["status", "a", "--url", server.url])
