@@ -6,6 +6,7 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from cornserve_tasklib.media import MODALITIES, Modality
+from cornserve_tasklib.media_options import PixelOptions
 
 ENCODER_FAMILIES: Final[dict[Modality, str]] = {
     "image": "cornserve.encoder_families",
@@ -13,6 +14,26 @@ ENCODER_FAMILIES: Final[dict[Modality, str]] = {
     "video": "cornserve.video_encoder_families",
 }
 """The entry point groups in which packages register families, under transformers' name of the model type."""
+
+_PIXELS: Final = frozenset(PixelOptions.model_fields)
+_SAMPLED: Final = frozenset({"fps", "min_frames", "max_frames"})
+"""The options of frames, except for those of vLLM's loader for most models."""
+
+MEDIA_OPTIONS: Final[dict[str, frozenset[str]]] = {
+    "gemma3": frozenset(),
+    "internvl": frozenset(),
+    "llava": frozenset(),
+    "llava_onevision": frozenset({"fps", "num_frames"}),
+    "mistral3": frozenset(),
+    "qwen2_5_omni": _SAMPLED | _PIXELS,
+    "qwen2_5_vl": _SAMPLED | _PIXELS,
+    "qwen2_audio": frozenset(),
+    "qwen2_vl": _SAMPLED | _PIXELS,
+    "qwen3_omni_moe": _SAMPLED | _PIXELS,
+    "qwen3_vl": _SAMPLED | _PIXELS,
+}
+"""The names of the `MediaOptions` that the processors of a model have, by the model type. Types of other packages are
+not listed."""
 
 
 def encoder_families(modality: Modality) -> list[str]:

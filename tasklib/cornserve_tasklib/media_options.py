@@ -72,10 +72,11 @@ class MediaOptions(FrameOptions, PixelOptions):
     @property
     def key(self) -> str:
         """Identifies the options: empty if none is set."""
-        return ",".join(f"{name}={value}" for name, value in self._given.items())
+        return ",".join(f"{name}={value}" for name, value in self.given.items())
 
     @property
-    def _given(self) -> dict[str, float | int]:
+    def given(self) -> dict[str, float | int]:
+        """The options that are set, by name."""
         return {**self.frames, **self.pixels}
 
     def with_defaults(self, defaults: MediaOptions) -> MediaOptions:
@@ -84,8 +85,8 @@ class MediaOptions(FrameOptions, PixelOptions):
         A default is not used next to an option that it contradicts, nor, as in vLLM, one of `fps` and `num_frames` next
         to the other.
         """
-        given = self._given
-        used = {name: value for name, value in defaults._given.items() if not self._replaces(name, value)}
+        given = self.given
+        used = {name: value for name, value in defaults.given.items() if not self._replaces(name, value)}
         return MediaOptions.model_validate(used | given)
 
     def _replaces(self, name: str, default: float) -> bool:
@@ -95,10 +96,10 @@ class MediaOptions(FrameOptions, PixelOptions):
             case "num_frames":
                 return self.fps is not None
             case "min_frames" | "min_pixels":
-                limit = self._given.get(name.replace("min", "max"))
+                limit = self.given.get(name.replace("min", "max"))
                 return limit is not None and default > limit
             case _:
-                limit = self._given.get(name.replace("max", "min"))
+                limit = self.given.get(name.replace("max", "min"))
                 return limit is not None and default < limit
 
 

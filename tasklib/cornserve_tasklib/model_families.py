@@ -10,12 +10,12 @@ from typing import Any
 from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.embedding import Embed
-from cornserve_tasklib.encoder_families import encoder_families, encoder_modalities
+from cornserve_tasklib.encoder_families import MEDIA_OPTIONS, encoder_families, encoder_modalities
 from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.generate_images import GenerateImages
 from cornserve_tasklib.hub import MODEL_INDEX, is_hub_id
 from cornserve_tasklib.llm import Chat, Mllm
-from cornserve_tasklib.media import MODALITIES, VISION, Modality
+from cornserve_tasklib.media import MODALITIES
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_options import ModelOptions
 from cornserve_tasklib.scoring import Score
@@ -42,27 +42,20 @@ _IMAGE_PIPELINES = frozenset({"QwenImagePipeline"})
 ModelPaths = dict[str, Task[Any, Any]]
 """Tasks by path name. The first one is the default."""
 
-_MULTIMODAL_IDS: dict[Modality, re.Pattern[str]] = {
-    "image": re.compile(
-        r"Qwen/Qwen2\.5-VL-.+|OpenGVLab/InternVL3-.+-hf"
-        r"|llava-hf/llava-1\.5-.+"
-        r"|Qwen/Qwen2-VL-.+"
-        r"|llava-hf/llava-onevision-.+"
-        r"|google/gemma-3-(4|12|27)b-.+"
-        r"|Qwen/Qwen3-VL-[0-9]+B-(Instruct|Thinking).*"
-        r"|Qwen/Qwen2\.5-Omni-.+|Qwen/Qwen3-Omni-.+"
-    ),
-    "video": re.compile(
-        r"Qwen/Qwen2\.5-VL-.+"
-        r"|Qwen/Qwen2-VL-.+"
-        r"|llava-hf/llava-onevision-.+"
-        r"|Qwen/Qwen3-VL-[0-9]+B-(Instruct|Thinking).*"
-        r"|Qwen/Qwen2\.5-Omni-.+|Qwen/Qwen3-Omni-.+"
-    ),
-    "audio": re.compile(r"Qwen/Qwen2-Audio-.+|Qwen/Qwen2\.5-Omni-.+|Qwen/Qwen3-Omni-.+"),
+_MULTIMODAL_IDS = {
+    "gemma3": re.compile(r"google/gemma-3-(4|12|27)b-.+"),
+    "internvl": re.compile(r"OpenGVLab/InternVL3-.+-hf"),
+    "llava": re.compile(r"llava-hf/llava-1\.5-.+"),
+    "llava_onevision": re.compile(r"llava-hf/llava-onevision-.+"),
+    "qwen2_5_omni": re.compile(r"Qwen/Qwen2\.5-Omni-.+"),
+    "qwen2_5_vl": re.compile(r"Qwen/Qwen2\.5-VL-.+"),
+    "qwen2_audio": re.compile(r"Qwen/Qwen2-Audio-.+"),
+    "qwen2_vl": re.compile(r"Qwen/Qwen2-VL-.+"),
+    "qwen3_omni_moe": re.compile(r"Qwen/Qwen3-Omni-.+"),
+    "qwen3_vl": re.compile(r"Qwen/Qwen3-VL-[0-9]+B-(Instruct|Thinking).*"),
 }
-"""Hugging Face ids of models with a known encoder family. InternVL 3 without -hf is another architecture, which
-requires code from its repository."""
+"""Hugging Face ids of models with a known encoder family, by transformers' name of the model type. InternVL 3 without
+-hf is another architecture, which requires code from its repository."""
 
 
 def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPaths:  # noqa: B008 - it is frozen
@@ -95,9 +88,9 @@ def _paths(model: str, options: ModelOptions) -> ModelPaths:
             return _speech_path(model, options)
         if _IMAGE_GENERATION_IDS.fullmatch(model):
             return _image_path(model, options)
-        modalities = tuple(modality for modality, ids in _MULTIMODAL_IDS.items() if ids.fullmatch(model))
-        if modalities:
-            return _multimodal_paths(model, modalities, None, options)
+        for known_type, ids in _MULTIMODAL_IDS.items():
+            if ids.fullmatch(model):
+                return _multimodal_paths(model, known_type, None, options)
         return _chat_path(model, None, options)
     if (Path(model) / MODEL_INDEX).is_file():
         return _pipeline_path(Path(model), options)
@@ -112,9 +105,9 @@ def _paths(model: str, options: ModelOptions) -> ModelPaths:
         return _embed_path(model, options)
     if _SPEECH_ARCHITECTURES.issuperset(architectures):
         return _transcribe_path(model, options)
-    modalities = encoder_modalities(config.get("model_type"))
-    if modalities and any(name.endswith(_MULTIMODAL) for name in architectures):
-        return _multimodal_paths(model, modalities, _tool_parser(Path(model)), options)
+    model_type = config.get("model_type")
+    if encoder_modalities(model_type) and any(name.endswith(_MULTIMODAL) for name in architectures):
+        return _multimodal_paths(model, str(model_type), _tool_parser(Path(model)), options)
     if any(name.endswith("ForCausalLM") for name in architectures):
         return _chat_path(model, _tool_parser(Path(model)), options)
     raise DefinitionError(f"unsupported architecture {', '.join(architectures)} of {model}: {_supported()}")
@@ -197,12 +190,11 @@ def _chat_path(model: str, tool_parser: str | None, options: ModelOptions) -> Mo
     return {"chat": chat}
 
 
-def _multimodal_paths(
-    model: str, modalities: tuple[Modality, ...], tool_parser: str | None, options: ModelOptions
-) -> ModelPaths:
+def _multimodal_paths(model: str, model_type: str, tool_parser: str | None, options: ModelOptions) -> ModelPaths:
     options.check_executors(model, ["llm", "encoder"])
     engine, encoder = options.language_engine(), options.encoder()
-    _check_media_options(model, modalities, options.media)
+    modalities = encoder_modalities(model_type)
+    _check_media_options(model, model_type, options.media)
 
     def path(*, split_encoder: bool, with_enc: bool, joint_encoder: bool = False) -> Mllm:
         return Mllm(
@@ -231,12 +223,15 @@ def _multimodal_paths(
     return paths
 
 
-def _check_media_options(model: str, modalities: tuple[Modality, ...], options: MediaOptions) -> None:
-    """Raises `DefinitionError` for options of media that the model does not receive."""
-    if options.frames and "video" not in modalities:
-        raise DefinitionError(f"media_options.{min(options.frames)}: {model} receives no videos: remove it")
-    if options.pixels and not set(VISION).intersection(modalities):
-        raise DefinitionError(f"media_options.{min(options.pixels)}: {model} receives no images: remove it")
+def _check_media_options(model: str, model_type: str, options: MediaOptions) -> None:
+    """Raises `DefinitionError` for options of media that the model does not have."""
+    known = MEDIA_OPTIONS.get(model_type)
+    if known is None:  # The executors know the options of the type.
+        return
+    for name in options.given:
+        if name not in known:
+            advice = f"use {', '.join(sorted(known))}" if known else "remove it"
+            raise DefinitionError(f"media_options.{name}: {model} does not have this option: {advice}")
 
 
 _MULTIMODAL = ("ForConditionalGeneration", "OmniModel")

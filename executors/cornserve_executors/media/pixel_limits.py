@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from cornserve_executors.media.errors import UnsupportedOptionError
+from cornserve_tasklib.encoder_families import MEDIA_OPTIONS
 from cornserve_tasklib.media import Media
 
-RESIZED_TYPES: Final = frozenset({"qwen2_vl", "qwen2_5_vl", "qwen3_vl"})
+RESIZED_TYPES: Final = frozenset(kind for kind, options in MEDIA_OPTIONS.items() if "max_pixels" in options)
 """transformers' types of the models whose processors have these limits."""
 
 

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from cornserve_executors.base import InvalidRequestError
+from cornserve_executors.encoder.families.registry import find_family
+from cornserve_executors.encoder.families.video_family import VideoEncoderFamily
 from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib import Video
+from cornserve_tasklib.encoder_families import MEDIA_OPTIONS
 from cornserve_tasklib.media import Media
 from cornserve_tasklib.media_options import MediaOptions
 from tests.images import as_image, image_from_file, noise
@@ -119,6 +122,20 @@ async def test_a_video_is_encoded_once_and_a_file_may_be_an_image_and_a_video(ti
     assert counted["cornserve_encoder_deduplicated_total", "video"] == 1
 
 
+def test_the_options_of_frames_by_model_type_are_those_of_the_families() -> None:
+    every = MediaOptions(fps=1, num_frames=8, min_frames=2, max_frames=8)
+    for family in VIDEO_FAMILIES:
+        kind = find_family(str(family.path), family.model_type, "video")
+        assert issubclass(kind, VideoEncoderFamily)
+        for name, value in every.frames.items():
+            options = MediaOptions.model_validate({name: value})
+            if name in MEDIA_OPTIONS[family.model_type]:
+                kind.sampling.with_options(options)
+            else:
+                with pytest.raises(InvalidRequestError, match=rf"media_io_kwargs\.video\.{name}: the model does not"):
+                    kind.sampling.with_options(options)
+
+
 async def test_options_are_part_of_the_key_and_are_refused_by_families_without_them(tiny_qwen25vl: Path) -> None:
     video = as_video(20, 96, 64, fps=10)
     fast = video.with_options(MediaOptions(fps=5))
@@ -138,6 +155,18 @@ async def test_options_are_part_of_the_key_and_are_refused_by_families_without_t
             await engine.plan(video.with_options(MediaOptions(max_frames=4)), "request")
         with pytest.raises(InvalidRequestError, match=r"mm_processor_kwargs\.max_pixels: the model does not have"):
             await engine.plan(limited, "request")
+
+
+async def test_videos_of_the_thinker_have_the_checkpoints_limits_only_with_options_of_pixels() -> None:
+    video = as_video(8, 96, 64, fps=4)
+    async with running_engine(tiny_model("qwen25omni"), modality="video", constant=True) as engine:
+        plans = [
+            await engine.plan(video.with_options(options), "request")
+            for options in (MediaOptions(max_pixels=3200), MediaOptions(max_pixels=200_704), MediaOptions())
+        ]
+        assert [plan.rows for plan in plans] == sorted({plan.rows for plan in plans})
+        with pytest.raises(InvalidRequestError, match=r"max_pixels: 200705 is above the model's limit for videos"):
+            await engine.plan(video.with_options(MediaOptions(max_pixels=200_705)), "request")
 
 
 async def test_unusable_videos_are_named(tiny_qwen25vl: Path) -> None:

@@ -88,7 +88,13 @@ OPTION_CONTENTS: dict[str, MediaContent] = {
     "fewer pixels": with_options([as_image(noise(3, 112, 140)), as_video(6, 120, 160, fps=4), "?"], max_pixels=9000),
     "more pixels": with_options([as_image(noise(4, 60, 90)), as_video(6, 64, 64, fps=4)], min_pixels=20000),
 }
-"""Media with options, for Qwen's vision models."""
+"""Media with options, for Qwen's models."""
+
+FRAME_CONTENTS: dict[str, MediaContent] = {
+    "six frames": with_options([as_video(20, 64, 64, fps=10), "What happens?"], num_frames=6),
+    "fewer frames per second": with_options([as_video(20, 96, 64, fps=2), as_image(noise(4, 60, 90)), "?"], fps=0.5),
+}
+"""Videos with options, for models whose frames are evenly distributed."""
 
 
 def media_chat(content: MediaContent, kind: str = "", **fields: Any) -> ChatRequest:

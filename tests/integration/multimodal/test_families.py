@@ -13,7 +13,7 @@ from tests.images import noise
 from tests.integration.multimodal.chats import CONTENTS, Part, combinations
 from tests.integration.multimodal.encoder import LocalEncoder, running_encoder
 from tests.integration.multimodal.engine import running_llm
-from tests.integration.multimodal.media_chats import OPTION_CONTENTS, VIDEO_CONTENTS, MediaContent
+from tests.integration.multimodal.media_chats import FRAME_CONTENTS, OPTION_CONTENTS, VIDEO_CONTENTS, MediaContent
 from tests.integration.multimodal.media_tests import check_paths
 from tests.integration.multimodal.multimodal_tests import MARKS, generate
 from tests.integration.multimodal.transformers_reference import TransformersReference
@@ -29,7 +29,7 @@ OTHER: Sequence[Part] = [noise(100, 112, 84), *CONTENTS["one image"][1:]]
 MODULES = {"qwen25vl", "internvl", "qwen25omni", "qwen3omni"}
 """Families with a test module, which serves them on every path."""
 
-RESIZING = {"qwen2vl", "qwen25vl", "qwen3vl"}
+RESIZING = {"qwen2vl", "qwen25vl", "qwen3vl", "qwen25omni", "qwen3omni"}
 """Families with options of frames and pixels."""
 
 
@@ -63,7 +63,7 @@ async def test_all_paths_generate_the_tokens_of_the_monolith(family: TinyFamily,
 
 
 def _videos(family: TinyFamily) -> dict[str, MediaContent]:
-    return VIDEO_CONTENTS | OPTION_CONTENTS if family.name in RESIZING else VIDEO_CONTENTS
+    return VIDEO_CONTENTS | (OPTION_CONTENTS if family.name in RESIZING else FRAME_CONTENTS)
 
 
 async def tokens_of_monolith(engine: LLMEngine) -> dict[str, list[int]]:

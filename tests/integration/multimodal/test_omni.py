@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from tests.audio import as_audio, sound
 from tests.integration.multimodal.encoder import LocalEncoder, running_encoder
-from tests.integration.multimodal.media_chats import MIXED_CONTENTS, SOUND_CONTENTS, MediaContent
+from tests.integration.multimodal.media_chats import MIXED_CONTENTS, OPTION_CONTENTS, SOUND_CONTENTS, MediaContent
 from tests.integration.multimodal.media_tests import MEDIA_MARKS, check_paths, check_weights, generate
 from tests.integration.multimodal.vllm_reference import vllm_tokens
 from tests.models.tiny_families import tiny_model
@@ -37,6 +37,12 @@ async def test_all_paths_generate_the_tokens_of_vllm_concurrently(
     full_model: LLMEngine, language_only: LLMEngine, joint_encoder: LocalEncoder
 ) -> None:
     await check_paths(MIXED_CONTENTS, full_model, language_only, joint_encoder)
+
+
+async def test_all_paths_generate_the_tokens_of_vllm_for_media_with_options(
+    full_model: LLMEngine, language_only: LLMEngine, joint_encoder: LocalEncoder
+) -> None:
+    await check_paths(OPTION_CONTENTS, full_model, language_only, joint_encoder)
 
 
 async def test_all_paths_generate_the_tokens_of_vllm_for_videos_with_sound(

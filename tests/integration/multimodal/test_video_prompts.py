@@ -76,7 +76,6 @@ async def test_tokens_and_pixels_equal_those_of_vllm(renderer: PromptRenderer, n
     await check_equal(renderer, VIDEO_CONTENTS[name])
 
 
-@pytest.mark.parametrize("renderer", ["qwen25vl", "qwen3vl"], indirect=True)
 @pytest.mark.parametrize("name", OPTION_CONTENTS)
 async def test_media_with_options_have_the_tokens_and_pixels_of_vllm(renderer: PromptRenderer, name: str) -> None:
     await check_equal(renderer, OPTION_CONTENTS[name])

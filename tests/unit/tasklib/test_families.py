@@ -258,11 +258,25 @@ def test_all_paths_of_a_model_have_its_options_of_media(tmp_path: Path) -> None:
     [
         ("Qwen/Qwen3-0.6B", MediaOptions(fps=1), "media_options: .* receives no media in chats"),
         ("openai/whisper-tiny", MediaOptions(max_pixels=1), "media_options: .* receives no media in chats"),
-        ("google/gemma-3-4b-it", MediaOptions(max_pixels=1, num_frames=1), r"media_options\.num_frames: .* no videos"),
-        ("Qwen/Qwen2-Audio-7B-Instruct", MediaOptions(min_pixels=1), r"media_options\.min_pixels: .* no images"),
+        (
+            "google/gemma-3-4b-it",
+            MediaOptions(max_pixels=1, num_frames=1),
+            r"media_options\.num_frames: .* not have this option",
+        ),
+        ("Qwen/Qwen2-Audio-7B-Instruct", MediaOptions(min_pixels=1), r"media_options\.min_pixels: .*: remove it"),
+        (
+            "Qwen/Qwen2-VL-2B-Instruct",
+            MediaOptions(num_frames=1),
+            r"media_options\.num_frames: .*: use fps, max_frames, ",
+        ),
+        (
+            "llava-hf/llava-onevision-qwen2-7b-ov-hf",
+            MediaOptions(max_pixels=1),
+            r"\.max_pixels: .*: use fps, num_frames",
+        ),
     ],
 )
-def test_options_of_media_that_a_model_does_not_receive_are_rejected(
+def test_options_of_media_that_a_model_does_not_have_are_rejected(
     model: str, options: MediaOptions, error: str
 ) -> None:
     with pytest.raises(DefinitionError, match=error):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from math import ceil, prod
 from typing import Any, Self
@@ -30,8 +30,14 @@ class Qwen25VLTower(VisionFamily):
             return self
         family = copy(self)
         family.processor = copy(self.processor)
-        family.processor.size = SizeDict(**limited_size(self.processor.size, media))
+        family.processor.size = SizeDict(**limited_size(self.own_size, media))
         return family
+
+    @property
+    def own_size(self) -> Mapping[str, int]:
+        """The size of the processor to which limits on pixels apply."""
+        size: Mapping[str, int] = self.processor.size
+        return size
 
     def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
         rows: Sequence[torch.Tensor] = self.features(images).pooler_output

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from transformers import AutoModelForImageTextToText
@@ -11,8 +12,7 @@ from transformers.processing_utils import ProcessingKwargs
 
 from cornserve_executors.encoder.families.base_family import BaseFamily
 from cornserve_executors.encoder.families.video_family import VideoEncoderFamily, VideoFrames
-from cornserve_executors.media.pixel_limits import refuse_pixel_limits
-from cornserve_tasklib.media import Media, MediaField
+from cornserve_tasklib.media import MediaField
 
 
 class ThinkerFamily(BaseFamily):
@@ -22,16 +22,12 @@ class ThinkerFamily(BaseFamily):
     def build(cls, config: Any, dtype: torch.dtype) -> Any:
         return AutoModelForImageTextToText.from_config(config.thinker_config, dtype=dtype)
 
-    def for_media(self, media: Media) -> Self:
-        """Raises `UnsupportedOptionError` for limits on pixels: the thinker's processor replaces them."""
-        refuse_pixel_limits(media)
-        return self
-
 
 class ThinkerVideos(ThinkerFamily, VideoEncoderFamily):
     """A family whose videos have a size and a frame rate that transformers' processor of the thinker assumes.
 
-    It does not use the size limits of the checkpoint's video processor, nor the frame rate of the video.
+    It does not use the frame rate of the video, and the size limits of the checkpoint's video processor only for videos
+    with limits on pixels.
     """
 
     arguments: ClassVar[type[ProcessingKwargs]]
@@ -41,7 +37,12 @@ class ThinkerVideos(ThinkerFamily, VideoEncoderFamily):
 
     def __init__(self, model: Any, processor: Any) -> None:
         super().__init__(model, processor)
+        self._checkpoint_size: Mapping[str, int] = processor.size
         processor.size = SizeDict(**self.arguments._defaults["videos_kwargs"]["size"])
+
+    @property
+    def own_size(self) -> Mapping[str, int]:
+        return self._checkpoint_size
 
     def time_fields(self, video: VideoFrames) -> dict[str, MediaField]:
         return {"second_per_grid_ts": self.processor.temporal_patch_size / self.assumed_fps}
