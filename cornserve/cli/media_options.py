@@ -41,10 +41,10 @@ def default_media_options(loading: str | None, processing: str | None) -> MediaO
     from cornserve_tasklib.media_options import MediaLoading, MediaOptions, MediaProcessing
 
     frames = {} if loading is None else _parsed("--media-io-kwargs", MediaLoading, loading).video.frames
-    sizes = MediaProcessing() if processing is None else _parsed("--mm-processor-kwargs", MediaProcessing, processing)
-    if sizes.use_audio_in_video:
+    given = MediaProcessing() if processing is None else _parsed("--mm-processor-kwargs", MediaProcessing, processing)
+    if given.use_audio_in_video:
         raise CliError("--mm-processor-kwargs: use_audio_in_video is an option of requests: remove it")
-    options = frames | sizes.pixels
+    options = frames | given.sizes
     return MediaOptions.model_validate(options) if options else None
 
 

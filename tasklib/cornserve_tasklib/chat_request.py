@@ -130,8 +130,8 @@ class ChatRequest(SamplingFields):
     def media_options(self) -> MediaOptions:
         """The options for all media of the request. The gateway sets them in each `Image` and `Video`."""
         frames = {} if self.media_io_kwargs is None else self.media_io_kwargs.video.frames
-        pixels = {} if self.mm_processor_kwargs is None else self.mm_processor_kwargs.pixels
-        return MediaOptions.model_validate(frames | pixels)
+        sizes = {} if self.mm_processor_kwargs is None else self.mm_processor_kwargs.sizes
+        return MediaOptions.model_validate(frames | sizes)
 
     @property
     def media_parts(self) -> list[MediaPart]:

@@ -6,7 +6,7 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from cornserve_tasklib.media import MODALITIES, Modality
-from cornserve_tasklib.media_options import PixelOptions
+from cornserve_tasklib.media_options import PixelOptions, TileOptions
 
 ENCODER_FAMILIES: Final[dict[Modality, str]] = {
     "image": "cornserve.encoder_families",
@@ -21,7 +21,7 @@ _SAMPLED: Final = frozenset({"fps", "min_frames", "max_frames"})
 
 MEDIA_OPTIONS: Final[dict[str, frozenset[str]]] = {
     "gemma3": frozenset(),
-    "internvl": frozenset(),
+    "internvl": frozenset(TileOptions.model_fields),
     "llava": frozenset(),
     "llava_onevision": frozenset({"fps", "num_frames"}),
     "mistral3": frozenset(),

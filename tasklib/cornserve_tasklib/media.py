@@ -87,7 +87,7 @@ class Image(MediaFile):
         return InputSize(media=ceil(pixels / PIXELS_PER_TOKEN))
 
     def with_options(self, options: MediaOptions) -> Self:
-        return self.model_copy(update={"options": MediaOptions.model_validate(options.pixels)})
+        return self.model_copy(update={"options": MediaOptions.model_validate(options.sizes)})
 
 
 class Audio(MediaFile):

@@ -16,6 +16,7 @@ MAX_FPS = 30
 """The largest rate at which these loaders sample."""
 
 Pixels = Annotated[int, Ge(1), Le(1 << 32)]
+Tiles = Annotated[int, Ge(1), Le(1024)]
 
 
 class FrameOptions(BaseModel):
@@ -66,7 +67,38 @@ class PixelOptions(BaseModel):
         return _given(PixelOptions, self)
 
 
-class MediaOptions(FrameOptions, PixelOptions):
+class TileOptions(BaseModel):
+    """Limits on the tiles into which a model splits an image. A thumbnail is not counted."""
+
+    model_config = STRICT | ConfigDict(frozen=True)
+
+    min_patches: Tiles | None = None
+    """The smallest number of tiles."""
+    max_patches: Tiles | None = None
+    """The largest number of tiles, up to the model's own."""
+
+    @model_validator(mode="after")
+    def _check_tiles(self) -> Self:
+        if self.min_patches is not None and self.max_patches is not None and self.min_patches > self.max_patches:
+            raise ValueError(f"min_patches: {self.min_patches} is above max_patches: {self.max_patches}")
+        return self
+
+    @property
+    def tiles(self) -> dict[str, int]:
+        """The options that are set, by name."""
+        return _given(TileOptions, self)
+
+
+class SizeOptions(PixelOptions, TileOptions):
+    """The size in which a model receives an image or a frame. A model has either limits on pixels or on tiles."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The options that are set, by name."""
+        return {**self.pixels, **self.tiles}
+
+
+class MediaOptions(FrameOptions, SizeOptions):
     """The options of one medium. Those of frames are for videos only."""
 
     @property
@@ -77,7 +109,7 @@ class MediaOptions(FrameOptions, PixelOptions):
     @property
     def given(self) -> dict[str, float | int]:
         """The options that are set, by name."""
-        return {**self.frames, **self.pixels}
+        return {**self.frames, **self.sizes}
 
     def with_defaults(self, defaults: MediaOptions) -> MediaOptions:
         """Returns these options, and the defaults of those that are not set.
@@ -95,7 +127,7 @@ class MediaOptions(FrameOptions, PixelOptions):
                 return self.num_frames is not None
             case "num_frames":
                 return self.fps is not None
-            case "min_frames" | "min_pixels":
+            case _ if name.startswith("min_"):
                 limit = self.given.get(name.replace("min", "max"))
                 return limit is not None and default > limit
             case _:
@@ -112,7 +144,7 @@ class MediaLoading(BaseModel):
     """The frames of videos."""
 
 
-class MediaProcessing(PixelOptions):
+class MediaProcessing(SizeOptions):
     """Arguments of the model's processor."""
 
     use_audio_in_video: bool = False

@@ -29,7 +29,14 @@ from cornserve_executors.media.audio_decoding import DecodedAudio, check_convers
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_executors.media.image_decoding import decode_image
-from cornserve_executors.media.pixel_limits import RESIZED_TYPES, limited_size, refuse_pixel_limits
+from cornserve_executors.media.size_limits import (
+    RESIZED_TYPES,
+    TILED_TYPES,
+    ArgumentsOf,
+    refuse_other_sizes,
+    size_argument,
+    tile_arguments,
+)
 from cornserve_executors.media.video_decoding import decode_video, sampled_pixels
 from cornserve_executors.media.video_sampling import FrameSampling
 from cornserve_tasklib.encoder_families import encoder_modalities
@@ -100,7 +107,7 @@ class ChatMedia:
             if self.encodes(modality) or (modality in self._limits and not any(self._limits.values()))
         }
         self._sampling = _video_sampling(model_config) if "video" in self._limits else FrameSampling()
-        self._sizes = {} if info is None else _processor_sizes(model_config, info)
+        self._arguments_of = {} if info is None else _arguments_of(model_config, info)
         self._decode_pools = DecodePools(SMALL_PIXELS)
 
     def encodes(self, modality: Modality) -> bool:
@@ -170,11 +177,10 @@ class ChatMedia:
 
     def _processor_arguments(self, media: Media) -> dict[str, Any]:
         """Returns vLLM's `mm_processor_kwargs` for a medium. Raises `UnsupportedOptionError`."""
-        if media.modality not in self._sizes:
-            refuse_pixel_limits(media)
-        if not media.options.pixels:
+        if media.modality not in self._arguments_of:
+            refuse_other_sizes(media)
             return {}
-        return {"size": limited_size(self._sizes[media.modality], media)}
+        return self._arguments_of[media.modality](media)
 
     def _check_accepted(self, media: Media) -> None:
         if not self._placeholders:
@@ -238,12 +244,20 @@ def _video_sampling(model_config: Any) -> FrameSampling:
     return FrameSampling("qwen2_vl" if loader == "qwen2_vl" else "qwen3_vl" if loader == "qwen3_vl" else "opencv")
 
 
-def _processor_sizes(model_config: Any, info: Any) -> Mapping[Modality, Mapping[str, int]]:
-    """Returns the sizes of the model's processors, by modality, if they are limits on pixels."""
-    if model_config.hf_config.model_type not in RESIZED_TYPES:
-        return {}
-    processor = info.get_hf_processor()
-    return {"image": processor.image_processor.size, "video": processor.video_processor.size}
+def _arguments_of(model_config: Any, info: Any) -> Mapping[Modality, ArgumentsOf]:
+    """Returns the arguments of the model's processors for media with options of sizes, by modality."""
+    model_type = model_config.hf_config.model_type
+    if model_type in RESIZED_TYPES:
+        processor = info.get_hf_processor()
+        sizes: Mapping[Modality, Any] = {
+            "image": processor.image_processor.size,
+            "video": processor.video_processor.size,
+        }
+        return {modality: partial(size_argument, size) for modality, size in sizes.items()}
+    if model_type in TILED_TYPES:
+        processor = info.get_hf_processor().image_processor
+        return {"image": partial(tile_arguments, processor.min_patches, processor.max_patches)}
+    return {}
 
 
 def _row_size(model_config: Any, modality: Modality) -> int:

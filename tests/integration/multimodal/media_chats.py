@@ -90,6 +90,13 @@ OPTION_CONTENTS: dict[str, MediaContent] = {
 }
 """Media with options, for Qwen's models."""
 
+TILE_CONTENTS: dict[str, MediaContent] = {
+    "fewer tiles": with_options([as_image(noise(3, 300, 140)), "What is it?"], max_patches=1),
+    "more tiles": with_options(["Compare ", as_image(noise(4, 64, 64)), as_image(noise(5, 60, 90))], min_patches=3),
+    "two or three tiles": with_options([as_image(noise(6, 900, 120)), "?"], min_patches=2, max_patches=3),
+}
+"""Images with options, for InternVL."""
+
 FRAME_CONTENTS: dict[str, MediaContent] = {
     "six frames": with_options([as_video(20, 64, 64, fps=10), "What happens?"], num_frames=6),
     "fewer frames per second": with_options([as_video(20, 96, 64, fps=2), as_image(noise(4, 60, 90)), "?"], fps=0.5),

@@ -20,7 +20,7 @@ async def vllm_prompt(renderer: PromptRenderer, content: MediaContent) -> Any:
     options: dict[str, Any] = {"use_audio_in_video": True} if any(map(is_sound, content)) else {}
     frames: dict[str, Any] = {}
     for medium in media_in(content):
-        options |= medium.options.pixels
+        options |= medium.options.sizes
         frames |= medium.options.frames
     request = ChatCompletionRequest(
         messages=vllm_messages(content),

@@ -222,6 +222,8 @@ async def test_media_have_the_options_of_the_request(gateway: httpx.AsyncClient)
         ({"mm_processor_kwargs": {"fps": 2}}, "mm_processor_kwargs.fps", "unknown_field"),
         ({"mm_processor_kwargs": {"max_pixels": 0}}, "mm_processor_kwargs.max_pixels", "invalid_value"),
         ({"mm_processor_kwargs": {"min_pixels": 9, "max_pixels": 8}}, "mm_processor_kwargs", "invalid_value"),
+        ({"mm_processor_kwargs": {"max_patches": 0}}, "mm_processor_kwargs.max_patches", "invalid_value"),
+        ({"mm_processor_kwargs": {"min_patches": 9, "max_patches": 8}}, "mm_processor_kwargs", "invalid_value"),
     ],
 )
 async def test_an_invalid_option_of_media_is_a_400_that_names_it(

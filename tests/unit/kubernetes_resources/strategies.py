@@ -98,6 +98,7 @@ media_options = st.builds(
     fps=st.none() | st.floats(0.01, 30),
     max_frames=st.none() | st.integers(2, 768),
     max_pixels=st.none() | st.integers(1, 1 << 32),
+    max_patches=st.none() | st.integers(1, 1024),
 )
 
 origins = st.one_of(

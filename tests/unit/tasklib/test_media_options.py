@@ -51,6 +51,7 @@ def test_the_options_of_a_task_are_defaults_on_all_paths(split_encoder: bool) ->
         ({"max_pixels": 9}, {"min_pixels": 10}, "max_pixels=9"),
         ({"max_pixels": 9}, {"min_pixels": 8}, "min_pixels=8,max_pixels=9"),
         ({}, {"max_pixels": 9}, "max_pixels=9"),
+        ({"min_patches": 4}, {"max_patches": 3, "max_pixels": 9}, "max_pixels=9,min_patches=4"),
     ],
 )
 def test_defaults_that_contradict_an_option_are_not_used(

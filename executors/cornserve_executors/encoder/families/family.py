@@ -12,7 +12,7 @@ import torch
 
 from cornserve_executors.encoder.families.base_family import BaseFamily
 from cornserve_executors.media.image_decoding import ImageSize
-from cornserve_executors.media.pixel_limits import refuse_pixel_limits
+from cornserve_executors.media.size_limits import refuse_other_sizes
 from cornserve_tasklib.media import Media, MediaField
 
 
@@ -41,8 +41,8 @@ class VisionFamily(BaseFamily):
     """A family whose inputs are pixels."""
 
     def for_media(self, media: Media) -> Self:
-        """Returns the family with the limits on pixels of a medium. Raises `UnsupportedOptionError`."""
-        refuse_pixel_limits(media)
+        """Returns the family with the limits on the size of a medium. Raises `UnsupportedOptionError`."""
+        refuse_other_sizes(media)
         return self
 
     @abstractmethod

@@ -15,9 +15,10 @@ from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 from cornserve_executors.encoder.families.family import EncoderFamily, EncodingPlan, PreparedImage, VisionFamily
 from cornserve_executors.encoder.families.video_family import VideoEncoderFamily, VideoFrames
 from cornserve_executors.media.image_decoding import ImageSize
-from cornserve_executors.media.pixel_limits import limited_size
+from cornserve_executors.media.size_limits import limited_size, refuse_other_sizes
 from cornserve_executors.media.video_sampling import FrameSampling
 from cornserve_tasklib.media import Media, MediaField
+from cornserve_tasklib.media_options import PixelOptions
 
 
 class Qwen25VLTower(VisionFamily):
@@ -26,6 +27,7 @@ class Qwen25VLTower(VisionFamily):
     submodules = frozenset({"visual"})  # Includes the projector, Qwen's merger.
 
     def for_media(self, media: Media) -> Self:
+        refuse_other_sizes(media, PixelOptions)
         if not media.options.pixels:
             return self
         family = copy(self)
