@@ -11,13 +11,17 @@ from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse
 from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageGenerationResponse
 from cornserve_tasklib.scoring import ScoringRequest, ScoringResponse
+from cornserve_tasklib.speaking_chat import SpokenChatRequest, SpokenChatResponse
 from cornserve_tasklib.text_to_speech import SpeechRequest, SpeechResponse
 from cornserve_tasklib.transcription import TranscriptionRequest, TranscriptionResponse
 
-Operation = Literal["chat", "completion", "embedding", "scoring", "transcription", "image generation", "speech"]
+Operation = Literal[
+    "chat", "spoken chat", "completion", "embedding", "scoring", "transcription", "image generation", "speech"
+]
 
 REQUEST_TYPES: dict[Operation, type[Any]] = {
     "chat": ChatRequest,
+    "spoken chat": SpokenChatRequest,
     "completion": CompletionRequest,
     "embedding": EmbeddingRequest,
     "scoring": ScoringRequest,
@@ -28,6 +32,7 @@ REQUEST_TYPES: dict[Operation, type[Any]] = {
 
 _RESPONSE_TYPES: dict[Operation, type[Any]] = {
     "chat": ChatResponse,
+    "spoken chat": SpokenChatResponse,
     "completion": ChatResponse,
     "embedding": EmbeddingResponse,
     "scoring": ScoringResponse,

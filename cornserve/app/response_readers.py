@@ -14,6 +14,8 @@ from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, ChatResponse,
 from cornserve_tasklib.embedding import EmbeddingResponse
 from cornserve_tasklib.image_generation import GeneratedImage, ImageGenerationResponse, ImageProgress
 from cornserve_tasklib.scoring import ScoringResponse
+from cornserve_tasklib.speaking_chat import SpokenChatResponse
+from cornserve_tasklib.talker import SpokenChunk
 from cornserve_tasklib.text_to_speech import SpeechChunk, SpeechResponse
 from cornserve_tasklib.transcription import TranscriptionChunk, TranscriptionResponse, TranscriptionSegment
 
@@ -94,25 +96,52 @@ class SpeechEnding(NamedTuple):
     usage: Usage
 
 
-def _read_whole_chat(response: ChatResponse, _: object = None) -> WholeChat:
+class WholeSpeech(NamedTuple):
+    """The audio file in base64, and whether it contains the complete speech."""
+
+    audio: str
+    is_complete: bool
+
+
+def _chat_of(response: ChatResponse | SpokenChatResponse) -> ChatResponse:
+    return response.message if isinstance(response, SpokenChatResponse) else response
+
+
+def _read_whole_chat(response: ChatResponse | SpokenChatResponse, _: object = None) -> WholeChat:
+    response = _chat_of(response)
     choices = response.choices
     for choice in choices:
         vars(choice)  # waits for all values of a pending output
     return WholeChat(choices, response.usage)
 
 
-def _read_mapped_chunks_or_chat(response: ChatResponse, _: object) -> Stream[ChatChunk] | WholeChat:
+def _read_mapped_chunks_or_chat(
+    response: ChatResponse | SpokenChatResponse, _: object
+) -> Stream[ChatChunk] | WholeChat:
+    response = _chat_of(response)
     chunks: Stream[ChatChunk] = response.chunks
     return chunks if chunks.is_mapped and not response.text else _read_whole_chat(response)
 
 
-def _read_chunks(response: ChatResponse, _: object) -> Stream[ChatChunk] | list[ChatChunk]:
+def _read_chunks(response: ChatResponse | SpokenChatResponse, _: object) -> Stream[ChatChunk] | list[ChatChunk]:
+    response = _chat_of(response)
     chunks: Stream[ChatChunk] = response.chunks
     return chunks if chunks.is_open else [as_chunk(index, choice) for index, choice in enumerate(response.choices)]
 
 
-def _read_ending(response: ChatResponse, _: object) -> Ending:
+def _read_ending(response: ChatResponse | SpokenChatResponse, _: object) -> Ending:
+    response = _chat_of(response)
     return Ending([choice.finish_reason for choice in response.choices], response.usage)
+
+
+def _read_spoken_chunks(response: SpokenChatResponse, _: object) -> Stream[SpokenChunk] | list[SpokenChunk]:
+    audio: Stream[SpokenChunk] = response.audio
+    return audio if audio.is_open else []
+
+
+def _read_whole_speech(response: SpokenChatResponse, _: object) -> WholeSpeech | None:
+    speech = response.speech
+    return None if speech is None else WholeSpeech(speech.audio, speech.finish_reason == "stop")
 
 
 def _read_vectors(response: EmbeddingResponse, _: object) -> Vectors:
@@ -210,6 +239,10 @@ CHUNKS = _reader("chunks", _read_chunks, list[ChatChunk])
 """The chunks, or one chunk for each choice of a response that the task has created itself."""
 
 ENDING = _reader("ending", _read_ending, Ending)
+SPOKEN_CHUNKS = _reader("spoken chunks", _read_spoken_chunks, list[SpokenChunk], SpokenChunk)
+"""The chunks of the speech of a chat, or an empty list for a response without their stream."""
+
+WHOLE_SPEECH = _reader("whole speech", _read_whole_speech, WholeSpeech | None)
 VECTORS = _reader("vectors", _read_vectors, Vectors)
 SCORES = _reader("scores", _read_scores, Scores)
 IMAGES = _reader("images", _read_images, Images)
@@ -240,7 +273,8 @@ STREAMS: ResponseReader[dict[str, Stream[Any]]] = ResponseReader("streams", _rea
 READERS: dict[str, ResponseReader[Any]] = {
     reader.name: reader
     for reader in (
-        *(WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, ENDING, VECTORS, SCORES, IMAGES, IMAGE_PROGRESS),
+        *(WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, ENDING, SPOKEN_CHUNKS, WHOLE_SPEECH),
+        *(VECTORS, SCORES, IMAGES, IMAGE_PROGRESS),
         *(SPEECH, SPEECH_ENDING),
         *(TRANSCRIPT, MAPPED_CHUNKS_OR_TRANSCRIPT, TRANSCRIPT_CHUNKS, JSON, STREAMS),
     )

@@ -21,7 +21,7 @@ from cornserve_tasklib.media import Audio, Image, Video
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.messages import ChatMessage
 from cornserve_tasklib.scoring import Score, ScoringRequest, ScoringResponse, ScoringTask
-from cornserve_tasklib.speaking_chat import SpeakingChat, SpokenChatRequest
+from cornserve_tasklib.speaking_chat import SpeakingChat, SpokenChatRequest, SpokenChatResponse
 from cornserve_tasklib.talker import SpokenChunk, TalkerOptions, TalkerRequest, TalkerResponse, TalkerTask
 from cornserve_tasklib.text_to_speech import (
     Speak,
@@ -82,6 +82,7 @@ __all__ = [
     "SpeechRequest",
     "SpeechResponse",
     "SpokenChatRequest",
+    "SpokenChatResponse",
     "SpokenChunk",
     "TalkerOptions",
     "TalkerRequest",

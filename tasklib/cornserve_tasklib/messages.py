@@ -246,6 +246,13 @@ class ChatMessage(BaseModel):
         content = [next(parts) if isinstance(part, MediaPart) else part for part in self.content]
         return self.model_copy(update={"content": content})
 
+    @field_validator("audio", mode="before")
+    @classmethod
+    def _check_audio(cls, audio: object) -> object:
+        if isinstance(audio, dict):
+            raise ValueError("audio of earlier responses is not stored: send its transcript as the content")
+        return audio
+
     @field_validator("tool_calls", mode="before")
     @classmethod
     def _omit_empty_calls(cls, calls: object) -> object:

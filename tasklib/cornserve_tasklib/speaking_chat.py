@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from annotated_types import Ge, Le, MaxLen
+from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from cornserve.task import Task
+from cornserve.task import Output, Stream, Task
+from cornserve_tasklib.audio_format import AudioFormat
 from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.chat_response import ChatResponse
 from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.llm import LLMTask
 from cornserve_tasklib.messages import TextPart
 from cornserve_tasklib.sampling_fields import STRICT
-from cornserve_tasklib.talker import TalkerOptions, TalkerRequest, TalkerResponse, TalkerTask
+from cornserve_tasklib.talker import SpokenChunk, TalkerOptions, TalkerRequest, TalkerResponse, TalkerTask
 
 
 class SpokenChatRequest(BaseModel):
@@ -29,6 +31,10 @@ class SpokenChatRequest(BaseModel):
     """See `TalkerRequest.seed`. The seed of the text is part of `chat`."""
     temperature: Annotated[float, Ge(0), Le(2)] = 0.9
     """See `TalkerRequest.temperature`. That of the text is part of `chat`."""
+    response_format: AudioFormat = "pcm"
+    """See `TalkerRequest.response_format`."""
+    modalities: Annotated[list[Literal["text", "audio"]], MinLen(1)] = ["text", "audio"]
+    """The modalities of the response. `["text"]` does not run the talker."""
 
     @field_validator("chat")
     @classmethod
@@ -43,7 +49,18 @@ class SpokenChatRequest(BaseModel):
         return chat
 
 
-class SpeakingChat(Task[SpokenChatRequest, TalkerResponse]):
+class SpokenChatResponse(Output):
+    """A response of a language model, and its speech."""
+
+    audio: Stream[SpokenChunk] = Stream()
+    """The chunks of the speech."""
+    message: ChatResponse
+    """The text."""
+    speech: TalkerResponse | None = None
+    """The whole speech. None if the request is for text alone."""
+
+
+class SpeakingChat(Task[SpokenChatRequest, SpokenChatResponse]):
     """Runs a Qwen3-Omni for chats of texts, and speaks its responses. The speech starts when the text is complete."""
 
     model_id: str
@@ -59,14 +76,19 @@ class SpeakingChat(Task[SpokenChatRequest, TalkerResponse]):
         self.llm = LLMTask(model_id=self.model_id, revision=self.revision, options=self.options, with_enc=False)
         self.talker = TalkerTask(model_id=self.model_id, revision=self.revision, options=self.talker_options)
 
-    def invoke(self, request: SpokenChatRequest) -> TalkerResponse:
+    def invoke(self, request: SpokenChatRequest) -> SpokenChatResponse:
+        message = self.llm.invoke(request.chat)
+        if "audio" not in request.modalities:
+            return SpokenChatResponse(message=message)
         texts = ["".join(message.texts) for message in request.chat.messages if message.role == "user"]
-        return self.talker.invoke(
+        speech = self.talker.invoke(
             TalkerRequest(
                 user_messages=texts,
-                token_ids=self.llm.invoke(request.chat).token_ids,
+                token_ids=message.token_ids,
                 voice=request.voice,
                 seed=request.seed,
                 temperature=request.temperature,
+                response_format=request.response_format,
             )
         )
+        return SpokenChatResponse(audio=speech.chunks, message=message, speech=speech)

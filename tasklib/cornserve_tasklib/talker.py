@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cornserve.task import Output, Stream, UnitTask
 from cornserve_policies.input_size import InputSize
+from cornserve_tasklib.audio_format import AudioFormat
 from cornserve_tasklib.engine import Dtype
 from cornserve_tasklib.model_settings import ModelSettings
 from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, STRICT, Tokens
@@ -32,13 +33,15 @@ class TalkerRequest(BaseModel):
     """Makes sampling reproducible. Random by default."""
     temperature: Annotated[float, Ge(0), Le(2)] = 0.9
     """The randomness of the voice. 0 selects greedy decoding."""
+    response_format: AudioFormat = "pcm"
+    """The format of the whole speech. Chunks are always samples."""
 
 
 class SpokenChunk(BaseModel):
     """The next part of a streamed speech."""
 
     pcm: str
-    """Samples, as in `TalkerResponse.pcm`."""
+    """Signed 16-bit little-endian samples of one channel, `SAMPLE_RATE` per second, in base64."""
 
 
 class TalkerResponse(Output):
@@ -46,8 +49,8 @@ class TalkerResponse(Output):
 
     chunks: Stream[SpokenChunk] = Stream()
     """The chunks, as they are decoded. The first has a single frame of codes, and the following ones up to 16."""
-    pcm: str = ""
-    """Signed 16-bit little-endian samples of one channel, `SAMPLE_RATE` per second, in base64."""
+    audio: str = ""
+    """The whole speech in the format of the request, in base64."""
     text: str = ""
     """The spoken text, without its end token."""
     seconds: float = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import wave
 from typing import NamedTuple
 
 import av
@@ -92,6 +94,25 @@ class AudioEncoder:
         self._container.mux(self._stream.encode(None))
         self._container.close()
         return self._output.take()
+
+
+def encode_file(pcm: bytes, format: AudioFormat, sample_rate: int) -> bytes:
+    """Returns a complete file. The header of a WAV file has the length, unlike that of an `AudioEncoder`. Blocks.
+
+    Args:
+        pcm: signed 16-bit little-endian samples of one channel.
+    """
+    if format == "pcm":
+        return pcm
+    if format == "wav":
+        file = io.BytesIO()
+        with wave.open(file, "wb") as writer:
+            writer.setparams((1, 2, sample_rate, 0, "NONE", ""))
+            writer.writeframes(pcm)
+        return file.getvalue()
+    encoder = AudioEncoder(format, sample_rate)
+    samples = np.frombuffer(pcm, "<i2").astype(np.float32) / np.iinfo(np.int16).max
+    return encoder.encode(samples) + encoder.finish()
 
 
 def to_int16(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.int16]:

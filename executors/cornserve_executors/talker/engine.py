@@ -14,6 +14,7 @@ import torch
 from cornserve.concurrency import gather_all
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.device_thread import run_on_device
+from cornserve_executors.media.audio_encoding import encode_file
 from cornserve_executors.step_batcher import StepBatcher
 from cornserve_executors.talker.loader import load_talker
 from cornserve_executors.talker.prompt import TalkerPrompts
@@ -77,7 +78,7 @@ class TalkerEngine:
         self._check(request)
         spoken = self._prompts.spoken(request.token_ids)
         if not spoken:
-            return TalkerResponse(seed=seed)
+            return TalkerResponse(audio=await _encode(b"", request), seed=seed)
         speech = await self._run(lambda: self._start(request, seed))
         samples: list[bytes] = []
         arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -100,7 +101,7 @@ class TalkerEngine:
         self._stats.record_speech(time.perf_counter() - started)
         pcm = b"".join(samples)
         return TalkerResponse(
-            pcm=b64encode(pcm).decode(),
+            audio=await _encode(pcm, request),
             text=self._prompts.decode(spoken),
             seconds=len(pcm) / 2 / SAMPLE_RATE,
             finish_reason="stop" if speech.has_ended else "length",
@@ -162,6 +163,10 @@ class TalkerEngine:
         except Exception as error:
             speech.failure = error
             raise
+
+
+async def _encode(pcm: bytes, request: TalkerRequest) -> str:
+    return b64encode(await asyncio.to_thread(encode_file, pcm, request.response_format, SAMPLE_RATE)).decode()
 
 
 def _to_pcm(samples: torch.Tensor) -> bytes:

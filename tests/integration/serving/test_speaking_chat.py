@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import wave
+from base64 import b64decode
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+from openai import BadRequestError, OpenAI
 
 from cornserve.client import Client, StreamItem
 from tests.integration.serving.conftest import CommandLine
@@ -48,11 +52,48 @@ def test_text_and_speech_equal_those_of_transformers(cornserve: CommandLine, tin
         *items, last = client.stream(APP, request())
 
     assert not isinstance(last, StreamItem)
-    found = samples_of(last.response["pcm"])
+    found = samples_of(last.response["speech"]["audio"])
     assert len(found) == len(expected.samples)
     assert np.abs(found - expected.samples).max() < 1 / 32767
     chunks = [samples_of(item.item["pcm"]) for item in items if isinstance(item, StreamItem)]
     assert (np.concatenate(chunks) == found).all()
+
+
+def test_the_official_client_gets_the_text_and_the_same_speech(cornserve: CommandLine) -> None:
+    with Client(cornserve.url) as client:
+        expected = client.invoke(APP, request(seed=1, temperature=0.9))
+    samples = b64decode(expected["speech"]["audio"])
+    given: dict[str, Any] = {
+        "model": APP,
+        "messages": CHAT,
+        "max_tokens": TOKENS,
+        "temperature": 0,
+        "seed": 1,
+        "modalities": ["text", "audio"],
+        "extra_body": {"ignore_eos": True},
+    }
+
+    with OpenAI(base_url=f"{cornserve.url}/v1", api_key="none") as openai:
+        completion = openai.chat.completions.create(**given, audio={"voice": "chelsie", "format": "wav"})
+        *chunks, _ = openai.chat.completions.create(
+            **given, audio={"voice": "chelsie", "format": "pcm16"}, stream=True, stream_options={"include_usage": True}
+        )
+        text = openai.chat.completions.create(**given | {"modalities": ["text"]})
+        with pytest.raises(BadRequestError, match=r"audio\.voice: the model has no voice 'alloy': use chelsie, ethan"):
+            openai.chat.completions.create(**given, audio={"voice": "alloy", "format": "wav"})
+
+    audio = completion.choices[0].message.audio
+    assert audio is not None
+    with wave.open(BytesIO(b64decode(audio.data))) as file:
+        whole = file.readframes(file.getnframes())
+        assert file.getframerate() == 24_000
+    deltas = [chunk.choices[0].delta.audio for chunk in chunks]
+    streamed = b"".join(b64decode(delta.data) for delta in deltas if delta is not None and delta.data)
+    assert whole == streamed == samples
+    assert audio.transcript == text.choices[0].message.content == expected["message"]["text"]
+    assert [delta.transcript for delta in deltas if delta is not None and delta.transcript] == [audio.transcript]
+    assert completion.usage is not None
+    assert completion.usage.completion_tokens == TOKENS
 
 
 @pytest.mark.parametrize(

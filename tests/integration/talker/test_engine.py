@@ -75,7 +75,7 @@ def reference(tiny_qwen3omni_talker: Path) -> TransformersSpeech:
 
 
 async def pcm(engine: TalkerEngine, request: TalkerRequest, id: str = "r") -> str:
-    return (await engine.speak(request, id)).pcm
+    return (await engine.speak(request, id)).audio
 
 
 def value(stats: TalkerStats, name: str) -> float:
@@ -104,7 +104,7 @@ async def test_speech_equals_that_of_transformers(
         request(user_messages=users, token_ids=expected.tokens, voice=voice, temperature=0), "equal"
     )
 
-    found = samples_of(response.pcm)
+    found = samples_of(response.audio)
     assert 0.01 < np.abs(expected.samples).max() < 0.999  # Neither silence nor clipped.
     assert len(found) == len(expected.samples)
     assert np.abs(found - expected.samples).max() < 1 / 32767
@@ -177,7 +177,7 @@ async def test_the_first_chunk_is_short(engine: TalkerEngine) -> None:
 
     sizes = [len(samples_of(chunk)) for chunk in chunks]
     assert sizes[:4] == [FRAME_SAMPLES - LOOKAHEAD_SAMPLES, *(frames * FRAME_SAMPLES for frames in (2, 4, 8))]
-    assert b"".join(map(b64decode, chunks)) == b64decode(response.pcm)
+    assert b"".join(map(b64decode, chunks)) == b64decode(response.audio)
 
 
 async def test_a_caller_that_does_not_read_delays_no_other(engine: TalkerEngine) -> None:
@@ -191,13 +191,13 @@ async def test_a_caller_that_does_not_read_delays_no_other(engine: TalkerEngine)
     assert len(samples_of(await pcm(engine, request(), "fast"))) > 0
     assert not slow.done()
     reads.set()
-    assert len((await slow).pcm) > 0
+    assert len((await slow).audio) > 0
 
 
 async def test_a_random_seed_is_reported(engine: TalkerEngine) -> None:
     response = await engine.speak(request(seed=None), "random")
 
-    assert await pcm(engine, request(seed=response.seed)) == response.pcm
+    assert await pcm(engine, request(seed=response.seed)) == response.audio
 
 
 async def test_a_speech_ends_at_the_limit(engine: TalkerEngine) -> None:
@@ -209,7 +209,7 @@ async def test_a_speech_ends_at_the_limit(engine: TalkerEngine) -> None:
 async def test_a_response_without_text_is_silent(engine: TalkerEngine) -> None:
     response = await engine.speak(request(""), "silent")
 
-    assert (response.pcm, response.seconds, response.finish_reason) == ("", 0, "stop")
+    assert (response.audio, response.seconds, response.finish_reason) == ("", 0, "stop")
 
 
 async def test_a_response_that_was_cut_is_spoken_to_its_last_token(engine: TalkerEngine) -> None:
@@ -217,7 +217,7 @@ async def test_a_response_that_was_cut_is_spoken_to_its_last_token(engine: Talke
 
     cut = await engine.speak(request(token_ids=list(b"yes")), "cut")
 
-    assert (cut.text, cut.pcm) == (complete.text, complete.pcm)
+    assert (cut.text, cut.audio) == (complete.text, complete.audio)
 
 
 @pytest.mark.parametrize(

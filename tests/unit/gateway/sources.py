@@ -260,6 +260,37 @@ class Speaker(Task[SpeechRequest, SpeechResponse]):
 app = App(name="speaker", paths=[Speaker()])
 """
 
+SPEAKING_PARROT = """
+from base64 import b64encode
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import ChatResponse, SpokenChatRequest, SpokenChatResponse, SpokenChunk, TalkerResponse, Usage
+
+def speak(word):
+    return SpokenChunk(pcm=b64encode(word.encode()).decode())
+
+class SpeakingParrot(Task[SpokenChatRequest, SpokenChatResponse]):
+    '''Repeats the last message. The speech is the name of the voice and the text instead of samples.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: SpokenChatRequest) -> SpokenChatResponse:
+        text = request.chat.messages[-1].content
+        message = ChatResponse(text=text, usage=Usage(prompt_tokens=3, completion_tokens=2))
+        if "audio" not in request.modalities:
+            return SpokenChatResponse(message=message)
+        speech = f"{request.voice} {request.response_format} {text}"
+        words = self.echo.invoke(EchoRequest(text=speech)).words
+        audio = b64encode(speech.encode()).decode()
+        reason = "length" if len(text) > 20 else "stop"
+        return SpokenChatResponse(
+            audio=words.map(speak), message=message, speech=TalkerResponse(audio=audio, finish_reason=reason)
+        )
+
+app = App(name="speaking-parrot", paths=[SpeakingParrot()])
+"""
+
 SCRIBE = """
 from cornserve import App, Task
 from cornserve_echo import EchoRequest, EchoTask

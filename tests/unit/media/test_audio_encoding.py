@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import wave
 import weakref
 from itertools import pairwise
 from typing import get_args
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cornserve_executors.media.audio_encoding import AudioEncoder, to_int16
+from cornserve_executors.media.audio_encoding import AudioEncoder, encode_file, to_int16
 from cornserve_tasklib.audio_format import MIME_TYPES, AudioFormat
 
 PITCH = 440
@@ -50,6 +51,25 @@ def test_the_parts_of_a_file_are_the_given_audio(format: AudioFormat, sample_rat
     assert samples.size / rate == pytest.approx(SECONDS, abs=0.15)
     middle = samples[rate : 2 * rate]  # without the padding of the codec
     assert np.sqrt(np.mean(middle**2)) == pytest.approx(0.5 / np.sqrt(2), rel=0.06)  # LAME scales by 0.95
+
+
+@pytest.mark.parametrize("format", [format for format in FORMATS if format != "pcm"])
+def test_a_complete_file_is_the_given_audio(format: AudioFormat) -> None:
+    pcm = to_int16(tone(24_000)).astype("<i2").tobytes()
+
+    samples, rate = decode(encode_file(pcm, format, 24_000))
+
+    assert samples.size / rate == pytest.approx(SECONDS, abs=0.15)
+    assert np.sqrt(np.mean(samples[rate : 2 * rate] ** 2)) == pytest.approx(0.5 / np.sqrt(2), rel=0.06)
+    assert isinstance(encode_file(b"", format, 24_000), bytes)
+
+
+def test_a_complete_wav_file_has_its_length_and_pcm_no_header() -> None:
+    pcm = bytes(range(100))
+
+    with wave.open(io.BytesIO(encode_file(pcm, "wav", 24_000))) as file:
+        assert (file.getframerate(), file.getnframes(), file.readframes(50)) == (24_000, 50, pcm)
+    assert encode_file(pcm, "pcm", 24_000) == pcm
 
 
 @pytest.mark.parametrize("format", FORMATS)

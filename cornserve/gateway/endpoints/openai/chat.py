@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
+from annotated_types import MinLen
 from fastapi import Request
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
 from pydantic_core import to_json
 from typing_extensions import TypedDict
 
@@ -15,17 +16,24 @@ from cornserve.app.media_slots import find_media_slots
 from cornserve.app.response_readers import CHUNKS, ENDING, MAPPED_CHUNKS_OR_CHAT, WHOLE_CHAT, Ending, WholeChat
 from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
-from cornserve.gateway.endpoints import sse
+from cornserve.gateway.endpoints.openai.chat_events import DONE, ChatEvents
 from cornserve.gateway.endpoints.openai.common_fields import (
     CompletionUsage,
     GenerationRequest,
     check_app,
-    encode_choices,
     join_text,
     openai_usage,
 )
+from cornserve.gateway.endpoints.openai.spoken_chat import (
+    AudioOutput,
+    OutputModality,
+    SpokenChatHandler,
+    rename_field,
+    spoken_request,
+)
 from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
+from cornserve.gateway.errors import ApiError
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
 from cornserve_tasklib.chat_request import ChatRequest
@@ -37,6 +45,7 @@ from cornserve_tasklib.chat_response import (
     ToolCallDelta,
 )
 from cornserve_tasklib.messages import ToolCall
+from cornserve_tasklib.speaking_chat import SpokenChatRequest
 
 
 class ChatCompletionRequest(ChatRequest, GenerationRequest):
@@ -46,7 +55,29 @@ class ChatCompletionRequest(ChatRequest, GenerationRequest):
     """Accepted and not used."""
     prediction: dict[str, Any] | None = None
     """Accepted and not used: it would only make the response faster."""
-    modalities: list[Literal["text"]] | None = None
+    modalities: Annotated[list[OutputModality], MinLen(1)] | None = None
+    """Whether the response is text alone, or also spoken."""
+    audio: Annotated[AudioOutput | None, Field(validate_default=True)] = None
+    """The audio of a spoken response. Requires the modality `audio`."""
+
+    @field_validator("modalities")
+    @classmethod
+    def _check_modalities(cls, modalities: list[OutputModality] | None) -> list[OutputModality] | None:
+        if modalities is not None and "text" not in modalities:
+            raise ValueError('a response always has a text: use ["text", "audio"]')
+        return modalities
+
+    @field_validator("audio")
+    @classmethod
+    def _check_audio(cls, audio: AudioOutput | None, info: ValidationInfo) -> AudioOutput | None:
+        speaks = "audio" in (info.data.get("modalities") or ())
+        if speaks and audio is None:
+            raise ValueError("is required for the modality 'audio': add it, with voice and format")
+        if audio is not None and not speaks and "modalities" in info.data:
+            raise ValueError('needs modalities: ["text", "audio"]')
+        if audio is not None and audio.format != "pcm16" and info.data.get("stream"):
+            raise ValueError(f"a stream of audio has the format 'pcm16', not {audio.format!r}")
+        return audio
 
     @property
     def chat(self) -> ChatRequest:
@@ -116,13 +147,28 @@ async def create_chat_completion(request: Request, context: Context) -> SendResp
     """Responds to a chat, with the whole message or (with `stream`) in chunks."""
     body = await read_fields(request, ChatCompletionRequest)
     handler = await RequestHandler.create(context, body.model, request, type(body))
-    check_app(handler.served_app, body.model, "chat")
+    speaks = "spoken chat" in handler.served_app.code.operations
+    check_app(handler.served_app, body.model, "spoken chat" if speaks else "chat")
     handler.set_media(find_media_slots(body))
-    chat = ChatHandler(f"chatcmpl-{handler.id}", int(time.time()), body)
+    chat = _create_handler(f"chatcmpl-{handler.id}", body, speaks=speaks)
+    handler.set_field_names(rename_field)
     return handler.stream(chat.events) if body.stream else await handler.respond(chat.respond)
 
 
-async def run_chat(session: Session, chat: ChatRequest) -> tuple[WholeChat, str]:
+def _create_handler(id: str, body: ChatCompletionRequest, *, speaks: bool) -> ChatHandler | SpokenChatHandler:
+    created = int(time.time())
+    if not speaks:
+        if body.audio is not None:
+            message = f'modalities: the app {body.model!r} cannot speak: use ["text"]'
+            raise ApiError(400, message, param="modalities", code="invalid_value")
+        return ChatHandler(id, created, body, body.chat)
+    request = spoken_request(body.chat, body.audio)
+    if body.audio is None:
+        return ChatHandler(id, created, body, request)
+    return SpokenChatHandler(id, created, body.model, request, wants_usage=body.wants_usage)
+
+
+async def run_chat(session: Session, chat: ChatRequest | SpokenChatRequest) -> tuple[WholeChat, str]:
     """Returns the response, and the text that replaces the text of its first choice unless it is empty."""
     result = await session.run(chat, MAPPED_CHUNKS_OR_CHAT)
     if isinstance(result, Stream):
@@ -131,7 +177,9 @@ async def run_chat(session: Session, chat: ChatRequest) -> tuple[WholeChat, str]
     return result, ""
 
 
-async def stream_chunks(session: Session, chat: ChatRequest) -> AsyncGenerator[Sequence[ChatChunk], None]:
+async def stream_chunks(
+    session: Session, chat: ChatRequest | SpokenChatRequest
+) -> AsyncGenerator[Sequence[ChatChunk], None]:
     """Yields the chunks of the response, those that have arrived together in one sequence."""
     chunks = await session.run(chat, CHUNKS)
     if isinstance(chunks, Stream):
@@ -142,15 +190,20 @@ async def stream_chunks(session: Session, chat: ChatRequest) -> AsyncGenerator[S
 
 
 class ChatHandler:
-    """Runs one chat request and writes its response."""
+    """Runs one chat request and writes its response.
 
-    def __init__(self, id: str, created: int, body: ChatCompletionRequest) -> None:
+    Args:
+        request: the request for the app.
+    """
+
+    def __init__(
+        self, id: str, created: int, body: ChatCompletionRequest, request: ChatRequest | SpokenChatRequest
+    ) -> None:
         self._id = id
         self._created = created
         self._body = body
-        self._chat = body.chat
-        self._chunk_head = b""
-        """The JSON that all chunks begin with."""
+        self._chat = request
+        self._events = ChatEvents(id, created, body.model)
         self._started: set[int] = set()
         """The indices of the choices whose first chunk has been sent."""
 
@@ -183,8 +236,6 @@ class ChatHandler:
         return result
 
     async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
-        head = {"id": self._id, "object": "chat.completion.chunk", "created": self._created, "model": self._body.model}
-        self._chunk_head = to_json(head)[:-1] + b',"choices":'
         async for batch in stream_chunks(session, self._chat):
             if events := b"".join([self._chunk_event(chunk) for chunk in batch]):
                 yield events
@@ -192,10 +243,12 @@ class ChatHandler:
 
     def _last_events(self, ending: Ending) -> bytes:
         reasons = enumerate(ending.finish_reasons)
-        events = [self._event([{"index": index, "delta": {}, "finish_reason": reason}]) for index, reason in reasons]
+        events = [
+            self._events.encode([{"index": index, "delta": {}, "finish_reason": reason}]) for index, reason in reasons
+        ]
         if self._body.wants_usage:
-            events.append(self._event([], openai_usage(ending.usage)))
-        return b"".join([*events, sse.encode_event(b"[DONE]")])
+            events.append(self._events.encode([], openai_usage(ending.usage)))
+        return b"".join([*events, DONE])
 
     def _chunk_event(self, chunk: ChatChunk) -> bytes:
         """Returns the event of a chunk, or b"" if its tokens do not complete any text yet: they may be a part of a
@@ -217,11 +270,7 @@ class ChatHandler:
             choice["logprobs"] = {"content": chunk.logprobs}
         if self._body.return_token_ids:
             choice["token_ids"] = chunk.token_ids
-        return self._event([choice])
-
-    def _event(self, choices: list[ChunkChoice], usage: CompletionUsage | None = None) -> bytes:
-        tail = b"}" if usage is None else b',"usage":' + to_json(usage) + b"}"
-        return sse.encode_event(self._chunk_head + encode_choices(choices) + tail)
+        return self._events.encode([choice])
 
 
 def _message(choice: ChatChoice) -> Message:

@@ -130,6 +130,7 @@ def openai_usage(usage: Usage) -> CompletionUsage:
 
 _PATHS: dict[Operation, str] = {
     "chat": "/v1/chat/completions",
+    "spoken chat": "/v1/chat/completions",
     "completion": "/v1/completions",
     "embedding": "/v1/embeddings",
     "scoring": "/v1/rerank",
