@@ -129,7 +129,7 @@ async def test_input_audio_may_be_a_data_url(gateway: httpx.AsyncClient, seconds
     [
         (base64_part(b""), "invalid_audio", "the file is empty"),
         (base64_part(WAV, "mp3"), "unsupported_audio", "the media type is audio/mp3, but the content is WAV"),
-        (base64_part(WAV[:-2]), "invalid_audio", "truncated: the WAV has no end marker"),
+        (base64_part(WAV[:-2]), "invalid_audio", "truncated: the WAV ends in a chunk of "),
         (base64_part(audio_file(sound(0, 0))), "audio_too_small", "the audio has no samples"),
         (base64_part(audio_file(sound(0, 21))), "audio_too_large", "the audio takes 21.0 s (limit audio-seconds=20,"),
         (base64_part(bytes(3 << 20)), "audio_too_large", "(limit audio-mib=2, "),

@@ -34,7 +34,7 @@ def read_header(data: bytes) -> AudioHeader:
             if size == _UNKNOWN_SIZE:
                 size = available
             if size > available:
-                raise truncated("WAV")
+                raise truncated("WAV", f"ends in a chunk of {size} bytes")
             return AudioHeader("WAV", sample_rate, channels, size // frame_bytes)
         position += size + size % 2
     raise broken("WAV", f"has {MAX_CHUNKS} chunks and no samples")

@@ -12,7 +12,7 @@ def read_header(data: bytes) -> ImageHeader:
     if kind != b"WEBP":
         raise broken("RIFF file", "is not a WebP")
     if len(data) < 8 + size:
-        raise truncated("WebP")
+        raise truncated("WebP", f"ends in a chunk of {size} bytes")
     match chunk:
         case b"VP8 ":
             width, height = unpack_from("<HH", data, 26)
