@@ -203,7 +203,7 @@ def test_the_packets_of_a_container_are_limited() -> None:
         (b"", "the file is empty"),
         (b"<html>", "unsupported audio format: send WAV, MP3, FLAC, Ogg (Opus or Vorbis), M4A or WebM"),
         (b"RIFF\x04\0\0\0WEBP" + bytes(20), "the RIFF file is not a WAV"),
-        (WAV[:100], "truncated: the WAV has no end"),
+        (WAV[:100], "truncated: the WAV ends in a chunk"),
         (WAV[:30], "truncated: the file ends in its header"),
         (audio_file(NOISE, subtype="IMA_ADPCM"), "WAV with the encoding 0x11: save it as PCM"),
         (replaced(WAV, 32, b"\0\0"), "inconsistent sample size"),
