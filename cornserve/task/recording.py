@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
 from cornserve.task.active_recording import active_recording
+from cornserve.task.divergence import calling_line, first_difference
 from cornserve.task.errors import (
     AbortedError,
     DivergenceError,
@@ -53,6 +54,7 @@ class Invocation:
         "error",
         "index",
         "inputs",
+        "line",
         "origins",
         "output",
         "request",
@@ -61,7 +63,13 @@ class Invocation:
     )
 
     def __init__(
-        self, index: int, task: UnitTask[Any, Any], request: bytes, inputs: tuple[Origin | Blob, ...], size: InputSize
+        self,
+        index: int,
+        task: UnitTask[Any, Any],
+        request: bytes,
+        inputs: tuple[Origin | Blob, ...],
+        size: InputSize,
+        line: str,
     ) -> None:
         self.index = index
         self.task = task
@@ -69,6 +77,8 @@ class Invocation:
         """The input as JSON, with `{"$input": n}` for the n-th of `inputs`."""
         self.inputs = inputs
         self.size = size
+        self.line = line
+        """The line of the app that makes the call, such as "app.py:12"."""
         self.origins = frozenset(value for value in inputs if isinstance(value, Origin))
         """The outputs of other invocations among the inputs."""
         self._pending_output: Output
@@ -239,7 +249,9 @@ class Recording:
             active_recording.reset(token)
         self._check_not_swallowed()
         if self._position < len(self.invocations):
-            raise DivergenceError(task, self._position, "it ended before this invocation was repeated")
+            missing = self.invocations[self._position]
+            message = f"it ended before it repeated the call of {missing.task.name} at {missing.line}"
+            raise DivergenceError(task, self._position, message)
         return result
 
     def release_outputs(self) -> None:
@@ -269,7 +281,7 @@ class Recording:
         if index >= self._max_invocations:
             raise TooManyInvocationsError(self._task, self._max_invocations)
         self._consume_streams(task, encoder.inputs)
-        return self._record(Invocation(index, task, body, tuple(encoder.inputs), task.size(request)))
+        return self._record(Invocation(index, task, body, tuple(encoder.inputs), task.size(request), _line()))
 
     def _consume_streams(self, task: UnitTask[Any, Any], inputs: Sequence[Origin | Blob]) -> None:
         """Marks the streams of tensors among the inputs. Raises `TensorStreamError` if one has a consumer already."""
@@ -320,7 +332,16 @@ class Recording:
         self, recorded: Invocation, task: UnitTask[Any, Any], request: bytes, inputs: Sequence[Origin | Blob]
     ) -> Output:
         if recorded.task is not task and recorded.task.key != task.key:
-            raise DivergenceError(task.name, recorded.index, f"the recording has {recorded.task.name} there")
+            name = "it with other settings" if recorded.task.name == task.name else recorded.task.name
+            message = f"{recorded.line} called {name} in the recording, {_line()} calls {task.name} now"
+            raise DivergenceError(task.name, recorded.index, message)
         if recorded.request != request or recorded.inputs != tuple(inputs):
-            raise DivergenceError(task.name, recorded.index, "its input differs from the recorded one")
+            difference = first_difference(recorded.request, request) or "a tensor, a stream or a medium is another one"
+            lines = f"{recorded.line} called it in the recording, {_line()} now"
+            message = f"its input differs from the recorded one: {lines}; {difference}"
+            raise DivergenceError(task.name, recorded.index, message)
         return recorded.output
+
+
+def _line() -> str:
+    return calling_line(Recording.play.__code__)

@@ -13,6 +13,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError, field_validator
 
 from cornserve import InvocationError, Task, Tensor, TensorStream, replayable_choice
+from cornserve.task.divergence import first_difference
 from cornserve.task.errors import (
     AbortedError,
     DivergenceError,
@@ -367,8 +368,27 @@ def test_a_replay_with_a_different_input_is_an_error() -> None:
 
     _, recording = record(code)
 
-    with pytest.raises(DivergenceError, match="Shout diverged at invocation 1: its input differs"):
+    with pytest.raises(DivergenceError, match="Shout diverged at invocation 1: its input differs") as error:
         recording.play("Calls", code)
+
+    line = f"test_recording.py:{code.__code__.co_firstlineno + 2}"
+    lines = f"{line} called it in the recording, {line} now"
+    assert f'{lines}; `text` is "0" in the recording, and "1" now' in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "repeated", "difference"),
+    [
+        ({"a": [{"b": 1}, {"b": 2}]}, {"a": [{"b": 1}, {"b": 3}]}, "`a[1].b` is 2 in the recording, and 3 now"),
+        ({"a": [1]}, {"a": [1, 2]}, "`a` has 1 elements in the recording, and 2 now"),
+        ({"a": 1, "b": 2}, {"a": 1}, "`b` is only in the recording"),
+        ({}, {"a": {"$input": 0}}, "`a` is not in the recording"),
+        ({"a": "x" * 100}, {"a": None}, '`a` is "' + "x" * 58 + "… in the recording, and null now"),
+        ({"a": 1}, {"a": 1}, ""),
+    ],
+)
+def test_the_first_difference_of_two_inputs_is_described(recorded: object, repeated: object, difference: str) -> None:
+    assert first_difference(json.dumps(recorded).encode(), json.dumps(repeated).encode()) == difference
 
 
 def test_a_replay_with_a_different_unit_task_is_an_error() -> None:
@@ -379,7 +399,9 @@ def test_a_replay_with_a_different_unit_task_is_an_error() -> None:
 
     _, recording = record(code)
 
-    with pytest.raises(DivergenceError, match="invocation 0"):
+    line = rf"test_recording.py:{code.__code__.co_firstlineno + 1}"
+    message = f"invocation 0: {line} called it with other settings in the recording, {line} calls Shout now"
+    with pytest.raises(DivergenceError, match=message):
         recording.play("Calls", code)
 
 
@@ -391,7 +413,8 @@ def test_a_replay_that_ends_early_is_an_error() -> None:
 
     _, recording = record(code)
 
-    with pytest.raises(DivergenceError, match="Calls diverged at invocation 0: it ended before"):
+    message = r"Calls diverged at invocation 0: it ended before it repeated the call of Shout at test_recording.py:\d+"
+    with pytest.raises(DivergenceError, match=message):
         recording.play("Calls", code)
 
 
