@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import ValidationInfo, field_validator, model_validator
@@ -46,6 +46,8 @@ class ChatRequest(SamplingFields):
     """Whether the model may call several functions in a response."""
     response_format: ResponseFormat | None = None
     """The format of the generated text."""
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    """The amount of reasoning, for models whose chat template has `reasoning_effort` or `enable_thinking`."""
     chat_template_kwargs: Annotated[dict[str, Any], MaxLen(64)] | None = None
     """Further variables of the model's chat template."""
     add_generation_prompt: bool = True

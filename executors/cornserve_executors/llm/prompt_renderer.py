@@ -16,6 +16,7 @@ from vllm.entrypoints.openai.completion.protocol import CompletionRequest as Vll
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.parser import Parser
 from vllm.renderers import BaseRenderer
+from vllm.renderers.hf import HfRenderer, resolve_chat_template, resolve_chat_template_kwargs
 from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.sampling_params import RequestOutputKind
 
@@ -76,6 +77,8 @@ class PromptRenderer:
     def __init__(self, model_config: Any, renderer: BaseRenderer, config: LLMTask) -> None:
         self._model_config = model_config
         self._tokenizer = renderer.tokenizer
+        self._chat_template = config.chat_template
+        self._has_hf_template = isinstance(renderer, HfRenderer)
         self._large_texts = LargeTexts()
         self.chat_media = ChatMedia(model_config, renderer)
 
@@ -139,6 +142,7 @@ class PromptRenderer:
         self, request: ChatRequest, embeddings: Sequence[TensorView], stream: bool, owner: str
     ) -> RenderedRequest:
         self._check_tools(request)
+        self._check_reasoning_effort(request)
         chat_prompt = ChatPrompt(request, embeddings, self.chat_media, owner)
         unsent = {"messages", "max_tokens", "max_completion_tokens", "lora", "mm_processor_kwargs", "media_io_kwargs"}
         fields = request.model_dump(exclude_defaults=True, exclude=unsent)
@@ -179,6 +183,18 @@ class PromptRenderer:
         if request.tools is not None and request.tool_choice != "none" and not can_call:
             raise InvalidRequestError(
                 "tools: this app cannot parse tool calls: deploy it with a tool_parser (see LLMTask)"
+            )
+
+    def _check_reasoning_effort(self, request: ChatRequest) -> None:
+        if request.reasoning_effort is None or not self._has_hf_template:
+            return
+        tools = [tool.model_dump() for tool in request.tools] if request.tools else None
+        template = resolve_chat_template(self._tokenizer, self._chat_template, tools, model_config=self._model_config)
+        variables = {"reasoning_effort": request.reasoning_effort, "enable_thinking": True}
+        if template and not resolve_chat_template_kwargs(self._tokenizer, template, variables):
+            raise InvalidRequestError(
+                "reasoning_effort: the model's chat template has neither `reasoning_effort` nor `enable_thinking`: "
+                "remove it"
             )
 
     def _parser_type(self, request: ChatRequest) -> type[Parser] | None:

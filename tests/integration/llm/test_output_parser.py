@@ -178,6 +178,26 @@ async def test_a_request_may_set_template_variables(make_renderer: MakeRenderer)
     assert len(prompt["prompt_token_ids"]) == len("Add.merry")
 
 
+@pytest.mark.parametrize(
+    ("template", "prompt"),
+    [
+        ("{{ messages[0].content }}{{ reasoning_effort }}", "Add.low"),
+        ("{{ messages[0].content }}{{ enable_thinking }}", "Add.True"),
+    ],
+)
+async def test_a_template_gets_the_reasoning_effort(make_renderer: MakeRenderer, template: str, prompt: str) -> None:
+    rendered = await make_renderer(chat_template=template).render(ask(reasoning_effort="low"), stream=False)
+
+    assert len(rendered.prompt["prompt_token_ids"]) == len(prompt)
+
+
+async def test_a_reasoning_effort_that_the_template_does_not_use_is_rejected(make_renderer: MakeRenderer) -> None:
+    renderer = make_renderer(chat_template="{{ messages[0].content }}")
+
+    with pytest.raises(InvalidRequestError, match="^reasoning_effort: the model's chat template has neither"):
+        await renderer.render(ask(reasoning_effort="high"), stream=False)
+
+
 async def test_a_failing_template_is_an_invalid_request(make_renderer: MakeRenderer) -> None:
     from cornserve_executors.vllm.engine import translate_errors
 
