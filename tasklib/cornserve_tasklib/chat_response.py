@@ -82,6 +82,8 @@ class ChatChunk(BaseModel):
     """The next parts of tool calls."""
     logprobs: list[TokenLogprobs] | None = None
     """The log probabilities of the tokens, if the request asks for them."""
+    prompt_tokens: int = 0
+    """Tokens of the prompt, in the first chunk of each choice."""
 
 
 class ChatChoice(BaseModel):

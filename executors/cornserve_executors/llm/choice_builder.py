@@ -39,6 +39,8 @@ class ChoiceBuilder:
 
     def append(self, chunk: ChatChunk) -> ChatChunk:
         """Adds the chunk to the choice, and returns it."""
+        if not self._chunks:
+            chunk.prompt_tokens = len(self._rendered.prompt_tokens)
         self._chunks.append(chunk)
         return chunk
 

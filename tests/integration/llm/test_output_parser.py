@@ -194,7 +194,7 @@ async def test_a_template_gets_the_reasoning_effort(make_renderer: MakeRenderer,
 async def test_a_reasoning_effort_that_the_template_does_not_use_is_rejected(make_renderer: MakeRenderer) -> None:
     renderer = make_renderer(chat_template="{{ messages[0].content }}")
 
-    with pytest.raises(InvalidRequestError, match="^reasoning_effort: the model's chat template has neither"):
+    with pytest.raises(InvalidRequestError, match=r"^reasoning_effort: the model's chat template has neither"):
         await renderer.render(ask(reasoning_effort="high"), stream=False)
 
 

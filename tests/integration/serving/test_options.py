@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from openai import BadRequestError, OpenAI
 from openai.types.chat import ChatCompletionMessageParam
@@ -100,3 +102,24 @@ def test_usage_counts_the_cached_tokens_of_the_prompt(client: OpenAI, model: str
         assert usage is not None
         assert usage.prompt_tokens_details is not None
         assert 0 < (usage.prompt_tokens_details.cached_tokens or 0) < usage.prompt_tokens
+
+
+def test_every_chunk_has_the_usage_of_its_choice_so_far_if_requested(client: OpenAI, model: str) -> None:
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Name a color."}]
+    options: Any = {"include_usage": True, "continuous_usage_stats": True}
+    given: Any = {"model": model, "max_tokens": 6, "n": 2, "extra_body": {"ignore_eos": True}}
+    with (
+        client.chat.completions.create(**given, messages=messages, stream=True, stream_options=options) as chats,
+        client.completions.create(**given, prompt="corn " * 5, stream=True, stream_options=options) as completions,
+    ):
+        for stream in (chats, completions):
+            parts: list[Any] = list(stream)
+            last = parts.pop()
+            for index in (0, 1):
+                usages = [part.usage for part in parts if part.choices[0].index == index]
+                counts = [usage.completion_tokens for usage in usages if usage is not None]
+                assert len(counts) == len(usages) > 1
+                assert counts == sorted(counts)
+                assert counts[-1] == 6
+                assert {usage.prompt_tokens for usage in usages} == {last.usage.prompt_tokens}
+            assert last.usage.completion_tokens == 12

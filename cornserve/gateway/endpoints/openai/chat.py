@@ -19,7 +19,9 @@ from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints.openai.chat_events import DONE, ChatEvents
 from cornserve.gateway.endpoints.openai.common_fields import (
     CompletionUsage,
+    ContinuousUsage,
     GenerationRequest,
+    TokenCounts,
     check_app,
     join_text,
     openai_usage,
@@ -204,6 +206,7 @@ class ChatHandler:
         self._body = body
         self._chat = request
         self._events = ChatEvents(id, created, body.model)
+        self._usage = ContinuousUsage() if body.wants_continuous_usage else None
         self._started: set[int] = set()
         """The indices of the choices whose first chunk has been sent."""
 
@@ -242,17 +245,23 @@ class ChatHandler:
         yield self._last_events(await session.run(self._chat, ENDING))
 
     def _last_events(self, ending: Ending) -> bytes:
-        reasons = enumerate(ending.finish_reasons)
         events = [
-            self._events.encode([{"index": index, "delta": {}, "finish_reason": reason}]) for index, reason in reasons
+            self._events.encode([{"index": index, "delta": {}, "finish_reason": reason}], self._usage_of(index))
+            for index, reason in enumerate(ending.finish_reasons)
         ]
         if self._body.wants_usage:
             events.append(self._events.encode([], openai_usage(ending.usage)))
         return b"".join([*events, DONE])
 
+    def _usage_of(self, index: int) -> TokenCounts | None:
+        """Returns the usage of a choice so far, if the chunks contain it."""
+        return None if self._usage is None else self._usage.of(index)
+
     def _chunk_event(self, chunk: ChatChunk) -> bytes:
         """Returns the event of a chunk, or b"" if its tokens do not complete any text yet: they may be a part of a
         character, of a stop string or of a tool call."""
+        if self._usage is not None:
+            self._usage.add(chunk.index, chunk)
         delta: Delta = {}
         if chunk.index not in self._started:
             self._started.add(chunk.index)
@@ -270,7 +279,7 @@ class ChatHandler:
             choice["logprobs"] = {"content": chunk.logprobs}
         if self._body.return_token_ids:
             choice["token_ids"] = chunk.token_ids
-        return self._events.encode([choice])
+        return self._events.encode([choice], self._usage_of(chunk.index))
 
 
 def _message(choice: ChatChoice) -> Message:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from cornserve.gateway.endpoints import sse
-from cornserve.gateway.endpoints.openai.common_fields import CompletionUsage, encode_choices
+from cornserve.gateway.endpoints.openai.common_fields import TokenCounts, encode_choices
 
 
 class ChatEvents:
@@ -18,7 +18,7 @@ class ChatEvents:
         head = {"id": id, "object": "chat.completion.chunk", "created": created, "model": model}
         self._head = to_json(head)[:-1] + b',"choices":'
 
-    def encode(self, choices: Sequence[Mapping[str, Any]], usage: CompletionUsage | None = None) -> bytes:
+    def encode(self, choices: Sequence[Mapping[str, Any]], usage: TokenCounts | None = None) -> bytes:
         """Returns the event of one chunk."""
         tail = b"}" if usage is None else b',"usage":' + to_json(usage) + b"}"
         return sse.encode_event(self._head + encode_choices(choices) + tail)

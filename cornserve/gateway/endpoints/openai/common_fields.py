@@ -51,6 +51,8 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
     include_obfuscation: bool = False
     """Accepted and not used: chunks contain no padding."""
+    continuous_usage_stats: bool = False
+    """Whether each chunk contains the usage of its choice so far, as in vLLM. Requires `include_usage`."""
 
 
 class OpenAIRequest(BaseModel):
@@ -92,6 +94,11 @@ class GenerationRequest(HintedRequest):
         """Whether the last chunk of a stream contains the usage."""
         return self.stream_options is not None and self.stream_options.include_usage
 
+    @property
+    def wants_continuous_usage(self) -> bool:
+        """Whether all chunks of a stream contain the usage."""
+        return self.stream_options is not None and self.wants_usage and self.stream_options.continuous_usage_stats
+
 
 def encode_choices(choices: Sequence[BaseModel | Mapping[str, Any]]) -> bytes:
     """Returns the JSON of the choices of a chunk.
@@ -111,10 +118,13 @@ class PromptTokensDetails(TypedDict):
     cached_tokens: int
 
 
-class CompletionUsage(TypedDict):
+class TokenCounts(TypedDict):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+
+
+class CompletionUsage(TokenCounts):
     prompt_tokens_details: PromptTokensDetails
 
 
@@ -126,6 +136,24 @@ def openai_usage(usage: Usage) -> CompletionUsage:
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
     }
+
+
+class ContinuousUsage:
+    """Counts the tokens of the choices of a stream."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, TokenCounts] = {}
+
+    def add(self, index: int, chunk: ChatChunk) -> None:
+        """Adds a chunk of the choice `index`."""
+        counts = self.of(index)
+        counts["prompt_tokens"] += chunk.prompt_tokens
+        counts["completion_tokens"] += len(chunk.token_ids)
+        counts["total_tokens"] = counts["prompt_tokens"] + counts["completion_tokens"]
+
+    def of(self, index: int) -> TokenCounts:
+        """Returns the counts of the choice `index` so far."""
+        return self._counts.setdefault(index, {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0})
 
 
 _PATHS: dict[Operation, str] = {

@@ -17,9 +17,11 @@ from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openai.common_fields import (
     CompletionUsage,
+    ContinuousUsage,
     GenerationRequest,
     OneOrMany,
     Text,
+    TokenCounts,
     as_list,
     check_app,
     encode_choices,
@@ -113,6 +115,7 @@ class CompletionHandler:
         chunk = {"id": id, "object": "text_completion", "created": created, "model": body.model}
         self._chunk_head = to_json(chunk)[:-1] + b',"choices":'
         """The JSON that all chunks begin with."""
+        self._usage = ContinuousUsage() if body.wants_continuous_usage else None
         self._offsets: dict[int, int] = {}
         """The offset of the next token in the text of each choice."""
 
@@ -143,23 +146,31 @@ class CompletionHandler:
         prompts = await session.run_each(self._requests, CHUNKS)
         for prompt, chunks in enumerate(prompts):
             for chunk in () if isinstance(chunks, Stream) else chunks:
-                yield self._chunk_event(prompt, chunk)
+                if event := self._chunk_event(prompt, chunk):
+                    yield event
         streams = {prompt: chunks for prompt, chunks in enumerate(prompts) if isinstance(chunks, Stream)}
         async for prompt, batch in merge_streams(streams):
-            if events := [self._chunk_event(prompt, chunk) for chunk in batch if self._has_content(chunk)]:
-                yield b"".join(events)
+            if events := b"".join([self._chunk_event(prompt, chunk) for chunk in batch]):
+                yield events
         endings = await session.run_each(self._requests, ENDING)
         for index, reason in enumerate(reason for reasons, _ in endings for reason in reasons):
-            yield self._event([TextChoice(index=index, text="", finish_reason=reason)])
+            yield self._event([TextChoice(index=index, text="", finish_reason=reason)], self._usage_of(index))
         if self._body.wants_usage:
             yield self._event([], openai_usage(Usage.sum([usage for _, usage in endings])))
         yield sse.encode_event(b"[DONE]")
 
-    def _has_content(self, chunk: ChatChunk) -> bool:
-        return bool(chunk.text or chunk.logprobs or self._body.return_token_ids)
+    def _usage_of(self, index: int) -> TokenCounts | None:
+        """Returns the usage of a choice so far, if the chunks contain it."""
+        return None if self._usage is None else self._usage.of(index)
 
     def _chunk_event(self, prompt: int, chunk: ChatChunk) -> bytes:
-        return self._event([self._choice(prompt * self._body.n + chunk.index, chunk)])
+        """Returns the event of a chunk, or b"" if its tokens do not complete any text yet."""
+        index = prompt * self._body.n + chunk.index
+        if self._usage is not None:
+            self._usage.add(index, chunk)
+        if not (chunk.text or chunk.logprobs or self._body.return_token_ids):
+            return b""
+        return self._event([self._choice(index, chunk)], self._usage_of(index))
 
     def _choice(self, index: int, chunk: ChatChunk, finish_reason: FinishReason | None = None) -> TextChoice:
         choice = TextChoice(index=index, text=chunk.text, finish_reason=finish_reason)
@@ -170,7 +181,7 @@ class CompletionHandler:
             choice.token_ids = list(chunk.token_ids)
         return choice
 
-    def _event(self, choices: list[TextChoice], usage: CompletionUsage | None = None) -> bytes:
+    def _event(self, choices: list[TextChoice], usage: TokenCounts | None = None) -> bytes:
         tail = b"}" if usage is None else b',"usage":' + to_json(usage) + b"}"
         return sse.encode_event(self._chunk_head + encode_choices(choices) + tail)
 
