@@ -55,6 +55,10 @@ class OutputParser:
 
     def parse_complete(self, completion: CompletionOutput, chunk: ChatChunk) -> None:
         """Fills the chunk with the complete output."""
+        if completion.finish_reason == "length" and self._request.tools:
+            # The parsers of complete outputs return a tool call that was cut as text.
+            self.parse_delta(completion, chunk)
+            return
         self._parser.set_prompt_token_ids(self._prompt_tokens)
         reasoning, content, calls = self._parser.parse(
             completion.text, self._request, enable_auto_tools=True, model_output_token_ids=chunk.token_ids

@@ -52,7 +52,7 @@ def ask(**fields: object) -> ChatRequest:
     return ChatRequest.model_validate({"messages": [{"role": "user", "content": "Add."}], **fields})
 
 
-def parse(rendered: RenderedRequest, text: str) -> ChatResponse:
+def parse(rendered: RenderedRequest, text: str, finish_reason: str = "stop") -> ChatResponse:
     """Returns the response to a request if the model generates this text."""
     from vllm import CompletionOutput, RequestOutput
 
@@ -70,7 +70,7 @@ def parse(rendered: RenderedRequest, text: str) -> ChatResponse:
             token_ids=part,
             cumulative_logprob=None,
             logprobs=None,
-            finish_reason="stop" if is_last else None,
+            finish_reason=finish_reason if is_last else None,
         )
         output = partial(RequestOutput, "id", None, rendered.prompt_tokens, None)
         chunks += builder.add_output(output(outputs=[completion], finished=is_last))
@@ -92,6 +92,50 @@ async def test_a_tool_call_is_separated_from_text(make_renderer: MakeRenderer, s
     assert call.function.model_dump() == {"name": "add", "arguments": '{"a": 1, "b": [2, 3]}'}
     assert call.id
     assert response.finish_reason == "tool_calls"
+
+
+@streams
+@pytest.mark.parametrize("tool_choice", ["auto", "required", {"type": "function", "function": {"name": "add"}}])
+async def test_a_tool_call_that_was_cut_is_not_a_text(
+    make_renderer: MakeRenderer, tool_choice: object, stream: bool
+) -> None:
+    request = ask(tools=TOOLS, tool_choice=tool_choice, max_tokens=20)
+    rendered = await make_renderer(tool_parser="hermes").render(request, stream=stream)
+
+    response = parse(rendered, CALL[: CALL.index("[2") + 2], "length")
+
+    assert (response.text, response.finish_reason) == ("", "length")
+    assert response.tool_calls is not None
+    (call,) = response.tool_calls
+    assert call.function.model_dump() == {"name": "add", "arguments": '{"a": 1, "b": [2'}
+
+
+@streams
+@pytest.mark.parametrize("parsers", [{}, {"reasoning_parser": "deepseek_r1"}])
+async def test_a_text_and_a_complete_call_precede_a_call_that_was_cut(
+    make_renderer: MakeRenderer, parsers: dict[str, str], stream: bool
+) -> None:
+    renderer = make_renderer(tool_parser="hermes", **parsers)
+    rendered = await renderer.render(ask(tools=TOOLS, max_tokens=20), stream=stream)
+    reasoning = "Let me see.</think>" if parsers else ""
+
+    response = parse(rendered, f"{reasoning}I add. {CALL}\n{CALL[:40]}", "length")
+
+    assert response.text.strip() == "I add."
+    assert response.reasoning == ("Let me see." if parsers else "")
+    assert response.tool_calls is not None
+    assert [call.function.name for call in response.tool_calls] == ["add", "add"]
+    assert response.tool_calls[0].function.arguments == '{"a": 1, "b": [2, 3]}'
+
+
+@streams
+async def test_a_text_that_was_cut_stays_a_text(make_renderer: MakeRenderer, stream: bool) -> None:
+    rendered = await make_renderer(tool_parser="hermes").render(ask(tools=TOOLS, max_tokens=20), stream=stream)
+
+    response = parse(rendered, "I could add 1 and", "length")
+
+    assert response.text == "I could add 1 and"
+    assert response.tool_calls is None
 
 
 @streams
