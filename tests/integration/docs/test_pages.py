@@ -24,6 +24,7 @@ STANDALONE = [
     "docs/how-to/put-it-on-a-network.md",
     "docs/how-to/recover.md",
     "docs/how-to/route-requests.md",
+    "docs/how-to/run-as-a-service.md",
     "docs/how-to/send-media.md",
     "docs/how-to/set-latency-targets.md",
     "docs/how-to/test-a-task.md",
@@ -55,7 +56,7 @@ AFTER_THE_README = [
 ]
 """Pages that use the model that the README deploys."""
 
-LANGUAGES = ("bash", "console", "csv", "json", "python", "text", "toml", "yaml")
+LANGUAGES = ("bash", "console", "csv", "ini", "json", "python", "text", "toml", "yaml")
 
 NOT_RUN_PAGES = [
     "docs/how-to/package-a-unit-task.md",  # checked by tests/cluster/images
@@ -91,6 +92,17 @@ NOT_RUN = {
         "make test-cluster CONTEXT=kind-kind",
         ".venv/bin/python -m scripts.cluster load image.tar",
         "make cluster-down",
+    ],
+    "docs/how-to/run-as-a-service.md": [  # need root and systemd
+        "# useradd --system --home-dir /var/lib/cornserve cornserve",
+        "# cp cornserve.service /etc/systemd/system/",
+        "# systemctl daemon-reload",
+        "# systemctl enable --now cornserve",
+        "# journalctl --unit cornserve --follow",
+        "# systemctl stop cornserve",
+        "# cd /opt/cornserve && git pull && make setup",
+        "# systemctl start cornserve",
+        "# sudo -u cornserve CORNSERVE_HOME=/var/lib/cornserve .venv/bin/cornserve doctor",
     ],
     "docs/how-to/deploy-an-app.md": [  # need a model hub
         "cornserve deploy ~/models/Qwen3-0.6B",
