@@ -19,6 +19,7 @@ from cornserve.cli.options import HomePath, Json, home_directory
 from cornserve.limits import LimitError, Limits
 from cornserve.media_allowlist import MediaAllowlist, MediaAllowlistError
 from cornserve.observe.log_format import LogFormat
+from cornserve.unknown_field_policy import UnknownFields
 
 if TYPE_CHECKING:
     from cornserve.access import Access
@@ -93,6 +94,13 @@ def up(
             "Can be repeated.",
         ),
     ] = None,
+    unknown_fields: Annotated[
+        UnknownFields,
+        typer.Option(
+            help="Requests to /v1 with unknown fields: refuse them, or serve them and name the fields in the header "
+            "x-cornserve-unknown-fields (warn).",
+        ),
+    ] = UnknownFields.REFUSE,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Run in the background, and return when the gateway is ready.")
     ] = False,
@@ -120,6 +128,7 @@ def up(
         _limits(limit or []),
         _media_allowlist(media_from or []),
         _origins(allow_origin or []),
+        unknown_fields,
     )
     try:
         if detach:

@@ -13,6 +13,7 @@ from cornserve.instance_secret import InstanceSecret, InstanceSecretError
 from cornserve.limits import Limits
 from cornserve.media_allowlist import MediaAllowlist
 from cornserve.observe.log_format import LogFormat
+from cornserve.unknown_field_policy import UnknownFields
 from cornserve.wire.credentials import TlsContexts, TlsFilesError
 
 
@@ -45,6 +46,7 @@ class InstanceOptions:
     media_allowlist: MediaAllowlist = field(default_factory=MediaAllowlist)
     origins: BrowserOrigins = field(default_factory=BrowserOrigins)
     """The web pages that may call the gateway."""
+    unknown_fields: UnknownFields = UnknownFields.REFUSE
 
     def read_access(self) -> Access:
         """Reads the secrets. Raises `InstanceStartError` if they are invalid or do not suffice for the host."""

@@ -32,7 +32,7 @@ def _gateways(options: InstanceOptions, addresses: InstanceAddresses) -> Iterato
     command += ["--host", options.host, "--port", str(addresses.port)]
     command += ["--controller-metrics", addresses.controller_metrics, *options.secret_arguments]
     command += [*options.tls_arguments, *_gateway_limits(options).cli_arguments, *options.media_allowlist.cli_arguments]
-    command += options.origins.cli_arguments
+    command += [*options.origins.cli_arguments, "--unknown-fields", options.unknown_fields]
     if options.access_log:
         command.append("--access-log")
     if not addresses.gateways:

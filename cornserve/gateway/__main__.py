@@ -35,6 +35,7 @@ from cornserve.limits import LimitError, Limits
 from cornserve.media_allowlist import MediaAllowlist, MediaAllowlistError
 from cornserve.observe import logs, tracing
 from cornserve.signals import stop_signals
+from cornserve.unknown_field_policy import UnknownFields
 from cornserve.wire.credentials import ConnectionCredentials, TlsFilesError
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ def main() -> int:
             origins=origins,
             gateways=options.gateway,
             controller_metrics=options.controller_metrics,
+            ignores_unknown_fields=options.unknown_fields == UnknownFields.WARN,
         )
         uvloop.run(serve(backend, listeners, limits, create, options.drain_seconds))
     except BaseException:
@@ -113,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--allow-origin", action="append", default=[], metavar="ORIGIN")
+    parser.add_argument("--unknown-fields", type=UnknownFields, default=UnknownFields.REFUSE, choices=UnknownFields)
     parser.add_argument("--media-from", action="append", default=[], metavar="SOURCE")
     return parser
 

@@ -28,7 +28,7 @@ from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.app_registry import SYNC_SECONDS, AppRegistry
 from cornserve.gateway.backend import Backend
 from cornserve.gateway.context import Context, GatewayContext
-from cornserve.gateway.endpoints import admin, v1_router
+from cornserve.gateway.endpoints import admin, unknown_fields, v1_router
 from cornserve.gateway.endpoints.error_response import error_response
 from cornserve.gateway.endpoints.openai import models
 from cornserve.gateway.endpoints.openapi import ERRORS, request_body
@@ -47,7 +47,7 @@ from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.limits import Limits
 from cornserve.wire.credentials import ConnectionCredentials
 
-EXPOSED_HEADERS = ("retry-after", "x-request-id")
+EXPOSED_HEADERS = ("retry-after", "x-request-id", unknown_fields.HEADER)
 """Headers of responses that the scripts of web pages may read."""
 
 
@@ -64,6 +64,7 @@ def create_gateway(
     origins: BrowserOrigins | None = None,
     gateways: Sequence[str] = (),
     controller_metrics: str | None = None,
+    ignores_unknown_fields: bool = False,
 ) -> ASGIApp:
     """Returns the application. While it runs, it follows the store.
 
@@ -72,6 +73,7 @@ def create_gateway(
         blocking_apps: the apps that have blocked a gateway.
         host: the address that the gateway listens on.
         origins: the web pages that may call it.
+        ignores_unknown_fields: whether it serves requests with fields that it does not know.
     """
     admission, metrics, replicas = RequestAdmission(limits), GatewayMetrics(), ReplicaPool(credentials)
     media = media or MediaLoader(MediaFetcher(admission.limits))
@@ -81,7 +83,9 @@ def create_gateway(
     loader = AppLoader(fork_server, admission.limits, blocking_apps)
     apps = AppRegistry(backend.store, loader, replicas, metrics, backend.endpoints)
     services = (backend.store, apps, replicas, metrics, backend.logs, admission, media, fork_server)
-    context = GatewayContext(*services, gateways, controller_metrics, backend.events, backend.on_kubernetes)
+    context = GatewayContext(
+        *services, gateways, controller_metrics, backend.events, backend.on_kubernetes, ignores_unknown_fields
+    )
     router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)
     origins = origins or BrowserOrigins()
     authenticator = Authenticator(access or Access(), host, credentials.secret, origins)

@@ -46,6 +46,8 @@ class GatewayContext:
     events: AppEventReader = state_events
     on_kubernetes: bool = False
     """Whether the executors are pods."""
+    ignores_unknown_fields: bool = False
+    """Whether requests may have fields that Cornserve does not know."""
 
 
 async def _context(request: Request) -> GatewayContext:

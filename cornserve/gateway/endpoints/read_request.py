@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from cornserve.app.media_slots import MediaSlot, find_media_slots
+from cornserve.gateway.endpoints.unknown_fields import validate_known
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.auth import KEY_HEADERS
 from cornserve.gateway.http.request_body import (
@@ -47,7 +48,7 @@ async def read_fields(
     def validate(fields: Any) -> Body:
         # OpenAI's clients send null for omitted fields.
         given = {name: value for name, value in fields.items() if value is not None} if type(fields) is dict else fields
-        return body_type.model_validate(given)
+        return validate_known(request.scope, given, body_type.model_validate)
 
     body = take_body(request)
     content = body.detach()

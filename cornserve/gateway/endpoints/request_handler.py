@@ -21,6 +21,7 @@ from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.read_request import client_identity
 from cornserve.gateway.endpoints.rejection import rejection
+from cornserve.gateway.endpoints.unknown_fields import unknown_fields_header
 from cornserve.gateway.errors import ApiError, AppCodeError
 from cornserve.gateway.http.admission import MemoryReservation
 from cornserve.gateway.http.disconnect import CancelOnDisconnect
@@ -117,6 +118,7 @@ class RequestHandler:
             (b"content-type", content_type),
             (b"content-length", b"%d" % len(body)),
             (b"x-request-id", self.id.encode()),
+            *((name.encode(), value.encode()) for name, value in unknown_fields_header(self._request.scope).items()),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send_chunk(send, body, self._context.admission, is_last=True)
@@ -138,6 +140,7 @@ class RequestHandler:
         self, create_parts: CreateParts, content_type: str, encode_error: EncodeError, send: Send
     ) -> None:
         headers = {"content-type": content_type, "x-request-id": self.id}
+        headers |= unknown_fields_header(self._request.scope)
         stream = sse.ResponseStream(send, self._context.admission, headers)
         self._start(streams=True)
         try:

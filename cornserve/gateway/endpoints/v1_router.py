@@ -25,6 +25,7 @@ from cornserve.gateway.endpoints.openai import (
 from cornserve.gateway.endpoints.openai.response_objects import ResponseObject
 from cornserve.gateway.endpoints.openai.response_request import CreateResponseRequest
 from cornserve.gateway.endpoints.request_handler import SendResponse
+from cornserve.gateway.endpoints.unknown_fields import ignore_unknown_fields
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.form_body import FORM
 from cornserve.gateway.http.request_body import JSON
@@ -92,6 +93,8 @@ class V1Router:
             await self._api(scope, receive, send)
             return
         scope["route"] = operation
+        if self._context.ignores_unknown_fields:
+            ignore_unknown_fields(scope)
         try:
             # The request is not bound to a name here: while a slow client reads, only the response stays in memory.
             respond = await operation.handler(request=Request(scope), context=self._context, **parameters)

@@ -65,12 +65,18 @@ def allow_origin() -> list[str]:
 
 
 @pytest.fixture
+def ignores_unknown_fields() -> bool:
+    return False
+
+
+@pytest.fixture
 async def server(
     store: Store,
     limits: Limits,
     access: Access,
     media_from: list[str],
     allow_origin: list[str],
+    ignores_unknown_fields: bool,
     fork_server: ForkServer,
 ) -> AsyncIterator[HttpServer]:
     async def no_logs(replica: str, lines: int) -> list[str]:
@@ -86,6 +92,7 @@ async def server(
         media=media,
         origins=BrowserOrigins.parse(allow_origin),
         fork_server=fork_server,
+        ignores_unknown_fields=ignores_unknown_fields,
     )
     server = HttpServer(server_config(app, limits))
     server.config.port = listener.getsockname()[1]

@@ -1,0 +1,78 @@
+"""Requests with fields that Cornserve does not know, which a gateway may be set to serve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.sources import CHAT
+
+HEADER = "x-cornserve-unknown-fields"
+PART = {"type": "text", "text": "hello there", "color": "red"}
+BODY = {
+    "model": "parrot",
+    "banana": {"ripe": True},
+    "messages": [{"role": "user", "content": [PART], "mood": "merry"}],
+    "Käse: \r\nx": 1,
+}
+IGNORED = {"banana", "messages[0].content[0].color", "messages[0].mood", "K%C3%A4se%3A%20%0D%0Ax"}
+
+
+@pytest.fixture(autouse=True)
+async def parrot(deploy: Deploy) -> None:
+    await deploy(CHAT.replace("request.messages[-1].content", "''.join(request.messages[-1].texts)"))
+
+
+async def chat(gateway: httpx.AsyncClient, **fields: Any) -> httpx.Response:
+    return await gateway.post("/v1/chat/completions", json=BODY | fields)
+
+
+async def test_unknown_fields_are_refused_by_default(gateway: httpx.AsyncClient) -> None:
+    response = await chat(gateway)
+
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "unknown_field"
+    assert HEADER not in response.headers
+
+
+class TestWarn:
+    @pytest.fixture
+    def ignores_unknown_fields(self) -> bool:
+        return True
+
+    @pytest.mark.parametrize("stream", [False, True])
+    async def test_a_header_names_the_fields_that_are_ignored(self, gateway: httpx.AsyncClient, stream: bool) -> None:
+        response = await chat(gateway, stream=stream)
+
+        assert response.status_code == 200, response.text
+        assert "hello" in response.text
+        assert set(response.headers[HEADER].split(", ")) == IGNORED
+
+    async def test_a_request_without_unknown_fields_has_no_header(self, gateway: httpx.AsyncClient) -> None:
+        response = await gateway.post(
+            "/v1/chat/completions", json={"model": "parrot", "messages": [{"role": "user", "content": "hello"}]}
+        )
+
+        assert response.status_code == 200
+        assert HEADER not in response.headers
+
+    @pytest.mark.parametrize(
+        ("fields", "param"),
+        [({"temperature": -1}, "temperature"), ({"messages": []}, "messages"), ({"model": None}, "model")],
+    )
+    async def test_invalid_values_are_refused(
+        self, gateway: httpx.AsyncClient, fields: dict[str, Any], param: str
+    ) -> None:
+        response = await chat(gateway, **fields)
+
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == param
+
+    async def test_many_unknown_fields_are_refused(self, gateway: httpx.AsyncClient) -> None:
+        response = await chat(gateway, **{f"field_{number}": 0 for number in range(200)})
+
+        assert response.status_code == 400
+        assert response.json()["error"]["code"] == "unknown_field"
