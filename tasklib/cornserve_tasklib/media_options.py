@@ -15,7 +15,7 @@ MAX_FRAMES = 768
 MAX_FPS = 30
 """The largest rate at which these loaders sample."""
 
-Pixels = Annotated[int, Ge(1), Le(1 << 32)]
+Pixels = Annotated[int, Ge(1), Le(2**31 - 1)]
 Tiles = Annotated[int, Ge(1), Le(1024)]
 
 

@@ -97,7 +97,7 @@ media_options = st.builds(
     MediaOptions,
     fps=st.none() | st.floats(0.01, 30),
     max_frames=st.none() | st.integers(2, 768),
-    max_pixels=st.none() | st.integers(1, 1 << 32),
+    max_pixels=st.none() | st.integers(1, 2**31 - 1),
     max_patches=st.none() | st.integers(1, 1024),
 )
 
