@@ -103,34 +103,24 @@ class WholeSpeech(NamedTuple):
     is_complete: bool
 
 
-def _chat_of(response: ChatResponse | SpokenChatResponse) -> ChatResponse:
-    return response.message if isinstance(response, SpokenChatResponse) else response
-
-
-def _read_whole_chat(response: ChatResponse | SpokenChatResponse, _: object = None) -> WholeChat:
-    response = _chat_of(response)
+def _read_whole_chat(response: ChatResponse, _: object = None) -> WholeChat:
     choices = response.choices
     for choice in choices:
         vars(choice)  # waits for all values of a pending output
     return WholeChat(choices, response.usage)
 
 
-def _read_mapped_chunks_or_chat(
-    response: ChatResponse | SpokenChatResponse, _: object
-) -> Stream[ChatChunk] | WholeChat:
-    response = _chat_of(response)
+def _read_mapped_chunks_or_chat(response: ChatResponse, _: object) -> Stream[ChatChunk] | WholeChat:
     chunks: Stream[ChatChunk] = response.chunks
     return chunks if chunks.is_mapped and not response.text else _read_whole_chat(response)
 
 
-def _read_chunks(response: ChatResponse | SpokenChatResponse, _: object) -> Stream[ChatChunk] | list[ChatChunk]:
-    response = _chat_of(response)
+def _read_chunks(response: ChatResponse, _: object) -> Stream[ChatChunk] | list[ChatChunk]:
     chunks: Stream[ChatChunk] = response.chunks
     return chunks if chunks.is_open else [as_chunk(index, choice) for index, choice in enumerate(response.choices)]
 
 
-def _read_ending(response: ChatResponse | SpokenChatResponse, _: object) -> Ending:
-    response = _chat_of(response)
+def _read_ending(response: ChatResponse, _: object) -> Ending:
     return Ending([choice.finish_reason for choice in response.choices], response.usage)
 
 
@@ -230,15 +220,24 @@ def _reader(
     return ResponseReader(name, read, adapter.dump_json, adapter.validate_json, item_type.model_validate_json)
 
 
-WHOLE_CHAT = _reader("whole chat", _read_whole_chat, WholeChat)
+def _of_chat(read: Callable[[ChatResponse, TypeAdapter[Any]], Result]) -> Callable[[Any, TypeAdapter[Any]], Result]:
+    """Returns a function that reads chats, whether they are spoken or not."""
 
-MAPPED_CHUNKS_OR_CHAT = _reader("mapped chunks or chat", _read_mapped_chunks_or_chat, WholeChat)
+    def read_chat(response: ChatResponse | SpokenChatResponse, adapter: TypeAdapter[Any]) -> Result:
+        return read(response.message if isinstance(response, SpokenChatResponse) else response, adapter)
+
+    return read_chat
+
+
+WHOLE_CHAT = _reader("whole chat", _of_chat(_read_whole_chat), WholeChat)
+
+MAPPED_CHUNKS_OR_CHAT = _reader("mapped chunks or chat", _of_chat(_read_mapped_chunks_or_chat), WholeChat)
 """The chunks if the task has mapped them and set no text, otherwise the complete response."""
 
-CHUNKS = _reader("chunks", _read_chunks, list[ChatChunk])
+CHUNKS = _reader("chunks", _of_chat(_read_chunks), list[ChatChunk])
 """The chunks, or one chunk for each choice of a response that the task has created itself."""
 
-ENDING = _reader("ending", _read_ending, Ending)
+ENDING = _reader("ending", _of_chat(_read_ending), Ending)
 SPOKEN_CHUNKS = _reader("spoken chunks", _read_spoken_chunks, list[SpokenChunk], SpokenChunk)
 """The chunks of the speech of a chat, or an empty list for a response without their stream."""
 

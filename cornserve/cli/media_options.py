@@ -11,7 +11,7 @@ from cornserve.cli.console import CliError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from cornserve_tasklib.media_options import MediaOptions
+    from cornserve_tasklib.media_options import MediaLoading, MediaOptions, MediaProcessing
 
 Kind = TypeVar("Kind", bound="BaseModel")
 
@@ -38,29 +38,31 @@ def default_media_options(loading: str | None, processing: str | None) -> MediaO
     """Returns the options of an app, or None if none is given. Raises `CliError`."""
     if loading is None and processing is None:
         return None
-    from cornserve_tasklib.media_options import MediaLoading, MediaOptions, MediaProcessing
+    from cornserve_tasklib.media_options import MediaOptions
 
-    frames = {} if loading is None else _parsed("--media-io-kwargs", MediaLoading, loading).video.frames
-    given = MediaProcessing() if processing is None else _parsed("--mm-processor-kwargs", MediaProcessing, processing)
-    if given.use_audio_in_video:
+    frames, sizes = _arguments(loading, processing)
+    if sizes is not None and sizes.use_audio_in_video:
         raise CliError("--mm-processor-kwargs: use_audio_in_video is an option of requests: remove it")
-    options = frames | given.sizes
-    return MediaOptions.model_validate(options) if options else None
+    options = MediaOptions.of_arguments(frames, sizes)
+    return options if options.given else None
 
 
 def media_fields(loading: str | None, processing: str | None) -> dict[str, Any]:
     """Returns the fields of a request. Raises `CliError`."""
-    fields: dict[str, Any] = {}
     if loading is None and processing is None:
-        return fields
+        return {}
+    frames, sizes = _arguments(loading, processing)
+    given = {"media_io_kwargs": frames, "mm_processor_kwargs": sizes}
+    return {name: options.model_dump(exclude_unset=True) for name, options in given.items() if options is not None}
+
+
+def _arguments(loading: str | None, processing: str | None) -> tuple[MediaLoading | None, MediaProcessing | None]:
     from cornserve_tasklib.media_options import MediaLoading, MediaProcessing
 
-    if loading is not None:
-        fields["media_io_kwargs"] = _parsed("--media-io-kwargs", MediaLoading, loading).model_dump(exclude_unset=True)
-    if processing is not None:
-        parsed = _parsed("--mm-processor-kwargs", MediaProcessing, processing)
-        fields["mm_processor_kwargs"] = parsed.model_dump(exclude_unset=True)
-    return fields
+    return (
+        None if loading is None else _parsed("--media-io-kwargs", MediaLoading, loading),
+        None if processing is None else _parsed("--mm-processor-kwargs", MediaProcessing, processing),
+    )
 
 
 def _parsed(option: str, kind: type[Kind], text: str) -> Kind:

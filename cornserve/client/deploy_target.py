@@ -89,11 +89,11 @@ def resolve_target(
 
     A planned model has all paths of its family, unless shares are given.
     """
+    target = _resolve(what, name, replicas, routing, shares, options, lora, media_options)
     if plan is None:
-        return _resolve(what, name, replicas, routing, shares, options, lora, media_options)
+        return target
     from cornserve.client.plan_reader import read_plan
 
-    target = _resolve(what, name, replicas, routing, shares, options, lora, media_options)
     known = plan if isinstance(plan, AppPlan) else read_plan(plan)
     try:
         spec = target.spec if shares is not None else with_all_paths(target.spec)

@@ -131,9 +131,7 @@ class ChatRequest(SamplingFields):
     @property
     def media_options(self) -> MediaOptions:
         """The options for all media of the request. The gateway sets them in each `Image` and `Video`."""
-        frames = {} if self.media_io_kwargs is None else self.media_io_kwargs.video.frames
-        sizes = {} if self.mm_processor_kwargs is None else self.mm_processor_kwargs.sizes
-        return MediaOptions.model_validate(frames | sizes)
+        return MediaOptions.of_arguments(self.media_io_kwargs, self.mm_processor_kwargs)
 
     @property
     def media_parts(self) -> list[MediaPart]:

@@ -19,10 +19,29 @@ Pixels = Annotated[int, Ge(1), Le(2**31 - 1)]
 Tiles = Annotated[int, Ge(1), Le(1024)]
 
 
-class FrameOptions(BaseModel):
-    """The frames that are sampled from a video. A model takes `num_frames`, or `min_frames` and `max_frames`."""
+def _opposite(name: str) -> str:
+    """Returns the name of the largest number for that of the smallest one, and the reverse."""
+    return name.replace("min_", "max_") if name.startswith("min_") else name.replace("max_", "min_")
+
+
+class _Limits(BaseModel):
+    """Options of which some are the smallest and the largest number of something."""
 
     model_config = STRICT | ConfigDict(frozen=True)
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> Self:
+        for name in type(self).model_fields:
+            if not name.startswith("min_"):
+                continue
+            smallest, largest = getattr(self, name), getattr(self, _opposite(name))
+            if smallest is not None and largest is not None and smallest > largest:
+                raise ValueError(f"{name}: {smallest} is above {_opposite(name)}: {largest}")
+        return self
+
+
+class FrameOptions(_Limits):
+    """The frames that are sampled from a video. A model takes `num_frames`, or `min_frames` and `max_frames`."""
 
     fps: Annotated[float, Gt(0), Le(MAX_FPS)] | None = None
     """Frames per second."""
@@ -33,33 +52,19 @@ class FrameOptions(BaseModel):
     max_frames: Annotated[int, Ge(2), Le(MAX_FRAMES)] | None = None
     """The largest number of frames."""
 
-    @model_validator(mode="after")
-    def _check_frames(self) -> Self:
-        if self.min_frames is not None and self.max_frames is not None and self.min_frames > self.max_frames:
-            raise ValueError(f"min_frames: {self.min_frames} is above max_frames: {self.max_frames}")
-        return self
-
     @property
     def frames(self) -> dict[str, float | int]:
         """The options that are set, by name."""
         return _given(FrameOptions, self)
 
 
-class PixelOptions(BaseModel):
+class PixelOptions(_Limits):
     """Limits on the pixels to which a model resizes an image or a frame; for Qwen3-VL, all frames of a video."""
-
-    model_config = STRICT | ConfigDict(frozen=True)
 
     min_pixels: Pixels | None = None
     """The smallest number of pixels."""
     max_pixels: Pixels | None = None
     """The largest number of pixels, up to the model's own."""
-
-    @model_validator(mode="after")
-    def _check_pixels(self) -> Self:
-        if self.min_pixels is not None and self.max_pixels is not None and self.min_pixels > self.max_pixels:
-            raise ValueError(f"min_pixels: {self.min_pixels} is above max_pixels: {self.max_pixels}")
-        return self
 
     @property
     def pixels(self) -> dict[str, int]:
@@ -67,21 +72,13 @@ class PixelOptions(BaseModel):
         return _given(PixelOptions, self)
 
 
-class TileOptions(BaseModel):
+class TileOptions(_Limits):
     """Limits on the tiles into which a model splits an image. A thumbnail is not counted."""
-
-    model_config = STRICT | ConfigDict(frozen=True)
 
     min_patches: Tiles | None = None
     """The smallest number of tiles."""
     max_patches: Tiles | None = None
     """The largest number of tiles, up to the model's own."""
-
-    @model_validator(mode="after")
-    def _check_tiles(self) -> Self:
-        if self.min_patches is not None and self.max_patches is not None and self.min_patches > self.max_patches:
-            raise ValueError(f"min_patches: {self.min_patches} is above max_patches: {self.max_patches}")
-        return self
 
     @property
     def tiles(self) -> dict[str, int]:
@@ -100,6 +97,13 @@ class SizeOptions(PixelOptions, TileOptions):
 
 class MediaOptions(FrameOptions, SizeOptions):
     """The options of one medium. Those of frames are for videos only."""
+
+    @classmethod
+    def of_arguments(cls, loading: MediaLoading | None, processing: MediaProcessing | None) -> MediaOptions:
+        """Returns the options in vLLM's arguments of loaders and of the processor."""
+        frames = {} if loading is None else loading.video.frames
+        sizes = {} if processing is None else processing.sizes
+        return cls.model_validate(frames | sizes)
 
     @property
     def key(self) -> str:
@@ -128,10 +132,10 @@ class MediaOptions(FrameOptions, SizeOptions):
             case "num_frames":
                 return self.fps is not None
             case _ if name.startswith("min_"):
-                limit = self.given.get(name.replace("min", "max"))
+                limit = self.given.get(_opposite(name))
                 return limit is not None and default > limit
             case _:
-                limit = self.given.get(name.replace("max", "min"))
+                limit = self.given.get(_opposite(name))
                 return limit is not None and default < limit
 
 

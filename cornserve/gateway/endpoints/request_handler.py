@@ -107,21 +107,20 @@ class RequestHandler:
                     await self._load_media()
                 body = await self._body(create_body)
             self._status = 200
-            return partial(self._send_body, body, content_type.encode())
+            return partial(self._send_body, body, content_type)
         except Exception as error:
             raise self._to_api_error(error) from None
         finally:
             self._finish()
 
-    async def _send_body(self, body: bytes, content_type: bytes, send: Send) -> None:
-        headers = [
-            (b"content-type", content_type),
-            (b"content-length", b"%d" % len(body)),
-            (b"x-request-id", self.id.encode()),
-            *((name.encode(), value.encode()) for name, value in unknown_fields_header(self._request.scope).items()),
-        ]
+    async def _send_body(self, body: bytes, content_type: str, send: Send) -> None:
+        headers = [(name.encode(), value.encode()) for name, value in self._headers(content_type).items()]
+        headers.append((b"content-length", b"%d" % len(body)))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send_chunk(send, body, self._context.admission, is_last=True)
+
+    def _headers(self, content_type: str) -> dict[str, str]:
+        return {"content-type": content_type, "x-request-id": self.id, **unknown_fields_header(self._request.scope)}
 
     def stream(
         self,
@@ -139,9 +138,7 @@ class RequestHandler:
     async def _send_parts(
         self, create_parts: CreateParts, content_type: str, encode_error: EncodeError, send: Send
     ) -> None:
-        headers = {"content-type": content_type, "x-request-id": self.id}
-        headers |= unknown_fields_header(self._request.scope)
-        stream = sse.ResponseStream(send, self._context.admission, headers)
+        stream = sse.ResponseStream(send, self._context.admission, self._headers(content_type))
         self._start(streams=True)
         try:
             with CancelOnDisconnect(self._request.scope):

@@ -17,6 +17,10 @@ def encode_event(data: bytes, name: str | None = None) -> bytes:
     return b"data: " + data + b"\n\n" if name is None else b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
+DONE = encode_event(b"[DONE]")
+"""The last event of OpenAI's streams."""
+
+
 class ResponseStream:
     """A response that is sent in parts, such as events. The first part starts the response."""
 

@@ -142,12 +142,12 @@ class PromptRenderer:
         self, request: ChatRequest, embeddings: Sequence[TensorView], stream: bool, owner: str
     ) -> RenderedRequest:
         self._check_tools(request)
-        self._check_reasoning_effort(request)
         chat_prompt = ChatPrompt(request, embeddings, self.chat_media, owner)
         unsent = {"messages", "max_tokens", "max_completion_tokens", "lora", "mm_processor_kwargs", "media_io_kwargs"}
         fields = request.model_dump(exclude_defaults=True, exclude=unsent)
         if request.tools is not None:
             fields["tools"] = [_with_parameters(tool) for tool in fields["tools"]]
+        self._check_reasoning_effort(request, fields.get("tools"))
         # A forced tool call uses the strict grammar. An optional one follows the tool's `strict`.
         is_forced = request.tool_choice not in (None, "auto", "none")
         renderer = self._strict_renderer if is_forced else self._renderer
@@ -185,10 +185,9 @@ class PromptRenderer:
                 "tools: this app cannot parse tool calls: deploy it with a tool_parser (see LLMTask)"
             )
 
-    def _check_reasoning_effort(self, request: ChatRequest) -> None:
+    def _check_reasoning_effort(self, request: ChatRequest, tools: list[dict[str, Any]] | None) -> None:
         if request.reasoning_effort is None or not self._has_hf_template:
             return
-        tools = [tool.model_dump() for tool in request.tools] if request.tools else None
         template = resolve_chat_template(self._tokenizer, self._chat_template, tools, model_config=self._model_config)
         variables = {"reasoning_effort": request.reasoning_effort, "enable_thinking": True}
         if template and not resolve_chat_template_kwargs(self._tokenizer, template, variables):

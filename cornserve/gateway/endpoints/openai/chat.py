@@ -16,17 +16,17 @@ from cornserve.app.media_slots import find_media_slots
 from cornserve.app.response_readers import CHUNKS, ENDING, MAPPED_CHUNKS_OR_CHAT, WHOLE_CHAT, Ending, WholeChat
 from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
-from cornserve.gateway.endpoints.openai.chat_events import DONE, ChatEvents
+from cornserve.gateway.endpoints import sse
+from cornserve.gateway.endpoints.openai.chunk_events import ChunkEvents
 from cornserve.gateway.endpoints.openai.common_fields import (
     CompletionUsage,
-    ContinuousUsage,
     GenerationRequest,
-    TokenCounts,
     check_app,
     join_text,
     openai_usage,
 )
 from cornserve.gateway.endpoints.openai.spoken_chat import (
+    CHUNK,
     AudioOutput,
     OutputModality,
     SpokenChatHandler,
@@ -153,7 +153,8 @@ async def create_chat_completion(request: Request, context: Context) -> SendResp
     check_app(handler.served_app, body.model, "spoken chat" if speaks else "chat")
     handler.set_media(find_media_slots(body))
     chat = _create_handler(f"chatcmpl-{handler.id}", body, speaks=speaks)
-    handler.set_field_names(rename_field)
+    if speaks:
+        handler.set_field_names(rename_field)
     return handler.stream(chat.events) if body.stream else await handler.respond(chat.respond)
 
 
@@ -205,8 +206,7 @@ class ChatHandler:
         self._created = created
         self._body = body
         self._chat = request
-        self._events = ChatEvents(id, created, body.model)
-        self._usage = ContinuousUsage() if body.wants_continuous_usage else None
+        self._events = ChunkEvents(id, CHUNK, created, body.model, with_usage=body.wants_continuous_usage)
         self._started: set[int] = set()
         """The indices of the choices whose first chunk has been sent."""
 
@@ -246,22 +246,17 @@ class ChatHandler:
 
     def _last_events(self, ending: Ending) -> bytes:
         events = [
-            self._events.encode([{"index": index, "delta": {}, "finish_reason": reason}], self._usage_of(index))
+            self._events.choice(index, {"index": index, "delta": {}, "finish_reason": reason})
             for index, reason in enumerate(ending.finish_reasons)
         ]
         if self._body.wants_usage:
-            events.append(self._events.encode([], openai_usage(ending.usage)))
-        return b"".join([*events, DONE])
-
-    def _usage_of(self, index: int) -> TokenCounts | None:
-        """Returns the usage of a choice so far, if the chunks contain it."""
-        return None if self._usage is None else self._usage.of(index)
+            events.append(self._events.usage(openai_usage(ending.usage)))
+        return b"".join([*events, sse.DONE])
 
     def _chunk_event(self, chunk: ChatChunk) -> bytes:
         """Returns the event of a chunk, or b"" if its tokens do not complete any text yet: they may be a part of a
         character, of a stop string or of a tool call."""
-        if self._usage is not None:
-            self._usage.add(chunk.index, chunk)
+        self._events.count(chunk.index, chunk)
         delta: Delta = {}
         if chunk.index not in self._started:
             self._started.add(chunk.index)
@@ -279,7 +274,7 @@ class ChatHandler:
             choice["logprobs"] = {"content": chunk.logprobs}
         if self._body.return_token_ids:
             choice["token_ids"] = chunk.token_ids
-        return self._events.encode([choice], self._usage_of(chunk.index))
+        return self._events.choice(chunk.index, choice)
 
 
 def _message(choice: ChatChoice) -> Message:

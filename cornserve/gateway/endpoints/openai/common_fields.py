@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import MaxLen, MinLen
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag
-from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from cornserve.app.operations import Operation
@@ -100,20 +98,6 @@ class GenerationRequest(HintedRequest):
         return self.stream_options is not None and self.wants_usage and self.stream_options.continuous_usage_stats
 
 
-def encode_choices(choices: Sequence[BaseModel | Mapping[str, Any]]) -> bytes:
-    """Returns the JSON of the choices of a chunk.
-
-    As in OpenAI's API, `finish_reason` is null until the last chunk. Other fields without a value are left out.
-    """
-    return b"[" + b",".join(map(_encode_choice, choices)) + b"]"
-
-
-def _encode_choice(choice: BaseModel | Mapping[str, Any]) -> bytes:
-    reason = choice.get("finish_reason") if isinstance(choice, Mapping) else getattr(choice, "finish_reason", None)
-    encoded = to_json(choice, exclude_none=True)
-    return encoded if reason is not None else encoded[:-1] + b',"finish_reason":null}'
-
-
 class PromptTokensDetails(TypedDict):
     cached_tokens: int
 
@@ -136,24 +120,6 @@ def openai_usage(usage: Usage) -> CompletionUsage:
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
     }
-
-
-class ContinuousUsage:
-    """Counts the tokens of the choices of a stream."""
-
-    def __init__(self) -> None:
-        self._counts: dict[int, TokenCounts] = {}
-
-    def add(self, index: int, chunk: ChatChunk) -> None:
-        """Adds a chunk of the choice `index`."""
-        counts = self.of(index)
-        counts["prompt_tokens"] += chunk.prompt_tokens
-        counts["completion_tokens"] += len(chunk.token_ids)
-        counts["total_tokens"] = counts["prompt_tokens"] + counts["completion_tokens"]
-
-    def of(self, index: int) -> TokenCounts:
-        """Returns the counts of the choice `index` so far."""
-        return self._counts.setdefault(index, {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0})
 
 
 _PATHS: dict[Operation, str] = {

@@ -9,22 +9,19 @@ from typing import Annotated, Any, Literal, Self
 from annotated_types import MaxLen
 from fastapi import Request
 from pydantic import BaseModel, Field, model_validator
-from pydantic_core import to_json
 
 from cornserve.app.response_readers import CHUNKS, ENDING, MAPPED_CHUNKS_OR_CHAT, WHOLE_CHAT, WholeChat, as_chunk
 from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
+from cornserve.gateway.endpoints.openai.chunk_events import ChunkEvents
 from cornserve.gateway.endpoints.openai.common_fields import (
     CompletionUsage,
-    ContinuousUsage,
     GenerationRequest,
     OneOrMany,
     Text,
-    TokenCounts,
     as_list,
     check_app,
-    encode_choices,
     join_text,
     openai_usage,
 )
@@ -112,10 +109,7 @@ class CompletionHandler:
         self._created = created
         self._body = body
         self._requests = body.requests
-        chunk = {"id": id, "object": "text_completion", "created": created, "model": body.model}
-        self._chunk_head = to_json(chunk)[:-1] + b',"choices":'
-        """The JSON that all chunks begin with."""
-        self._usage = ContinuousUsage() if body.wants_continuous_usage else None
+        self._events = ChunkEvents(id, "text_completion", created, body.model, with_usage=body.wants_continuous_usage)
         self._offsets: dict[int, int] = {}
         """The offset of the next token in the text of each choice."""
 
@@ -154,23 +148,18 @@ class CompletionHandler:
                 yield events
         endings = await session.run_each(self._requests, ENDING)
         for index, reason in enumerate(reason for reasons, _ in endings for reason in reasons):
-            yield self._event([TextChoice(index=index, text="", finish_reason=reason)], self._usage_of(index))
+            yield self._events.choice(index, TextChoice(index=index, text="", finish_reason=reason))
         if self._body.wants_usage:
-            yield self._event([], openai_usage(Usage.sum([usage for _, usage in endings])))
-        yield sse.encode_event(b"[DONE]")
-
-    def _usage_of(self, index: int) -> TokenCounts | None:
-        """Returns the usage of a choice so far, if the chunks contain it."""
-        return None if self._usage is None else self._usage.of(index)
+            yield self._events.usage(openai_usage(Usage.sum([usage for _, usage in endings])))
+        yield sse.DONE
 
     def _chunk_event(self, prompt: int, chunk: ChatChunk) -> bytes:
         """Returns the event of a chunk, or b"" if its tokens do not complete any text yet."""
         index = prompt * self._body.n + chunk.index
-        if self._usage is not None:
-            self._usage.add(index, chunk)
+        self._events.count(index, chunk)
         if not (chunk.text or chunk.logprobs or self._body.return_token_ids):
             return b""
-        return self._event([self._choice(index, chunk)], self._usage_of(index))
+        return self._events.choice(index, self._choice(index, chunk))
 
     def _choice(self, index: int, chunk: ChatChunk, finish_reason: FinishReason | None = None) -> TextChoice:
         choice = TextChoice(index=index, text=chunk.text, finish_reason=finish_reason)
@@ -180,10 +169,6 @@ class CompletionHandler:
         if self._body.return_token_ids:
             choice.token_ids = list(chunk.token_ids)
         return choice
-
-    def _event(self, choices: list[TextChoice], usage: TokenCounts | None = None) -> bytes:
-        tail = b"}" if usage is None else b',"usage":' + to_json(usage) + b"}"
-        return sse.encode_event(self._chunk_head + encode_choices(choices) + tail)
 
     def _completion(self, choices: list[TextChoice], usage: CompletionUsage) -> TextCompletion:
         return TextCompletion(id=self._id, created=self._created, model=self._body.model, choices=choices, usage=usage)

@@ -12,7 +12,8 @@ from pydantic_core import to_json
 
 from cornserve.app.response_readers import SPOKEN_CHUNKS, WHOLE_CHAT, WHOLE_SPEECH, WholeSpeech
 from cornserve.app.unused_fields import tracked
-from cornserve.gateway.endpoints.openai.chat_events import DONE, ChatEvents
+from cornserve.gateway.endpoints import sse
+from cornserve.gateway.endpoints.openai.chunk_events import ChunkEvents
 from cornserve.gateway.endpoints.openai.common_fields import openai_usage
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.request.session import Session
@@ -23,6 +24,9 @@ from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import FinishReason
 from cornserve_tasklib.sampling_fields import STRICT
 from cornserve_tasklib.speaking_chat import SpokenChatRequest
+
+CHUNK = "chat.completion.chunk"
+"""OpenAI's name of the chunks of chat completions."""
 
 OutputModality = Literal["text", "audio"]
 
@@ -90,10 +94,10 @@ class SpokenChatHandler:
 
     async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
         """Yields the transcript when the text is complete, and the samples while they are generated."""
-        encoder = ChatEvents(self._id, self._created, self._model)
+        events = ChunkEvents(self._id, CHUNK, self._created, self._model)
 
         def event(reason: FinishReason | None = None, **delta: Any) -> bytes:
-            return encoder.encode([{"index": 0, "delta": delta, "finish_reason": reason}])
+            return events.choice(0, {"index": 0, "delta": delta, "finish_reason": reason})
 
         chat = await session.run(self._request, WHOLE_CHAT)
         choice = chat.choices[0]
@@ -107,8 +111,8 @@ class SpokenChatHandler:
         yield event(audio=self._audio() | self._expiry())
         yield event(_finish_reason(choice.finish_reason, speech))
         if self._wants_usage:
-            yield encoder.encode([], openai_usage(chat.usage))
-        yield DONE
+            yield events.usage(openai_usage(chat.usage))
+        yield sse.DONE
 
     async def _speech(self, session: Session) -> WholeSpeech:
         speech = await session.run(self._request, WHOLE_SPEECH)

@@ -177,7 +177,7 @@ class TranscriptionHandler:
         if self._form.stream_include_usage:
             tokens = {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens}
             done["usage"] = {"type": "tokens", **tokens, **openai_usage(usage)}
-        yield self._event(done) + sse.encode_event(b"[DONE]")
+        yield self._event(done) + sse.DONE
 
     def _delta(self, chunk: TranscriptionChunk) -> bytes:
         choice: dict[str, Any] = {"delta": {"content": chunk.text}}
