@@ -14,6 +14,7 @@ from cornserve_tasklib.media import Image, Media, MediaPart
 from cornserve_tasklib.media_options import MediaLoading, MediaOptions, MediaProcessing
 from cornserve_tasklib.messages import AudioUrlPart, ChatMessage, InputAudioPart, VideoUrlPart
 from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, SamplingFields
+from cornserve_tasklib.structured_outputs import StructuredOutputs
 from cornserve_tasklib.tools import NamedToolChoice, ResponseFormat, ToolChoice, Tools
 
 RESERVED = frozenset(
@@ -46,6 +47,8 @@ class ChatRequest(SamplingFields):
     """Whether the model may call several functions in a response."""
     response_format: ResponseFormat | None = None
     """The format of the generated text."""
+    structured_outputs: StructuredOutputs | None = None
+    """vLLM's constraint of the generated text."""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     """The amount of reasoning, for models whose chat template has `reasoning_effort` or `enable_thinking`."""
     chat_template_kwargs: Annotated[dict[str, Any], MaxLen(64)] | None = None
@@ -93,6 +96,8 @@ class ChatRequest(SamplingFields):
             raise ValueError("continue_final_message: true needs add_generation_prompt: false")
         if self.tool_choice is not None:
             self._check_tool_choice(self.tool_choice)
+        if self.structured_outputs is not None:
+            self._check_other_constraints()
         return self
 
     @model_validator(mode="after")
@@ -102,6 +107,12 @@ class ChatRequest(SamplingFields):
             return self
         self.messages[:] = [message.with_sounds() for message in self.messages]
         return self
+
+    def _check_other_constraints(self) -> None:
+        if self.response_format is not None and self.response_format.type != "text":
+            raise ValueError("structured_outputs and response_format both constrain the text: remove one")
+        if self.tools is not None and self.tool_choice != "none":
+            raise ValueError('structured_outputs does not allow tool calls: remove tools, or set tool_choice to "none"')
 
     def _check_tool_choice(self, choice: str | NamedToolChoice) -> None:
         if self.tools is None and choice != "none":
@@ -125,7 +136,7 @@ class ChatRequest(SamplingFields):
 
     @property
     def can_be_continued(self) -> bool:
-        is_text = not (self.logprobs or self.tools or self.response_format)
+        is_text = not (self.logprobs or self.tools or self.response_format or self.structured_outputs)
         return is_text and super().can_be_continued
 
     @property

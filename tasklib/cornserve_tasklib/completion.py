@@ -9,6 +9,7 @@ from pydantic import Discriminator, Tag, model_validator
 
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, SamplingFields, Tokens
+from cornserve_tasklib.structured_outputs import StructuredOutputs
 
 Prompt = Annotated[
     Annotated[str, MinLen(1), Tag("prompt:text")] | Annotated[Tokens, Tag("prompt:tokens")],
@@ -30,6 +31,8 @@ class CompletionRequest(SamplingFields):
     probability of the token itself; None includes no log probabilities."""
     add_special_tokens: bool = True
     """Whether the tokenizer adds the model's special tokens to a text."""
+    structured_outputs: StructuredOutputs | None = None
+    """vLLM's constraint of the generated text."""
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -50,4 +53,5 @@ class CompletionRequest(SamplingFields):
 
     @property
     def can_be_continued(self) -> bool:
-        return not self.echo and self.logprobs is None and super().can_be_continued
+        is_text = not self.echo and self.logprobs is None and self.structured_outputs is None
+        return is_text and super().can_be_continued

@@ -1,4 +1,4 @@
-"""Limits on the JSON schemas in requests. The engine compiles each schema to a grammar, which can take long."""
+"""Limits on the JSON schemas and patterns in requests. The engine compiles each to a grammar, which can take long."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 
+from annotated_types import MinLen
 from pydantic import AfterValidator
 from pydantic_core import to_json
 
@@ -43,7 +44,18 @@ def _check_limits(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
+def _check_pattern(pattern: str) -> str:
+    if (size := len(pattern.encode())) > MAX_BYTES:
+        raise ValueError(f"has {size} bytes: at most {MAX_BYTES} are allowed, send a smaller one")
+    if (repetitions := _pattern_repetitions(pattern)) > MAX_REPETITIONS:
+        raise ValueError(f"has {repetitions} repetitions: at most {MAX_REPETITIONS} are allowed")
+    return pattern
+
+
 Schema = Annotated[dict[str, Any], AfterValidator(_check_limits)]
+
+Pattern = Annotated[str, MinLen(1), AfterValidator(_check_pattern)]
+"""A regular expression or a grammar."""
 
 
 def _objects(value: object) -> Iterator[dict[str, Any]]:
@@ -67,9 +79,8 @@ def _counted_properties(schema: dict[str, Any]) -> int:
 def _repetitions(schema: dict[str, Any]) -> int:
     keys = schema.get("patternProperties")
     patterns = [schema.get("pattern"), *(keys if isinstance(keys, dict) else ())]
-    return sum(
-        max(int(minimum), int(maximum or 0))
-        for pattern in patterns
-        if isinstance(pattern, str)
-        for minimum, maximum in _REPETITIONS.findall(pattern)
-    )
+    return sum(_pattern_repetitions(pattern) for pattern in patterns if isinstance(pattern, str))
+
+
+def _pattern_repetitions(pattern: str) -> int:
+    return sum(max(int(minimum), int(maximum or 0)) for minimum, maximum in _REPETITIONS.findall(pattern))

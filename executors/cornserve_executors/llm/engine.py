@@ -16,11 +16,11 @@ from cornserve_executors.base import EngineDeadError, InvalidRequestError
 from cornserve_executors.llm import trace
 from cornserve_executors.llm.chat_media import media_limits
 from cornserve_executors.llm.connector import EmbeddingsConnector
+from cornserve_executors.llm.constraint_checker import ConstraintChecker, constraints
 from cornserve_executors.llm.lora import load_adapters, lora_args
 from cornserve_executors.llm.output_parser import check_parsers
 from cornserve_executors.llm.prompt_renderer import PromptRenderer
 from cornserve_executors.llm.response_builder import ResponseBuilder
-from cornserve_executors.llm.schema_checker import SchemaChecker, request_schemas
 from cornserve_executors.llm.worker_extension import WorkerExtension
 from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
@@ -46,7 +46,7 @@ class LLMEngine(VllmEngine):
         self._adapters: dict[str, LoRARequest] = {}
         renderer = self._vllm.renderer
         self._prompt_renderer = PromptRenderer(self._vllm.model_config, renderer, config)
-        self._schema_checker = SchemaChecker(self._vllm.vllm_config, renderer.tokenizer)
+        self._constraint_checker = ConstraintChecker(self._vllm.vllm_config, renderer.tokenizer)
 
     def encodes(self, modality: Modality) -> bool:
         """Returns whether the engine has loaded the model's encoder of this modality."""
@@ -80,7 +80,7 @@ class LLMEngine(VllmEngine):
             embeddings: the embeddings of the encoded media, in order. The engine reads them until this returns.
             input_bytes: the size of the request.
         """
-        async with self._explain_schema_errors(request):
+        async with self._explain_constraint_errors(request):
             rendered = await self._prompt_renderer.render(
                 request, embeddings, stream=send is not None, owner=id, input_bytes=input_bytes
             )
@@ -104,18 +104,18 @@ class LLMEngine(VllmEngine):
             return response.build()
 
     @asynccontextmanager
-    async def _explain_schema_errors(self, request: LLMRequest) -> AsyncIterator[None]:
-        """Raises `InvalidRequestError` with the schema's field if a JSON schema of the request caused an error."""
+    async def _explain_constraint_errors(self, request: LLMRequest) -> AsyncIterator[None]:
+        """Raises `InvalidRequestError` with the field of the constraint of the text that caused an error."""
         try:
             with translate_errors():
                 yield
         except EngineDeadError:
             raise
         except Exception as error:
-            message = await asyncio.to_thread(self._schema_checker.find_error, request)
+            message = await asyncio.to_thread(self._constraint_checker.find_error, request)
             if message is None and isinstance(error, RequestAbortedError):
-                fields = ", ".join(field for field, _ in request_schemas(request))
-                message = fields and f"{fields}: the model reached a point where the schema allows no further token"
+                fields = ", ".join(constraint.field for constraint in constraints(request))
+                message = fields and f"{fields}: the model reached a point where no further token is allowed"
             if not message:
                 raise
             raise InvalidRequestError(message) from error

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -124,6 +125,36 @@ async def test_a_json_object_begins_with_a_brace(client: ExecutorClient) -> None
     response = (await client.invoke(ask(response_format={"type": "json_object"}))).response
 
     assert response.text.lstrip().startswith("{")
+
+
+GRAMMAR = 'root ::= "plant " ("maize" | "rye") "."'
+
+CONSTRAINTS: dict[str, tuple[dict[str, object], str]] = {
+    "json": ({"json": SCHEMA}, r'\{\s*"colour"\s*:\s*"(red|green)"\s*,\s*"ripe"\s*:\s*(true|false)\s*\}'),
+    "json-as-text": ({"json": json.dumps({"enum": ["red", "green"]})}, '"(red|green)"'),
+    "json-object": ({"json_object": True}, r"\s*\{(?s:.*)"),
+    "regex": ({"regex": "[0-9]{3}-(ab|cd)"}, "[0-9]{3}-(ab|cd)"),
+    "choice": ({"choice": ["a ripe\nplum", 'a "sour" plum']}, 'a ripe\nplum|a "sour" plum'),
+    "ebnf-grammar": ({"grammar": GRAMMAR}, r"plant (maize|rye)\."),
+    "lark-grammar": ({"grammar": 'start: "plant " CROP\nCROP: "maize" | "rye"'}, "plant (maize|rye)"),
+}
+
+
+@streams
+@pytest.mark.parametrize(("constraint", "pattern"), CONSTRAINTS.values(), ids=CONSTRAINTS.keys())
+@pytest.mark.parametrize("create", [ask, complete], ids=["chat", "completion"])
+async def test_a_response_follows_a_constraint(
+    client: ExecutorClient,
+    create: Callable[..., ChatRequest | CompletionRequest],
+    constraint: dict[str, object],
+    pattern: str,
+    stream: bool,
+) -> None:
+    request = create("Which?", structured_outputs=constraint, max_tokens=500, ignore_eos=False)
+    reply = await client.invoke(request, stream=stream)
+
+    assert reply.code == "OK"
+    assert re.fullmatch(pattern, reply.response.text)
 
 
 @streams
@@ -291,6 +322,10 @@ def with_tool_schema(schema: dict[str, object]) -> ChatRequest:
     return ask(tools=tools, tool_choice={"type": "function", "function": {"name": "broken"}})
 
 
+def with_constraint(**constraint: object) -> ChatRequest:
+    return ask(structured_outputs=constraint)
+
+
 REJECTED = {
     "n-greedy": (ask(n=2), "n must be 1 when using greedy sampling"),
     "unknown-token-in-logit-bias": (ask(logit_bias={"99999": 1}), "99999"),
@@ -302,6 +337,17 @@ REJECTED = {
     ),
     "a-pattern-that-is-too-complex": (with_response_schema(PUZZLE), r"^response_format\.json_schema\.schema: "),
     "a-tool-with-a-too-complex-pattern": (with_tool_schema(PUZZLE), r"^tools\[1\]\.function\.parameters: "),
+    "not-a-schema-of-vllm": (with_constraint(json={"type": "nonsense"}), r'^structured_outputs\.json: .*"nonsense"$'),
+    "a-regex-with-an-open-bracket": (
+        with_constraint(regex="(ab"),
+        r"^structured_outputs\.regex: .*parenthesis is not closed",
+    ),
+    "a-regex-that-looks-ahead": (with_constraint(regex="(?=a)b"), r"^structured_outputs\.regex: .*Lookahead"),
+    "a-grammar-without-a-root": (with_constraint(grammar='leaf ::= "x"'), r"^structured_outputs\.grammar: .*root"),
+    "a-grammar-of-an-unknown-rule": (
+        complete("x", structured_outputs={"grammar": "root ::= leaf"}),
+        r"grammar: .*leaf",
+    ),
     "a-schema-that-no-text-matches": (with_response_schema({"$ref": "#"}), r"^response_format\.json_schema\.schema: "),
     "a-tool-with-an-invalid-schema": (
         with_tool_schema({"type": "nonsense"}),

@@ -25,6 +25,16 @@ def test_a_response_can_be_parsed(client: OpenAI, model: str) -> None:
     assert isinstance(completion.choices[0].message.parsed, City)
 
 
+def test_a_response_is_one_of_the_choices(client: OpenAI, model: str) -> None:
+    constraint = {"structured_outputs": {"choice": ["Madrid", "Oslo"]}}
+    chat = client.chat.completions.create(model=model, messages=QUESTION, temperature=0, extra_body=constraint)
+    completion = client.completions.create(model=model, prompt="I live in ", temperature=0, extra_body=constraint)
+
+    assert chat.choices[0].message.content in ("Madrid", "Oslo")
+    assert completion.choices[0].text in ("Madrid", "Oslo")
+    assert chat.choices[0].finish_reason == completion.choices[0].finish_reason == "stop"
+
+
 def test_several_choices_have_logprobs(client: OpenAI, model: str) -> None:
     completion = client.chat.completions.create(
         model=model, messages=QUESTION, n=2, seed=1, max_tokens=8, logprobs=True, top_logprobs=2

@@ -179,6 +179,7 @@ CALL = {"id": "call-1", "type": "function", "function": {"name": "look_up", "arg
 USER = {"role": "user", "content": "x"}
 HUGE = {"type": "object", "description": "x" * 65536}
 COUNTED = {"type": "object", "minProperties": 1, "properties": {f"p{number}": {} for number in range(101)}}
+CHOICE = {"choice": ["yes", "no"]}
 REPEATED = {"type": "object", "properties": {"a": {"pattern": "a{1000}"}, "b": {"patternProperties": {"b{1,2}": {}}}}}
 
 
@@ -235,6 +236,25 @@ REPEATED = {"type": "object", "properties": {"a": {"pattern": "a{1000}"}, "b": {
         ),
         ({"response_format": {"type": "json_schema"}}, "response_format", "json_schema is required"),
         ({"response_format": {"type": "xml"}}, "response_format.type", "not 'xml'"),
+        ({"structured_outputs": {}}, "structured_outputs", "no constraint is set: give one of json, json_object"),
+        (
+            {"structured_outputs": {"regex": "a", "choice": ["a"]}},
+            "structured_outputs",
+            "regex and choice are set: give one of them",
+        ),
+        ({"structured_outputs": {"json": "{"}}, "structured_outputs.json", "EOF"),
+        ({"structured_outputs": {"json": REPEATED}}, "structured_outputs.json", "have 1002 repetitions"),
+        ({"structured_outputs": {"regex": "a{1001}"}}, "structured_outputs.regex", "has 1001 repetitions"),
+        ({"structured_outputs": {"grammar": "x" * 65537}}, "structured_outputs.grammar", "has 65537 bytes"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "at least 1 item"),
+        ({"structured_outputs": {"json_object": False}}, "structured_outputs.json_object", "must be true, not false"),
+        ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag", "unsupported field"),
+        ({"structured_outputs": CHOICE, "tools": [TOOL]}, None, "structured_outputs does not allow tool calls"),
+        (
+            {"structured_outputs": CHOICE, "response_format": {"type": "json_object"}},
+            None,
+            "structured_outputs and response_format both constrain the text: remove one",
+        ),
         ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs", "reserved template variable 'tools'"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]", "tool_call_id: missing in a tool message"),
         (
