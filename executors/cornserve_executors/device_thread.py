@@ -21,10 +21,23 @@ class DeviceThread:
     def __init__(self) -> None:
         self.name = "cuda" if torch.cuda.is_available() else "cpu"
         self.thread = ThreadPoolExecutor(1, "device", torch.set_num_threads, (device_threads(),))
+        self._death: EngineDeadError | None = None
+        self._died = asyncio.Event()
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """Raises `OverloadedError` if the memory is full, and `EngineDeadError` if the device has failed."""
-        return await asyncio.get_running_loop().run_in_executor(self.thread, run_on_device, work)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.thread, run_on_device, work)
+        except EngineDeadError as error:
+            self._death = error
+            self._died.set()
+            raise
+
+    async def wait_death(self) -> None:
+        """Waits until the device fails permanently in `run`, and raises the `EngineDeadError`."""
+        await self._died.wait()
+        assert self._death is not None
+        raise self._death
 
     def shutdown(self) -> None:
         """Blocks until the current work is done."""

@@ -20,6 +20,7 @@ from cornserve_tasklib.llm import Chat, LLMRequest, LLMTask, Mllm
 from cornserve_tasklib.media import Audio, Image, Video
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.messages import ChatMessage
+from cornserve_tasklib.omni import OmniChat, OmniOptions, OmniResponse, OmniTask
 from cornserve_tasklib.scoring import Score, ScoringRequest, ScoringResponse, ScoringTask
 from cornserve_tasklib.speaking_chat import SpeakingChat, SpokenChatRequest, SpokenChatResponse
 from cornserve_tasklib.talker import SpokenChunk, TalkerOptions, TalkerRequest, TalkerResponse, TalkerTask
@@ -71,6 +72,10 @@ __all__ = [
     "LatentDecoder",
     "MediaOptions",
     "Mllm",
+    "OmniChat",
+    "OmniOptions",
+    "OmniResponse",
+    "OmniTask",
     "PromptEncoder",
     "Score",
     "ScoringRequest",

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cornserve_executors.base import EngineDeadError, InvalidRequestError
+from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.device_thread import DeviceThread
 from cornserve_executors.media.audio_encoding import AudioEncoder
 from cornserve_executors.text_to_speech.model import SpeechModel
@@ -36,14 +36,10 @@ class TextToSpeechEngine:
         self._stats = stats
         self._device = DeviceThread()
         self.model = SpeechModel(config, self._device.name)
-        self._death: EngineDeadError | None = None
-        self._died = asyncio.Event()
 
     async def run(self) -> None:
         """Waits until cancelled. Raises `EngineDeadError` when the device fails permanently."""
-        await self._died.wait()
-        assert self._death is not None
-        raise self._death
+        await self._device.wait_death()
 
     async def warm_up(self) -> None:
         """Speaks a sentence, so that torch completes its lazy initialization."""
@@ -95,12 +91,7 @@ class TextToSpeechEngine:
         self, tokens: list[int], speaker: int | None, request: SpeechRequest, seed: int
     ) -> npt.NDArray[np.float32]:
         work = partial(_timed, partial(self.model.speak, tokens, speaker, request, seed))
-        try:
-            seconds, samples = await self._device.run(work)
-        except EngineDeadError as error:
-            self._death = error
-            self._died.set()
-            raise
+        seconds, samples = await self._device.run(work)
         self._stats.record_sentence(seconds, samples.size / self.model.sample_rate)
         return samples
 

@@ -58,6 +58,7 @@ from cornserve_tasklib import (
     EncoderTask,
     ImageGenerator,
     LLMTask,
+    OmniTask,
     ScoringTask,
     TalkerTask,
     TranscriptionTask,
@@ -116,6 +117,7 @@ def test_every_command_is_in_the_overview() -> None:
         ("task-api.md", "### ImageGenerator", "Setting", ImageGenerator),
         ("task-api.md", "### TalkerTask", "Setting", TalkerTask),
         ("task-api.md", "### TalkerTask", "Field of a `TalkerRequest`", TalkerRequest),
+        ("task-api.md", "### OmniTask", "Setting", OmniTask),
         ("task-api.md", "### EncoderTask", "Setting", EncoderTask),
     ],
 )
