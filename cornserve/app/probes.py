@@ -18,6 +18,7 @@ from cornserve_tasklib.llm import Mllm
 from cornserve_tasklib.media import MODALITIES, Audio, Image, Media, MediaPart, Modality, Video
 from cornserve_tasklib.messages import ChatMessage, ContentPart, TextPart
 from cornserve_tasklib.scoring import ScoringRequest
+from cornserve_tasklib.speaking_chat import SpokenChatRequest
 from cornserve_tasklib.text_to_speech import SpeechRequest
 from cornserve_tasklib.transcription import TranscriptionRequest
 
@@ -35,6 +36,9 @@ def default_probes(app: App) -> tuple[Any, ...]:
         known = [modality for modality in MODALITIES if modality in read]
         media = [chosen for count in range(1, len(known) + 1) for chosen in combinations(known, count)]
         return (ChatRequest.ask(_TEXT), *map(_chat_about, media))
+    if SpokenChatRequest in app.request_types:
+        chat = ChatRequest.ask(_TEXT)
+        return (SpokenChatRequest(chat=chat, modalities=["text"]), SpokenChatRequest(chat=chat))
     if CompletionRequest in app.request_types:
         return (CompletionRequest(prompt=_TEXT),)
     if EmbeddingRequest in app.request_types:

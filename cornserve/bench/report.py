@@ -28,6 +28,9 @@ def _facts(result: BenchResult) -> Table:
     table.add_row("throughput", _throughput(result))
     if result.prompt_tokens:
         table.add_row("tokens", f"{result.prompt_tokens} in prompts, {result.output_tokens} in responses")
+    if result.audio is not None:
+        factor = result.audio.real_time_factor
+        table.add_row("speech", f"{result.audio.seconds:g} s, real-time factor {factor:g} (median)")
     if result.goodput is not None:
         table.add_row("goodput", _goodput(result.goodput))
     for kind, count in result.errors.items():
@@ -52,6 +55,7 @@ def _latencies(result: BenchResult) -> Table:
         table.add_column(column, justify="right")
     for name, percentiles in (
         ("time to first token", result.ttft_ms),
+        ("time to first audio", result.audio.ttfa_ms if result.audio else None),
         ("time between tokens", result.tbt_ms),
         ("time per output token", result.tpot_ms),
         ("end to end", result.e2e_ms),

@@ -1,4 +1,4 @@
-"""Creates requests: chats or images of a fixed prompt, random words, a dataset or a workload, or an app's own ones."""
+"""Creates requests from a prompt, random words, a dataset, a workload, or an app's own requests."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class RequestSource:
 
     app: str
     bodies: Iterator[Any]
-    """Messages and options of chats, prompts and options of images, or the app's own requests."""
+    """Messages and options of chats, prompts and options of images, inputs and options of speech, or the app's own
+    requests."""
     is_native: bool
     stream: bool
     """Whether chats and the app's own requests are streamed."""
@@ -70,6 +71,9 @@ class RequestSource:
         if "prompt" in body:
             options = {name: value for name, value in body.items() if name != "prompt"}
             return calls.generate_images(self.app, body["prompt"], options, self.timeout, stream=False)
+        if "input" in body:
+            options = {name: value for name, value in body.items() if name != "input"}
+            return calls.speak(self.app, body["input"], options, self.timeout, events=True)
         options = {name: value for name, value in body.items() if name != "messages"}
         if self.stream:
             options["stream_options"] = {"include_usage": True}
@@ -100,6 +104,11 @@ def chat_body(text: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def image_body(text: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the prompt and options of images."""
     return {"prompt": text, **options}
+
+
+def speech_body(text: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the input and options of speech."""
+    return {"input": text, **options}
 
 
 def dataset(path: Path, options: Mapping[str, Any]) -> Iterator[Any]:

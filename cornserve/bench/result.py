@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import chain
+from statistics import median
 from typing import Literal, Self
 
 from pydantic import BaseModel
@@ -60,6 +62,17 @@ class ModalityResult(BaseModel):
     e2e_ms: Percentiles | None
 
 
+class AudioResult(BaseModel):
+    """The speech of the responses."""
+
+    seconds: float
+    """The duration of all speech."""
+    ttfa_ms: Percentiles | None
+    """The times to the first audio."""
+    real_time_factor: float
+    """The median of the latencies, each divided by the duration of the response's speech."""
+
+
 class RequestResult(BaseModel):
     """One request with a response. Times are in seconds; `due` is the arrival time since the start."""
 
@@ -67,6 +80,8 @@ class RequestResult(BaseModel):
     latency: float
     ttft: float | None
     tpot: float | None
+    ttfa: float | None
+    audio_seconds: float
     tokens: int
     media: dict[Modality, int]
     """The number of media in the request, by modality."""
@@ -78,6 +93,8 @@ class RequestResult(BaseModel):
             latency=round(sample.latency, 6),
             ttft=_rounded(sample.ttft),
             tpot=_rounded(sample.tpot),
+            ttfa=_rounded(sample.ttfa),
+            audio_seconds=round(sample.audio_seconds, 6),
             tokens=sample.tokens,
             media=dict(sample.media),
         )
@@ -103,6 +120,8 @@ class BenchResult(BaseModel):
     tbt_ms: Percentiles | None
     tpot_ms: Percentiles | None
     e2e_ms: Percentiles | None
+    audio: AudioResult | None
+    """None without speech."""
     modalities: dict[Contents, ModalityResult]
     """The results by modality of the media in the requests, and "text" for requests without media."""
     goodput: Goodput | None
@@ -133,11 +152,23 @@ class BenchResult(BaseModel):
             tbt_ms=Percentiles.from_seconds(chain.from_iterable(sample.gaps for sample in samples)),
             tpot_ms=Percentiles.from_seconds(sample.tpot for sample in samples if sample.tpot is not None),
             e2e_ms=Percentiles.from_seconds(sample.latency for sample in samples),
+            audio=_audio(samples),
             modalities=_by_modality(statistics),
             goodput=None if settings.bounds is None else _goodput(settings.bounds, samples, counts, load.seconds),
             generator=GeneratorStats(cpu=round(load.cpu, 3), late_ms=late, was_the_limit=is_busy),
             samples=[RequestResult.from_sample(sample) for sample in samples],
         )
+
+
+def _audio(samples: Sequence[RequestSample]) -> AudioResult | None:
+    factors = [factor for sample in samples if (factor := sample.real_time_factor) is not None]
+    if not factors:
+        return None
+    return AudioResult(
+        seconds=round(sum(sample.audio_seconds for sample in samples), 3),
+        ttfa_ms=Percentiles.from_seconds(sample.ttfa for sample in samples if sample.ttfa is not None),
+        real_time_factor=round(median(factors), 4),
+    )
 
 
 def _by_modality(statistics: RunStatistics) -> dict[Contents, ModalityResult]:

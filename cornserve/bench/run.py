@@ -19,7 +19,11 @@ ProgressDisplay = Callable[[LoadGenerator], Awaitable[None]]
 """Shows a running load. It is cancelled when the load ends."""
 
 
-_OPTIONS = {"/v1/images/generations": "--size or --steps", "/invoke": "--request"}
+_OPTIONS = {
+    "/v1/images/generations": "--size or --steps",
+    "/v1/audio/speech": "--speech",
+    "/invoke": "--request",
+}
 """The options that select other requests than chats, by a part of their paths."""
 
 

@@ -7,21 +7,21 @@ from functools import partial
 from itertools import cycle
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from cornserve.bench import requests
 from cornserve.bench.load_generator import LoadShape
-from cornserve.bench.requests import RequestError, RequestSource
+from cornserve.bench.requests import MakeBody, RequestError, RequestSource
 from cornserve.bench.slo import Slo
 
 CONCURRENCY = 8
 REQUESTS = 100
 PROMPT_WORDS = 50
 
-_CHATS = ("dataset", "request")
-"""Names of settings that select other requests than images."""
+_OTHERS = ("dataset", "request")
+"""Names of settings that select other requests than images and speech."""
 
 _REQUESTS = ("prompt", "prompt_words", "dataset", "workload", "request")
 """Names of settings that select the requests. They exclude each other."""
@@ -47,6 +47,8 @@ class BenchSettings(BaseModel):
     request: Path | None = None
     size: str | None = None
     steps: int | None = None
+    speech: Literal[True] | None = None
+    voice: str | None = None
     max_tokens: int = 64
     ignore_eos: bool = False
     stream: bool = True
@@ -64,9 +66,13 @@ class BenchSettings(BaseModel):
             self.requests = REQUESTS
         if self._has_none_of(*_REQUESTS):
             self.prompt_words = PROMPT_WORDS
-        for name in ("size", "steps"):
-            for other in _CHATS:
+        for name in ("size", "steps", "speech", "voice"):
+            for other in _OTHERS:
                 self._check_exclusive(name, other)
+        for name in ("speech", "voice"):
+            self._check_exclusive(name, "size")
+            self._check_exclusive(name, "steps")
+        self._check_exclusive("speech", "workload")
         if (bounds := self.bounds) is not None and bounds.needs_stream and not self.is_streamed:
             raise BenchSettingsError(f"--slo {self.slo} needs a stream: without a stream, set only e2e")
 
@@ -90,6 +96,11 @@ class BenchSettings(BaseModel):
         except ValueError as error:
             raise BenchSettingsError(f"--slo: {error}") from error
 
+    @property
+    def is_spoken(self) -> bool:
+        """Whether chats of a text are answered in speech."""
+        return self.voice is not None and not self.speech
+
     def request_source(self) -> RequestSource:
         """Returns the source of the requests.
 
@@ -103,15 +114,54 @@ class BenchSettings(BaseModel):
         if self.dataset is not None:
             return requests.dataset(self.dataset, self._chat_options)
         if self.workload is not None:
-            return _workload(self.workload, self._chat_options, self._image_options, Random(self.seed))
-        make_body = (
-            partial(requests.image_body, options=self._image_options)
-            if self.is_image
-            else partial(requests.chat_body, options=self._chat_options)
-        )
+            return self._workload_bodies(self.workload)
+        make_body = self._make_body()
         if self.prompt is not None:
             return requests.prompts(self.prompt, make_body)
         return requests.random_prompts(self.prompt_words or PROMPT_WORDS, make_body, Random(self.seed))
+
+    def _make_body(self) -> MakeBody:
+        if self.is_image:
+            return partial(requests.image_body, options=self._image_options)
+        if self.speech:
+            return partial(requests.speech_body, options=self._speech_options)
+        spoken = self._spoken_options if self.is_spoken else {}
+        return partial(requests.chat_body, options={**self._chat_options, **spoken})
+
+    def _workload_bodies(self, path: Path) -> Iterator[Any]:
+        """Returns the requests of a workload in turn, with new contents each time.
+
+        The options of images take precedence over the workload.
+        """
+        from cornserve.bench.workload_chats import GeneratedChat  # Imports the planner.
+        from cornserve.bench.workload_requests import workload_requests
+
+        generated = workload_requests(path)
+        if not generated:
+            raise RequestError(f"{path} contains no requests")
+        if self.voice is None and any(isinstance(each, GeneratedChat) and each.is_spoken for each in generated):
+            raise RequestError(
+                f"{path} contains chats with spoken responses: give one of the model's voices with --voice"
+            )
+        random = Random(self.seed)
+        return (self._with_options(each.body(random)) for each in cycle(generated))
+
+    def _with_options(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the body of a workload's request with the options of its operation."""
+        if "prompt" in body:
+            return {**body, **self._image_options}
+        if "input" in body:
+            return {**self._speech_options, **body}
+        spoken = self._spoken_options if "modalities" in body else {}
+        return {**self._chat_options, **spoken, **body}
+
+    @property
+    def _spoken_options(self) -> dict[str, Any]:
+        return {"modalities": ["text", "audio"], "audio": {"voice": self.voice, "format": "pcm16"}}
+
+    @property
+    def _speech_options(self) -> dict[str, Any]:
+        return {"response_format": "pcm", **({} if self.voice is None else {"voice": self.voice})}
 
     @property
     def _chat_options(self) -> dict[str, Any]:
@@ -130,24 +180,3 @@ class BenchSettings(BaseModel):
 
     def _has_none_of(self, *names: str) -> bool:
         return all(getattr(self, name) is None for name in names)
-
-
-def _workload(
-    path: Path, chat_options: Mapping[str, Any], image_options: Mapping[str, Any], random: Random
-) -> Iterator[Any]:
-    """Returns the requests of a workload in turn, with new contents each time.
-
-    The options of images take precedence over the workload.
-    """
-    from cornserve.bench.workload_chats import GeneratedChat  # Imports the planner.
-    from cornserve.bench.workload_requests import workload_requests
-
-    generated = workload_requests(path)
-    if not generated:
-        raise RequestError(f"{path} contains no requests")
-    return (
-        {**chat_options, **each.body(random)}
-        if isinstance(each, GeneratedChat)
-        else {**each.body(random), **image_options}
-        for each in cycle(generated)
-    )

@@ -9,9 +9,9 @@ from typing import Self
 
 from cornserve.bench.statistics import RequestSample
 
-_TERM = re.compile(r"(ttft|tbt|tpot|e2e)=([0-9]*\.?[0-9]+)(ms|s)")
+_TERM = re.compile(r"(ttft|ttfa|tbt|tpot|e2e)=([0-9]*\.?[0-9]+)(ms|s)")
 
-FORM = "some of ttft=200ms,tbt=100ms,tpot=50ms,e2e=2s"
+FORM = "some of ttft=200ms,ttfa=400ms,tbt=100ms,tpot=50ms,e2e=2s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,8 @@ class Slo:
     """Upper bounds, in seconds."""
 
     ttft: float | None = None
+    ttfa: float | None = None
+    """The bound of the time to the first audio."""
     tbt: float | None = None
     """The bound of each gap between two chunks."""
     tpot: float | None = None
@@ -39,9 +41,15 @@ class Slo:
 
     @property
     def needs_stream(self) -> bool:
-        return any(bound is not None for bound in (self.ttft, self.tbt, self.tpot))
+        return any(bound is not None for bound in (self.ttft, self.ttfa, self.tbt, self.tpot))
 
     def is_met(self, sample: RequestSample) -> bool:
         gaps = max(sample.gaps, default=None)
-        measured = ((self.ttft, sample.ttft), (self.tbt, gaps), (self.tpot, sample.tpot), (self.e2e, sample.latency))
+        measured = (
+            (self.ttft, sample.ttft),
+            (self.ttfa, sample.ttfa),
+            (self.tbt, gaps),
+            (self.tpot, sample.tpot),
+            (self.e2e, sample.latency),
+        )
         return all(bound is None or value is None or value <= bound for bound, value in measured)

@@ -37,6 +37,10 @@ class RequestSample:
     ended: float = 0.0
     gaps: array[float] = field(default_factory=lambda: array("d"))
     """Seconds between chunks."""
+    first_audio: float | None = None
+    """Time of the first audio of a spoken response."""
+    audio_seconds: float = 0.0
+    """The duration of the audio."""
     chunks: int = 0
     output_tokens: int | None = None
     """The number of output tokens that the server reports."""
@@ -54,6 +58,11 @@ class RequestSample:
         self.last = now
         self.chunks += 1
 
+    def record_audio(self, now: float, seconds: float) -> None:
+        if self.first_audio is None:
+            self.first_audio = now
+        self.audio_seconds += seconds
+
     @property
     def contents(self) -> frozenset[Contents]:
         """The modalities of the media, or "text" for a request without media."""
@@ -70,6 +79,16 @@ class RequestSample:
     @property
     def ttft(self) -> float | None:
         return None if self.first is None else self.first - self.due
+
+    @property
+    def ttfa(self) -> float | None:
+        """Seconds to the first audio."""
+        return None if self.first_audio is None else self.first_audio - self.due
+
+    @property
+    def real_time_factor(self) -> float | None:
+        """The latency, divided by the duration of the audio."""
+        return self.latency / self.audio_seconds if self.audio_seconds else None
 
     @property
     def tpot(self) -> float | None:

@@ -18,6 +18,9 @@ from cornserve.client.sse import ServerSentEvent, SseParser
 
 Clock = Callable[[], float]
 
+SAMPLE_RATE = 24_000
+"""Samples per second of the audio of chats, OpenAI's format `pcm16`."""
+
 _STREAM = "text/event-stream"
 
 
@@ -73,13 +76,17 @@ class TimedClient:
                     raise error_from_json(200, document, event.data)
                 case "item", _:
                     sample.record_chunk(clock())
-                case "result", document:
+                case "result" | "speech.audio.done", document:
                     _record_usage(document, sample)
                     return
                 case _, {"choices": choices} as chunk:
                     if any(_has_output(choice) for choice in choices):
                         sample.record_chunk(clock())
+                    for audio in _audio_of(choices):
+                        sample.record_audio(clock(), pcm_seconds(audio, SAMPLE_RATE))
                     _record_usage(chunk, sample)
+                case "speech.audio.delta", {"audio": str(audio), "sample_rate": int(rate)}:
+                    sample.record_audio(clock(), pcm_seconds(audio, rate))
                 case "message", None if event.data:
                     return
         raise aiohttp.ClientPayloadError("the stream was cut")
@@ -93,9 +100,24 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[ServerSentE
 
 
 def _has_output(choice: Any) -> bool:
-    """Returns whether the choice contains text, a tool call or other output, not only its start or finish reason."""
+    """Returns whether the choice contains text, a tool call or other output, not only its start, its finish reason
+    or its audio."""
     delta = choice.get("delta", choice)
-    return any(value for name, value in delta.items() if name not in ("role", "index", "finish_reason"))
+    is_spoken = bool((delta.get("audio") or {}).get("transcript"))
+    return is_spoken or any(
+        value for name, value in delta.items() if name not in ("role", "index", "finish_reason", "audio")
+    )
+
+
+def _audio_of(choices: Any) -> list[str]:
+    """Returns the audio of chunks, in base64."""
+    deltas = (choice.get("delta") or {} for choice in choices)
+    return [audio["data"] for delta in deltas if (audio := delta.get("audio")) and audio.get("data")]
+
+
+def pcm_seconds(audio: str, sample_rate: int) -> float:
+    """Returns the duration of 16-bit samples of one channel in base64."""
+    return (len(audio) * 3 // 4 - audio.count("=", -2)) / 2 / sample_rate
 
 
 def _record_usage(document: Any, sample: RequestSample) -> None:

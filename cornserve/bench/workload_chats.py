@@ -72,6 +72,7 @@ class GeneratedChat:
         output_tokens: tokens of the response; 0 for the default of the app.
         audios: seconds of each audio.
         videos: sizes of each video. The videos have no sound.
+        is_spoken: whether the response is spoken, with the length that the model gives it.
     """
 
     words: int
@@ -79,6 +80,7 @@ class GeneratedChat:
     output_tokens: int
     audios: tuple[float, ...] = ()
     videos: tuple[GeneratedVideo, ...] = ()
+    is_spoken: bool = False
 
     @classmethod
     def of(cls, request: WorkloadRequest) -> Self:
@@ -89,6 +91,7 @@ class GeneratedChat:
             request.output_tokens,
             tuple(_seconds(audio) for audio in request.audios),
             tuple(GeneratedVideo.of(video) for video in request.videos),
+            is_spoken="audio" in request.output_modalities,
         )
 
     @property
@@ -99,7 +102,7 @@ class GeneratedChat:
         return to_json(self.body(random))
 
     def body(self, random: Random) -> dict[str, Any]:
-        """Returns the messages, and the options of the length of the response."""
+        """Returns the messages, and the options of the length and the modalities of the response."""
         parts: list[dict[str, Any]] = [
             {"type": "image_url", "image_url": {"url": image_url(width, height, random)}}
             for width, height in self.images
@@ -114,7 +117,8 @@ class GeneratedChat:
         ]
         parts.append({"type": "text", "text": random_text(self.words, random)})
         limit = {"max_tokens": self.output_tokens, "ignore_eos": True} if self.output_tokens else {}
-        return {"messages": [{"role": "user", "content": parts}], **limit}
+        spoken = {"modalities": ["text", "audio"]} if self.is_spoken else {}
+        return {"messages": [{"role": "user", "content": parts}], **limit, **spoken}
 
 
 def _pixels(image: WorkloadImage) -> tuple[int, int]:

@@ -7,14 +7,15 @@ from pathlib import Path
 from cornserve.bench.requests import RequestError
 from cornserve.bench.workload_chats import GeneratedChat
 from cornserve.bench.workload_images import GeneratedImages
+from cornserve.bench.workload_speech import GeneratedSpeech
 from cornserve_planner.workload.request import WorkloadRequest
 from cornserve_planner.workload.request_files import read_requests
 
-GeneratedRequest = GeneratedChat | GeneratedImages
+GeneratedRequest = GeneratedChat | GeneratedImages | GeneratedSpeech
 
 
 def workload_requests(path: Path) -> list[GeneratedRequest]:
-    """Returns the requests of a planner's file of requests: chats, or requests for images.
+    """Returns the requests of a planner's file of requests: chats, or requests for images or speech.
 
     Raises `RequestError` for requests that cannot be generated, and the planner's `InvalidInputError`.
     """
@@ -25,8 +26,8 @@ def _request(request: WorkloadRequest, path: Path) -> GeneratedRequest:
     try:
         if "image" in request.output_modalities:
             return GeneratedImages.of(request)
-        if request.output_audio_seconds:
-            raise RequestError("has output_audio_seconds, which cannot be generated")
+        if request.output_modalities == ("audio",):
+            return GeneratedSpeech.of(request)
     except RequestError as error:
         raise RequestError(
             f"{path}: the request at {request.arrival:g} s {error}: remove it, or give requests of the app"

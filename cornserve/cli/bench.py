@@ -61,7 +61,7 @@ def bench(
         Path | None,
         typer.Option(
             "--workload",
-            help="Send chats, or requests for images, with the sizes of the planner's file of requests.",
+            help="Send chats, or requests for images or speech, with the sizes of the planner's file of requests.",
         ),
     ] = None,
     request: Annotated[
@@ -76,6 +76,13 @@ def bench(
         int | None,
         typer.Option("--steps", min=2, help="Request images with this number of denoising steps, instead of chats."),
     ] = None,
+    speech: Annotated[
+        bool, typer.Option("--speech", help="Request speech of the texts (text to speech), instead of chats.")
+    ] = False,
+    voice: Annotated[
+        str | None,
+        typer.Option("--voice", help="Request spoken responses to chats in this voice. With --speech: the voice."),
+    ] = None,
     max_tokens: Annotated[
         int,
         typer.Option(
@@ -89,7 +96,8 @@ def bench(
     warmup: Annotated[int, typer.Option("--warmup", min=0, help="Number of unmeasured requests at the start.")] = 1,
     seed: Annotated[int, typer.Option("--seed", help="Seed of random words and arrivals.")] = 0,
     slo: Annotated[
-        str | None, typer.Option("--slo", help="Objectives for the goodput: ttft=200ms,tbt=100ms,tpot=50ms,e2e=2s.")
+        str | None,
+        typer.Option("--slo", help="Objectives for the goodput: ttft=200ms,ttfa=400ms,tbt=100ms,tpot=50ms,e2e=2s."),
     ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.1, max=1_000_000, help="Timeout of a request in seconds.")
@@ -124,6 +132,8 @@ def bench(
             request=request,
             size=size,
             steps=steps,
+            speech=speech or None,
+            voice=voice,
             max_tokens=max_tokens,
             ignore_eos=ignore_eos,
             stream=stream,

@@ -163,7 +163,7 @@ def _templates(loaded: MeasuredApp, options: ProfilingOptions) -> Sequence[Reque
 
     try:
         if options.workload is not None:
-            return workload_templates(options.workload)
+            return workload_templates(options.workload, loaded.app)
         if options.requests is not None:
             return [FixedRequest(to_json(request)) for request in read_requests(options.requests)]
     except RequestError as error:

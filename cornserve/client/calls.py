@@ -142,11 +142,12 @@ def generate_images(
     return _model_call("/v1/images/generations", body, timeout, _EVENTS if stream else "application/json")
 
 
-def speak(app: str, text: str, options: Mapping[str, Any], timeout: float | None) -> ApiCall:
+def speak(app: str, text: str, options: Mapping[str, Any], timeout: float | None, *, events: bool = False) -> ApiCall:
     if "stream_format" in options:
         raise TypeError("`stream_format` is not an option: `speak` streams the audio file")
-    body = encode_json("text or options", {"model": app, "input": text, **options})
-    return _model_call("/v1/audio/speech", body, timeout, "audio/*")
+    streaming = {"stream_format": "sse"} if events else {}
+    body = encode_json("text or options", {"model": app, "input": text, **streaming, **options})
+    return _model_call("/v1/audio/speech", body, timeout, _EVENTS if events else "audio/*")
 
 
 def _model_call(

@@ -8,7 +8,13 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
+from pydantic_core import to_json
+
+from cornserve.app.app import App
+from cornserve.bench.workload_chats import GeneratedChat
 from cornserve.bench.workload_requests import GeneratedRequest, workload_requests
+from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.speaking_chat import SpokenChatRequest
 
 MAX_TEMPLATES = 500
 """The maximum number of requests that are kept. Longer workloads are sampled at even intervals."""
@@ -35,10 +41,33 @@ class FixedRequest:
         return self.key
 
 
-def workload_templates(path: Path) -> list[GeneratedRequest]:
-    """Returns templates of a planner's file of requests.
+@dataclass(frozen=True, slots=True)
+class SpokenChat:
+    """A chat for an app that speaks, as a `SpokenChatRequest`. The response is in text alone unless it is spoken."""
+
+    chat: GeneratedChat
+
+    @property
+    def key(self) -> bytes:
+        return repr(self).encode()
+
+    def make(self, random: Random) -> bytes:
+        body = self.chat.body(random)
+        modalities = body.pop("modalities", ["text"])
+        return to_json({"chat": body, "modalities": modalities})
+
+
+def native_template(request: GeneratedRequest, app: App) -> RequestTemplate:
+    """Returns a template of the app's own requests."""
+    speaks = SpokenChatRequest in app.request_types and ChatRequest not in app.request_types
+    return SpokenChat(request) if speaks and isinstance(request, GeneratedChat) else request
+
+
+def workload_templates(path: Path, app: App) -> list[RequestTemplate]:
+    """Returns templates of a planner's file of requests, as requests of the app.
 
     Raises `RequestError` for requests that cannot be generated, and the planner's `InvalidInputError`.
     """
     found = workload_requests(path)
-    return found[:: max(1, ceil(len(found) / MAX_TEMPLATES))]
+    sampled = found[:: max(1, ceil(len(found) / MAX_TEMPLATES))]
+    return [native_template(request, app) for request in sampled]

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +34,7 @@ from cornserve.profiler.device import Device, NoSlotsError, UnknownDeviceError
 from cornserve.profiler.loads import Observations
 from cornserve.profiler.option_mixes import MeasuredOption, OptionMix, RequestsRefusedError, measured_options
 from cornserve.profiler.profiler import Profiler, ProfilingError, ProfilingInterruptedError, SlowOptionError, WorkItem
-from cornserve.profiler.request_templates import RequestTemplate
+from cornserve.profiler.request_templates import RequestTemplate, native_template
 from cornserve.profiler.results import OptionResults
 from cornserve.profiler.store import ProfileStore, ProfileStoreError
 from cornserve.task.errors import DefinitionError
@@ -42,6 +42,7 @@ from cornserve_planner.errors import PlannerError
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.workload.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
 from cornserve_planner.workload.request_sizes import SizeUnit
+from cornserve_tasklib.talker import TalkerTask
 
 PROGRESS_SECONDS = 10.0
 """The least time between two messages about the same measurement."""
@@ -49,8 +50,8 @@ PROGRESS_SECONDS = 10.0
 IMAGE_PIXELS = 448 * 448
 """The assumed size of images of an unknown size."""
 
-CHAT_SIZES = frozenset(get_args(SizeUnit)) - {"output_images", "output_image_pixels", "output_audio_seconds"}
-"""The sizes of generated chats. Images of a number of tokens have the assumed size."""
+CHAT_SIZES = frozenset(get_args(SizeUnit)) - {"output_images", "output_image_pixels"}
+"""The sizes of generated chats. Images of a number of tokens have the assumed size, and speech that of the model."""
 
 
 class UnmeasurableError(Exception):
@@ -160,13 +161,19 @@ def _run(measurement: AppMeasurement, seconds: float, messages: Messages) -> Non
 
 def _templates(loaded: MeasuredApp, workload: Mapping[str, WorkloadType]) -> Sequence[RequestTemplate]:
     """Returns the probes of the app, or chats with the mean sizes of the request types."""
-    return loaded.probes or [chat_of_sizes(kind.sizes) for kind in workload.values() if kind.share]
+    chats = (chat_of_type(kind) for kind in workload.values() if kind.share)
+    return loaded.probes or [native_template(chat, loaded.app) for chat in chats]
+
+
+def chat_of_type(kind: WorkloadType) -> GeneratedChat:
+    """Returns a chat of a request type, whose response is spoken if the type needs a talker."""
+    return replace(chat_of_sizes(kind.sizes), is_spoken=TalkerTask.executor in kind.components)
 
 
 def chat_of_sizes(sizes: Mapping[str, float]) -> GeneratedChat:
     """Returns a chat with the mean sizes of a request type, whose audio and videos are one of each.
 
-    Images of unknown sizes have `IMAGE_PIXELS` each. Raises `UnmeasurableError` for output images and audio.
+    Images of unknown sizes have `IMAGE_PIXELS` each. Raises `UnmeasurableError` for output images.
     """
     if other := sorted(unit for unit, size in sizes.items() if size and unit not in CHAT_SIZES):
         raise UnmeasurableError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,28 @@ async def test_a_response_without_a_stream_has_its_usage(server: StubServer, cli
     server.on(CHAT, json_response(USAGE))
     (sample,) = (await run_load(client, stream=False)).statistics.samples
     assert (sample.ttft, sample.tokens) == (None, 3)
+
+
+async def test_speech_is_timed_to_its_first_audio(server: StubServer, client: TimedClient) -> None:
+    second = b64encode(bytes(2 * 24_000)).decode()
+    spoken = [delta_chunk(audio=audio) for audio in ({"transcript": "one"}, {"data": second}, {"data": second})]
+    server.on(CHAT, chunks(STARTS, *spoken, USAGE))
+    load = await run_load(client, voice="ethan")
+    (sample,) = load.statistics.samples
+    assert (sample.chunks, sample.tokens, sample.audio_seconds) == (1, 3, 2)
+    assert sample.ttft is not None
+    assert sample.ttfa is not None
+    assert sample.ttft <= sample.ttfa <= sample.latency
+    audio = BenchResult.from_run(load, BenchSettings(app="a"), server.url).audio
+    assert audio is not None
+    assert audio.seconds == 2
+    assert audio.real_time_factor == pytest.approx(sample.latency / 2, abs=1e-4)
+
+    delta = ("speech.audio.delta", {"audio": second, "sample_rate": 16_000})
+    done = ("speech.audio.done", {"usage": {"input_tokens": 3, "output_tokens": 9}})
+    server.on("POST /v1/audio/speech", sse_response(delta, done))
+    (sample,) = (await run_load(client, speech=True)).statistics.samples
+    assert (sample.audio_seconds, sample.prompt_tokens, sample.tokens) == (1.5, 3, 9)
 
 
 @pytest.mark.parametrize(

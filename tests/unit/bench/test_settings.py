@@ -35,6 +35,8 @@ def test_missing_settings_have_defaults() -> None:
         ({"slo": "ttft=1s", "steps": 4}, "needs a stream"),
         ({"size": "64x64", "dataset": Path("chats.jsonl")}, "--size and --dataset exclude each other"),
         ({"steps": 4, "request": Path("request.json")}, "--steps and --request exclude each other"),
+        ({"voice": "ethan", "steps": 4}, "--voice and --steps exclude each other"),
+        ({"speech": True, "workload": Path("w.jsonl")}, "--speech and --workload exclude each other"),
         ({"slo": "fast"}, "--slo: invalid SLO 'fast'"),
     ],
 )
@@ -73,6 +75,40 @@ def test_a_size_or_steps_request_images() -> None:
     first, second = sent(BenchSettings(app="a", prompt_words=3, steps=9), 2)
     assert first["prompt"] != second["prompt"]
     assert {len(body["prompt"].split()) for body in (first, second)} == {3}
+
+
+def test_a_voice_requests_spoken_responses() -> None:
+    (body,) = sent(BenchSettings(app="a", prompt="Why?", voice="ethan", max_tokens=5), 1)
+    assert (body["modalities"], body["audio"]) == (["text", "audio"], {"voice": "ethan", "format": "pcm16"})
+    assert (body["max_tokens"], body["stream"]) == (5, True)
+
+
+def test_texts_to_speak_are_streamed_as_events() -> None:
+    call = next(BenchSettings(app="a", prompt="Why?", speech=True, voice="anna").request_source()).call
+    assert (call.path, call.accept) == ("/v1/audio/speech", "text/event-stream")
+    assert json.loads(call.body or b"") == {
+        "model": "a",
+        "input": "Why?",
+        "stream_format": "sse",
+        "response_format": "pcm",
+        "voice": "anna",
+    }
+
+
+def test_spoken_chats_of_a_workload_need_a_voice(tmp_path: Path) -> None:
+    file = tmp_path / "mix.jsonl"
+    lines = [
+        {"format": "cornserve-planner/requests", "version": 1},
+        {"arrival": 0, "text_tokens": 2, "output_modalities": ["text", "audio"]},
+        {"arrival": 1, "text_tokens": 2},
+        {"arrival": 2, "text_tokens": 2, "output_modalities": ["audio"]},
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(RequestError, match="spoken responses: give one of the model's voices with --voice"):
+        BenchSettings(app="a", workload=file).request_source()
+    spoken, text, speech = sent(BenchSettings(app="a", workload=file, voice="ethan"), 3)
+    assert spoken["audio"]["voice"] == speech["voice"] == "ethan"
+    assert "audio" not in text
 
 
 def test_a_workload_may_contain_chats_and_requests_for_images(tmp_path: Path) -> None:

@@ -14,14 +14,23 @@ import PIL.Image
 import pytest
 import soundfile
 
+from cornserve.app.app import App
 from cornserve.bench.media_files import video_url
 from cornserve.bench.requests import RequestError
 from cornserve.bench.workload_chats import GeneratedChat, GeneratedVideo
 from cornserve.bench.workload_images import GeneratedImages
 from cornserve.bench.workload_requests import workload_requests
+from cornserve.bench.workload_speech import GeneratedSpeech
 from cornserve.gateway.media.video_header import read_video_header
 from cornserve.profiler.request_templates import MAX_TEMPLATES, workload_templates
-from cornserve_tasklib import ChatRequest, ImageGenerationRequest
+from cornserve_tasklib import (
+    Chat,
+    ChatRequest,
+    ImageGenerationRequest,
+    SpeakingChat,
+    SpeechRequest,
+    SpokenChatRequest,
+)
 
 HEADER = {"format": "cornserve-planner/requests", "version": 1}
 
@@ -97,10 +106,24 @@ def test_contents_differ_each_time() -> None:
 
 
 def test_long_workloads_are_thinned_evenly(tmp_path: Path) -> None:
-    chats = workload_templates(
-        workload(tmp_path, *({"text_tokens": number + 1} for number in range(2 * MAX_TEMPLATES)))
-    )
-    assert [chat.words for chat in chats] == list(range(1, 2 * MAX_TEMPLATES, 2))
+    file = workload(tmp_path, *({"text_tokens": number + 1} for number in range(2 * MAX_TEMPLATES)))
+    app = App(name="chat", paths=[Chat(model_id="/models/m")])
+    assert workload_templates(file, app) == [GeneratedChat(n, (), 0) for n in range(1, 2 * MAX_TEMPLATES, 2)]
+
+
+def test_chats_for_an_app_that_speaks_name_the_modalities_of_the_response(tmp_path: Path) -> None:
+    file = workload(tmp_path, {"text_tokens": 2}, {"text_tokens": 2, "output_modalities": ["text", "audio"]})
+    templates = workload_templates(file, App(name="speaker", paths=[SpeakingChat(model_id="/models/m")]))
+    requests = [SpokenChatRequest.model_validate_json(template.make(Random(0))) for template in templates]
+    assert [request.modalities for request in requests] == [["text"], ["text", "audio"]]
+    assert len(requests[0].chat.messages) == 1
+
+
+def test_requests_for_audio_alone_are_texts_to_speak(tmp_path: Path) -> None:
+    [request] = workload_requests(workload(tmp_path, {"text_tokens": 7, "output_modalities": ["audio"]}))
+    assert request == GeneratedSpeech(7)
+    speech = SpeechRequest.model_validate_json(request.make(Random(0)))
+    assert len(speech.input.split()) == 7
 
 
 IMAGE = {"text_tokens": 5, "output_modalities": ["image"]}
@@ -130,7 +153,7 @@ def test_requests_for_images_have_the_sizes_of_the_workload(
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"output_modalities": ["text", "audio"], "output_audio_seconds": 2}, "has output_audio_seconds, which cannot"),
+        ({"output_modalities": ["audio"], "images": [{"tokens": 9}]}, "has images and only audio output"),
         ({"output_modalities": ["text", "image"]}, "has output images and other output"),
         ({**IMAGE, "images": [{"tokens": 9}]}, "has images and output images"),
         ({**IMAGE, "output_images": [{"tokens": 9}, {"tokens": 16}]}, "has output images of 2 sizes: give one size"),

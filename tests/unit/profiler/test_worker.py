@@ -20,7 +20,7 @@ from cornserve.control.profiling_job import ProfilingJob
 from cornserve.home import Home
 from cornserve.profiler.device import Device, NoSlotsError
 from cornserve.profiler.store import ProfileStore
-from cornserve.profiler.worker import Messages, UnmeasurableError, chat_of_sizes, measure, outcome
+from cornserve.profiler.worker import Messages, UnmeasurableError, chat_of_sizes, chat_of_type, measure, outcome
 from cornserve_echo.stages import StageTask
 from cornserve_planner.solve.budget import Budget
 
@@ -155,6 +155,15 @@ def test_chats_have_the_mean_sizes_of_their_type() -> None:
     assert chat_of_sizes({"images": 1, "audio_seconds": 0}).images == ((448, 448),)
     media = chat_of_sizes({"text_tokens": 5, "audio_seconds": 3, "audio_tokens": 10, "video_tokens": 512.4})
     assert (media.audios, media.videos) == ((3,), (GeneratedVideo(448, 448, 4, 2),))
-    with pytest.raises(UnmeasurableError, match="has output_audio_seconds, which cannot be generated: define probes"):
-        chat_of_sizes({"text_tokens": 5, "output_audio_seconds": 3})
+    with pytest.raises(UnmeasurableError, match="has output_images, which cannot be generated: define probes"):
+        chat_of_sizes({"text_tokens": 5, "output_images": 3})
     assert chat_of_sizes({"text_tokens": 5}) == GeneratedChat(5, (), 0)
+
+
+def test_responses_of_types_with_a_talker_are_spoken() -> None:
+    sizes = {"text_tokens": 5.0, "output_audio_seconds": 3.0}
+    spoken, text = (
+        WorkloadType(components=[*names], share=0.5, sizes=sizes) for names in (("llm", "talker"), ("llm",))
+    )
+    assert chat_of_type(spoken) == GeneratedChat(5, (), 0, is_spoken=True)
+    assert chat_of_type(text) == GeneratedChat(5, (), 0)
