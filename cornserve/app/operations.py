@@ -9,6 +9,7 @@ from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatResponse
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse
+from cornserve_tasklib.image_editing import ImageEditRequest
 from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageGenerationResponse
 from cornserve_tasklib.scoring import ScoringRequest, ScoringResponse
 from cornserve_tasklib.speaking_chat import SpokenChatRequest, SpokenChatResponse
@@ -16,7 +17,15 @@ from cornserve_tasklib.text_to_speech import SpeechRequest, SpeechResponse
 from cornserve_tasklib.transcription import TranscriptionRequest, TranscriptionResponse
 
 Operation = Literal[
-    "chat", "spoken chat", "completion", "embedding", "scoring", "transcription", "image generation", "speech"
+    "chat",
+    "spoken chat",
+    "completion",
+    "embedding",
+    "scoring",
+    "transcription",
+    "image generation",
+    "image editing",
+    "speech",
 ]
 
 REQUEST_TYPES: dict[Operation, type[Any]] = {
@@ -27,6 +36,7 @@ REQUEST_TYPES: dict[Operation, type[Any]] = {
     "scoring": ScoringRequest,
     "transcription": TranscriptionRequest,
     "image generation": ImageGenerationRequest,
+    "image editing": ImageEditRequest,
     "speech": SpeechRequest,
 }
 
@@ -38,6 +48,7 @@ _RESPONSE_TYPES: dict[Operation, type[Any]] = {
     "scoring": ScoringResponse,
     "transcription": TranscriptionResponse,
     "image generation": ImageGenerationResponse,
+    "image editing": ImageGenerationResponse,
     "speech": SpeechResponse,
 }
 

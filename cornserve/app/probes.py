@@ -13,6 +13,7 @@ from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import EmbeddingRequest
 from cornserve_tasklib.encoder import EncoderTask
+from cornserve_tasklib.image_editing import ImageEditRequest
 from cornserve_tasklib.image_generation import ImageGenerationRequest
 from cornserve_tasklib.llm import Mllm
 from cornserve_tasklib.media import MODALITIES, Audio, Image, Media, MediaPart, Modality, Video
@@ -47,6 +48,10 @@ def default_probes(app: App) -> tuple[Any, ...]:
         return (ScoringRequest(queries=[_TEXT], documents=[_TEXT]),)
     if TranscriptionRequest in app.request_types:
         return (TranscriptionRequest(audio=_sample_audio("file")),)
+    if ImageEditRequest in app.request_types:
+        image = sample_media("image", "image")
+        assert isinstance(image, Image)
+        return (ImageEditRequest(prompt=_TEXT, image=image),)
     if ImageGenerationRequest in app.request_types:
         return (ImageGenerationRequest(prompt=_TEXT),)
     if SpeechRequest in app.request_types:

@@ -83,9 +83,10 @@ class WholeTranscript(NamedTuple):
 
 
 class Images(NamedTuple):
-    """The images of a request."""
+    """The images of a request, and their size if the response states it."""
 
     images: list[GeneratedImage]
+    size: str
     usage: Usage
 
 
@@ -143,7 +144,7 @@ def _read_scores(response: ScoringResponse, _: object) -> Scores:
 
 
 def _read_images(response: ImageGenerationResponse, _: object) -> Images:
-    return Images(response.images, response.usage)
+    return Images(response.images, response.size, response.usage)
 
 
 def _read_image_progress(response: ImageGenerationResponse, _: object) -> Stream[ImageProgress] | list[ImageProgress]:

@@ -24,6 +24,10 @@ def imagine(
     ctx: typer.Context,
     app: AppName,
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Content of the images.")],
+    image: Annotated[
+        Path | None,
+        typer.Option("--image", metavar="FILE", help="Image to change by the prompt, for apps that edit images."),
+    ] = None,
     save: Annotated[
         Path,
         typer.Option(
@@ -49,7 +53,7 @@ def imagine(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Generate images."""
+    """Generate images, or edit one with --image."""
     files = _files(save.expanduser(), n)
     given = {
         "n": n,
@@ -62,15 +66,19 @@ def imagine(
     }
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     with open_client(ctx, url) as client:
-        images = _receive(client.image_events(app, prompt, progress=True, **options), n)
-    for file, image in zip(files, images, strict=True):
-        _write(file, b64decode(image["b64_json"]))
-    saved = [{"file": str(file), "seed": image["seed"]} for file, image in zip(files, images, strict=True)]
+        if image is None:
+            events = client.image_events(app, prompt, progress=True, **options)
+        else:
+            events = client.edit_events(app, image.expanduser(), prompt, progress=True, **options)
+        images = _receive(events, n)
+    for file, result in zip(files, images, strict=True):
+        _write(file, b64decode(result["b64_json"]))
+    saved = [{"file": str(file), "seed": result["seed"]} for file, result in zip(files, images, strict=True)]
     if json:
         print_json({"images": saved, "size": images[0]["size"], "usage": images[0]["usage"]})
     else:
-        for image in saved:
-            typer.echo(f"{image['file']} (seed {image['seed']})")
+        for result in saved:
+            typer.echo(f"{result['file']} (seed {result['seed']})")
 
 
 def _files(save: Path, images: int) -> list[Path]:
@@ -86,13 +94,15 @@ def _files(save: Path, images: int) -> list[Path]:
 
 def _receive(events: Iterable[dict[str, Any]], images: int) -> list[dict[str, Any]]:
     """Returns the events of the completed images, and shows a bar until then."""
+    from cornserve.client.responses import COMPLETED_IMAGE
+
     completed = []
     with _progress_bar() as bar:
         task = bar.add_task("text", total=None)
         for event in events:
-            if event["type"] == "image_generation.completed":
+            if event["type"] in COMPLETED_IMAGE:
                 completed.append(event)
-            elif event["type"] == "image_generation.progress":
+            elif event["type"].endswith(".progress"):
                 bar.update(task, description="steps", total=event["steps"] * images, advance=1)
     return completed
 

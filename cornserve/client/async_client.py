@@ -216,6 +216,19 @@ class AsyncClient:
         call = calls.generate_images(app, prompt, options, timeout, stream=True)
         return self._stream(call, ImageDecoder(options.get("n") or 1))
 
+    async def edit_image(
+        self, app: str, image: Path | bytes, prompt: str, *, timeout: float | None = None, **options: Any
+    ) -> Any:
+        call = await asyncio.to_thread(calls.edit_image, app, image, prompt, options, timeout, stream=False)
+        return await self._call(call, responses.json_document)
+
+    async def edit_events(
+        self, app: str, image: Path | bytes, prompt: str, *, timeout: float | None = None, **options: Any
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        call = await asyncio.to_thread(calls.edit_image, app, image, prompt, options, timeout, stream=True)
+        async for event in self._stream(call, ImageDecoder(options.get("n") or 1)):
+            yield event
+
     def speak(
         self, app: str, text: str, *, timeout: float | None = None, **options: Any
     ) -> AsyncGenerator[bytes, None]:

@@ -142,6 +142,16 @@ def generate_images(
     return _model_call("/v1/images/generations", body, timeout, _EVENTS if stream else "application/json")
 
 
+def edit_image(
+    app: str, image: Path | bytes, prompt: str, options: Mapping[str, Any], timeout: float | None, *, stream: bool
+) -> ApiCall:
+    if "stream" in options:
+        raise TypeError("`stream` is not an option: `edit_events` streams, and `edit_image` returns a whole response")
+    fields = {"model": app, "prompt": prompt, **({"stream": True} if stream else {}), **options}
+    body, content_type = encode_form(fields, {"image": read_file("image", image)})
+    return _model_call("/v1/images/edits", body, timeout, _EVENTS if stream else "application/json", content_type)
+
+
 def speak(app: str, text: str, options: Mapping[str, Any], timeout: float | None, *, events: bool = False) -> ApiCall:
     if "stream_format" in options:
         raise TypeError("`stream_format` is not an option: `speak` streams the audio file")

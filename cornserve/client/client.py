@@ -292,6 +292,23 @@ class Client:
         call = calls.generate_images(app, prompt, options, timeout, stream=True)
         return self._stream(call, ImageDecoder(options.get("n") or 1))
 
+    def edit_image(
+        self, app: str, image: Path | bytes, prompt: str, *, timeout: float | None = None, **options: Any
+    ) -> Any:
+        """Returns an OpenAI image edit as parsed JSON.
+
+        `options` are those of OpenAI's image edits (`size`, …) and of Cornserve (`seed`, …).
+        """
+        call = calls.edit_image(app, image, prompt, options, timeout, stream=False)
+        return self._call(call, responses.json_document)
+
+    def edit_events(
+        self, app: str, image: Path | bytes, prompt: str, *, timeout: float | None = None, **options: Any
+    ) -> Generator[dict[str, Any], None, None]:
+        """Yields the events of an image edit as parsed JSON, like `image_events`."""
+        call = calls.edit_image(app, image, prompt, options, timeout, stream=True)
+        return self._stream(call, ImageDecoder(options.get("n") or 1))
+
     def speak(
         self, app: str, text: str, *, timeout: float | None = None, **options: Any
     ) -> Generator[bytes, None, None]:

@@ -84,6 +84,10 @@ class ChatDecoder:
                 yield text
 
 
+COMPLETED_IMAGE = ("image_generation.completed", "image_edit.completed")
+"""The types of the events that contain a completed image."""
+
+
 class ImageDecoder:
     """Decodes the events of images as JSON.
 
@@ -99,7 +103,7 @@ class ImageDecoder:
         document = from_json(event.data or "{}")
         if event.name == "error":
             raise error_from_json(200, document, event.data)
-        self._missing -= document.get("type") == "image_generation.completed"
+        self._missing -= document.get("type") in COMPLETED_IMAGE
         self.is_complete = self._missing == 0
         if document:
             yield document

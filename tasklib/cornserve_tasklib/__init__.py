@@ -8,6 +8,7 @@ from cornserve_tasklib.encoder import Embeddings, EncoderOptions, EncoderTask
 from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.generate_images import GenerateImages
 from cornserve_tasklib.image_components import ImageDenoiser, LatentDecoder, PromptEncoder
+from cornserve_tasklib.image_editing import EditImages, ImageEditor, ImageEditRequest
 from cornserve_tasklib.image_generation import (
     GeneratedImage,
     ImageGenerationRequest,
@@ -50,6 +51,7 @@ __all__ = [
     "ChatRequest",
     "ChatResponse",
     "CompletionRequest",
+    "EditImages",
     "Embed",
     "EmbeddingRequest",
     "EmbeddingResponse",
@@ -62,6 +64,8 @@ __all__ = [
     "GeneratedImage",
     "Image",
     "ImageDenoiser",
+    "ImageEditRequest",
+    "ImageEditor",
     "ImageGenerationRequest",
     "ImageGenerationResponse",
     "ImageGenerator",

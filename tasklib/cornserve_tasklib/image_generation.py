@@ -34,7 +34,8 @@ DEFAULT_SIZE = "1024x1024"
 _SIZE = re.compile(r"([1-9][0-9]{1,3})x([1-9][0-9]{1,3})")
 
 
-def _check_size(size: str) -> str:
+def check_size(size: str) -> str:
+    """Raises `ValueError` unless the size is valid."""
     match = _SIZE.fullmatch(size)
     sides = [int(side) for side in match.groups()] if match else []
     if not sides or any(side % TOKEN_PIXELS or side > MAX_SIDE for side in sides):
@@ -45,14 +46,17 @@ def _check_size(size: str) -> str:
     return size
 
 
-Size = Annotated[str, MaxLen(9), AfterValidator(_check_size)]
+Size = Annotated[str, MaxLen(9), AfterValidator(check_size)]
 """Width and height in pixels: "1024x768"."""
 
 ImageFormat = Literal["png", "jpeg", "webp"]
 
 
-class ImageGenerationRequest(BaseModel):
-    """A text to draw, with the names of OpenAI's API, or diffusers' for the fields that OpenAI does not provide."""
+class ImageRequest(BaseModel):
+    """The fields that requests to generate and to edit images share.
+
+    The names are those of OpenAI's API, or diffusers' for the fields that OpenAI does not provide.
+    """
 
     model_config = STRICT | ConfigDict(frozen=True)
 
@@ -92,6 +96,10 @@ class ImageGenerationRequest(BaseModel):
         return self.width * self.height // TOKEN_PIXELS**2
 
 
+class ImageGenerationRequest(ImageRequest):
+    """A text to draw."""
+
+
 class ImageProgress(BaseModel):
     """The end of a denoising step."""
 
@@ -121,6 +129,8 @@ class ImageGenerationResponse(Output):
     """The steps of all images, as they end."""
     images: list[GeneratedImage] = Field(default_factory=list)
     """The images, in the order of their seeds."""
+    size: str = ""
+    """Width and height of the images, such as "1024x768". Empty if they have the size of the request."""
     usage: Usage = Usage()
     """The tokens of the prompt in the text encoder, and of the images in the denoiser."""
 
@@ -142,7 +152,7 @@ class ImageGeneratorOptions(BaseModel):
     """GPUs of a replica. With 0, the model runs on the CPU."""
 
 
-def image_generation_size(request: ImageGenerationRequest) -> InputSize:
+def image_generation_size(request: ImageRequest) -> InputSize:
     return InputSize(
         text=len(request.prompt) // CHARACTERS_PER_TOKEN, output=request.n * request.image_tokens, items=request.n
     )

@@ -14,6 +14,8 @@ from cornserve_tasklib.encoder_families import MEDIA_OPTIONS, encoder_families, 
 from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.generate_images import GenerateImages
 from cornserve_tasklib.hub import MODEL_INDEX, is_hub_id
+from cornserve_tasklib.image_editing import EditImages
+from cornserve_tasklib.image_generation import ImageGeneratorOptions
 from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media import MODALITIES
 from cornserve_tasklib.media_options import MediaOptions
@@ -34,10 +36,13 @@ _TEXT_TO_SPEECH_IDS = re.compile(r"facebook/mms-tts-.+")
 _TEXT_TO_SPEECH_ARCHITECTURES = frozenset({"VitsModel"})
 
 _IMAGE_GENERATION_IDS = re.compile(r"Qwen/Qwen-Image(-[0-9]{4})?")
-"""Hugging Face ids of models that generate images. The models that edit images have other names."""
+"""Hugging Face ids of models that generate images."""
 
-_IMAGE_PIPELINES = frozenset({"QwenImagePipeline"})
-"""Pipelines of diffusers, which the `model_index.json` of a model names."""
+_IMAGE_EDITING_IDS = re.compile(r"Qwen/Qwen-Image-Edit")
+"""Hugging Face ids of models that edit images. Later versions have another pipeline."""
+
+_UNSUPPORTED_IMAGE_IDS = re.compile(r"Qwen/Qwen-Image-.+")
+"""Hugging Face ids of other models of the family, which have pipelines that are not supported."""
 
 ModelPaths = dict[str, Task[Any, Any]]
 """Tasks by path name. The first one is the default."""
@@ -88,6 +93,13 @@ def _paths(model: str, options: ModelOptions) -> ModelPaths:
             return _speech_path(model, options)
         if _IMAGE_GENERATION_IDS.fullmatch(model):
             return _image_path(model, options)
+        if _IMAGE_EDITING_IDS.fullmatch(model):
+            return _edit_path(model, options)
+        if _UNSUPPORTED_IMAGE_IDS.fullmatch(model):
+            raise DefinitionError(
+                f"the pipeline of {model} is not supported: use Qwen/Qwen-Image to generate images, or "
+                "Qwen/Qwen-Image-Edit to edit them"
+            )
         for known_type, ids in _MULTIMODAL_IDS.items():
             if ids.fullmatch(model):
                 return _multimodal_paths(model, known_type, None, options)
@@ -115,9 +127,14 @@ def _paths(model: str, options: ModelOptions) -> ModelPaths:
 
 def _pipeline_path(directory: Path, options: ModelOptions) -> ModelPaths:
     pipeline = _json_object(directory / MODEL_INDEX).get("_class_name")
-    if pipeline not in _IMAGE_PIPELINES:
-        raise DefinitionError(f"unsupported pipeline {pipeline} of {directory}: use a {', '.join(_IMAGE_PIPELINES)}")
-    return _image_path(str(directory), options)
+    match pipeline:
+        case "QwenImagePipeline":
+            return _image_path(str(directory), options)
+        case "QwenImageEditPipeline":
+            return _edit_path(str(directory), options)
+    raise DefinitionError(
+        f"unsupported pipeline {pipeline} of {directory}: use a QwenImagePipeline or a QwenImageEditPipeline"
+    )
 
 
 def _supported() -> str:
@@ -157,11 +174,21 @@ def _check_tokenizer(directory: Path) -> None:
 
 
 def _image_path(model: str, options: ModelOptions) -> ModelPaths:
-    options.check_executors(model, ["image_generator"])
+    image_options = _image_options(model, "image_generator", options)
+    return {"image": GenerateImages(model_id=model, revision=options.revision, options=image_options)}
+
+
+def _edit_path(model: str, options: ModelOptions) -> ModelPaths:
+    image_options = _image_options(model, "image_editor", options)
+    return {"edit": EditImages(model_id=model, revision=options.revision, options=image_options)}
+
+
+def _image_options(model: str, executor: str, options: ModelOptions) -> ImageGeneratorOptions:
+    """Returns the options of the only executor. Raises `DefinitionError` for others, and for LoRA adapters."""
+    options.check_executors(model, [executor])
     if options.lora is not None:
         raise DefinitionError(f"{model} is an image generation model, without LoRA adapters: remove lora")
-    image = GenerateImages(model_id=model, revision=options.revision, options=options.image_generator())
-    return {"image": image}
+    return options.image_generator(executor)
 
 
 def _score_path(model: str, options: ModelOptions) -> ModelPaths:

@@ -61,11 +61,11 @@ class ModelOptions:
         """Returns the options of the encoder. Raises `DefinitionError` if they are invalid."""
         return _validated(EncoderOptions, self.by_executor.get("encoder", {}), "encoder")
 
-    def image_generator(self) -> ImageGeneratorOptions:
-        """Returns the options of the executor of an image generation model. Raises `DefinitionError` if they are
+    def image_generator(self, executor: str) -> ImageGeneratorOptions:
+        """Returns the options of an executor that generates or edits images. Raises `DefinitionError` if they are
         invalid."""
-        given = {**self.by_executor.get(ALL_ENGINES, {}), **self.by_executor.get("image_generator", {})}
-        return _validated(ImageGeneratorOptions, given, "image_generator")
+        given = {**self.by_executor.get(ALL_ENGINES, {}), **self.by_executor.get(executor, {})}
+        return _validated(ImageGeneratorOptions, given, executor)
 
     def text_to_speech(self) -> TextToSpeechOptions:
         """Returns the options of the executor of a text-to-speech model. Raises `DefinitionError` if they are

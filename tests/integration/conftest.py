@@ -78,6 +78,13 @@ def tiny_qwenimage() -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_qwenimageedit() -> Path:
+    """A Qwen-Image-Edit with random weights."""
+    shared = [MODELS / name for name in ("tiny_qwenimage.py", "byte_tokenizer.py")]
+    return cached_model(MODELS / "tiny_qwenimageedit.py", *shared)
+
+
+@pytest.fixture(scope="session")
 def tiny_qwen3omni_talker() -> Path:
     """A Qwen3-Omni with random weights that speaks: thinker, talker and vocoder."""
     shared = [MODELS / name for name in ("tiny_qwen3omni.py", "tiny_family.py", "random_weights.py")]

@@ -19,13 +19,15 @@ WIDTH = 128
 
 
 def make(directory: Path) -> None:
+    from diffusers import QwenImagePipeline
+
+    QwenImagePipeline(**components()).save_pretrained(directory)
+
+
+def components() -> dict[str, Any]:
+    """Returns the components of a `QwenImagePipeline` by their names."""
     import torch
-    from diffusers import (
-        AutoencoderKLQwenImage,
-        FlowMatchEulerDiscreteScheduler,
-        QwenImagePipeline,
-        QwenImageTransformer2DModel,
-    )
+    from diffusers import AutoencoderKLQwenImage, FlowMatchEulerDiscreteScheduler, QwenImageTransformer2DModel
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = PreTrainedTokenizerFast(
@@ -61,13 +63,13 @@ def make(directory: Path) -> None:
         shift_terminal=0.02,
         time_shift_type="exponential",
     )
-    QwenImagePipeline(
-        scheduler=scheduler,
-        vae=vae.eval(),
-        text_encoder=_text_encoder(tokenizer),
-        tokenizer=tokenizer,
-        transformer=transformer.eval(),
-    ).save_pretrained(directory)
+    return {
+        "scheduler": scheduler,
+        "vae": vae.eval(),
+        "text_encoder": _text_encoder(tokenizer),
+        "tokenizer": tokenizer,
+        "transformer": transformer.eval(),
+    }
 
 
 def _text_encoder(tokenizer: Any) -> Any:

@@ -70,6 +70,7 @@ OPERATIONS = [
         FORM,
     ),
     Operation("/v1/images/generations", images.create_image, images.CreateImageRequest, images.ImageList),
+    Operation("/v1/images/edits", images.edit_image, images.EditImageForm, images.ImageList, FORM),
     Operation("/v1/audio/speech", speech.create_speech, speech.CreateSpeechRequest, None),
     INVOKE,
 ]

@@ -12,13 +12,13 @@ from diffusers import QwenImagePipeline
 from cornserve.concurrency import gather_all
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.device_thread import DeviceThread, run_on_device
-from cornserve_executors.image_generator.denoiser import DenoisedImage, Denoiser, PromptEmbeddings
+from cornserve_executors.image_generator.denoiser import DenoisedImage, Denoiser, PromptEmbeddings, SourceLatents
 from cornserve_executors.image_generator.image_files import encode_image
 from cornserve_executors.image_generator.pipeline import decode_latents, encode_prompts
 from cornserve_executors.image_generator.progress import EncodeFile, ProgressReporter, SendProgress
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_executors.step_batcher import StepBatcher
-from cornserve_tasklib.image_generation import MIN_STEPS, ImageGenerationRequest, ImageGeneratorOptions
+from cornserve_tasklib.image_generation import MIN_STEPS, ImageGenerationRequest, ImageGeneratorOptions, ImageRequest
 from cornserve_tasklib.seeds import seed_or_random
 
 WARM_UP_REQUEST = ImageGenerationRequest(prompt="corn", size="64x64", num_inference_steps=MIN_STEPS, seed=0)
@@ -31,7 +31,7 @@ class TextEncoder:
         self._pipeline = pipeline
         self._device = device
 
-    async def encode(self, request: ImageGenerationRequest) -> PromptEmbeddings:
+    async def encode(self, request: ImageRequest) -> PromptEmbeddings:
         """Raises `InvalidRequestError` for a prompt that is too long."""
         return await self._device.run(partial(encode_prompts, self._pipeline, request))
 
@@ -55,7 +55,7 @@ class BatchedDenoiser:
         """Denoises images until cancelled. Raises `EngineDeadError` when the device fails permanently."""
         await self._batcher.run()
 
-    def check(self, request: ImageGenerationRequest) -> None:
+    def check(self, request: ImageRequest) -> None:
         """Raises `InvalidRequestError` for a request beyond the limits of the options."""
         options, pixels = self._options, request.width * request.height
         if pixels > options.max_pixels:
@@ -68,9 +68,19 @@ class BatchedDenoiser:
                 f"not {request.num_inference_steps}"
             )
 
-    async def start(self, request: ImageGenerationRequest, embeddings: PromptEmbeddings, seed: int) -> DenoisedImage:
-        """Returns an image of noise."""
-        return await self._device.run(partial(self._denoiser.start, request, embeddings, seed))
+    async def start(
+        self,
+        request: ImageRequest,
+        embeddings: PromptEmbeddings,
+        seed: int,
+        source: SourceLatents | None = None,
+    ) -> DenoisedImage:
+        """Returns an image of noise.
+
+        Args:
+            source: the image to edit.
+        """
+        return await self._device.run(partial(self._denoiser.start, request, embeddings, seed, source))
 
     async def denoise(
         self,
@@ -103,13 +113,13 @@ class VaeDecoder:
         self._pipeline = pipeline
         self._device = device
 
-    async def decode(self, request: ImageGenerationRequest, latents: torch.Tensor) -> str:
+    async def decode(self, request: ImageRequest, latents: torch.Tensor) -> str:
         """Returns the file in base64, for latents of the shape [1, tokens, channels]."""
         decode = partial(decode_latents, self._pipeline, latents, request.width, request.height)
         return await asyncio.to_thread(encode_image, await self._device.run(decode), request)
 
 
-def seeds(request: ImageGenerationRequest) -> list[int]:
+def seeds(request: ImageRequest) -> list[int]:
     """Returns the seed of each image."""
     first = seed_or_random(request.seed)
     return list(range(first, first + request.n))

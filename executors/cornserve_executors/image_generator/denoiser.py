@@ -18,7 +18,7 @@ from diffusers.pipelines.qwenimage.pipeline_qwenimage import calculate_shift, re
 from diffusers.utils.torch_utils import randn_tensor
 
 from cornserve_executors.image_generator.ragged_batches import ImageShape, RaggedTransformer
-from cornserve_tasklib.image_generation import TOKEN_PIXELS, ImageGenerationRequest
+from cornserve_tasklib.image_generation import TOKEN_PIXELS, ImageRequest
 
 
 @dataclass(slots=True)
@@ -40,6 +40,16 @@ class PromptEmbeddings:
         return cls(rows[:, :prompt_tokens], negative if negative.shape[1] else None)
 
 
+@dataclass(frozen=True, slots=True)
+class SourceLatents:
+    """An image to edit."""
+
+    latents: torch.Tensor
+    """The shape is [1, tokens, channels]."""
+    shape: tuple[int, int, int]
+    """Frames, height and width in tokens."""
+
+
 @dataclass(slots=True, eq=False)
 class DenoisedImage:
     """An image between two steps."""
@@ -53,10 +63,17 @@ class DenoisedImage:
     timesteps: torch.Tensor
     preview_steps: frozenset[int]
     """The steps after which there is a preview."""
+    source: SourceLatents | None = None
+    """The image to edit."""
     step: int = 0
     """The number of completed steps."""
     preview: torch.Tensor | None = None
     """The latents of a preview after the last step: the image that the denoiser expects at the end."""
+
+    @property
+    def inputs(self) -> torch.Tensor:
+        """The input of the transformer, of the shape [1, tokens, channels]: the latents, then those of the source."""
+        return self.latents if self.source is None else torch.cat([self.latents, self.source.latents], dim=1)
 
     @property
     def is_done(self) -> bool:
@@ -92,8 +109,18 @@ class Denoiser:
         self._scheduler = pipeline.scheduler
         self._device = device
 
-    def start(self, request: ImageGenerationRequest, embeddings: PromptEmbeddings, seed: int) -> DenoisedImage:
-        """Returns an image of noise. The noise only depends on seed, size and dtype."""
+    def start(
+        self,
+        request: ImageRequest,
+        embeddings: PromptEmbeddings,
+        seed: int,
+        source: SourceLatents | None = None,
+    ) -> DenoisedImage:
+        """Returns an image of noise. The noise only depends on seed, size and dtype.
+
+        Args:
+            source: the image to edit.
+        """
         height, width = request.height // TOKEN_PIXELS, request.width // TOKEN_PIXELS
         channels = self._transformer.config.in_channels // 4
         generator = torch.Generator("cpu").manual_seed(seed)
@@ -104,11 +131,12 @@ class Denoiser:
         return DenoisedImage(
             embeddings=embeddings,
             guidance=request.true_cfg_scale,
-            shape=[(1, height, width)],
+            shape=[(1, height, width), *([] if source is None else [source.shape])],
             latents=QwenImagePipeline._pack_latents(noise, 1, channels, 2 * height, 2 * width),
             scheduler=scheduler,
             timesteps=timesteps,
             preview_steps=_preview_steps(request.num_inference_steps, request.partial_images),
+            source=source,
         )
 
     def _set_timesteps(self, scheduler: Any, tokens: int, steps: int) -> torch.Tensor:
@@ -146,12 +174,13 @@ class Denoiser:
         """Returns the velocity of each row, of the shape of its latents."""
         images = [row.image for row in rows]
         timesteps = torch.stack([image.timesteps[image.step] for image in images]).to(images[0].latents.dtype)
-        return self._transformer.predict(
-            latents=[image.latents for image in images],
+        predicted = self._transformer.predict(
+            latents=[image.inputs for image in images],
             embeddings=[row.embeddings for row in rows],
             timesteps=timesteps / 1000,
             shapes=[image.shape for image in images],
         )
+        return [row[:, : image.latents.shape[1]] for row, image in zip(predicted, images, strict=True)]
 
 
 def _complete_step(image: DenoisedImage, velocity: torch.Tensor) -> _CompletedStep:

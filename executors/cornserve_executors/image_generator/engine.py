@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any, ClassVar
+
+from diffusers import QwenImagePipeline
 
 from cornserve.concurrency import gather_all
 from cornserve_executors.device_thread import DeviceThread
@@ -13,30 +16,36 @@ from cornserve_executors.image_generator.components import (
     VaeDecoder,
     seeds,
 )
-from cornserve_executors.image_generator.denoiser import PromptEmbeddings
+from cornserve_executors.image_generator.denoiser import PromptEmbeddings, SourceLatents
 from cornserve_executors.image_generator.pipeline import load_pipeline
 from cornserve_executors.image_generator.progress import SendProgress
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_tasklib.chat_response import Usage
+from cornserve_tasklib.image_editing import ImageEditor
 from cornserve_tasklib.image_generation import (
     GeneratedImage,
     ImageGenerationRequest,
     ImageGenerationResponse,
     ImageGenerator,
+    ImageRequest,
 )
 
 
 class ImageGeneratorEngine:
     """Generates images. One thread runs all work of the device: prompts, steps and decoding take turns."""
 
-    def __init__(self, config: ImageGenerator, stats: ImageGeneratorStats) -> None:
+    pipeline_class: ClassVar[Any] = QwenImagePipeline
+
+    def __init__(self, config: ImageGenerator | ImageEditor, stats: ImageGeneratorStats) -> None:
         """Loads the model. Blocks, and can run in any thread."""
         self._stats = stats
         self._device = DeviceThread()
-        pipeline = load_pipeline(config, config.options.dtype, self._device.name)
-        self._encoder = TextEncoder(pipeline, self._device)
-        self._denoiser = BatchedDenoiser(pipeline, self._device, config.options, stats)
-        self._decoder = VaeDecoder(pipeline, self._device)
+        self._pipeline = load_pipeline(
+            config, config.options.dtype, self._device.name, pipeline_class=self.pipeline_class
+        )
+        self._encoder = TextEncoder(self._pipeline, self._device)
+        self._denoiser = BatchedDenoiser(self._pipeline, self._device, config.options, stats)
+        self._decoder = VaeDecoder(self._pipeline, self._device)
 
     async def run(self) -> None:
         """Denoises images until cancelled. Raises `EngineDeadError` when the device fails permanently."""
@@ -55,14 +64,24 @@ class ImageGeneratorEngine:
         """
         self._denoiser.check(request)
         embeddings = await self._encoder.encode(request)
+        return await self._generate_images(request, embeddings, None, request_id, send)
+
+    async def _generate_images(
+        self,
+        request: ImageRequest,
+        embeddings: PromptEmbeddings,
+        source: SourceLatents | None,
+        request_id: str,
+        send: SendProgress | None,
+    ) -> ImageGenerationResponse:
         if send is None:
             request = request.model_copy(update={"partial_images": 0})
         images = await gather_all(
-            self._generate_image(request, embeddings, seed, number, request_id, send)
+            self._generate_image(request, embeddings, source, seed, number, request_id, send)
             for number, seed in enumerate(seeds(request))
         )
         usage = Usage(prompt_tokens=embeddings.prompt.shape[1], completion_tokens=request.n * request.image_tokens)
-        return ImageGenerationResponse(images=images, usage=usage)
+        return ImageGenerationResponse(images=images, size=request.size, usage=usage)
 
     def shutdown(self) -> None:
         """Blocks until the current work of the device is done."""
@@ -70,15 +89,16 @@ class ImageGeneratorEngine:
 
     async def _generate_image(
         self,
-        request: ImageGenerationRequest,
+        request: ImageRequest,
         embeddings: PromptEmbeddings,
+        source: SourceLatents | None,
         seed: int,
         number: int,
         request_id: str,
         send: SendProgress | None,
     ) -> GeneratedImage:
         with self._stats.image():
-            image = await self._denoiser.start(request, embeddings, seed)
+            image = await self._denoiser.start(request, embeddings, seed, source)
             decode = partial(self._decoder.decode, request)
             await self._denoiser.denoise(image, number, request_id, send, decode)
             return GeneratedImage(b64_json=await decode(image.latents), seed=seed)

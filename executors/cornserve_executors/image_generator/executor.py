@@ -1,4 +1,4 @@
-"""The executor of an `ImageGenerator`."""
+"""The executors of an `ImageGenerator` and an `ImageEditor`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from cornserve_executors.base import InvocationContext
 from cornserve_executors.device_executor import DeviceExecutor
 from cornserve_executors.image_generator.progress_sender import progress_sender
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
+from cornserve_tasklib.image_editing import ImageEditor, ImageEditRequest
 from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageGenerationResponse, ImageGenerator
 
 if TYPE_CHECKING:
+    from cornserve_executors.image_generator.editing_engine import ImageEditorEngine
     from cornserve_executors.image_generator.engine import ImageGeneratorEngine
 
 
@@ -34,6 +36,27 @@ class ImageGeneratorExecutor(DeviceExecutor[ImageGenerator, ImageGenerationReque
 
     async def invoke(self, request: ImageGenerationRequest, context: InvocationContext) -> ImageGenerationResponse:
         return await self._engine.generate(request, context.request_id, progress_sender(context))
+
+    def metrics(self) -> Iterable[Metric]:
+        return self._stats.metrics()
+
+
+class ImageEditorExecutor(DeviceExecutor[ImageEditor, ImageEditRequest, ImageGenerationResponse]):
+    library = "diffusers"
+
+    _engine: ImageEditorEngine
+
+    def __init__(self, config: ImageEditor) -> None:
+        super().__init__(config)
+        self._stats = ImageGeneratorStats()
+
+    def import_engine(self) -> Callable[[ImageEditor], ImageEditorEngine]:
+        from cornserve_executors.image_generator.editing_engine import ImageEditorEngine
+
+        return partial(ImageEditorEngine, stats=self._stats)
+
+    async def invoke(self, request: ImageEditRequest, context: InvocationContext) -> ImageGenerationResponse:
+        return await self._engine.edit(request, context.request_id, progress_sender(context))
 
     def metrics(self) -> Iterable[Metric]:
         return self._stats.metrics()

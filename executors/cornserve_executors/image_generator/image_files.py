@@ -8,10 +8,10 @@ from typing import Any
 
 import PIL.Image
 
-from cornserve_tasklib.image_generation import ImageGenerationRequest
+from cornserve_tasklib.image_generation import ImageRequest
 
 
-def encode_image(image: PIL.Image.Image, request: ImageGenerationRequest) -> str:
+def encode_image(image: PIL.Image.Image, request: ImageRequest) -> str:
     """Returns an image file of the request's format, in base64. Blocks."""
     options: dict[str, Any] = {}
     if request.output_format != "png":

@@ -12,7 +12,7 @@ from diffusers.utils import logging
 from cornserve_executors.base import ExecutorStartError, InvalidRequestError
 from cornserve_executors.image_generator.denoiser import PromptEmbeddings
 from cornserve_tasklib.engine import Dtype
-from cornserve_tasklib.image_generation import TOKEN_PIXELS, ImageGenerationRequest
+from cornserve_tasklib.image_generation import TOKEN_PIXELS, ImageRequest
 from cornserve_tasklib.model_settings import ModelSettings
 
 MAX_PROMPT_TOKENS = 1024
@@ -24,15 +24,19 @@ COMPONENTS = ("text_encoder", "tokenizer", "transformer", "scheduler", "vae")
 
 
 def load_pipeline(
-    model: ModelSettings, dtype: Dtype, device: str, components: Collection[str] = COMPONENTS
-) -> QwenImagePipeline:
-    """Loads the given components. Raises `ExecutorStartError` if the model is incomplete, or not a Qwen-Image."""
+    model: ModelSettings,
+    dtype: Dtype,
+    device: str,
+    components: Collection[str] = COMPONENTS,
+    pipeline_class: Any = QwenImagePipeline,
+) -> Any:
+    """Loads the given components. Raises `ExecutorStartError` if the model is incomplete, or another pipeline."""
     logging.disable_progress_bar()
     if dtype == "auto":
         dtype = "float32" if device == "cpu" else "bfloat16"
     omitted = dict.fromkeys(set(COMPONENTS) - set(components))
     try:
-        pipeline = QwenImagePipeline.from_pretrained(
+        pipeline = pipeline_class.from_pretrained(
             model.model_id, revision=model.revision, dtype=getattr(torch, dtype), **omitted
         )
     except (OSError, ValueError) as error:
@@ -53,7 +57,7 @@ def check_prompt(pipeline: QwenImagePipeline, name: str, prompt: str) -> None:
         raise InvalidRequestError(f"{name}: has {count} tokens: the model reads at most {MAX_PROMPT_TOKENS}")
 
 
-def encode_prompts(pipeline: QwenImagePipeline, request: ImageGenerationRequest) -> PromptEmbeddings:
+def encode_prompts(pipeline: QwenImagePipeline, request: ImageRequest) -> PromptEmbeddings:
     """Raises `InvalidRequestError` for a prompt that is too long."""
     is_guided = request.true_cfg_scale > 1
     return PromptEmbeddings(

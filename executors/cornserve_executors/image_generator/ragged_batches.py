@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 ImageShape = list[tuple[int, int, int]]
-"""Frames, height and width of an image, in tokens."""
+"""Frames, height and width in tokens. The image to edit follows the image."""
 
 
 class RaggedTransformer:

@@ -36,6 +36,7 @@ STANDALONE = [
     "docs/reference/workloads.md",
 ]
 WITH_MODELS = [
+    "docs/how-to/edit-images.md",
     "docs/how-to/generate-images.md",
     "docs/how-to/generate-speech.md",
     "docs/how-to/run-the-demo.md",

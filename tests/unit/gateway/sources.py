@@ -235,6 +235,32 @@ class Painter(Task[ImageGenerationRequest, ImageGenerationResponse]):
 app = App(name="painter", paths=[Painter()])
 """
 
+RETOUCHER = """
+from base64 import b64encode
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import GeneratedImage, ImageEditRequest, ImageGenerationResponse, ImageProgress
+
+class Retoucher(Task[ImageEditRequest, ImageGenerationResponse]):
+    '''Writes the options and the properties of the image into text files instead of changing the image.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: ImageEditRequest) -> ImageGenerationResponse:
+        image = request.image
+        options = request.model_dump(exclude={"image"}, exclude_defaults=True)
+        words = [f"{image.format}:{image.width}x{image.height}", *(f"{k}={v}" for k, v in options.items())]
+        output = self.echo.invoke(EchoRequest(text=" ".join(words)))
+        return ImageGenerationResponse(
+            progress=output.words.map(lambda word: ImageProgress(image=0, step=1, steps=1, b64_json=word)),
+            images=[GeneratedImage(b64_json=b64encode(output.text.encode()).decode(), seed=request.seed or 0)],
+            size="96x64",
+        )
+
+app = App(name="retoucher", paths=[Retoucher()])
+"""
+
 SPEAKER = """
 from base64 import b64encode
 from cornserve import App, Task

@@ -12,6 +12,7 @@ from cornserve.task.errors import DefinitionError
 from cornserve.task.unit import unit_tasks
 from cornserve_tasklib import (
     Chat,
+    EditImages,
     Embed,
     EncoderTask,
     GenerateImages,
@@ -98,6 +99,16 @@ def test_qwen_image_has_an_image_path(tmp_path: Path) -> None:
         assert default_paths(model) == {"image": GenerateImages(model_id=model)}
 
 
+def test_qwen_image_edit_has_an_edit_path(tmp_path: Path) -> None:
+    for model in (pipeline_directory(tmp_path, "QwenImageEditPipeline"), "Qwen/Qwen-Image-Edit"):
+        assert default_paths(model) == {"edit": EditImages(model_id=model)}
+    options = ModelOptions(by_executor={"image_editor": {"max_steps": 20}})
+    edit = EditImages(model_id="Qwen/Qwen-Image-Edit", options=ImageGeneratorOptions(max_steps=20))
+    assert default_paths("Qwen/Qwen-Image-Edit", options) == {"edit": edit}
+    with pytest.raises(DefinitionError, match="Qwen-Image-Edit-2509 is not supported: use Qwen/Qwen-Image to"):
+        default_paths("Qwen/Qwen-Image-Edit-2509")
+
+
 def test_the_options_of_an_image_model_are_those_of_its_executor(tmp_path: Path) -> None:
     model = pipeline_directory(tmp_path, "QwenImagePipeline")
 
@@ -111,7 +122,7 @@ def test_the_options_of_an_image_model_are_those_of_its_executor(tmp_path: Path)
         default_paths(model, ModelOptions(lora="x"))
 
 
-@pytest.mark.parametrize("pipeline", ["QwenImageEditPipeline", None])
+@pytest.mark.parametrize("pipeline", ["QwenImageEditPlusPipeline", None])
 def test_another_pipeline_is_not_supported(tmp_path: Path, pipeline: str | None) -> None:
     with pytest.raises(DefinitionError, match=f"unsupported pipeline {pipeline} of .*: use a QwenImagePipeline"):
         default_paths(pipeline_directory(tmp_path, pipeline))

@@ -130,6 +130,7 @@ _PATHS: dict[Operation, str] = {
     "scoring": "/v1/rerank",
     "transcription": "/v1/audio/transcriptions",
     "image generation": "/v1/images/generations",
+    "image editing": "/v1/images/edits",
     "speech": "/v1/audio/speech",
 }
 

@@ -1,4 +1,4 @@
-"""`/v1/images/generations`."""
+"""`/v1/images/generations` and `/v1/images/edits`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Annotated, Any, Literal, Self
 
+from annotated_types import MaxLen
 from fastapi import Request
-from pydantic import BaseModel, BeforeValidator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import to_json
 from typing_extensions import TypedDict
 
@@ -19,16 +20,20 @@ from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openai.common_fields import OpenAIRequest, check_app
+from cornserve.gateway.endpoints.openai.uploads import inspect_upload
+from cornserve.gateway.endpoints.read_form import Upload, read_form
 from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
 from cornserve_tasklib.chat_response import Usage
+from cornserve_tasklib.image_editing import EditSize, ImageEditRequest
 from cornserve_tasklib.image_generation import (
     DEFAULT_SIZE,
     GeneratedImage,
     ImageGenerationRequest,
     ImageProgress,
+    ImageRequest,
     Size,
 )
 
@@ -87,40 +92,84 @@ class ImageList(BaseModel):
     usage: ImageUsage
 
 
+class EditImageForm(CreateImageRequest):
+    """OpenAI's form: the image to change, and the fields of a request for images."""
+
+    model_config = ConfigDict(strict=False)
+
+    image: Upload | None = None
+    images: Annotated[list[Upload], MaxLen(1), Field(alias="image[]")] = Field(default_factory=list)
+    """The name under which clients send a list of images."""
+    size: EditSize = "auto"
+
+    @model_validator(mode="after")
+    def _check_image(self) -> Self:
+        if (self.image is None) == (not self.images):
+            raise ValueError("image: send one file, as `image` or as `image[]`")
+        return self
+
+    @property
+    def upload(self) -> Upload:
+        return self.images[0] if self.image is None else self.image
+
+
 async def create_image(request: Request, context: Context) -> SendResponse:
     """Draws a text, as a whole or (with `stream`) with events for previews."""
     body = await read_fields(request, CreateImageRequest)
     handler = await RequestHandler.create(context, body.model, request, type(body))
     check_app(handler.served_app, body.model, "image generation")
 
+    return await _respond(handler, body, tracked(ImageGenerationRequest, body), "image_generation")
+
+
+async def edit_image(request: Request, context: Context) -> SendResponse:
+    """Changes an image, as a whole or (with `stream`) with events for previews."""
+    form = await read_form(request, EditImageForm)
+    handler = await RequestHandler.create(context, form.model, request, type(form))
+    check_app(handler.served_app, form.model, "image editing")
+    image = await inspect_upload(form.upload, "image", "image", context.admission.limits)
+    handler.count_media(["image"])
+    return await _respond(handler, form, tracked(ImageEditRequest, form, image=image), "image_edit")
+
+
+async def _respond(
+    handler: RequestHandler, body: CreateImageRequest, request: ImageRequest, events: str
+) -> SendResponse:
+    """Runs the request.
+
+    Args:
+        events: the prefix of the types of OpenAI's events.
+    """
+
     async def respond(session: Session) -> bytes:
-        images = await session.run(tracked(ImageGenerationRequest, body), IMAGES)
-        return await _image_list(body, images)
+        return await _image_list(body, await session.run(request, IMAGES))
 
-    return handler.stream(partial(_events, body)) if body.stream else await handler.respond(respond)
+    return handler.stream(partial(_events, body, request, events)) if body.stream else await handler.respond(respond)
 
 
-async def _events(body: CreateImageRequest, session: Session) -> AsyncGenerator[bytes, None]:
+async def _events(
+    body: CreateImageRequest, request: ImageRequest, prefix: str, session: Session
+) -> AsyncGenerator[bytes, None]:
     """Yields OpenAI's events, and those of the steps."""
-    request = tracked(ImageGenerationRequest, body)
-    fields = {"created_at": int(time.time()), "quality": "auto", **_properties(body)}
+    common = {"created_at": int(time.time()), "quality": "auto"}
     previews = Counter[int]()
     async for progress in _progress(session, request):
         if body.progress:
             step = {"step": progress.step, "steps": progress.steps, "image": progress.image}
-            yield _event("image_generation.progress", step)
+            yield _event(f"{prefix}.progress", step)
         if progress.b64_json is not None:
             number = previews[progress.image]
             preview = {"b64_json": progress.b64_json, "partial_image_index": number, "image": progress.image}
-            yield _event("image_generation.partial_image", preview | fields)
+            yield _event(f"{prefix}.partial_image", preview | common | _properties(body))
             previews[progress.image] += 1
     images = await session.run(request, IMAGES)
     for number, image in enumerate(images.images):
-        completed = {**image.model_dump(), "image": number, **fields, "usage": _openai_usage(images.usage)}
-        yield _event("image_generation.completed", completed)
+        fields = {**common, **_properties(body, images.size), "usage": _openai_usage(images.usage)}
+        completed = {**image.model_dump(), "image": number, **fields}
+        yield _event(f"{prefix}.completed", completed)
 
 
-async def _progress(session: Session, request: ImageGenerationRequest) -> AsyncGenerator[ImageProgress, None]:
+async def _progress(session: Session, request: ImageRequest) -> AsyncGenerator[ImageProgress, None]:
     progress = await session.run(request, IMAGE_PROGRESS)
     if isinstance(progress, Stream):
         async for step in progress:
@@ -137,12 +186,14 @@ async def _image_list(body: CreateImageRequest, images: Images) -> bytes:
     for image in images.images:
         data.append(to_json(image))
         await asyncio.sleep(0)
-    tail = to_json({"created": int(time.time()), **_properties(body), "usage": _openai_usage(images.usage)})[1:]
+    tail = to_json(
+        {"created": int(time.time()), **_properties(body, images.size), "usage": _openai_usage(images.usage)}
+    )[1:]
     return b'{"data":[' + b",".join(data) + b"]," + tail
 
 
-def _properties(body: CreateImageRequest) -> dict[str, str]:
-    return {"output_format": body.output_format, "size": body.size, "background": "opaque"}
+def _properties(body: CreateImageRequest, size: str = "") -> dict[str, str]:
+    return {"output_format": body.output_format, "size": size or body.size, "background": "opaque"}
 
 
 def _openai_usage(usage: Usage) -> ImageUsage:

@@ -21,13 +21,10 @@ from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openai.common_fields import check_app, openai_usage
+from cornserve.gateway.endpoints.openai.uploads import inspect_upload
 from cornserve.gateway.endpoints.read_form import Upload, read_form
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
-from cornserve.gateway.errors import ApiError
-from cornserve.gateway.media.errors import MediaError
-from cornserve.gateway.media.inspection import RULES
 from cornserve.gateway.request.session import Session
-from cornserve.limits import Limits
 from cornserve.task import Stream
 from cornserve_tasklib.media import Audio
 from cornserve_tasklib.transcription import (
@@ -109,25 +106,14 @@ async def _create(
     form = await read_form(request, form_type)
     handler = await RequestHandler.create(context, form.model, request, type(form))
     check_app(handler.served_app, form.model, "transcription")
-    audio = await _inspected(form.file, context.admission.limits)
+    audio = await inspect_upload(form.file, "audio", "file", context.admission.limits)
+    assert isinstance(audio, Audio)
     handler.count_media(["audio"])
     speech = TranscriptionHandler(handler.id, int(time.time()), form, task, audio)
     if form.stream:
         return handler.stream(speech.events)
     content_type = "text/plain; charset=utf-8" if form.response_format == "text" else "application/json"
     return await handler.respond(speech.respond, content_type)
-
-
-async def _inspected(file: Upload, limits: Limits) -> Audio:
-    """Returns the uploaded audio. Its content determines the format: names and types of uploads are often wrong."""
-    rules = RULES["audio"]
-    try:
-        rules.check_bytes(file.size, limits)
-        media = await rules.inspect(file.take(), "", limits, "file", allow_unknown=True)
-    except MediaError as error:
-        raise ApiError(400, f"file: {error.message}", param="file", code=error.code("audio")) from error
-    assert isinstance(media, Audio)
-    return media
 
 
 class TranscriptionHandler:
