@@ -15,7 +15,6 @@ from cornserve_tasklib.embedding import EmbeddingResponse
 from cornserve_tasklib.image_generation import GeneratedImage, ImageGenerationResponse, ImageProgress
 from cornserve_tasklib.scoring import ScoringResponse
 from cornserve_tasklib.speaking_chat import SpokenChatResponse
-from cornserve_tasklib.talker import SpokenChunk
 from cornserve_tasklib.text_to_speech import SpeechChunk, SpeechResponse
 from cornserve_tasklib.transcription import TranscriptionChunk, TranscriptionResponse, TranscriptionSegment
 
@@ -125,9 +124,9 @@ def _read_ending(response: ChatResponse, _: object) -> Ending:
     return Ending([choice.finish_reason for choice in response.choices], response.usage)
 
 
-def _read_spoken_chunks(response: SpokenChatResponse, _: object) -> Stream[SpokenChunk] | list[SpokenChunk]:
-    audio: Stream[SpokenChunk] = response.audio
-    return audio if audio.is_open else []
+def _read_spoken_streams(response: SpokenChatResponse, _: object) -> dict[str, Stream[Any]]:
+    streams: dict[str, Stream[Any]] = {"text": response.message.chunks, "audio": response.audio}
+    return {name: stream for name, stream in streams.items() if stream.is_open}
 
 
 def _read_whole_speech(response: SpokenChatResponse, _: object) -> WholeSpeech | None:
@@ -239,8 +238,11 @@ CHUNKS = _reader("chunks", _of_chat(_read_chunks), list[ChatChunk])
 """The chunks, or one chunk for each choice of a response that the task has created itself."""
 
 ENDING = _reader("ending", _of_chat(_read_ending), Ending)
-SPOKEN_CHUNKS = _reader("spoken chunks", _read_spoken_chunks, list[SpokenChunk], SpokenChunk)
-"""The chunks of the speech of a chat, or an empty list for a response without their stream."""
+SPOKEN_STREAMS: ResponseReader[dict[str, Stream[Any]]] = ResponseReader(
+    "spoken streams", _read_spoken_streams, to_json, from_json, RawJson
+)
+"""The open streams of a spoken chat: `text` has `ChatChunk`s and `audio` has `SpokenChunk`s. Items from another process
+are `RawJson`."""
 
 WHOLE_SPEECH = _reader("whole speech", _read_whole_speech, WholeSpeech | None)
 VECTORS = _reader("vectors", _read_vectors, Vectors)
@@ -273,7 +275,7 @@ STREAMS: ResponseReader[dict[str, Stream[Any]]] = ResponseReader("streams", _rea
 READERS: dict[str, ResponseReader[Any]] = {
     reader.name: reader
     for reader in (
-        *(WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, ENDING, SPOKEN_CHUNKS, WHOLE_SPEECH),
+        *(WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, ENDING, SPOKEN_STREAMS, WHOLE_SPEECH),
         *(VECTORS, SCORES, IMAGES, IMAGE_PROGRESS),
         *(SPEECH, SPEECH_ENDING),
         *(TRANSCRIPT, MAPPED_CHUNKS_OR_TRANSCRIPT, TRANSCRIPT_CHUNKS, JSON, STREAMS),

@@ -2,7 +2,7 @@
 
 The batcher does not wait for a batch to fill: each step contains all running items. An item joins before the next
 step if there is a place, and leaves after its last step, or between steps if its caller is cancelled. Requests get
-places in turn.
+places in turn. An item that waits for input keeps its place.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from cornserve_executors.base import EngineDeadError
 class SteppedItem(Protocol):
     @property
     def is_done(self) -> bool: ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the next step changes the item."""
 
 
 class StepStats(Protocol):
@@ -72,8 +76,15 @@ class StepBatcher(Generic[Item]):
             raise EngineDeadError(str(self._failure))
         queued = _QueuedItem(item, on_step)
         self._waiting.push(queued, request_id)
+        self.wake()
+        try:
+            await queued.done
+        finally:
+            self.wake()  # If it was cancelled, its place becomes free.
+
+    def wake(self) -> None:
+        """Forms the next batch, because items have changed."""
         self._arrived.set()
-        await queued.done
 
     async def run(self) -> None:
         """Runs steps until cancelled. Raises `EngineDeadError` when the device fails permanently."""
@@ -81,6 +92,8 @@ class StepBatcher(Generic[Item]):
             await self._arrived.wait()
             self._arrived.clear()
             while batch := self._next_batch():
+                if not any(queued.item.is_ready for queued in batch):
+                    break  # `wake` forms the next batch.
                 try:
                     await self._step_isolating_failures(batch)
                 except EngineDeadError as error:
@@ -101,7 +114,7 @@ class StepBatcher(Generic[Item]):
     async def _step_isolating_failures(self, batch: Sequence[_QueuedItem[Item]]) -> None:
         """Runs a step. If that fails, runs the step of each item separately, so that only the faulty ones fail."""
         try:
-            with self._stats.step(len(batch)):
+            with self._stats.step(sum(queued.item.is_ready for queued in batch)):
                 await asyncio.get_running_loop().run_in_executor(
                     self._device, self._run_step, [queued.item for queued in batch]
                 )

@@ -33,6 +33,7 @@ from cornserve_tasklib.text_to_speech import (
     TextToSpeechOptions,
     TextToSpeechTask,
 )
+from cornserve_tasklib.thinker import ThinkerResponse, ThinkerTask, TokenSource
 from cornserve_tasklib.transcription import (
     Transcribe,
     TranscriptionChunk,
@@ -99,6 +100,9 @@ __all__ = [
     "TalkerTask",
     "TextToSpeechOptions",
     "TextToSpeechTask",
+    "ThinkerResponse",
+    "ThinkerTask",
+    "TokenSource",
     "Transcribe",
     "TranscriptionChunk",
     "TranscriptionRequest",

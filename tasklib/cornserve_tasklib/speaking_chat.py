@@ -12,10 +12,10 @@ from cornserve_tasklib.audio_format import AudioFormat
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatResponse
 from cornserve_tasklib.engine import EngineOptions
-from cornserve_tasklib.llm import LLMTask
 from cornserve_tasklib.messages import TextPart
 from cornserve_tasklib.sampling_fields import STRICT
 from cornserve_tasklib.talker import SpokenChunk, TalkerOptions, TalkerRequest, TalkerResponse, TalkerTask
+from cornserve_tasklib.thinker import ThinkerTask
 
 
 class SpokenChatRequest(BaseModel):
@@ -61,7 +61,7 @@ class SpokenChatResponse(Output):
 
 
 class SpeakingChat(Task[SpokenChatRequest, SpokenChatResponse]):
-    """Runs a Qwen3-Omni for chats of texts, and speaks its responses. The speech starts when the text is complete."""
+    """Runs a Qwen3-Omni for chats of texts, and speaks its responses while they are generated."""
 
     model_id: str
     """A Hugging Face id, or the path of a model directory."""
@@ -73,18 +73,18 @@ class SpeakingChat(Task[SpokenChatRequest, SpokenChatResponse]):
     """Options of the talker."""
 
     def post_init(self) -> None:
-        self.llm = LLMTask(model_id=self.model_id, revision=self.revision, options=self.options, with_enc=False)
+        self.thinker = ThinkerTask(model_id=self.model_id, revision=self.revision, options=self.options, with_enc=False)
         self.talker = TalkerTask(model_id=self.model_id, revision=self.revision, options=self.talker_options)
 
     def invoke(self, request: SpokenChatRequest) -> SpokenChatResponse:
-        message = self.llm.invoke(request.chat)
+        message = self.thinker.invoke(request.chat)
         if "audio" not in request.modalities:
             return SpokenChatResponse(message=message)
         texts = ["".join(message.texts) for message in request.chat.messages if message.role == "user"]
         speech = self.talker.invoke(
             TalkerRequest(
                 user_messages=texts,
-                token_ids=message.token_ids,
+                tokens=message.tokens,
                 voice=request.voice,
                 seed=request.seed,
                 temperature=request.temperature,

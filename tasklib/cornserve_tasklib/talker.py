@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from annotated_types import Ge, Le, MaxLen, MinLen
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from cornserve.task import Output, Stream, UnitTask
+from cornserve.task import Output, Stream, TensorStream, UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.audio_format import AudioFormat
 from cornserve_tasklib.engine import Dtype
@@ -25,8 +25,11 @@ class TalkerRequest(BaseModel):
 
     user_messages: Annotated[list[Annotated[str, MaxLen(1_000_000)]], MinLen(1), MaxLen(10_000)]
     """The texts of the user's messages, in order. The talker reads no other message."""
-    token_ids: Tokens
+    token_ids: Tokens | None = None
     """The tokens of the response. An end token in the last position is not spoken."""
+    tokens: TensorStream | None = None
+    """The same tokens, as `ThinkerResponse.tokens`: the speech starts before the text is complete. Set either
+    `token_ids` or `tokens`."""
     voice: Annotated[str, MaxLen(100)] | None = None
     """The name of one of the model's voices. By default, the first in alphabetical order."""
     seed: Annotated[int, Ge(0), Le(2**63 - 1)] | None = None
@@ -35,6 +38,12 @@ class TalkerRequest(BaseModel):
     """The randomness of the voice. 0 selects greedy decoding."""
     response_format: AudioFormat = "pcm"
     """The format of the whole speech. Chunks are always samples."""
+
+    @model_validator(mode="after")
+    def _check_tokens(self) -> Self:
+        if (self.token_ids is None) == (self.tokens is None):
+            raise ValueError("token_ids, tokens: set one of them")
+        return self
 
 
 class SpokenChunk(BaseModel):
@@ -90,4 +99,5 @@ class TalkerTask(ModelSettings, UnitTask[TalkerRequest, TalkerResponse]):
 
     def size(self, request: TalkerRequest) -> InputSize:
         text = sum(map(len, request.user_messages)) // CHARACTERS_PER_TOKEN
-        return InputSize(text=text + len(request.token_ids), output=len(request.token_ids))
+        tokens = len(request.token_ids or ())
+        return InputSize(text=text + tokens, output=tokens)

@@ -76,6 +76,10 @@ class DenoisedImage:
         return self.latents if self.source is None else torch.cat([self.latents, self.source.latents], dim=1)
 
     @property
+    def is_ready(self) -> bool:
+        return True
+
+    @property
     def is_done(self) -> bool:
         return self.step == len(self.timesteps)
 

@@ -35,6 +35,10 @@ CPU_WORKER = "cornserve_executors.llm.cpu_worker.SeededCPUWorker"
 """A name, because only vLLM's processes can import the class."""
 
 
+ChunkDelivery = Callable[[ChatChunk], Awaitable[None]]
+"""Sends the next chunk of a response. Waits while the reader is too slow."""
+
+
 class RequestAbortedError(Exception):
     """vLLM has aborted a request without a reason."""
 
@@ -68,21 +72,21 @@ class LLMEngine(VllmEngine):
         self,
         request: LLMRequest,
         id: str,
-        send: Callable[[bytes], Awaitable[None]] | None = None,
+        deliver: ChunkDelivery | None = None,
         delivered: Sequence[ChatChunk] = (),
         embeddings: Sequence[TensorView] = (),
         input_bytes: int = 0,
     ) -> ChatResponse:
-        """Generates a response, and streams its chunks to `send`. Cancelling the call stops the generation immediately.
+        """Generates a response, and streams its chunks to `deliver`. Cancelling stops the generation immediately.
 
         Args:
-            delivered: chunks that another executor sent before it died. `send` receives the chunks that follow.
+            delivered: chunks that another executor sent before it died. `deliver` receives the chunks that follow.
             embeddings: the embeddings of the encoded media, in order. The engine reads them until this returns.
             input_bytes: the size of the request.
         """
         async with self._explain_constraint_errors(request):
             rendered = await self._prompt_renderer.render(
-                request, embeddings, stream=send is not None, owner=id, input_bytes=input_bytes
+                request, embeddings, stream=deliver is not None, owner=id, input_bytes=input_bytes
             )
             if delivered:
                 rendered = rendered.continue_after(delivered)
@@ -97,8 +101,8 @@ class LLMEngine(VllmEngine):
                 async for output in outputs:
                     _raise_if_aborted(output, embeddings)
                     for chunk in response.add_output(output):
-                        if send is not None:
-                            await send(chunk.__pydantic_serializer__.to_json(chunk, exclude_defaults=True))
+                        if deliver is not None:
+                            await deliver(chunk)
                     if output.finished:
                         trace.record_engine_spans(output)
             return response.build()

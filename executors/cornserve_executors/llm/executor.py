@@ -1,24 +1,27 @@
-"""The executor of an `LLMTask`."""
+"""The executors of an `LLMTask` and a `ThinkerTask`."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+from array import array
 from typing import TYPE_CHECKING
 
 from cornserve.task import Blob, Tensor
 from cornserve_executors.base import InvalidRequestError, InvocationContext
+from cornserve_executors.base.executor import Request, Result
 from cornserve_executors.media.silence import SILENCE
-from cornserve_executors.vllm.executor import VllmExecutor
+from cornserve_executors.vllm.executor import Settings, VllmExecutor
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatChunk, ChatResponse
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.llm import LLMRequest, LLMTask
 from cornserve_tasklib.media import Image, Media, MediaPart
 from cornserve_tasklib.messages import ChatMessage
+from cornserve_tasklib.thinker import ThinkerResponse, ThinkerTask
 
 if TYPE_CHECKING:
-    from cornserve_executors.llm.engine import LLMEngine
+    from cornserve_executors.llm.engine import ChunkDelivery, LLMEngine
 
 
 log = logging.getLogger(__name__)
@@ -33,7 +36,9 @@ _GREY_IMAGE = Image(
 )
 
 
-class LLMExecutor(VllmExecutor[LLMTask, LLMRequest, ChatResponse]):
+class LanguageModelExecutor(VllmExecutor[Settings, Request, Result]):
+    """Loads a language model. A subclass invokes it."""
+
     continues = True
 
     _engine: LLMEngine
@@ -58,14 +63,53 @@ class LLMExecutor(VllmExecutor[LLMTask, LLMRequest, ChatResponse]):
         for component, count in (await self._engine.parameter_counts()).items():
             log.info("%s has %d parameters", component, count)
 
-    async def invoke(self, request: LLMRequest, context: InvocationContext) -> ChatResponse:
-        async def send(chunk: bytes) -> None:
-            await context.send("chunks", chunk)
-
-        delivered = [ChatChunk.model_validate_json(chunk) for chunk in context.delivered.get("chunks", ())]
+    async def generate(
+        self, request: LLMRequest, context: InvocationContext, deliver: ChunkDelivery | None
+    ) -> ChatResponse:
+        """Generates the response of an invocation, and streams its chunks to `deliver`."""
         embeddings = await context.receive_all(_embedding_tensors(request))
-        stream = send if context.is_requested("chunks") else None
-        return await self._engine.generate(request, context.id, stream, delivered, embeddings, context.input_bytes)
+        return await self._engine.generate(
+            request, context.id, deliver, _delivered_chunks(context), embeddings, context.input_bytes
+        )
+
+
+class LLMExecutor(LanguageModelExecutor[LLMTask, LLMRequest, ChatResponse]):
+    async def invoke(self, request: LLMRequest, context: InvocationContext) -> ChatResponse:
+        async def deliver(chunk: ChatChunk) -> None:
+            await _send(context, chunk)
+
+        return await self.generate(request, context, deliver if context.is_requested("chunks") else None)
+
+
+class ThinkerExecutor(LanguageModelExecutor[ThinkerTask, LLMRequest, ThinkerResponse]):
+    async def invoke(self, request: LLMRequest, context: InvocationContext) -> ThinkerResponse:
+        wants_chunks = context.is_requested("chunks")
+
+        async def deliver(chunk: ChatChunk) -> None:
+            await _publish_tokens(context, chunk)
+            if wants_chunks:
+                await _send(context, chunk)
+
+        for chunk in _delivered_chunks(context):
+            await _publish_tokens(context, chunk)
+        is_streamed = wants_chunks or context.is_requested("tokens")
+        response = await self.generate(request, context, deliver if is_streamed else None)
+        return ThinkerResponse(**dict(response))
+
+
+def _delivered_chunks(context: InvocationContext) -> list[ChatChunk]:
+    """Returns the chunks that an earlier attempt has sent."""
+    return [ChatChunk.model_validate_json(chunk) for chunk in context.delivered.get("chunks", ())]
+
+
+async def _send(context: InvocationContext, chunk: ChatChunk) -> None:
+    await context.send("chunks", chunk.__pydantic_serializer__.to_json(chunk, exclude_defaults=True))
+
+
+async def _publish_tokens(context: InvocationContext, chunk: ChatChunk) -> None:
+    if chunk.index == 0 and chunk.token_ids and context.is_requested("tokens"):
+        tokens = array("q", chunk.token_ids)
+        await context.publish("tokens", tokens.tobytes(), "int64", (len(tokens),))
 
 
 def _chat_about(medium: Media) -> ChatRequest:

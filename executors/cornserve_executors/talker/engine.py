@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from cornserve_executors.step_batcher import StepBatcher
 from cornserve_executors.talker.loader import load_talker
 from cornserve_executors.talker.prompt import TalkerPrompts
 from cornserve_executors.talker.speech_state import MAX_CHUNK_FRAMES, SpeechState
+from cornserve_executors.talker.spoken_text import SpokenText
 from cornserve_executors.talker.stats import TalkerStats
 from cornserve_executors.talker.step import TalkerStep
 from cornserve_executors.talker.vocoder import Vocoder
@@ -40,10 +41,11 @@ class TalkerEngine:
         self._voices: dict[str, int] = model.config.talker_config.speaker_id
         self._device = model.embeddings.device
         self._vocabulary = len(model.embeddings)
-        self._step = TalkerStep(model, self._options.max_batch_speeches, self._options.max_tokens)
-        self._vocoder = Vocoder(model.vocoder)
+        self._end_token: int = model.config.im_end_token_id
         with torch.inference_mode():
             self._prompts = TalkerPrompts(model)
+        self._step = TalkerStep(model, self._prompts, self._options.max_batch_speeches, self._options.max_tokens)
+        self._vocoder = Vocoder(model.vocoder)
         self._device_thread = ThreadPoolExecutor(1, "device")
         self._batcher = StepBatcher(self._run_step, self._device_thread, self._options.max_batch_speeches, stats)
 
@@ -59,27 +61,39 @@ class TalkerEngine:
     async def warm_up(self) -> None:
         """Speaks a few frames, so that torch completes its lazy initialization."""
         request = TalkerRequest(user_messages=["corn"], token_ids=[0])
+        text = self._text(_once([0]))
+        await text.read_first()
 
         def speak() -> None:
-            speech = self._start(request, 0)
+            speech = self._start(request, text, 0)
             for _ in range(2):
                 if not speech.is_done:
                     self._step_and_decode([speech])
 
         await self._run(speak)
 
-    async def speak(self, request: TalkerRequest, request_id: str, send: SendChunk | None = None) -> TalkerResponse:
+    async def speak(
+        self,
+        request: TalkerRequest,
+        request_id: str,
+        send: SendChunk | None = None,
+        tokens: AsyncIterator[Sequence[int]] | None = None,
+    ) -> TalkerResponse:
         """Speaks a text, and sends its samples to `send` as they are decoded.
+
+        Args:
+            tokens: yields the tokens of the text, part by part. By default, they are `request.token_ids`.
 
         Raises `InvalidRequestError` for an unknown voice or token, and for a text that is too long.
         """
-        started = time.perf_counter()
         seed = seed_or_random(request.seed)
-        self._check(request)
-        spoken = self._prompts.spoken(request.token_ids)
-        if not spoken:
+        self._check_voice(request)
+        text = self._text(_once(request.token_ids or ()) if tokens is None else tokens)
+        await text.read_first()
+        if not text.tokens:
             return TalkerResponse(audio=await _encode(b"", request), seed=seed)
-        speech = await self._run(lambda: self._start(request, seed))
+        started = time.perf_counter()
+        speech = await self._run(lambda: self._start(request, text, seed))
         samples: list[bytes] = []
         arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
 
@@ -96,13 +110,16 @@ class TalkerEngine:
             while (pcm := await arrived.get()) is not None:
                 await send(SpokenChunk(pcm=b64encode(pcm).decode()))
 
-        work: list[Coroutine[Any, Any, None]] = [self._batcher.run_steps(speech, request_id, add_step)]
+        work: list[Coroutine[Any, Any, None]] = [
+            self._batcher.run_steps(speech, request_id, add_step),
+            text.read_rest(self._batcher.wake),
+        ]
         await gather_all(work if send is None else [*work, send_all(send)])
         self._stats.record_speech(time.perf_counter() - started)
         pcm = b"".join(samples)
         return TalkerResponse(
             audio=await _encode(pcm, request),
-            text=self._prompts.decode(spoken),
+            text=self._prompts.decode(text.tokens),
             seconds=len(pcm) / 2 / SAMPLE_RATE,
             finish_reason="stop" if speech.has_ended else "length",
             seed=seed,
@@ -115,21 +132,21 @@ class TalkerEngine:
     async def _run(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._device_thread, run_on_device, work)
 
-    def _check(self, request: TalkerRequest) -> None:
+    def _check_voice(self, request: TalkerRequest) -> None:
         if request.voice is not None and request.voice.lower() not in self._voices:
             raise InvalidRequestError(f"voice: the model has no voice {request.voice!r}: use {', '.join(self.voices)}")
-        unknown = [token for token in request.token_ids if token >= self._vocabulary]
-        if unknown:
-            raise InvalidRequestError(f"token_ids: {unknown[0]} is not a token of the model")
 
-    def _start(self, request: TalkerRequest, seed: int) -> SpeechState:
+    def _text(self, parts: AsyncIterator[Sequence[int]]) -> SpokenText:
+        return SpokenText(parts, self._end_token, self._vocabulary)
+
+    def _start(self, request: TalkerRequest, text: SpokenText, seed: int) -> SpeechState:
         voice = self.voices[0] if request.voice is None else request.voice.lower()
         prompt = self._prompts.tokenize(request.user_messages)
-        rows, text = self._prompts.rows(prompt, self._prompts.spoken(request.token_ids), self._voices[voice])
+        rows = self._prompts.rows(prompt, text.tokens[0], self._voices[voice])
         max_frames = self._options.max_tokens - len(rows)
-        if max_frames < len(text):
+        if max_frames < len(text.tokens):
             raise InvalidRequestError(
-                f"user_messages and token_ids: have {len(rows)} and {len(text)} tokens: this app allows at most "
+                f"user_messages and token_ids: have {len(rows)} and {len(text.tokens)} tokens: this app allows at most "
                 f"{self._options.max_tokens} together (max_tokens)"
             )
         return SpeechState(
@@ -163,6 +180,10 @@ class TalkerEngine:
         except Exception as error:
             speech.failure = error
             raise
+
+
+async def _once(tokens: Sequence[int]) -> AsyncIterator[Sequence[int]]:
+    yield tokens
 
 
 async def _encode(pcm: bytes, request: TalkerRequest) -> str:

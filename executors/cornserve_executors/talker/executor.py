@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from array import array
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING
 
 from prometheus_client import Metric
 
+from cornserve.transport import TensorView
 from cornserve_executors.base import InvocationContext
 from cornserve_executors.device_executor import DeviceExecutor
 from cornserve_executors.talker.stats import TalkerStats
@@ -35,7 +38,18 @@ class TalkerExecutor(DeviceExecutor[TalkerTask, TalkerRequest, TalkerResponse]):
         async def send(chunk: SpokenChunk) -> None:
             await context.send("chunks", chunk.model_dump_json().encode())
 
-        return await self._engine.speak(request, context.id, send if context.is_requested("chunks") else None)
+        stream = send if context.is_requested("chunks") else None
+        if request.tokens is None:
+            return await self._engine.speak(request, context.id, stream)
+        async with aclosing(_read_tokens(context.receive_stream(request.tokens))) as tokens:
+            return await self._engine.speak(request, context.id, stream, tokens)
 
     def metrics(self) -> Iterable[Metric]:
         return self._stats.metrics()
+
+
+async def _read_tokens(views: AsyncIterator[TensorView]) -> AsyncGenerator[Sequence[int], None]:
+    async for view in views:
+        tokens = array("q", bytes(view.view)).tolist()
+        view.check()
+        yield tokens

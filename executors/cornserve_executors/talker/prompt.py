@@ -19,9 +19,19 @@ class TalkerPrompts:
         self._model = model
         config = model.config
         special = [config.tts_bos_token_id, config.tts_eos_token_id, config.tts_pad_token_id]
-        self._start, self._end, self._padding = self._embed(special).split(1)
+        self._start, self._end, self._padding = self.embed(special).split(1)
 
-    def _embed(self, tokens: Sequence[int]) -> torch.Tensor:
+    @property
+    def end(self) -> torch.Tensor:
+        """The row after a text, of the shape [width]."""
+        return self._end[0]
+
+    @property
+    def padding(self) -> torch.Tensor:
+        """The row of each step after the end of a text, of the shape [width]."""
+        return self._padding[0]
+
+    def embed(self, tokens: Sequence[int]) -> torch.Tensor:
         """Returns rows of the shape [tokens, width]."""
         ids = torch.tensor(tokens, dtype=torch.long, device=self._model.embeddings.device)
         rows: torch.Tensor = self._model.talker.text_projection(self._model.embeddings[ids])
@@ -37,10 +47,6 @@ class TalkerPrompts:
         user = [message for message in chat if message[1] == self._model.config.user_token_id]
         return [token for message in user for token in message] + header[:HEADER_TOKENS]
 
-    def spoken(self, token_ids: Sequence[int]) -> Sequence[int]:
-        """Returns the tokens of a response without its end token, which is missing if the response was cut."""
-        return token_ids[:-1] if token_ids[-1] == self._model.config.im_end_token_id else token_ids
-
     def decode(self, spoken: Sequence[int]) -> str:
         """Returns the text of tokens."""
         text: str = self._model.tokenizer.decode(spoken, skip_special_tokens=True)
@@ -51,18 +57,17 @@ class TalkerPrompts:
         for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):
             yield list(tokens[start:end])
 
-    def rows(self, prompt: Sequence[int], spoken: Sequence[int], voice: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the prompt's rows, with the first token of the text, and the rows of the following steps.
+    def rows(self, prompt: Sequence[int], first: int, voice: int) -> torch.Tensor:
+        """Returns the rows of a prompt, of the shape [tokens, width].
 
         Args:
             prompt: see `tokenize`.
-            spoken: the tokens of the text, at least one.
+            first: the first token of the text.
             voice: the code of the voice.
         """
         talker, config = self._model.talker, self._model.config.talker_config
         codes = [config.codec_nothink_id, config.codec_think_bos_id, config.codec_think_eos_id, voice]
         codes += [config.codec_pad_id, config.codec_bos_id]
         embedded_codes = talker.get_input_embeddings()(torch.tensor(codes, device=self._model.embeddings.device))
-        text = self._embed(spoken)
-        first = torch.cat([self._padding.expand(4, -1), self._start, text[:1]]) + embedded_codes
-        return torch.cat([self._embed(prompt), first]), torch.cat([text[1:], self._end])
+        text = torch.cat([self._padding.expand(4, -1), self._start, self.embed([first])])
+        return torch.cat([self.embed(prompt), text + embedded_codes])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from cornserve_executors.talker.spoken_text import SpokenText
 from cornserve_executors.talker.vocoder import VocoderState
 
 MAX_CHUNK_FRAMES = 16
@@ -19,12 +20,15 @@ class SpeechState:
 
     prompt: torch.Tensor
     """The input of the first forward pass, of the shape [1, tokens, width]."""
-    text: torch.Tensor
-    """The rows that the following steps add, of the shape [rows, width]: the rest of the text, and its end."""
+    text: SpokenText
+    """The first token is part of the prompt, and each step reads the next one."""
     seed: int
     temperature: float
     max_frames: int
     vocoder: VocoderState
+    rows: list[torch.Tensor] = field(default_factory=list)
+    """The tokens of the text after the first, as the talker reads them. The shape of each is [width]."""
+    has_all_rows: bool = False
     length: int = 0
     """The tokens in the talker's cache."""
     code: int = 0
@@ -47,6 +51,16 @@ class SpeechState:
     @property
     def is_done(self) -> bool:
         return self.has_ended or len(self.frames) >= self.max_frames
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the next step does not have to wait for a token."""
+        return self.hidden is None or self.text.is_complete or len(self.frames) + 1 < len(self.text.tokens)
+
+    @property
+    def has_row(self) -> bool:
+        """Whether the next step has its row. After the rows of the text, that is the end, and then padding."""
+        return self.has_all_rows or len(self.frames) < len(self.rows)
 
     @property
     def next_chunk(self) -> list[list[int]]:

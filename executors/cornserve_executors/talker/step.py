@@ -2,7 +2,8 @@
 
 A frame has a code for each code group. The talker generates the first, and the code predictor the others. Each step
 runs the code predictor for the current frame, and the talker for the first code of the next one. Speeches join and
-leave the batch at any step, because each has a slot of its own in the talker's cache.
+leave the batch at any step, because each has a slot of its own in the talker's cache. A speech whose next token has not
+arrived keeps its slot, and sits the step out.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from cornserve_executors.talker.loader import LoadedTalker
+from cornserve_executors.talker.prompt import TalkerPrompts
 from cornserve_executors.talker.sampling import draw_noise, penalize, sample
 from cornserve_executors.talker.slot_cache import SlotCache
 from cornserve_executors.talker.speech_state import SpeechState
@@ -28,8 +30,9 @@ SUPPRESSED_CODES = 1024
 class TalkerStep:
     """The talker and the code predictor, with a cache of `slots` rows of `length` tokens."""
 
-    def __init__(self, model: LoadedTalker, slots: int, length: int) -> None:
+    def __init__(self, model: LoadedTalker, prompts: TalkerPrompts, slots: int, length: int) -> None:
         self._talker = model.talker
+        self._prompts = prompts
         self._config: Any = model.config.talker_config
         self._groups: int = self._config.num_code_groups
         self._cache = SlotCache(self._config.text_config, slots, length, model.embeddings)
@@ -38,15 +41,10 @@ class TalkerStep:
         self._is_used = torch.zeros(slots, vocabulary, dtype=torch.bool, device=model.embeddings.device)
         self._is_suppressed = torch.arange(vocabulary, device=model.embeddings.device) >= vocabulary - SUPPRESSED_CODES
         self._is_suppressed[self._config.codec_eos_token_id] = False
-        self._padding = self._embed_pad(model)
-
-    def _embed_pad(self, model: LoadedTalker) -> torch.Tensor:
-        row: torch.Tensor = self._talker.text_projection(model.embeddings[[model.config.tts_pad_token_id]])[0]
-        return row
 
     def run(self, speeches: Sequence[SpeechState]) -> None:
-        """Generates the next frame of each speech. The slots of other speeches become free when a new one
-        needs a slot.
+        """Generates the next frame of each speech whose next token has arrived. The slots of other speeches become
+        free when a new one needs a slot.
 
         If this raises, the speeches can be run again.
         """
@@ -55,7 +53,8 @@ class TalkerStep:
             if speech.hidden is None:
                 positions = torch.arange(speech.prompt.shape[1], device=speech.prompt.device)[None]
                 self._forward([speech], speech.prompt, positions)
-        speaking = [speech for speech in speeches if not speech.is_done]
+            self._embed_text(speech)
+        speaking = [speech for speech in speeches if speech.has_row and not speech.is_done]
         if speaking:
             self._add_frames(speaking)
 
@@ -70,17 +69,26 @@ class TalkerStep:
             self._slots[speech] = slot
             self._is_used[slot] = False
 
+    def _embed_text(self, speech: SpeechState) -> None:
+        """Embeds the tokens that have arrived since the last step."""
+        speech.has_all_rows = speech.text.is_complete  # Before the tokens, because another thread adds them.
+        if arrived := speech.text.tokens[1 + len(speech.rows) :]:
+            speech.rows.extend(self._prompts.embed(arrived))
+
+    def _next_row(self, speech: SpeechState) -> torch.Tensor:
+        index = len(speech.frames)
+        if index < len(speech.rows):
+            return speech.rows[index]
+        return self._prompts.end if index == len(speech.rows) else self._prompts.padding
+
     def _add_frames(self, speeches: Sequence[SpeechState]) -> None:
         frames, embedded = self._predict_codes(speeches)
-        rows = [
-            speech.text[len(speech.frames)] if len(speech.frames) < len(speech.text) else self._padding
-            for speech in speeches
-        ]
+        rows = torch.stack([self._next_row(speech) for speech in speeches])
         positions = torch.tensor([[speech.length] for speech in speeches], device=embedded.device)
         for speech, frame in zip(speeches, frames.tolist(), strict=True):
             speech.frames.append(frame)
         try:
-            self._forward(speeches, embedded + torch.stack(rows)[:, None], positions)
+            self._forward(speeches, embedded + rows[:, None], positions)
         except BaseException:
             for speech in speeches:
                 speech.frames.pop()

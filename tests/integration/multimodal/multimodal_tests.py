@@ -161,12 +161,12 @@ class MultimodalTests:
         request, embeddings = chat(content, "ee"), await encoder.encode_all(images_in(content), "ee")
         chunks: list[ChatChunk] = []
 
-        async def send(chunk: bytes) -> None:
-            chunks.append(ChatChunk.model_validate_json(chunk))
+        async def deliver(chunk: ChatChunk) -> None:
+            chunks.append(chunk)
 
-        uninterrupted = await language_only.generate(request, new_id(), send, embeddings=embeddings)
+        uninterrupted = await language_only.generate(request, new_id(), deliver, embeddings=embeddings)
         delivered, chunks = chunks[: TOKENS // 2], []
-        response = await language_only.generate(request, new_id(), send, delivered, embeddings)
+        response = await language_only.generate(request, new_id(), deliver, delivered, embeddings)
 
         assert response.usage.cached_tokens <= response.usage.prompt_tokens
         assert response == uninterrupted.model_copy(update={"usage": response.usage})

@@ -91,9 +91,26 @@ def test_the_official_client_gets_the_text_and_the_same_speech(cornserve: Comman
     streamed = b"".join(b64decode(delta.data) for delta in deltas if delta is not None and delta.data)
     assert whole == streamed == samples
     assert audio.transcript == text.choices[0].message.content == expected["message"]["text"]
-    assert [delta.transcript for delta in deltas if delta is not None and delta.transcript] == [audio.transcript]
+    transcripts = [delta.transcript for delta in deltas if delta is not None and delta.transcript]
+    assert "".join(transcripts) == audio.transcript
+    assert len(transcripts) > 1
     assert completion.usage is not None
     assert completion.usage.completion_tokens == TOKENS
+
+
+def test_audio_arrives_before_the_text_is_complete(cornserve: CommandLine) -> None:
+    given: dict[str, Any] = {"model": APP, "messages": CHAT, "modalities": ["text", "audio"], "stream": True}
+    limits: dict[str, Any] = {"max_tokens": 600, "extra_body": {"ignore_eos": True}}
+
+    with OpenAI(base_url=f"{cornserve.url}/v1", api_key="none") as openai:
+        with Client(cornserve.url) as client:
+            client.invoke(APP, request())  # The first request connects the executors.
+        stream = openai.chat.completions.create(**given, **limits, audio={"voice": "chelsie", "format": "pcm16"})
+        deltas = [chunk.choices[0].delta.audio for chunk in stream]
+
+    first_audio = next(n for n, delta in enumerate(deltas) if delta is not None and delta.data)
+    last_text = max(n for n, delta in enumerate(deltas) if delta is not None and delta.transcript)
+    assert first_audio < last_text
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 import pytest_asyncio
 from prometheus_client import Metric
+from pydantic import ValidationError
 
 from cornserve.concurrency import gather_all
+from cornserve.task import TensorStream
 from cornserve_executors.base import ExecutorStartError, InvalidRequestError, OverloadedError
 from cornserve_executors.talker.stats import TalkerStats
 from cornserve_tasklib.talker import SAMPLE_RATE, SpokenChunk, TalkerOptions, TalkerRequest, TalkerTask
@@ -218,6 +220,48 @@ async def test_a_response_that_was_cut_is_spoken_to_its_last_token(engine: Talke
     cut = await engine.speak(request(token_ids=list(b"yes")), "cut")
 
     assert (cut.text, cut.audio) == (complete.text, complete.audio)
+
+
+async def test_a_text_that_arrives_while_it_is_spoken_gives_the_same_speech(engine: TalkerEngine) -> None:
+    texts = ["a small red boat", "yes", "", f"ends {chr(0)} twice"]
+    all_tokens = [[*text.encode(), END_TOKEN] for text in texts]
+    all_tokens[-1][5] = END_TOKEN  # An end token is spoken if another token follows.
+    expected = [await engine.speak(request(token_ids=tokens), "whole") for tokens in all_tokens]
+    chunk_sent = asyncio.Event()
+
+    async def arrive(tokens: list[int]) -> AsyncIterator[list[int]]:
+        for token in tokens[:3]:
+            yield [token]
+        await chunk_sent.wait()  # The speech has begun, and waits for the fourth token.
+        for start in range(3, len(tokens), 2):
+            yield tokens[start : start + 2]
+
+    async def send(chunk: SpokenChunk) -> None:
+        chunk_sent.set()
+
+    streamed = request(token_ids=None, tokens=TensorStream())
+    found = await gather_all(
+        engine.speak(streamed, str(number), send, arrive(tokens)) for number, tokens in enumerate(all_tokens)
+    )
+
+    assert found == expected
+
+
+async def test_an_error_of_the_text_ends_the_speech(engine: TalkerEngine, stats: TalkerStats) -> None:
+    async def fail() -> AsyncIterator[list[int]]:
+        yield [*b"abc"]
+        raise InvalidRequestError("the text is lost")
+
+    with pytest.raises(InvalidRequestError, match="the text is lost"):
+        await engine.speak(request(token_ids=None, tokens=TensorStream()), "lost", None, fail())
+
+    await until(lambda: value(stats, "running_speeches") == 0)
+
+
+@pytest.mark.parametrize("fields", [{"tokens": TensorStream()}, {"token_ids": None}])
+async def test_a_request_has_one_text(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="token_ids, tokens: set one of them"):
+        request(**fields)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from cornserve.task.references import Origin
 from cornserve_echo.notes import NoteRequest, NoteTask, ReadRequest, ReadTask
 from cornserve_echo.stages import Caption, CaptionRequest, StageTask
 from cornserve_echo.task import EchoRequest, EchoResponse
+from cornserve_tasklib import ChatRequest, SpeakingChat, SpokenChatRequest, TokenSource
 
 CAPTION = """
 from cornserve import App
@@ -31,6 +32,15 @@ app = App("notes", [ReadNote()])
 """
 
 
+SPEAKER = """
+from cornserve import App
+from cornserve_tasklib import SpeakingChat
+
+app = App("speaker", [SpeakingChat(model_id="m")])
+"""
+SPEAK = SpeakingChat(model_id="m")
+
+
 class ReadNote(Task[EchoRequest, EchoResponse]):
     def post_init(self) -> None:
         self.write, self.read = NoteTask(), ReadTask()
@@ -41,8 +51,8 @@ class ReadNote(Task[EchoRequest, EchoResponse]):
 
 
 def isolated(source: str, executor: str) -> App:
-    app = "caption" if source is CAPTION else "notes"
-    return load_app_source(isolated_source("alone", app, AppSpec(source=source), 0, executor), "isolated_test")
+    app = {CAPTION: "caption", NOTES: "notes", SPEAKER: "speaker"}
+    return load_app_source(isolated_source("alone", app[source], AppSpec(source=source), 0, executor), "isolated_test")
 
 
 def recorded(app: App, request: object) -> list[tuple[str, tuple[object, ...]]]:
@@ -58,6 +68,16 @@ def test_a_source_replaces_the_executor_that_produces_the_inputs() -> None:
         (SOURCE.key, ()),
         (SOURCE.key, ()),
         (LLM.key, (Origin(0, "result"), Origin(1, "result"))),
+    ]
+
+
+def test_a_talker_reads_the_tokens_of_a_source() -> None:
+    request = SpokenChatRequest(chat=ChatRequest.ask("Hi!"))
+
+    assert recorded(isolated(SPEAKER, SPEAK.thinker.key), request) == [(SPEAK.thinker.key, ())]
+    assert recorded(isolated(SPEAKER, SPEAK.talker.key), request) == [
+        (TokenSource().key, ()),
+        (SPEAK.talker.key, (Origin(0, "tokens"),)),
     ]
 
 

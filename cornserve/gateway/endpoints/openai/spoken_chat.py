@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from copy import copy
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import MaxLen, MinLen
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
-from cornserve.app.response_readers import SPOKEN_CHUNKS, WHOLE_CHAT, WHOLE_SPEECH, WholeSpeech
+from cornserve.app.response_readers import ENDING, SPOKEN_STREAMS, WHOLE_CHAT, WHOLE_SPEECH, RawJson, WholeSpeech
 from cornserve.app.unused_fields import tracked
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openai.chunk_events import ChunkEvents
 from cornserve.gateway.endpoints.openai.common_fields import openai_usage
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.request.merge_streams import merge_streams
 from cornserve.gateway.request.session import Session
-from cornserve.task import Stream
 from cornserve.validation_errors import describe_error
 from cornserve_tasklib.audio_format import AudioFormat
 from cornserve_tasklib.chat_request import ChatRequest
-from cornserve_tasklib.chat_response import FinishReason
+from cornserve_tasklib.chat_response import ChatChunk, FinishReason
 from cornserve_tasklib.sampling_fields import STRICT
 from cornserve_tasklib.speaking_chat import SpokenChatRequest
+from cornserve_tasklib.talker import SpokenChunk
 
 CHUNK = "chat.completion.chunk"
 """OpenAI's name of the chunks of chat completions."""
 
 OutputModality = Literal["text", "audio"]
+
+
+Item = TypeVar("Item", bound=BaseModel)
 
 
 class AudioOutput(BaseModel):
@@ -93,26 +98,38 @@ class SpokenChatHandler:
         )
 
     async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
-        """Yields the transcript when the text is complete, and the samples while they are generated."""
+        """Yields the transcript and the samples while they are generated."""
         events = ChunkEvents(self._id, CHUNK, self._created, self._model)
 
         def event(reason: FinishReason | None = None, **delta: Any) -> bytes:
             return events.choice(0, {"index": 0, "delta": delta, "finish_reason": reason})
 
-        chat = await session.run(self._request, WHOLE_CHAT)
-        choice = chat.choices[0]
-        yield event(role="assistant", audio=self._audio() | {"transcript": choice.text})
-        chunks = await session.run(self._request, SPOKEN_CHUNKS)
-        if not isinstance(chunks, Stream):
-            raise _no_audio()
-        async for chunk in chunks:
-            yield event(audio=self._audio() | {"data": chunk.pcm})
-        speech = await self._speech(session)
+        role: dict[str, Any] = {"role": "assistant"}
+        async with aclosing(self._audio_deltas(session)) as deltas:
+            async for delta in deltas:
+                yield event(**role, audio=self._audio() | delta)
+                role = {}
+        ending, speech = await session.run(self._request, ENDING), await self._speech(session)
         yield event(audio=self._audio() | self._expiry())
-        yield event(_finish_reason(choice.finish_reason, speech))
+        yield event(_finish_reason(ending.finish_reasons[0], speech))
         if self._wants_usage:
-            yield events.usage(openai_usage(chat.usage))
+            yield events.usage(openai_usage(ending.usage))
         yield sse.DONE
+
+    async def _audio_deltas(self, session: Session) -> AsyncGenerator[dict[str, str], None]:
+        streams = await session.run(self._request, SPOKEN_STREAMS)
+        if "audio" not in streams:
+            raise _no_audio()
+        if "text" not in streams:
+            chat = await session.run(self._request, WHOLE_CHAT)
+            yield {"transcript": chat.choices[0].text}
+        async with aclosing(merge_streams(streams)) as batches:
+            async for name, batch in batches:
+                for item in batch:
+                    if name == "audio":
+                        yield {"data": _parse(SpokenChunk, item).pcm}
+                    elif text := _parse(ChatChunk, item).text:
+                        yield {"transcript": text}
 
     async def _speech(self, session: Session) -> WholeSpeech:
         speech = await session.run(self._request, WHOLE_SPEECH)
@@ -126,6 +143,10 @@ class SpokenChatHandler:
     def _expiry(self) -> dict[str, Any]:
         # OpenAI's servers keep the audio until then for further requests.
         return {"expires_at": self._created}
+
+
+def _parse(item_type: type[Item], item: Item | RawJson) -> Item:
+    return item_type.model_validate_json(item) if isinstance(item, RawJson) else item
 
 
 def _finish_reason(text: FinishReason, speech: WholeSpeech) -> FinishReason:

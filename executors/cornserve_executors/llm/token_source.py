@@ -1,0 +1,16 @@
+"""The executor of a `TokenSource`."""
+
+from __future__ import annotations
+
+from cornserve_executors.base import Executor, InvocationContext
+from cornserve_tasklib.llm import LLMRequest
+from cornserve_tasklib.thinker import ThinkerResponse, TokenSource
+
+DEFAULT_TOKENS = 128
+
+
+class TokenSourceExecutor(Executor[TokenSource, LLMRequest, ThinkerResponse]):
+    async def invoke(self, request: LLMRequest, context: InvocationContext) -> ThinkerResponse:
+        tokens = request.token_limit or DEFAULT_TOKENS
+        await context.publish("tokens", bytes(8 * tokens), "int64", (tokens,))
+        return ThinkerResponse(token_ids=[0] * tokens, finish_reason="length")

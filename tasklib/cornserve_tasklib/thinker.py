@@ -1,0 +1,41 @@
+"""Thinkers: the language models of Omni models, whose text a talker reads while it is generated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from cornserve.task import TensorStream, UnitTask
+from cornserve_tasklib.chat_response import ChatResponse
+from cornserve_tasklib.encoder import Embeddings
+from cornserve_tasklib.llm import LLMRequest, LLMTask
+
+
+class ThinkerResponse(ChatResponse):
+    """The response of a thinker."""
+
+    tokens: TensorStream = TensorStream()
+    """The generated tokens of the first choice, as they are generated. Each tensor is int64, of the shape [tokens]."""
+
+
+class TokenSource(UnitTask[LLMRequest, ThinkerResponse]):
+    """Publishes `max_tokens` tokens without a model. They are the input of talkers that are measured alone."""
+
+    executor = "token_source"
+
+
+class ThinkerTask(LLMTask):
+    """Runs the language model of an Omni model on vLLM. Another task can read the tokens while they are generated."""
+
+    response_type: ClassVar[Any] = ThinkerResponse
+
+    executor = "thinker"
+
+    def input_source(self) -> TokenSource:
+        return TokenSource()
+
+    def invoke(self, request: LLMRequest, embeddings: Sequence[Embeddings | None] = ()) -> ThinkerResponse:
+        """See `LLMTask.invoke`."""
+        response = super().invoke(request, embeddings)
+        assert isinstance(response, ThinkerResponse)
+        return response
