@@ -54,6 +54,7 @@ class Ending(NamedTuple):
     """The values that follow the last chunk."""
 
     finish_reasons: list[FinishReason]
+    stop_sequences: list[str | None]
     usage: Usage
 
 
@@ -121,7 +122,9 @@ def _read_chunks(response: ChatResponse, _: object) -> Stream[ChatChunk] | list[
 
 
 def _read_ending(response: ChatResponse, _: object) -> Ending:
-    return Ending([choice.finish_reason for choice in response.choices], response.usage)
+    choices = response.choices
+    reasons = [choice.finish_reason for choice in choices]
+    return Ending(reasons, [choice.stop_sequence for choice in choices], response.usage)
 
 
 def _read_spoken_streams(response: SpokenChatResponse, _: object) -> dict[str, Stream[Any]]:

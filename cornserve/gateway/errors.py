@@ -1,4 +1,4 @@
-"""Errors in OpenAI's format: a status, a code, and a message with the remedy."""
+"""Errors in the formats of OpenAI and Anthropic: a status, a code, and a message with the remedy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from json import JSONDecoder
 from typing import Any, Self
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
 
 from cornserve.app.unused_fields import UnusedFieldsError
 from cornserve.task.errors import InvocationError, TaskError
@@ -66,6 +67,17 @@ class ApiError(Exception):
         """The response body."""
         return self.body.model_dump_json().encode()
 
+    def content_for(self, path: str) -> bytes:
+        """Returns the response body in the format of the API of this path."""
+        return self.anthropic_content if path.startswith("/v1/messages") else self.content
+
+    @property
+    def anthropic_content(self) -> bytes:
+        """The response body in the format of Anthropic's API."""
+        kind = _ANTHROPIC_TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
+        error = {"type": kind, "message": self.body.error.message}
+        return to_json({"type": "error", "error": error, "request_id": self.headers.get("x-request-id")})
+
     @classmethod
     def from_exception(cls, error: Exception) -> ApiError:
         """Returns the error for an exception that a request to an app raised."""
@@ -118,6 +130,16 @@ def _first_problem(error: ValidationError) -> Mapping[str, Any]:
 
 
 _HEADERS = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"retry-after": "1"}}
+
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
 
 _STATUS_BY_CODE = {
     "INVALID_ARGUMENT": 400,

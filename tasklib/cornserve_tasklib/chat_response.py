@@ -95,6 +95,8 @@ class ChatChoice(BaseModel):
     """The generated tokens."""
     finish_reason: FinishReason = "stop"
     """The reason why the choice ended."""
+    stop_sequence: str | None = None
+    """The string of `stop` at which the choice ended."""
     reasoning: str = ""
     """The reasoning that precedes the text. Empty unless the task has a `reasoning_parser`."""
     tool_calls: list[ToolCall] | None = None

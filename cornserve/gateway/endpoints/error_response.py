@@ -33,7 +33,10 @@ def error_response(error: Exception, request: Request, context: GatewayContext) 
     context.metrics.record_error(api_error.status, api_error.body.error.code)
     clear_traceback(api_error)
     return Response(
-        api_error.content, status_code=api_error.status, headers=api_error.headers, media_type="application/json"
+        api_error.content_for(request.scope["path"]),
+        status_code=api_error.status,
+        headers=api_error.headers,
+        media_type="application/json",
     )
 
 

@@ -11,6 +11,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints import native
+from cornserve.gateway.endpoints.anthropic import messages
+from cornserve.gateway.endpoints.anthropic.message_objects import MessageObject, TokenCount
+from cornserve.gateway.endpoints.anthropic.message_request import CountTokensRequest, CreateMessageRequest
 from cornserve.gateway.endpoints.error_response import error_response
 from cornserve.gateway.endpoints.openai import (
     chat,
@@ -47,6 +50,8 @@ INVOKE = Operation("/v1/apps/{name}/invoke", native.invoke, None, None)
 OPERATIONS = [
     Operation("/v1/chat/completions", chat.create_chat_completion, chat.ChatCompletionRequest, chat.ChatCompletion),
     Operation("/v1/responses", responses.create_response, CreateResponseRequest, ResponseObject),
+    Operation("/v1/messages", messages.create_message, CreateMessageRequest, MessageObject),
+    Operation("/v1/messages/count_tokens", messages.count_tokens, CountTokensRequest, TokenCount),
     Operation(
         "/v1/completions", completions.create_completion, completions.TextCompletionRequest, completions.TextCompletion
     ),

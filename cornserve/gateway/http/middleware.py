@@ -56,7 +56,7 @@ class RequestMiddleware:
         except ApiError as error:
             body.release()
             self._on_rejected(error.status, error.body.error.code)
-            await _reject(error, send, closes=not (body.is_complete or _has_small_body(headers)))
+            await _reject(error, scope["path"], send, closes=not (body.is_complete or _has_small_body(headers)))
             return
         try:
             scope["state"][BODY] = body
@@ -81,9 +81,12 @@ class RequestMiddleware:
         return is_counted
 
 
-async def _reject(error: ApiError, send: Send, *, closes: bool) -> None:
-    """Sends `error`. With `closes`, closes the connection, because the client still sends a large body."""
-    content = error.content
+async def _reject(error: ApiError, path: str, send: Send, *, closes: bool) -> None:
+    """Sends `error` in the format of the path.
+
+    With `closes`, closes the connection, because the client still sends a large body.
+    """
+    content = error.content_for(path)
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
     headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
     if closes:

@@ -19,10 +19,13 @@ class ChoiceBuilder:
         self._parser = None if rendered.new_parser is None else rendered.new_parser()
         self._chunks = [] if rendered.continuation is None else list(rendered.continuation.delivered)
         self._finish_reason: str | None = None
+        self._stop_sequence: str | None = None
 
     def parse_output(self, completion: CompletionOutput) -> ChatChunk:
         """Returns the new part of the next output."""
         self._finish_reason = completion.finish_reason
+        if isinstance(completion.stop_reason, str):
+            self._stop_sequence = completion.stop_reason
         chunk = ChatChunk(text="", token_ids=list(completion.token_ids), index=self._index)
         if self._parser is None:
             chunk.text = completion.text
@@ -56,6 +59,7 @@ class ChoiceBuilder:
             text="".join([chunk.text for chunk in chunks]),
             token_ids=[token for chunk in chunks for token in chunk.token_ids],
             finish_reason=self._convert_finish_reason(has_calls=bool(calls)),
+            stop_sequence=self._stop_sequence,
             reasoning="".join([chunk.reasoning for chunk in chunks]),
             tool_calls=calls or None,
             logprobs=[token for chunk in chunks for token in chunk.logprobs or ()] if has_logprobs else None,

@@ -147,10 +147,10 @@ class CompletionHandler:
             if events := b"".join([self._chunk_event(prompt, chunk) for chunk in batch]):
                 yield events
         endings = await session.run_each(self._requests, ENDING)
-        for index, reason in enumerate(reason for reasons, _ in endings for reason in reasons):
+        for index, reason in enumerate(reason for ending in endings for reason in ending.finish_reasons):
             yield self._events.choice(index, TextChoice(index=index, text="", finish_reason=reason))
         if self._body.wants_usage:
-            yield self._events.usage(openai_usage(Usage.sum([usage for _, usage in endings])))
+            yield self._events.usage(openai_usage(Usage.sum([ending.usage for ending in endings])))
         yield sse.DONE
 
     def _chunk_event(self, prompt: int, chunk: ChatChunk) -> bytes:

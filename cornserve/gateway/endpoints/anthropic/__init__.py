@@ -1,0 +1,1 @@
+"""The operations of Anthropic's API."""

@@ -1,0 +1,228 @@
+"""The messages of `/v1/messages`, and their translation to the messages of a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from annotated_types import MaxLen, MinLen
+from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
+from pydantic_core import to_json
+
+from cornserve_tasklib.messages import (
+    ChatMessage,
+    ContentPart,
+    FunctionCall,
+    FunctionName,
+    ImageUrl,
+    ImageUrlPart,
+    TextPart,
+    ToolCall,
+    Unused,
+)
+from cornserve_tasklib.sampling_fields import STRICT
+
+MAX_MESSAGES = 2048
+"""Maximum number of messages. One can become several messages of a chat, which has at most 4096."""
+
+
+class _Block(BaseModel):
+    model_config = STRICT
+
+    cache_control: Unused[dict[str, Any]] = None
+
+
+class TextBlock(_Block):
+    """A text."""
+
+    type: Literal["text"]
+    text: str
+    citations: Unused[list[Any]] = None
+
+
+class Base64Source(BaseModel):
+    """The file of an image, as base64."""
+
+    model_config = STRICT
+
+    type: Literal["base64"]
+    media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
+    data: str
+
+    @property
+    def address(self) -> str:
+        return f"data:{self.media_type};base64,{self.data}"
+
+
+class UrlSource(BaseModel):
+    """The address of an image, which the gateway fetches."""
+
+    model_config = STRICT
+
+    type: Literal["url"]
+    url: str
+
+    @property
+    def address(self) -> str:
+        return self.url
+
+
+class ImageBlock(_Block):
+    """An image in a user message."""
+
+    type: Literal["image"]
+    source: Annotated[Base64Source | UrlSource, Field(discriminator="type")]
+
+    @property
+    def part(self) -> ImageUrlPart:
+        return ImageUrlPart(type="image_url", image_url=ImageUrl(url=self.source.address))
+
+
+class ToolUseBlock(_Block):
+    """A call of an earlier response."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: FunctionName
+    input: dict[str, Any]
+    caller: Unused[dict[str, Any]] = None
+
+    @property
+    def call(self) -> ToolCall:
+        function = FunctionCall(name=self.name, arguments=to_json(self.input).decode())
+        return ToolCall(id=self.id, type="function", function=function)
+
+
+def _content_kind(content: object) -> str:
+    return "content:text" if isinstance(content, str) else "content:blocks"
+
+
+class ToolResultBlock(_Block):
+    """The result of a call, in a user message."""
+
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: Annotated[
+        Annotated[str, Tag("content:text")] | Annotated[list[TextBlock], Tag("content:blocks")],
+        Discriminator(_content_kind),
+    ] = ""
+    is_error: Unused[bool] = None
+
+    @property
+    def message(self) -> ChatMessage:
+        texts = [self.content] if isinstance(self.content, str) else [block.text for block in self.content]
+        return ChatMessage(role="tool", tool_call_id=self.tool_use_id, content="\n".join(texts))
+
+
+class ThinkingBlock(_Block):
+    """The reasoning of an earlier response."""
+
+    type: Literal["thinking"]
+    thinking: str
+    signature: Unused[str] = None
+
+
+class RedactedThinkingBlock(_Block):
+    """Encrypted reasoning of another server. It is accepted and not used."""
+
+    type: Literal["redacted_thinking"]
+    data: Unused[str] = None
+
+
+_BLOCKS = ("text", "image", "tool_use", "tool_result", "thinking", "redacted_thinking")
+
+
+def _block_kind(block: object) -> str | None:
+    kind = block.get("type") if isinstance(block, dict) else getattr(block, "type", None)
+    return f"block:{kind}" if kind in _BLOCKS else None
+
+
+InputBlock = Annotated[
+    Annotated[TextBlock, Tag("block:text")]
+    | Annotated[ImageBlock, Tag("block:image")]
+    | Annotated[ToolUseBlock, Tag("block:tool_use")]
+    | Annotated[ToolResultBlock, Tag("block:tool_result")]
+    | Annotated[ThinkingBlock, Tag("block:thinking")]
+    | Annotated[RedactedThinkingBlock, Tag("block:redacted_thinking")],
+    Discriminator(
+        _block_kind,
+        custom_error_type="block",
+        custom_error_message="invalid block type: use 'text', 'image', 'tool_use', 'tool_result' or 'thinking'",
+    ),
+]
+
+_ALLOWED = {
+    "user": (TextBlock, ImageBlock, ToolResultBlock),
+    "assistant": (TextBlock, ToolUseBlock, ThinkingBlock, RedactedThinkingBlock),
+}
+
+
+class InputMessage(BaseModel):
+    """A message of the conversation."""
+
+    model_config = STRICT
+
+    role: Literal["user", "assistant"]
+    content: Annotated[
+        Annotated[str, Tag("content:text")]
+        | Annotated[list[InputBlock], MinLen(1), MaxLen(1024), Field(fail_fast=True), Tag("content:blocks")],
+        Discriminator(_content_kind),
+    ]
+
+    @model_validator(mode="after")
+    def _check_blocks(self) -> Self:
+        for index, block in enumerate(self.content if isinstance(self.content, list) else ()):
+            if not isinstance(block, _ALLOWED[self.role]):
+                message = "an assistant" if self.role == "assistant" else "a user"
+                raise ValueError(f"content.{index}: {block.type} is not allowed in {message} message: remove it")
+        return self
+
+
+class TranslatedMessage(NamedTuple):
+    """A message of the chat, and where its content comes from."""
+
+    message: ChatMessage
+    position: int
+    """The index of the message in the request. -1 for the system prompt."""
+    blocks: Sequence[int] = ()
+    """The index of the block of each part of the content."""
+
+
+def translate(messages: Sequence[InputMessage]) -> Iterator[TranslatedMessage]:
+    """Yields the messages of a chat. Each result of a tool becomes a message."""
+    for index, message in enumerate(messages):
+        if isinstance(message.content, str):
+            yield TranslatedMessage(ChatMessage(role=message.role, content=message.content), index)
+        elif message.role == "assistant":
+            yield TranslatedMessage(_assistant_message(message.content), index)
+        else:
+            yield from _user_messages(message.content, index)
+
+
+def _assistant_message(blocks: Sequence[InputBlock]) -> ChatMessage:
+    texts = [block.text for block in blocks if isinstance(block, TextBlock)]
+    reasoning = [block.thinking for block in blocks if isinstance(block, ThinkingBlock)]
+    calls = [block.call for block in blocks if isinstance(block, ToolUseBlock)]
+    return ChatMessage(
+        role="assistant",
+        content="".join(texts) if texts or not calls else None,
+        tool_calls=calls or None,
+        reasoning_content="".join(reasoning) or None,
+    )
+
+
+def _user_messages(blocks: Sequence[InputBlock], index: int) -> Iterator[TranslatedMessage]:
+    parts: list[ContentPart] = []
+    origins: list[int] = []
+    for number, block in enumerate(blocks):
+        match block:
+            case ToolResultBlock():
+                yield TranslatedMessage(block.message, index)
+                continue
+            case TextBlock():
+                parts.append(TextPart(type="text", text=block.text))
+            case ImageBlock():
+                parts.append(block.part)
+        origins.append(number)
+    if parts:
+        yield TranslatedMessage(ChatMessage(role="user", content=parts), index, origins)
