@@ -15,7 +15,9 @@ from openai import BadRequestError, OpenAI
 
 from cornserve.client import Client, StreamItem
 from tests.integration.serving.conftest import CommandLine
+from tests.integration.serving.image_chats import sum_metric
 from tests.integration.talker.reference import TransformersSpeech, samples_of
+from tests.waiting import wait_until
 
 APP = "speaker"
 TOKENS = 12
@@ -111,6 +113,20 @@ def test_audio_arrives_before_the_text_is_complete(cornserve: CommandLine) -> No
     first_audio = next(n for n, delta in enumerate(deltas) if delta is not None and delta.data)
     last_text = max(n for n, delta in enumerate(deltas) if delta is not None and delta.transcript)
     assert first_audio < last_text
+
+
+def test_a_disconnect_stops_text_and_speech(cornserve: CommandLine) -> None:
+    given: dict[str, Any] = {"model": APP, "messages": CHAT, "modalities": ["text", "audio"], "stream": True}
+
+    with OpenAI(base_url=f"{cornserve.url}/v1", api_key="none") as openai:
+        stream = openai.chat.completions.create(
+            **given, max_tokens=3000, audio={"voice": "chelsie", "format": "pcm16"}, extra_body={"ignore_eos": True}
+        )
+        next(iter(stream))
+        assert sum_metric(cornserve, APP, "cornserve_executor_invocations_running") > 0
+        stream.close()
+
+    wait_until(lambda: sum_metric(cornserve, APP, "cornserve_executor_invocations_running") == 0)
 
 
 @pytest.mark.parametrize(
