@@ -79,6 +79,13 @@ def test_handshakes_are_compared_with_plain_connections() -> None:
     assert all(row["p50_us"] > 0 and row["connecting_cpu_us"] > 0 for row in report["rows"])
 
 
+def test_generated_images_are_measured_through_the_gateway(tiny_qwenimage: Path) -> None:
+    figures = run("generation.py", "--painter", str(tiny_qwenimage))["painter"]
+
+    assert all(0 < figures[figure] < figures["streamed"] for figure in ("first", "preview"))
+    assert min(figures[figure] for figure in ("whole", "alone", "concurrent")) > 0
+
+
 def test_transfers_of_tensors_are_compared_with_plain_copies() -> None:
     report = run("transport.py")
 
