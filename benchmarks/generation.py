@@ -128,7 +128,7 @@ def _loads(client: Client, tokens: int, steps: int) -> dict[str, Load]:
         "max_tokens": tokens,
         "extra_body": {"ignore_eos": True},
     }
-    options = {"num_inference_steps": steps, "size": "128x128"}
+    options: dict[str, Any] = {"num_inference_steps": steps, "size": "128x128"}
 
     def speak(seed: int) -> Iterator[str]:
         for chunk in openai.chat.completions.create(**chat, seed=seed, stream=True):

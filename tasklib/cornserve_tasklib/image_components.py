@@ -81,6 +81,15 @@ class PromptEncoder(ComponentSettings, UnitTask[ImageGenerationRequest, EncodedP
 
     executor = "prompt_encoder"
 
+    constant: bool = False
+    """Whether the rows are zeros, which need no weights: the input of denoisers that are measured alone."""
+
+    def components(self, request: ImageGenerationRequest) -> frozenset[str]:
+        return frozenset({"text_encoder"})
+
+    def input_source(self) -> PromptEncoder:
+        return self.model_copy(update={"constant": True, "gpus": 0})
+
 
 class ImageDenoiser(ModelSettings, UnitTask[DenoiseRequest, DenoisedLatents]):
     """Runs the denoiser of an image generation model. The steps of all requests are batched together."""
@@ -89,10 +98,19 @@ class ImageDenoiser(ModelSettings, UnitTask[DenoiseRequest, DenoisedLatents]):
 
     options: ImageGeneratorOptions = ImageGeneratorOptions()
     """Options of the executor."""
+    constant: bool = False
+    """Whether the latents are zeros, which need no weights: the input of decoders that are measured alone."""
 
     @property
     def replica_gpus(self) -> int:
         return self.options.gpus
+
+    def components(self, request: DenoiseRequest) -> frozenset[str]:
+        return frozenset({"denoiser"})
+
+    def input_source(self) -> ImageDenoiser:
+        options = self.options.model_copy(update={"gpus": 0})
+        return self.model_copy(update={"constant": True, "options": options})
 
     def size(self, request: DenoiseRequest) -> InputSize:
         return image_generation_size(request)
@@ -102,6 +120,9 @@ class LatentDecoder(ComponentSettings, UnitTask[DecodeRequest, ImageGenerationRe
     """Runs the VAE of an image generation model, and writes image files."""
 
     executor = "latent_decoder"
+
+    def components(self, request: DecodeRequest) -> frozenset[str]:
+        return frozenset({"vae"})
 
     def size(self, request: DecodeRequest) -> InputSize:
         return image_generation_size(request)

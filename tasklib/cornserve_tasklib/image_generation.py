@@ -173,5 +173,8 @@ class ImageGenerator(ModelSettings, UnitTask[ImageGenerationRequest, ImageGenera
     def replica_gpus(self) -> int:
         return self.options.gpus
 
+    def components(self, request: ImageGenerationRequest) -> frozenset[str]:
+        return frozenset({"text_encoder", "denoiser", "vae"})
+
     def size(self, request: ImageGenerationRequest) -> InputSize:
         return image_generation_size(request)

@@ -175,7 +175,8 @@ def _check_tokenizer(directory: Path) -> None:
 
 def _image_path(model: str, options: ModelOptions) -> ModelPaths:
     image_options = _image_options(model, "image_generator", options)
-    return {"image": GenerateImages(model_id=model, revision=options.revision, options=image_options)}
+    fields: dict[str, Any] = {"model_id": model, "revision": options.revision, "options": image_options}
+    return {"image": GenerateImages(**fields), "split": GenerateImages(**fields, split=True)}
 
 
 def _edit_path(model: str, options: ModelOptions) -> ModelPaths:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import torch
+from diffusers import AutoencoderKLQwenImage, QwenImageTransformer2DModel
 
 from cornserve.concurrency import gather_all
 from cornserve_executors.base import InvalidRequestError
@@ -16,7 +17,7 @@ from cornserve_executors.image_generator.components import (
     VaeDecoder,
 )
 from cornserve_executors.image_generator.denoiser import DenoisedImage, PromptEmbeddings
-from cornserve_executors.image_generator.pipeline import load_pipeline
+from cornserve_executors.image_generator.pipeline import check_prompt, load_config, load_pipeline, select_dtype
 from cornserve_executors.image_generator.progress import SendProgress
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_tasklib.image_components import ImageDenoiser, LatentDecoder, PromptEncoder
@@ -95,6 +96,55 @@ class ImageDenoiserEngine(_ComponentEngine):
 
         images = await gather_all(denoise(number, seed) for number, seed in enumerate(image_seeds))
         return torch.cat([image.latents for image in images])
+
+
+class ConstantPromptEngine(_ComponentEngine):
+    """Returns zeros with the shape of encoded prompts."""
+
+    def __init__(self, config: PromptEncoder) -> None:
+        """Loads the tokenizer. Blocks."""
+        super().__init__()
+        self._pipeline = load_pipeline(config, config.dtype, self.device.name, ("tokenizer",))
+        self._dtype = select_dtype(config.dtype, self.device.name)
+        self._width: int = load_config(config, QwenImageTransformer2DModel, "transformer")["joint_attention_dim"]
+
+    async def warm_up(self) -> None:
+        await self.encode(WARM_UP_REQUEST)
+
+    async def encode(self, request: ImageGenerationRequest) -> PromptEmbeddings:
+        """Raises `InvalidRequestError` for a prompt that is too long."""
+        negative = self._rows("negative_prompt", request.negative_prompt) if request.true_cfg_scale > 1 else None
+        return PromptEmbeddings(self._rows("prompt", request.prompt), negative)
+
+    def _rows(self, name: str, prompt: str) -> torch.Tensor:
+        return torch.zeros(1, check_prompt(self._pipeline, name, prompt), self._width, dtype=self._dtype)
+
+
+class ConstantLatentsEngine(_ComponentEngine):
+    """Returns zeros with the shape of latents."""
+
+    def __init__(self, config: ImageDenoiser) -> None:
+        """Reads the configuration of the VAE. Blocks."""
+        super().__init__()
+        self._dtype = select_dtype(config.options.dtype, self.device.name)
+        self._channels: int = 4 * load_config(config, AutoencoderKLQwenImage, "vae")["z_dim"]
+
+    async def warm_up(self) -> None:
+        """Does nothing."""
+
+    def check(self, request: ImageGenerationRequest) -> None:
+        """Accepts all requests."""
+
+    async def denoise(
+        self,
+        request: ImageGenerationRequest,
+        embeddings: PromptEmbeddings,
+        image_seeds: list[int],
+        request_id: str,
+        send: SendProgress | None,
+    ) -> torch.Tensor:
+        """Returns the latents of all images, of the shape [images, tokens, channels]."""
+        return torch.zeros(len(image_seeds), request.image_tokens, self._channels, dtype=self._dtype)
 
 
 class LatentDecoderEngine(_ComponentEngine):

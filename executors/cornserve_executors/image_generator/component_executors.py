@@ -29,6 +29,8 @@ from cornserve_tasklib.image_generation import GeneratedImage, ImageGenerationRe
 
 if TYPE_CHECKING:
     from cornserve_executors.image_generator.component_engines import (
+        ConstantLatentsEngine,
+        ConstantPromptEngine,
         ImageDenoiserEngine,
         LatentDecoderEngine,
         PromptEncoderEngine,
@@ -38,12 +40,12 @@ if TYPE_CHECKING:
 class PromptEncoderExecutor(DeviceExecutor[PromptEncoder, ImageGenerationRequest, EncodedPrompt]):
     library = "diffusers"
 
-    _engine: PromptEncoderEngine
+    _engine: PromptEncoderEngine | ConstantPromptEngine
 
-    def import_engine(self) -> Callable[[PromptEncoder], PromptEncoderEngine]:
-        from cornserve_executors.image_generator.component_engines import PromptEncoderEngine
+    def import_engine(self) -> Callable[[PromptEncoder], PromptEncoderEngine | ConstantPromptEngine]:
+        from cornserve_executors.image_generator.component_engines import ConstantPromptEngine, PromptEncoderEngine
 
-        return PromptEncoderEngine
+        return ConstantPromptEngine if self.config.constant else PromptEncoderEngine
 
     async def invoke(self, request: ImageGenerationRequest, context: InvocationContext) -> EncodedPrompt:
         embeddings = await self._engine.encode(request)
@@ -55,15 +57,17 @@ class PromptEncoderExecutor(DeviceExecutor[PromptEncoder, ImageGenerationRequest
 class ImageDenoiserExecutor(DeviceExecutor[ImageDenoiser, DenoiseRequest, DenoisedLatents]):
     library = "diffusers"
 
-    _engine: ImageDenoiserEngine
+    _engine: ImageDenoiserEngine | ConstantLatentsEngine
 
     def __init__(self, config: ImageDenoiser) -> None:
         super().__init__(config)
         self._stats = ImageGeneratorStats()
 
-    def import_engine(self) -> Callable[[ImageDenoiser], ImageDenoiserEngine]:
-        from cornserve_executors.image_generator.component_engines import ImageDenoiserEngine
+    def import_engine(self) -> Callable[[ImageDenoiser], ImageDenoiserEngine | ConstantLatentsEngine]:
+        from cornserve_executors.image_generator.component_engines import ConstantLatentsEngine, ImageDenoiserEngine
 
+        if self.config.constant:
+            return ConstantLatentsEngine
         return partial(ImageDenoiserEngine, stats=self._stats)
 
     async def invoke(self, request: DenoiseRequest, context: InvocationContext) -> DenoisedLatents:

@@ -32,12 +32,10 @@ def load_pipeline(
 ) -> Any:
     """Loads the given components. Raises `ExecutorStartError` if the model is incomplete, or another pipeline."""
     logging.disable_progress_bar()
-    if dtype == "auto":
-        dtype = "float32" if device == "cpu" else "bfloat16"
     omitted = dict.fromkeys(set(COMPONENTS) - set(components))
     try:
         pipeline = pipeline_class.from_pretrained(
-            model.model_id, revision=model.revision, dtype=getattr(torch, dtype), **omitted
+            model.model_id, revision=model.revision, dtype=select_dtype(dtype, device), **omitted
         )
     except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
@@ -49,12 +47,32 @@ def load_pipeline(
     return pipeline.to(device)
 
 
-def check_prompt(pipeline: QwenImagePipeline, name: str, prompt: str) -> None:
-    """Raises `InvalidRequestError` for a prompt that would be truncated."""
+def select_dtype(name: Dtype, device: str) -> torch.dtype:
+    """Returns torch's dtype of weights and latents."""
+    if name == "auto":
+        name = "float32" if device == "cpu" else "bfloat16"
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def load_config(model: ModelSettings, component_class: Any, component: str) -> dict[str, Any]:
+    """Returns the configuration of a component. Raises `ExecutorStartError` if it cannot be read."""
+    try:
+        config: dict[str, Any] = component_class.load_config(
+            model.model_id, subfolder=component, revision=model.revision
+        )
+    except (OSError, ValueError) as error:
+        raise ExecutorStartError(f"{model.model_id} cannot be loaded: {str(error).partition(chr(10))[0]}") from error
+    return config
+
+
+def check_prompt(pipeline: QwenImagePipeline, name: str, prompt: str) -> int:
+    """Returns the number of tokens. Raises `InvalidRequestError` for a prompt that would be truncated."""
     tokens = pipeline.tokenizer(pipeline.prompt_template_encode.format(prompt)).input_ids
-    count = len(tokens) - pipeline.prompt_template_encode_start_idx
+    count: int = len(tokens) - pipeline.prompt_template_encode_start_idx
     if count > MAX_PROMPT_TOKENS:
         raise InvalidRequestError(f"{name}: has {count} tokens: the model reads at most {MAX_PROMPT_TOKENS}")
+    return count
 
 
 def encode_prompts(pipeline: QwenImagePipeline, request: ImageRequest) -> PromptEmbeddings:

@@ -36,7 +36,8 @@ def workload(directory: Path, requests: list[dict[str, Any]]) -> str:
     [
         ("qwen25omni", MEDIA, "image_encoder+video_encoder"),
         ("qwen25omni", MEDIA, "audio_encoder"),
-        ("qwenimage", IMAGES, "image_generator"),
+        ("qwenimage", IMAGES, "text_encoder+denoiser+vae"),
+        ("qwenimage", IMAGES, "vae"),
     ],
 )
 def test_an_option_is_measured_and_planned_with_a_file_of_requests(

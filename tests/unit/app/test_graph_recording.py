@@ -20,7 +20,6 @@ from cornserve_tasklib import (
     CompletionRequest,
     Embed,
     EngineOptions,
-    GenerateImages,
     LLMTask,
     Mllm,
     Score,
@@ -134,11 +133,6 @@ def test_types_have_the_same_names_if_only_some_paths_are_deployed() -> None:
         (Embed(model_id="/m"), "embedding", None),
         (Score(model_id="/m"), "scoring", None),
         (Transcribe(model_id="/m"), "transcription", None),
-        (
-            GenerateImages(model_id="/m"),
-            "image_generator",
-            {"always": (), "inputs": {}, "outputs": {"image": ("image_generator",)}},
-        ),
         (Speak(model_id="/m"), "text_to_speech", None),
     ],
 )
@@ -147,6 +141,20 @@ def test_a_model_of_one_component_has_one_type(path: Task[Any, Any], component: 
 
     assert graph.types == {component: (component,)}
     assert model_document("app", graph).get("modalities") == modalities
+
+
+def test_an_image_model_runs_whole_or_in_components() -> None:
+    graph = recorded(*default_paths("Qwen/Qwen-Image").values())
+    whole = "text_encoder+denoiser+vae"
+
+    assert graph.types == {whole: ("text_encoder", "denoiser", "vae")}
+    assert [len(path.steps[whole]) for path in graph.paths] == [1, 3]
+    assert graph.options.keys() == {whole, "denoiser", "text_encoder", "vae"}
+    assert model_document("app", graph)["modalities"] == {
+        "always": (),
+        "inputs": {},
+        "outputs": {"image": ("text_encoder", "denoiser", "vae")},
+    }
 
 
 class Complete(Task[CompletionRequest, ChatResponse]):

@@ -94,9 +94,10 @@ def pipeline_directory(path: Path, pipeline: object) -> str:
     return str(path)
 
 
-def test_qwen_image_has_an_image_path(tmp_path: Path) -> None:
+def test_qwen_image_runs_whole_or_split(tmp_path: Path) -> None:
     for model in (pipeline_directory(tmp_path, "QwenImagePipeline"), "Qwen/Qwen-Image", "Qwen/Qwen-Image-2512"):
-        assert default_paths(model) == {"image": GenerateImages(model_id=model)}
+        whole, split = GenerateImages(model_id=model), GenerateImages(model_id=model, split=True)
+        assert default_paths(model) == {"image": whole, "split": split}
 
 
 def test_qwen_image_edit_has_an_edit_path(tmp_path: Path) -> None:
@@ -115,7 +116,9 @@ def test_the_options_of_an_image_model_are_those_of_its_executor(tmp_path: Path)
     options = ModelOptions(by_executor={"*": {"dtype": "float32"}, "image_generator": {"max_batch_images": 2}})
 
     expected = ImageGeneratorOptions(dtype="float32", max_batch_images=2)
-    assert default_paths(model, options) == {"image": GenerateImages(model_id=model, options=expected)}
+    paths = default_paths(model, options)
+    assert paths["image"] == GenerateImages(model_id=model, options=expected)
+    assert paths["split"] == GenerateImages(model_id=model, options=expected, split=True)
     with pytest.raises(DefinitionError, match="max_model_len"):
         default_paths(model, ModelOptions(by_executor={"*": {"max_model_len": 1}}))
     with pytest.raises(DefinitionError, match="without LoRA adapters: remove lora"):
