@@ -105,6 +105,7 @@ NOT_RUN = {
         "# systemctl start cornserve",
         "# sudo -u cornserve CORNSERVE_HOME=/var/lib/cornserve .venv/bin/cornserve doctor",
     ],
+    "docs/how-to/generate-images.md": ["cornserve deploy Qwen/Qwen-Image --share split=1"],  # needs a model hub
     "docs/how-to/deploy-an-app.md": [  # need a model hub
         "cornserve deploy ~/models/Qwen3-0.6B",
         "cornserve deploy Qwen/Qwen3-0.6B --name qwen",

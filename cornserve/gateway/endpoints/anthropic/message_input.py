@@ -157,7 +157,7 @@ _ALLOWED = {
 }
 
 
-class InputMessage(BaseModel):
+class MessageParam(BaseModel):
     """A message of the conversation."""
 
     model_config = STRICT
@@ -188,7 +188,7 @@ class TranslatedMessage(NamedTuple):
     """The index of the block of each part of the content."""
 
 
-def translate(messages: Sequence[InputMessage]) -> Iterator[TranslatedMessage]:
+def translate(messages: Sequence[MessageParam]) -> Iterator[TranslatedMessage]:
     """Yields the messages of a chat. Each result of a tool becomes a message."""
     for index, message in enumerate(messages):
         if isinstance(message.content, str):

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError
 from cornserve.app.media_slots import MediaSlot, find_media_slots
 from cornserve.gateway.endpoints.anthropic.message_input import (
     MAX_MESSAGES,
-    InputMessage,
+    MessageParam,
     TextBlock,
     TranslatedMessage,
     translate,
@@ -111,7 +111,7 @@ class CountTokensRequest(BaseModel):
     model_config = STRICT
 
     model: str
-    messages: Annotated[list[InputMessage], MinLen(1), MaxLen(MAX_MESSAGES)]
+    messages: Annotated[list[MessageParam], MinLen(1), MaxLen(MAX_MESSAGES)]
     system: (
         Annotated[
             Annotated[str, Tag("system:text")] | Annotated[list[TextBlock], Tag("system:blocks")],
