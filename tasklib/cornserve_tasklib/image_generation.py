@@ -50,6 +50,9 @@ Size = Annotated[str, MaxLen(9), AfterValidator(check_size)]
 """Width and height in pixels: "1024x768"."""
 
 ImageFormat = Literal["png", "jpeg", "webp"]
+Quality = Literal["auto", "low", "medium", "high"]
+
+_STEP_DIVISORS: dict[Quality, int] = {"auto": 1, "high": 1, "medium": 2, "low": 4}
 
 
 class ImageRequest(BaseModel):
@@ -70,11 +73,15 @@ class ImageRequest(BaseModel):
     """Width and height of the images in pixels, multiples of 16."""
     seed: Annotated[int, Ge(0), Le(2**63 - 1 - MAX_IMAGES)] | None = None
     """The seed of the first image; the following images have the following seeds. Random by default."""
-    num_inference_steps: Annotated[int, Ge(MIN_STEPS), Le(MAX_STEPS)] = 50
-    """The number of denoising steps. More steps take longer, and add details."""
-    true_cfg_scale: Annotated[float, Ge(1), Le(50)] = 4.0
+    num_inference_steps: Annotated[int, Ge(MIN_STEPS), Le(MAX_STEPS)] | None = None
+    """The number of denoising steps. More steps take longer, and add details. The default depends on the model."""
+    quality: Quality = "auto"
+    """`medium` and `low` have a half and a quarter of the default number of steps, `high` and `auto` all of them."""
+    true_cfg_scale: Annotated[float, Ge(1), Le(50)] | None = None
     """The strength of classifier-free guidance: how closely the images follow the prompt. Above 1, each step takes
-    twice the time."""
+    twice the time. The default depends on the model."""
+    guidance_scale: Annotated[float, Ge(0), Le(50)] | None = None
+    """The strength of guidance in a guidance-distilled model such as FLUX.1-dev. Other models refuse it."""
     output_format: ImageFormat = "png"
     """The format of the image files."""
     output_compression: Annotated[int, Ge(0), Le(100)] = 100
@@ -89,6 +96,10 @@ class ImageRequest(BaseModel):
     @property
     def height(self) -> int:
         return int(self.size.partition("x")[2])
+
+    def steps(self, default: int) -> int:
+        """Returns the number of denoising steps, for a model with this default."""
+        return self.num_inference_steps or max(MIN_STEPS, default // _STEP_DIVISORS[self.quality])
 
     @property
     def image_tokens(self) -> int:
@@ -159,9 +170,9 @@ def image_generation_size(request: ImageRequest) -> InputSize:
 
 
 class ImageGenerator(ModelSettings, UnitTask[ImageGenerationRequest, ImageGenerationResponse]):
-    """Runs a diffusion model of diffusers, such as Qwen-Image: text encoder, denoiser and VAE in one executor.
+    """Runs a diffusion model of diffusers: text encoder, denoiser and VAE in one executor.
 
-    The denoising steps of all requests are batched together.
+    The denoising steps of all requests are batched together (Qwen-Image) or take turns (Stable Diffusion 3, FLUX.1).
     """
 
     executor = "image_generator"

@@ -41,8 +41,16 @@ _IMAGE_GENERATION_IDS = re.compile(r"Qwen/Qwen-Image(-[0-9]{4})?")
 _IMAGE_EDITING_IDS = re.compile(r"Qwen/Qwen-Image-Edit")
 """Hugging Face ids of models that edit images. Later versions have another pipeline."""
 
-_UNSUPPORTED_IMAGE_IDS = re.compile(r"Qwen/Qwen-Image-.+")
-"""Hugging Face ids of other models of the family, which have pipelines that are not supported."""
+_WHOLE_IMAGE_IDS = re.compile(
+    r"stabilityai/stable-diffusion-3(-medium-diffusers|\.5-(medium|large|large-turbo))"
+    r"|black-forest-labs/FLUX\.1-(dev|schnell)"
+)
+"""Hugging Face ids of models that generate images in one executor."""
+
+_UNSUPPORTED_IMAGE_IDS = re.compile(r"Qwen/Qwen-Image-.+|stabilityai/stable-diffusion.+|black-forest-labs/FLUX.+")
+"""Hugging Face ids of other models that generate images, which have pipelines that are not supported."""
+
+_WHOLE_IMAGE_PIPELINES = ("StableDiffusion3Pipeline", "FluxPipeline")
 
 ModelPaths = dict[str, Task[Any, Any]]
 """Tasks by path name. The first one is the default."""
@@ -95,9 +103,12 @@ def _paths(model: str, options: ModelOptions) -> ModelPaths:
             return _image_path(model, options)
         if _IMAGE_EDITING_IDS.fullmatch(model):
             return _edit_path(model, options)
+        if _WHOLE_IMAGE_IDS.fullmatch(model):
+            return _whole_image_path(model, options)
         if _UNSUPPORTED_IMAGE_IDS.fullmatch(model):
             raise DefinitionError(
-                f"the pipeline of {model} is not supported: use Qwen/Qwen-Image to generate images, or "
+                f"the pipeline of {model} is not supported: use Qwen/Qwen-Image, "
+                "stabilityai/stable-diffusion-3.5-medium or black-forest-labs/FLUX.1-dev to generate images, or "
                 "Qwen/Qwen-Image-Edit to edit them"
             )
         for known_type, ids in _MULTIMODAL_IDS.items():
@@ -132,9 +143,10 @@ def _pipeline_path(directory: Path, options: ModelOptions) -> ModelPaths:
             return _image_path(str(directory), options)
         case "QwenImageEditPipeline":
             return _edit_path(str(directory), options)
-    raise DefinitionError(
-        f"unsupported pipeline {pipeline} of {directory}: use a QwenImagePipeline or a QwenImageEditPipeline"
-    )
+        case _ if pipeline in _WHOLE_IMAGE_PIPELINES:
+            return _whole_image_path(str(directory), options)
+    known = ", ".join(("QwenImagePipeline", "QwenImageEditPipeline", *_WHOLE_IMAGE_PIPELINES))
+    raise DefinitionError(f"unsupported pipeline {pipeline} of {directory}: use one of {known}")
 
 
 def _supported() -> str:
@@ -177,6 +189,11 @@ def _image_path(model: str, options: ModelOptions) -> ModelPaths:
     image_options = _image_options(model, "image_generator", options)
     fields: dict[str, Any] = {"model_id": model, "revision": options.revision, "options": image_options}
     return {"image": GenerateImages(**fields), "split": GenerateImages(**fields, split=True)}
+
+
+def _whole_image_path(model: str, options: ModelOptions) -> ModelPaths:
+    image_options = _image_options(model, "image_generator", options)
+    return {"image": GenerateImages(model_id=model, revision=options.revision, options=image_options)}
 
 
 def _edit_path(model: str, options: ModelOptions) -> ModelPaths:

@@ -16,6 +16,7 @@ from cornserve_executors.image_generator.components import (
     TextEncoder,
     VaeDecoder,
 )
+from cornserve_executors.image_generator.defaults import guidance_of
 from cornserve_executors.image_generator.denoiser import DenoisedImage, PromptEmbeddings
 from cornserve_executors.image_generator.pipeline import check_prompt, load_config, load_pipeline, select_dtype
 from cornserve_executors.image_generator.progress import SendProgress
@@ -113,7 +114,7 @@ class ConstantPromptEngine(_ComponentEngine):
 
     async def encode(self, request: ImageGenerationRequest) -> PromptEmbeddings:
         """Raises `InvalidRequestError` for a prompt that is too long."""
-        negative = self._rows("negative_prompt", request.negative_prompt) if request.true_cfg_scale > 1 else None
+        negative = self._rows("negative_prompt", request.negative_prompt) if guidance_of(request) > 1 else None
         return PromptEmbeddings(self._rows("prompt", request.prompt), negative)
 
     def _rows(self, name: str, prompt: str) -> torch.Tensor:

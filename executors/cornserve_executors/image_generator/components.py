@@ -9,13 +9,13 @@ from functools import partial
 import torch
 from diffusers import QwenImagePipeline
 
-from cornserve.concurrency import gather_all
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.device_thread import DeviceThread, run_on_device
+from cornserve_executors.image_generator.defaults import steps_of
 from cornserve_executors.image_generator.denoiser import DenoisedImage, Denoiser, PromptEmbeddings, SourceLatents
 from cornserve_executors.image_generator.image_files import encode_image
 from cornserve_executors.image_generator.pipeline import decode_latents, encode_prompts
-from cornserve_executors.image_generator.progress import EncodeFile, ProgressReporter, SendProgress
+from cornserve_executors.image_generator.progress import EncodeFile, SendProgress, run_image_steps
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_executors.step_batcher import StepBatcher
 from cornserve_tasklib.image_generation import MIN_STEPS, ImageGenerationRequest, ImageGeneratorOptions, ImageRequest
@@ -56,17 +56,10 @@ class BatchedDenoiser:
         await self._batcher.run()
 
     def check(self, request: ImageRequest) -> None:
-        """Raises `InvalidRequestError` for a request beyond the limits of the options."""
-        options, pixels = self._options, request.width * request.height
-        if pixels > options.max_pixels:
-            raise InvalidRequestError(
-                f"size: {request.size} has {pixels} pixels: this app allows at most {options.max_pixels} (max_pixels)"
-            )
-        if request.num_inference_steps > options.max_steps:
-            raise InvalidRequestError(
-                f"num_inference_steps: must be at most {options.max_steps} for this app (max_steps), "
-                f"not {request.num_inference_steps}"
-            )
+        """Raises `InvalidRequestError` for a request beyond the limits of the model or of the options."""
+        if request.guidance_scale is not None:
+            raise InvalidRequestError("guidance_scale: this model is not guidance-distilled: use true_cfg_scale")
+        check_limits(request, steps_of(request), self._options)
 
     async def start(
         self,
@@ -96,11 +89,8 @@ class BatchedDenoiser:
             number: the position of the image in the response.
             encode_preview: writes previews; needed for images that have them.
         """
-        if send is None:
-            await self._batcher.run_steps(image, request_id, _ignore_step)
-        else:
-            progress = ProgressReporter(image, number, encode_preview, send)
-            await gather_all([self._batcher.run_steps(image, request_id, progress.add_step), progress.run()])
+        run_steps = partial(self._batcher.run_steps, image, request_id)
+        await run_image_steps(run_steps, image, number, send, encode_preview)
 
     def _run_step(self, images: Sequence[DenoisedImage]) -> None:
         run_on_device(partial(self._denoiser.run_step, images))
@@ -125,5 +115,14 @@ def seeds(request: ImageRequest) -> list[int]:
     return list(range(first, first + request.n))
 
 
-def _ignore_step() -> None:
-    """Ignores a step of an image whose caller does not read the progress."""
+def check_limits(request: ImageRequest, steps: int, options: ImageGeneratorOptions) -> None:
+    """Raises `InvalidRequestError` for a request beyond the limits of the options."""
+    pixels = request.width * request.height
+    if pixels > options.max_pixels:
+        raise InvalidRequestError(
+            f"size: {request.size} has {pixels} pixels: this app allows at most {options.max_pixels} (max_pixels)"
+        )
+    if steps > options.max_steps:
+        raise InvalidRequestError(
+            f"num_inference_steps: must be at most {options.max_steps} for this app (max_steps), not {steps}"
+        )

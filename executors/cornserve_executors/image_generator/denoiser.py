@@ -17,6 +17,7 @@ from diffusers import QwenImagePipeline
 from diffusers.pipelines.qwenimage.pipeline_qwenimage import calculate_shift, retrieve_timesteps
 from diffusers.utils.torch_utils import randn_tensor
 
+from cornserve_executors.image_generator.defaults import guidance_of, steps_of
 from cornserve_executors.image_generator.ragged_batches import ImageShape, RaggedTransformer
 from cornserve_tasklib.image_generation import TOKEN_PIXELS, ImageRequest
 
@@ -76,12 +77,17 @@ class DenoisedImage:
         return self.latents if self.source is None else torch.cat([self.latents, self.source.latents], dim=1)
 
     @property
+    def steps(self) -> int:
+        """The number of all steps."""
+        return len(self.timesteps)
+
+    @property
     def is_ready(self) -> bool:
         return True
 
     @property
     def is_done(self) -> bool:
-        return self.step == len(self.timesteps)
+        return self.step == self.steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +137,16 @@ class Denoiser:
         size = (1, 1, channels, 2 * height, 2 * width)
         noise = randn_tensor(size, generator=generator, dtype=embeddings.prompt.dtype).to(self._device)
         scheduler = type(self._scheduler).from_config(self._scheduler.config)
-        timesteps = self._set_timesteps(scheduler, height * width, request.num_inference_steps)
+        steps = steps_of(request)
+        timesteps = self._set_timesteps(scheduler, height * width, steps)
         return DenoisedImage(
             embeddings=embeddings,
-            guidance=request.true_cfg_scale,
+            guidance=guidance_of(request),
             shape=[(1, height, width), *([] if source is None else [source.shape])],
             latents=QwenImagePipeline._pack_latents(noise, 1, channels, 2 * height, 2 * width),
             scheduler=scheduler,
             timesteps=timesteps,
-            preview_steps=_preview_steps(request.num_inference_steps, request.partial_images),
+            preview_steps=preview_steps(steps, request.partial_images),
             source=source,
         )
 
@@ -197,7 +204,7 @@ def _complete_step(image: DenoisedImage, velocity: torch.Tensor) -> _CompletedSt
     return _CompletedStep(latents, scheduler, preview)
 
 
-def _preview_steps(steps: int, previews: int) -> frozenset[int]:
+def preview_steps(steps: int, previews: int) -> frozenset[int]:
     """Returns steps at equal distances, without the last one."""
     return frozenset(steps * number // (previews + 1) for number in range(1, previews + 1)) - {0}
 

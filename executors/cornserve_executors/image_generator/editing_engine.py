@@ -11,6 +11,7 @@ from diffusers.pipelines.qwenimage.pipeline_qwenimage_edit import calculate_dime
 
 from cornserve.task import Blob
 from cornserve_executors.base import InvalidRequestError
+from cornserve_executors.image_generator.defaults import guidance_of
 from cornserve_executors.image_generator.denoiser import PromptEmbeddings, SourceLatents
 from cornserve_executors.image_generator.engine import ImageGeneratorEngine
 from cornserve_executors.image_generator.pipeline import check_prompt
@@ -93,7 +94,7 @@ class ImageEditorEngine(ImageGeneratorEngine):
         embeddings = PromptEmbeddings(
             prompt=self._encode_prompt("prompt", request.prompt, source),
             negative=self._encode_prompt("negative_prompt", request.negative_prompt, source)
-            if request.true_cfg_scale > 1
+            if guidance_of(request) > 1
             else None,
         )
         return embeddings, self._encode_source(source, embeddings.prompt.dtype)

@@ -18,21 +18,22 @@ from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageGene
 if TYPE_CHECKING:
     from cornserve_executors.image_generator.editing_engine import ImageEditorEngine
     from cornserve_executors.image_generator.engine import ImageGeneratorEngine
+    from cornserve_executors.image_generator.pipeline_engine import PipelineEngine
 
 
 class ImageGeneratorExecutor(DeviceExecutor[ImageGenerator, ImageGenerationRequest, ImageGenerationResponse]):
     library = "diffusers"
 
-    _engine: ImageGeneratorEngine
+    _engine: ImageGeneratorEngine | PipelineEngine
 
     def __init__(self, config: ImageGenerator) -> None:
         super().__init__(config)
         self._stats = ImageGeneratorStats()
 
-    def import_engine(self) -> Callable[[ImageGenerator], ImageGeneratorEngine]:
-        from cornserve_executors.image_generator.engine import ImageGeneratorEngine
+    def import_engine(self) -> Callable[[ImageGenerator], ImageGeneratorEngine | PipelineEngine]:
+        from cornserve_executors.image_generator.select_engine import create_engine
 
-        return partial(ImageGeneratorEngine, stats=self._stats)
+        return partial(create_engine, stats=self._stats)
 
     async def invoke(self, request: ImageGenerationRequest, context: InvocationContext) -> ImageGenerationResponse:
         return await self._engine.generate(request, context.request_id, progress_sender(context))

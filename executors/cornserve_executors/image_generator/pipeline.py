@@ -10,6 +10,7 @@ from diffusers import QwenImagePipeline
 from diffusers.utils import logging
 
 from cornserve_executors.base import ExecutorStartError, InvalidRequestError
+from cornserve_executors.image_generator.defaults import guidance_of
 from cornserve_executors.image_generator.denoiser import PromptEmbeddings
 from cornserve_tasklib.engine import Dtype
 from cornserve_tasklib.image_generation import TOKEN_PIXELS, ImageRequest
@@ -77,7 +78,7 @@ def check_prompt(pipeline: QwenImagePipeline, name: str, prompt: str) -> int:
 
 def encode_prompts(pipeline: QwenImagePipeline, request: ImageRequest) -> PromptEmbeddings:
     """Raises `InvalidRequestError` for a prompt that is too long."""
-    is_guided = request.true_cfg_scale > 1
+    is_guided = guidance_of(request) > 1
     return PromptEmbeddings(
         prompt=_encode(pipeline, "prompt", request.prompt),
         negative=_encode(pipeline, "negative_prompt", request.negative_prompt) if is_guided else None,

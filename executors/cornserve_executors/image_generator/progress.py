@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
 
 import torch
 
-from cornserve_executors.image_generator.denoiser import DenoisedImage
+from cornserve.concurrency import gather_all
 from cornserve_tasklib.image_generation import ImageProgress
 
 SendProgress = Callable[[ImageProgress], Awaitable[None]]
 EncodeFile = Callable[[torch.Tensor], Awaitable[str]]
 """Returns the image file of latents, in base64."""
+
+
+class SteppedImage(Protocol):
+    """An image between two steps."""
+
+    @property
+    def step(self) -> int:
+        """The number of completed steps."""
+
+    @property
+    def steps(self) -> int:
+        """The number of all steps."""
+
+    @property
+    def preview(self) -> torch.Tensor | None:
+        """The latents of a preview after the last step."""
 
 
 class ProgressReporter:
@@ -23,7 +40,7 @@ class ProgressReporter:
         encode: writes previews; needed for images that have them.
     """
 
-    def __init__(self, image: DenoisedImage, number: int, encode: EncodeFile | None, send: SendProgress) -> None:
+    def __init__(self, image: SteppedImage, number: int, encode: EncodeFile | None, send: SendProgress) -> None:
         self._image = image
         self._number = number
         self._encode = encode
@@ -36,8 +53,33 @@ class ProgressReporter:
 
     async def run(self) -> None:
         """Sends all steps of the image."""
-        steps, step = len(self._image.timesteps), 0
+        steps, step = self._image.steps, 0
         while step < steps:
             step, preview = await self._steps.get()
             file = None if preview is None or self._encode is None else await self._encode(preview)
             await self._send(ImageProgress(image=self._number, step=step, steps=steps, b64_json=file))
+
+
+async def run_image_steps(
+    run_steps: Callable[[Callable[[], None]], Coroutine[Any, Any, None]],
+    image: SteppedImage,
+    number: int,
+    send: SendProgress | None,
+    encode_preview: EncodeFile | None,
+) -> None:
+    """Runs all steps of an image, and sends its progress.
+
+    Args:
+        run_steps: runs the steps, and calls its argument after each.
+        number: the position of the image in the response.
+        encode_preview: writes previews; needed for images that have them.
+    """
+    if send is None:
+        await run_steps(_ignore_step)
+    else:
+        progress = ProgressReporter(image, number, encode_preview, send)
+        await gather_all([run_steps(progress.add_step), progress.run()])
+
+
+def _ignore_step() -> None:
+    """Ignores a step of an image whose caller does not read the progress."""

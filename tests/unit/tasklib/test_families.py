@@ -106,8 +106,37 @@ def test_qwen_image_edit_has_an_edit_path(tmp_path: Path) -> None:
     options = ModelOptions(by_executor={"image_editor": {"max_steps": 20}})
     edit = EditImages(model_id="Qwen/Qwen-Image-Edit", options=ImageGeneratorOptions(max_steps=20))
     assert default_paths("Qwen/Qwen-Image-Edit", options) == {"edit": edit}
-    with pytest.raises(DefinitionError, match="Qwen-Image-Edit-2509 is not supported: use Qwen/Qwen-Image to"):
+    with pytest.raises(DefinitionError, match="Qwen-Image-Edit-2509 is not supported: use Qwen/Qwen-Image, "):
         default_paths("Qwen/Qwen-Image-Edit-2509")
+
+
+@pytest.mark.parametrize("pipeline", ["StableDiffusion3Pipeline", "FluxPipeline"])
+def test_other_image_models_run_whole(tmp_path: Path, pipeline: str) -> None:
+    model = pipeline_directory(tmp_path, pipeline)
+    options = ModelOptions(by_executor={"image_generator": {"max_steps": 20}})
+    assert default_paths(model, options) == {
+        "image": GenerateImages(model_id=model, options=ImageGeneratorOptions(max_steps=20))
+    }
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "stabilityai/stable-diffusion-3-medium-diffusers",
+        "stabilityai/stable-diffusion-3.5-medium",
+        "stabilityai/stable-diffusion-3.5-large-turbo",
+        "black-forest-labs/FLUX.1-dev",
+        "black-forest-labs/FLUX.1-schnell",
+    ],
+)
+def test_ids_of_other_image_models_are_known(model: str) -> None:
+    assert default_paths(model) == {"image": GenerateImages(model_id=model)}
+
+
+@pytest.mark.parametrize("model", ["stabilityai/stable-diffusion-xl-base-1.0", "black-forest-labs/FLUX.1-Kontext-dev"])
+def test_ids_of_unsupported_image_models_are_refused(model: str) -> None:
+    with pytest.raises(DefinitionError, match=f"the pipeline of {model} is not supported: use Qwen/Qwen-Image, "):
+        default_paths(model)
 
 
 def test_the_options_of_an_image_model_are_those_of_its_executor(tmp_path: Path) -> None:
@@ -127,7 +156,7 @@ def test_the_options_of_an_image_model_are_those_of_its_executor(tmp_path: Path)
 
 @pytest.mark.parametrize("pipeline", ["QwenImageEditPlusPipeline", None])
 def test_another_pipeline_is_not_supported(tmp_path: Path, pipeline: str | None) -> None:
-    with pytest.raises(DefinitionError, match=f"unsupported pipeline {pipeline} of .*: use a QwenImagePipeline"):
+    with pytest.raises(DefinitionError, match=f"unsupported pipeline {pipeline} of .*: use one of QwenImagePipeline, "):
         default_paths(pipeline_directory(tmp_path, pipeline))
 
 

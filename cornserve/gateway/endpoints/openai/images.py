@@ -49,8 +49,6 @@ class CreateImageRequest(ImageGenerationRequest, OpenAIRequest):
     """`auto` is the default."""
     response_format: Literal["b64_json"] = "b64_json"
     """The response contains the images. URLs are not supported."""
-    quality: Literal["auto"] = "auto"
-    """Must be `auto`: `num_inference_steps` determines the quality."""
     background: Literal["auto", "opaque"] = "auto"
     """All images are opaque."""
     stream: bool = False
@@ -61,6 +59,8 @@ class CreateImageRequest(ImageGenerationRequest, OpenAIRequest):
     def _check_consistency(self) -> Self:
         if "negative_prompt" in self.model_fields_set and self.true_cfg_scale == 1:
             raise ValueError("negative_prompt is set, but true_cfg_scale is 1: set a true_cfg_scale above 1")
+        if self.quality != "auto" and self.num_inference_steps is not None:
+            raise ValueError("quality and num_inference_steps are set: remove one")
         if "output_compression" in self.model_fields_set and self.output_format == "png":
             raise ValueError("output_compression is set, but output_format is png: set output_format to jpeg or webp")
         for field in ("partial_images", "progress"):

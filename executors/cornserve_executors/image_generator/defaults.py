@@ -1,0 +1,13 @@
+"""Qwen-Image's defaults of the fields of a request."""
+
+from cornserve_tasklib.image_generation import ImageRequest
+
+
+def steps_of(request: ImageRequest) -> int:
+    """Returns the number of denoising steps."""
+    return request.steps(50)
+
+
+def guidance_of(request: ImageRequest) -> float:
+    """Returns the strength of classifier-free guidance."""
+    return 4.0 if request.true_cfg_scale is None else request.true_cfg_scale
