@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from cornserve.app.app import App
 from cornserve.app.record import AppSpec
 from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.media_options import MediaOptions
-from cornserve_tasklib.model_families import default_paths
+from cornserve_tasklib.model_families import ModelPaths, alternatives, default_paths
 from cornserve_tasklib.model_options import ModelOptions
 
 
@@ -28,14 +28,17 @@ def load_app(name: str, spec: AppSpec, module: str) -> App:
 
 
 def with_all_paths(spec: AppSpec) -> AppSpec:
-    """Returns the spec with shares for all paths of the model's family. Reads the model's files.
+    """Returns the spec with shares for all paths of the model that can replace those of the app. Reads its files.
 
-    An app with source always has all of its paths. Raises `DefinitionError` if the model is not of a known family.
+    An app with source always has all of its paths. Raises `DefinitionError` if the model is not of a known family, or
+    has no such path.
     """
     if spec.model is None:
         return spec
-    shares = dict.fromkeys(default_paths(spec.model), 1.0)
-    return spec.model_copy(update={"shares": shares})
+    paths = default_paths(spec.model)
+    first = next(iter(spec.shares or paths))
+    _check_known(spec.model, paths, {first})
+    return spec.model_copy(update={"shares": dict.fromkeys(alternatives(paths, first), 1.0)})
 
 
 def _build(name: str, spec: AppSpec, module: str) -> App:
@@ -68,7 +71,11 @@ def _build_from_model(name: str, model: str, shares: Mapping[str, float] | None,
     paths = default_paths(model, options)
     if shares is None:
         shares = {next(iter(paths)): 1.0}
-    for path in shares.keys() - paths.keys():
-        raise DefinitionError(f"unknown path {path!r} of {model}: choose from {', '.join(paths)}")
+    _check_known(model, paths, shares.keys())
     used = {path: share for path, share in shares.items() if share}
     return App(name=name, paths=[paths[path] for path in used], shares=list(used.values()))
+
+
+def _check_known(model: str, paths: ModelPaths, names: Set[str]) -> None:
+    for path in names - paths.keys():
+        raise DefinitionError(f"unknown path {path!r} of {model}: choose from {', '.join(paths)}")

@@ -10,6 +10,7 @@ from typing import Any
 from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.embedding import Embed
+from cornserve_tasklib.encoder import EncoderOptions
 from cornserve_tasklib.encoder_families import MEDIA_OPTIONS, encoder_families, encoder_modalities
 from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.generate_images import GenerateImages
@@ -20,7 +21,10 @@ from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media import MODALITIES
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_options import ModelOptions
+from cornserve_tasklib.omni import OmniChat, OmniOptions
 from cornserve_tasklib.scoring import Score
+from cornserve_tasklib.speaking_chat import SpeakingChat
+from cornserve_tasklib.talker import TalkerOptions
 from cornserve_tasklib.text_to_speech import Speak
 from cornserve_tasklib.transcription import Transcribe
 from cornserve_tasklib.vits_tokenizer import unsupported_reason
@@ -51,6 +55,9 @@ _UNSUPPORTED_IMAGE_IDS = re.compile(r"Qwen/Qwen-Image-.+|stabilityai/stable-diff
 """Hugging Face ids of other models that generate images, which have pipelines that are not supported."""
 
 _WHOLE_IMAGE_PIPELINES = ("StableDiffusion3Pipeline", "FluxPipeline")
+
+_SPEAKING_IDS = re.compile(r"Qwen/Qwen3-Omni-.+-Instruct")
+"""Hugging Face ids of multimodal models with a talker."""
 
 ModelPaths = dict[str, Task[Any, Any]]
 """Tasks by path name. The first one is the default."""
@@ -88,6 +95,12 @@ def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPa
     return paths
 
 
+def alternatives(paths: ModelPaths, name: str) -> ModelPaths:
+    """Returns the paths with the request and response type of the named one."""
+    kind = paths[name].request_type, paths[name].response_type
+    return {other: path for other, path in paths.items() if (path.request_type, path.response_type) == kind}
+
+
 def _paths(model: str, options: ModelOptions) -> ModelPaths:
     if not Path(model).is_absolute():
         if not is_hub_id(model):
@@ -113,7 +126,8 @@ def _paths(model: str, options: ModelOptions) -> ModelPaths:
             )
         for known_type, ids in _MULTIMODAL_IDS.items():
             if ids.fullmatch(model):
-                return _multimodal_paths(model, known_type, None, options)
+                has_talker = _SPEAKING_IDS.fullmatch(model) is not None
+                return _multimodal_paths(model, known_type, None, has_talker, options)
         return _chat_path(model, None, options)
     if (Path(model) / MODEL_INDEX).is_file():
         return _pipeline_path(Path(model), options)
@@ -130,7 +144,8 @@ def _paths(model: str, options: ModelOptions) -> ModelPaths:
         return _transcribe_path(model, options)
     model_type = config.get("model_type")
     if encoder_modalities(model_type) and any(name.endswith(_MULTIMODAL) for name in architectures):
-        return _multimodal_paths(model, str(model_type), _tool_parser(Path(model)), options)
+        has_talker = model_type == "qwen3_omni_moe" and config.get("enable_audio_output") is True
+        return _multimodal_paths(model, str(model_type), _tool_parser(Path(model)), has_talker, options)
     if any(name.endswith("ForCausalLM") for name in architectures):
         return _chat_path(model, _tool_parser(Path(model)), options)
     raise DefinitionError(f"unsupported architecture {', '.join(architectures)} of {model}: {_supported()}")
@@ -235,9 +250,11 @@ def _chat_path(model: str, tool_parser: str | None, options: ModelOptions) -> Mo
     return {"chat": chat}
 
 
-def _multimodal_paths(model: str, model_type: str, tool_parser: str | None, options: ModelOptions) -> ModelPaths:
-    options.check_executors(model, ["llm", "encoder"])
-    engine, encoder = options.language_engine(), options.encoder()
+def _multimodal_paths(
+    model: str, model_type: str, tool_parser: str | None, has_talker: bool, options: ModelOptions
+) -> ModelPaths:
+    options.check_executors(model, ["llm", "encoder", *(["talker", "omni"] if has_talker else [])])
+    engine, encoder = options.language_engine(), options.named("encoder", EncoderOptions)
     modalities = encoder_modalities(model_type)
     _check_media_options(model, model_type, options.media)
 
@@ -265,7 +282,19 @@ def _multimodal_paths(model: str, model_type: str, tool_parser: str | None, opti
     if len(split.encoders) > 1:
         paths["joint-e-l"] = path(split_encoder=True, with_enc=False, joint_encoder=True)
         paths["joint-e-el"] = path(split_encoder=True, with_enc=True, joint_encoder=True)
-    return paths
+    return paths | (_speaking_paths(model, options) if has_talker else {})
+
+
+def _speaking_paths(model: str, options: ModelOptions) -> ModelPaths:
+    """Returns the paths of chats whose responses are spoken, which have another type than those of other chats."""
+    apart = SpeakingChat(
+        model_id=model,
+        revision=options.revision,
+        options=options.engine("llm"),
+        talker_options=options.named("talker", TalkerOptions),
+    )
+    whole = OmniChat(model_id=model, revision=options.revision, options=options.named("omni", OmniOptions))
+    return {"speech": apart, "speech-monolith": whole}
 
 
 def _check_media_options(model: str, model_type: str, options: MediaOptions) -> None:

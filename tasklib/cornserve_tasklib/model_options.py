@@ -10,7 +10,6 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
-from cornserve_tasklib.encoder import EncoderOptions
 from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.image_generation import ImageGeneratorOptions
 from cornserve_tasklib.media_options import MediaOptions
@@ -57,9 +56,9 @@ class ModelOptions:
         options = {**self.by_executor.get(ALL_ENGINES, {}), **self.by_executor.get(executor, {})}
         return _validated(EngineOptions, options, executor)
 
-    def encoder(self) -> EncoderOptions:
-        """Returns the options of the encoder. Raises `DefinitionError` if they are invalid."""
-        return _validated(EncoderOptions, self.by_executor.get("encoder", {}), "encoder")
+    def named(self, executor: str, kind: type[Options]) -> Options:
+        """Returns the options given for this executor by name. Raises `DefinitionError` if they are invalid."""
+        return _validated(kind, self.by_executor.get(executor, {}), executor)
 
     def image_generator(self, executor: str) -> ImageGeneratorOptions:
         """Returns the options of an executor that generates or edits images. Raises `DefinitionError` if they are

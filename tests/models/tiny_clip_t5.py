@@ -8,7 +8,7 @@ from tests.models.byte_tokenizer import byte_tokenizer
 
 CLIP_WIDTH = 32
 T5_WIDTH = 64
-"""At least that of two CLIP encoders together."""
+"""The width of the embeddings of T5: at least that of two CLIP encoders together."""
 
 
 def tokenizer(max_length: int) -> Any:

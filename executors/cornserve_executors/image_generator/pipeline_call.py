@@ -32,7 +32,7 @@ class PreviewScheduler(FlowMatchEulerDiscreteScheduler):  # type: ignore[misc]
 
 
 class PipelineCall:
-    """An image. The call runs in a thread of its own, which is only awake while `advance` waits for it.
+    """An image. The call runs in its own thread, which is only awake while `advance` waits for it.
 
     Args:
         call: calls the pipeline with the given callback, and returns the image.

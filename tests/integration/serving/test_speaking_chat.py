@@ -28,16 +28,9 @@ PROMPT_TOKENS = 19
 
 
 @pytest.fixture(scope="module", autouse=True)
-def speaker(cornserve: CommandLine, tiny_qwen3omni_talker: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    source = tmp_path_factory.mktemp("apps") / "speaker.py"
-    source.write_text(
-        "from cornserve import App\n"
-        "from cornserve_tasklib import EngineOptions, SpeakingChat, TalkerOptions\n"
-        f"chat = SpeakingChat(model_id={str(tiny_qwen3omni_talker)!r}, "
-        f"options=EngineOptions(dtype='float32'), talker_options=TalkerOptions(max_tokens={MAX_TOKENS}))\n"
-        f"app = App(name={APP!r}, paths=[chat])\n"
-    )
-    deployed = cornserve.run("deploy", str(source))
+def speaker(cornserve: CommandLine, tiny_qwen3omni_talker: Path) -> None:
+    options = ["--name", APP, "--share", "speech=1", "--option", f"talker.max_tokens={MAX_TOKENS}"]
+    deployed = cornserve.run("deploy", str(tiny_qwen3omni_talker), *options)
     assert deployed.returncode == 0, deployed.stderr
 
 

@@ -15,15 +15,20 @@ from cornserve_tasklib import (
     EditImages,
     Embed,
     EncoderTask,
+    EngineOptions,
     GenerateImages,
     ImageGeneratorOptions,
+    OmniChat,
+    OmniOptions,
     Score,
     Speak,
+    SpeakingChat,
+    TalkerOptions,
     TextToSpeechOptions,
     Transcribe,
 )
 from cornserve_tasklib.media_options import MediaOptions
-from cornserve_tasklib.model_families import default_paths
+from cornserve_tasklib.model_families import alternatives, default_paths
 from cornserve_tasklib.model_options import ModelOptions
 
 HERMES = 'For each call: <tool_call>\n{\\"name\\": <function-name>, \\"arguments\\": <args-json-object>}\n</tool_call>'
@@ -286,6 +291,25 @@ def test_a_model_with_images_audio_and_videos_has_paths_with_joint_and_with_sepa
 @pytest.mark.parametrize("model", ["Qwen/Qwen2.5-Omni-7B", "Qwen/Qwen3-Omni-30B-A3B-Instruct"])
 def test_omni_models_are_recognized_by_their_ids(model: str) -> None:
     assert "joint-e-l" in default_paths(model)
+
+
+def test_a_qwen3_omni_with_a_talker_has_paths_that_speak(tmp_path: Path) -> None:
+    model = model_directory(tmp_path, "Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe")
+    config = Path(model) / "config.json"
+    without = default_paths(model)
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"enable_audio_output": True}))
+    options = ModelOptions(by_executor={"llm": {"seed": 1}, "talker": {"max_tokens": 64}, "omni": {"max_frames": 9}})
+
+    paths = default_paths(model, options)
+
+    speech = SpeakingChat(model_id=model, options=EngineOptions(seed=1), talker_options=TalkerOptions(max_tokens=64))
+    monolith = OmniChat(model_id=model, options=OmniOptions(max_frames=9))
+    speaking = {"speech": speech, "speech-monolith": monolith}
+    assert {name: path for name, path in paths.items() if name not in without} == speaking
+    assert alternatives(paths, "speech") == speaking
+    assert alternatives(paths, "e-l").keys() == without.keys()
+    with pytest.raises(DefinitionError, match=r"has no executor 'talker': choose from encoder, llm, \* for all"):
+        default_paths("Qwen/Qwen3-Omni-30B-A3B-Thinking", options)
 
 
 def test_all_paths_of_a_model_have_its_options_of_media(tmp_path: Path) -> None:
