@@ -53,6 +53,8 @@ class PageRunner:
             "PIP_NO_BUILD_ISOLATION": "0",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PIP_ROOT_USER_ACTION": "ignore",
+            # vLLM inspects the class of a new model in another process, which takes 8 s, and keeps the result.
+            "VLLM_CACHE_ROOT": os.environ.get("VLLM_CACHE_ROOT", str(Path.home() / ".cache/vllm")),
         }
 
     def run_page(self, page: list[CodeBlock], *, seconds: float, up: bool = False) -> None:
