@@ -23,14 +23,14 @@ def tiny_task(tiny_llama: Path) -> LLMTask:
     )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def collector() -> Iterator[TraceCollector]:
     """Collects the traces of `executor`."""
     with running_collector() as collector:
         yield collector
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def executor(
     tiny_task: LLMTask, collector: TraceCollector, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ExecutorProcess]:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
+from cornserve.client import Client
 from cornserve.home import Home
 
 MODEL = "smollm2"
@@ -38,7 +39,7 @@ class CommandLine:
         return json.loads(completed.stdout)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cornserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     cornserve = CommandLine(Home(tmp_path_factory.mktemp("home")))
     try:
@@ -48,7 +49,17 @@ def cornserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]
     assert down.returncode == 0, down.stderr
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module", autouse=True)
+def delete_apps(cornserve: CommandLine) -> Iterator[None]:
+    """Deletes the apps of a module at its end, so that their executors leave the memory."""
+    yield
+    with Client(cornserve.url) as client:
+        for app in client.apps():
+            if app.name != MODEL:
+                client.delete(app.name)
+
+
+@pytest.fixture(scope="package")
 def model(cornserve: CommandLine, smollm2: Path) -> str:
     """The app of a real model, in the directory that `make run` uses and the examples expect."""
     directory = cornserve.home.models / MODEL
@@ -58,7 +69,7 @@ def model(cornserve: CommandLine, smollm2: Path) -> str:
     return MODEL
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def client(cornserve: CommandLine) -> Iterator[OpenAI]:
     with OpenAI(base_url=f"{cornserve.url}/v1", api_key="none", max_retries=0, timeout=120) as client:
         yield client
