@@ -74,6 +74,14 @@ def deploy(
             help="Option of the model's engine: --option max_model_len=32768 --option llm.seed=7 (one executor).",
         ),
     ] = None,
+    engine_arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--engine-arg",
+            metavar="NAME=VALUE",
+            help="Further argument of vLLM's AsyncEngineArgs: --engine-arg block_size=64.",
+        ),
+    ] = None,
     lora: Annotated[
         str | None,
         typer.Option(
@@ -190,7 +198,7 @@ def deploy(
         replicas=replicas,
         routing=routing,
         shares=_shares(share or []),
-        options=_options(option or []),
+        options=_options(option or [], engine_arg or []),
         lora=lora,
         media_options=default_media_options(media_io_kwargs, mm_processor_kwargs),
         plan=plan,
@@ -223,18 +231,33 @@ def _shares(settings: list[str]) -> dict[str, float] | None:
     return shares or None
 
 
-def _options(settings: list[str]) -> dict[str, JsonValue]:
-    """Parses values that are JSON, such as numbers; others are texts."""
-    options: dict[str, JsonValue] = {}
-    for setting in settings:
-        name, separator, value = setting.partition("=")
-        if not (name and separator):
-            raise CliError(f"{setting!r} is not a valid option: give NAME=VALUE, such as max_model_len=32768")
-        try:
-            options[name] = loads(value)
-        except ValueError:
-            options[name] = value
-    return options
+def _options(settings: list[str], engine_args: list[str]) -> dict[str, JsonValue]:
+    """Returns the options by name. Raises `CliError` for one without a value, and for an argument that is set twice."""
+    options = dict(_setting("--option", setting, "max_model_len=32768") for setting in settings)
+    if not engine_args:
+        return options
+    given = options.get("engine_args", {})
+    if not isinstance(given, dict):
+        raise CliError(f"engine_args={given} is not an object: give each argument with --engine-arg")
+    arguments = dict(given)
+    for setting in engine_args:
+        name, value = _setting("--engine-arg", setting, "block_size=64")
+        name = name.replace("-", "_")  # As in vLLM's command line.
+        if name in given:
+            raise CliError(f"{name} is set by --engine-arg and by --option engine_args: give it once")
+        arguments[name] = value
+    return options | {"engine_args": arguments}
+
+
+def _setting(option: str, setting: str, example: str) -> tuple[str, JsonValue]:
+    """Returns the name and the value of NAME=VALUE. The value is JSON, or else a text."""
+    name, separator, value = setting.partition("=")
+    if not (name and separator):
+        raise CliError(f"{setting!r} is not a valid {option}: give NAME=VALUE, such as {example}")
+    try:
+        return name, loads(value)
+    except ValueError:
+        return name, value
 
 
 def _deploy_and_wait(client: Client, target: DeployTarget, timeout: float | None) -> AppView:

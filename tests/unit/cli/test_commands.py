@@ -161,7 +161,31 @@ def test_an_invalid_value_is_quoted(cli: CliRunner, command: list[str], message:
 def test_an_option_without_name_or_value_is_rejected(cli: CliRunner, option: str) -> None:
     result = cli.invoke(app, ["deploy", "a/b", "--option", option, "--url", UNREACHABLE])
     assert result.exit_code == 1
-    assert result.stderr == f"error: {option!r} is not a valid option: give NAME=VALUE, such as max_model_len=32768\n"
+    assert result.stderr == f"error: {option!r} is not a valid --option: give NAME=VALUE, such as max_model_len=32768\n"
+
+
+def test_an_engine_argument_has_a_name_and_a_value_and_is_given_once(cli: CliRunner) -> None:
+    def error(*arguments: str) -> str:
+        return cli.invoke(app, ["deploy", "a/b", *arguments, "--url", UNREACHABLE]).stderr
+
+    assert (
+        error("--engine-arg", "x") == "error: 'x' is not a valid --engine-arg: give NAME=VALUE, such as block_size=64\n"
+    )
+    both = ["--engine-arg", "block_size=64", "--option", 'engine_args={"block_size": 32}']
+    assert error(*both) == "error: block_size is set by --engine-arg and by --option engine_args: give it once\n"
+    assert error("--engine-arg", "a=1", "--option", "engine_args=2") == (
+        "error: engine_args=2 is not an object: give each argument with --engine-arg\n"
+    )
+
+
+def test_engine_arguments_are_part_of_the_options(cli: CliRunner, server: StubServer) -> None:
+    server.on("PUT /admin/v1/apps/b", json_response({"error": {"message": "stored"}}, 400))
+    options = ["--engine-arg", "block-size=64", "--engine-arg", 'speculative_config={"method": "ngram"}']
+    cli.invoke(app, ["deploy", "a/b", *options, "--option", 'engine_args={"a": [1]}', "--url", server.url])
+    [override] = server.requests[-1][1]["executors"]
+    assert override["options"] == {
+        "engine_args": {"a": [1], "block_size": 64, "speculative_config": {"method": "ngram"}}
+    }
 
 
 def test_the_values_of_options_are_json_or_texts(cli: CliRunner, server: StubServer) -> None:
