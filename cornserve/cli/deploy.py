@@ -242,7 +242,7 @@ def _options(settings: list[str], engine_args: list[str]) -> dict[str, JsonValue
     arguments = dict(given)
     for setting in engine_args:
         name, value = _setting("--engine-arg", setting, "block_size=64")
-        name = name.replace("-", "_")  # As in vLLM's command line.
+        name = name.replace("-", "_")  # Hyphens are the form of vLLM's command line.
         if name in given:
             raise CliError(f"{name} is set by --engine-arg and by --option engine_args: give it once")
         arguments[name] = value
