@@ -6,7 +6,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 DOCSTRING_START, COMMENT_START, MESSAGE_START = "¶", "†", "‡"
@@ -36,7 +36,7 @@ def _of_python(source: str, *, messages: bool) -> str:
     for row, column, text in _comments(source):
         _write(prose, row, column, text)
     for node, is_docstring in _strings(ast.parse(source)):
-        text = _INLINE_CODE.sub(_blanked, ast.get_source_segment(source, node) or "")
+        text = _INLINE_CODE.sub(_blanked, _segment(lines, node))
         row = node.lineno
         column = len(lines[row - 1].encode()[: node.col_offset].decode())  # ast counts bytes
         if is_docstring or (messages and _is_sentence(text)):
@@ -45,6 +45,15 @@ def _of_python(source: str, *, messages: bool) -> str:
             start = DOCSTRING_START if is_docstring else MESSAGE_START
             _write(prose, row, column, start.rjust(end) + _QUOTES.sub(_blanked, text[end:]))
     return "\n".join(prose)
+
+
+def _segment(lines: Sequence[str], node: ast.expr) -> str:
+    """Returns the source of a node. `ast.get_source_segment` splits the whole file into lines for each node."""
+    assert node.end_lineno is not None
+    encoded = [line.encode() for line in lines[node.lineno - 1 : node.end_lineno]]
+    encoded[-1] = encoded[-1][: node.end_col_offset]  # ast counts bytes
+    encoded[0] = encoded[0][node.col_offset :]
+    return b"\n".join(encoded).decode()
 
 
 def _comments(source: str) -> Iterator[tuple[int, int, str]]:
