@@ -84,7 +84,12 @@ def create_gateway(
     apps = AppRegistry(backend.store, loader, replicas, metrics, backend.endpoints)
     services = (backend.store, apps, replicas, metrics, backend.logs, admission, media, fork_server)
     context = GatewayContext(
-        *services, gateways, controller_metrics, backend.events, backend.on_kubernetes, ignores_unknown_fields
+        *services,
+        gateways,
+        controller_metrics,
+        backend.events,
+        backend.on_kubernetes,
+        ignores_unknown_fields=ignores_unknown_fields,
     )
     router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)
     origins = origins or BrowserOrigins()

@@ -199,6 +199,7 @@ class RequestHandler:
         """Clears the traceback of `error`, which would keep the request in memory."""
         if isinstance(error, AppCodeError):
             log.error("the request failed: %s\n%s", error.place, error.traceback)
+            self._context.failures.add(self._app, self.id, error)
         elif not isinstance(error, ApiError | TaskError):
             log.error("the request failed:\n%s", redacted_traceback(error))
         if isinstance(error, InvocationError) and error.code == "INVALID_ARGUMENT":

@@ -174,3 +174,22 @@ async def test_an_unknown_app_is_a_404(gateway: httpx.AsyncClient) -> None:
     response = await gateway.post("/v1/apps/nothing/invoke", json={})
 
     assert response.status_code == 404
+
+
+async def test_the_logs_of_an_app_have_the_tracebacks_of_its_code_without_contents(
+    gateway: httpx.AsyncClient, deploy: Deploy
+) -> None:
+    await deploy(STEPS)
+    await gateway.post("/v1/apps/steps/invoke", json={"words": ["a"]})
+    failed = await gateway.post("/v1/apps/steps/invoke", json={"words": [], "mode": "a secret"})
+
+    log, *_ = (await gateway.get("/admin/v1/apps/steps/logs")).json()["replicas"]
+
+    assert log["id"] == "gateway"
+    first, *frames = log["lines"]
+    assert "the request failed: app 'steps', task Steps" in first
+    assert first.endswith(f"request_id={failed.headers['x-request-id']}")
+    assert any("raise KeyError(order.mode)" in frame for frame in frames)
+    assert frames[-1] == "builtins.KeyError"
+    assert "a secret" not in str(log)
+    assert (await gateway.get("/admin/v1/apps/steps/logs?lines=1")).json()["replicas"][0]["lines"] == frames[-1:]
