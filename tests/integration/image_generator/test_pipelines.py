@@ -125,9 +125,9 @@ async def test_images_equal_those_of_diffusers_while_others_are_drawn(
     pipeline.set_progress_bar_config(disable=True)
     async with running(directory, ImageGeneratorStats()) as engine:
         run = engine._device.run  # The rounding of some kernels depends on the number of torch's threads.
-        wanted = [await run(partial(expected, pipeline, one, defaults)) for one in REQUESTS]
+        wanted = [await run(partial(expected, pipeline, drawing, defaults)) for drawing in REQUESTS]
 
-        found = await gather_all(images(engine, one, str(number)) for number, one in enumerate(REQUESTS))
+        found = await gather_all(images(engine, drawing, str(number)) for number, drawing in enumerate(REQUESTS))
 
     assert found == wanted
     assert len({image for several in found for image in several}) == 5
