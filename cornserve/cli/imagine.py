@@ -13,6 +13,7 @@ import typer
 from cornserve.cli.console import CliError, print_json, stderr
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
+from cornserve.cli.terminal_image import EncodeImage, terminal_encoder
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -50,10 +51,14 @@ def imagine(
     negative_prompt: Annotated[
         str | None, typer.Option("--negative-prompt", help="Content that the images should not have.")
     ] = None,
+    previews: Annotated[
+        int,
+        typer.Option("--previews", min=0, max=3, help="Previews of each image, in a terminal that shows images."),
+    ] = 0,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Generate images, or edit one with --image."""
+    """Generate images, or edit one with --image. A terminal with kitty's or iTerm2's protocol shows them."""
     files = _files(save.expanduser(), n)
     given = {
         "n": n,
@@ -63,6 +68,7 @@ def imagine(
         "true_cfg_scale": guidance,
         "negative_prompt": negative_prompt,
         "output_format": _FORMATS[save.suffix.lower()],
+        "partial_images": previews or None,
     }
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     with open_client(ctx, url) as client:
@@ -70,7 +76,7 @@ def imagine(
             events = client.image_events(app, prompt, progress=True, **options)
         else:
             events = client.edit_events(app, image.expanduser(), prompt, progress=True, **options)
-        images = _receive(events, n)
+        images = _receive(events, n, encode := terminal_encoder(save.suffix.lower()))
     for file, result in zip(files, images, strict=True):
         _write(file, b64decode(result["b64_json"]))
     saved = [{"file": str(file), "seed": result["seed"]} for file, result in zip(files, images, strict=True)]
@@ -79,6 +85,7 @@ def imagine(
     else:
         for result in saved:
             typer.echo(f"{result['file']} (seed {result['seed']})")
+        _show(encode, images)
 
 
 def _files(save: Path, images: int) -> list[Path]:
@@ -92,8 +99,8 @@ def _files(save: Path, images: int) -> list[Path]:
     return [save.with_stem(f"{save.stem}-{number}") for number in range(1, images + 1)]
 
 
-def _receive(events: Iterable[dict[str, Any]], images: int) -> list[dict[str, Any]]:
-    """Returns the events of the completed images, and shows a bar until then."""
+def _receive(events: Iterable[dict[str, Any]], images: int, encode: EncodeImage | None) -> list[dict[str, Any]]:
+    """Returns the events of the completed images, and shows a bar and previews until then."""
     from cornserve.client.responses import COMPLETED_IMAGE
 
     completed = []
@@ -104,7 +111,20 @@ def _receive(events: Iterable[dict[str, Any]], images: int) -> list[dict[str, An
                 completed.append(event)
             elif event["type"].endswith(".progress"):
                 bar.update(task, description="steps", total=event["steps"] * images, advance=1)
+            elif event["type"].endswith(".partial_image"):
+                bar.stop()
+                _show(encode, [event])
+                bar.start()
     return completed
+
+
+def _show(encode: EncodeImage | None, images: Iterable[dict[str, Any]]) -> None:
+    """Shows images in the terminal, if it supports them."""
+    console = stderr()
+    if encode is not None and console.is_terminal:
+        for image in images:
+            console.file.write(encode(image["b64_json"]))
+        console.file.flush()
 
 
 @contextmanager

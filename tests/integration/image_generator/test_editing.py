@@ -85,7 +85,9 @@ def expected_image(pipeline: Any, request: ImageEditRequest) -> bytes:
     import torch
 
     assert request.image.data is not None
-    fields = request.model_dump(include={"prompt", "negative_prompt", "num_inference_steps", "true_cfg_scale"})
+    fields = request.model_dump(
+        include={"prompt", "negative_prompt", "num_inference_steps", "true_cfg_scale"}, exclude_none=True
+    )
     if request.true_cfg_scale == 1:
         del fields["negative_prompt"]
     (image,) = pipeline(

@@ -82,7 +82,9 @@ def pipeline(tiny_qwenimage: Path, engine: ImageGeneratorEngine) -> Any:
 def expected_images(pipeline: Any, request: ImageGenerationRequest) -> list[PIL.Image.Image]:
     import torch
 
-    fields = request.model_dump(include={"prompt", "negative_prompt", "num_inference_steps", "true_cfg_scale"})
+    fields = request.model_dump(
+        include={"prompt", "negative_prompt", "num_inference_steps", "true_cfg_scale"}, exclude_none=True
+    )
     if request.true_cfg_scale == 1:
         del fields["negative_prompt"]
     seeds = range(request.seed or 0, (request.seed or 0) + request.n)
