@@ -36,6 +36,7 @@ class PipelineCall:
 
     Args:
         call: calls the pipeline with the given callback, and returns the image.
+        scheduler: that of the call.
         steps: the number of denoising steps.
         preview_steps: the steps after which there is a preview.
     """

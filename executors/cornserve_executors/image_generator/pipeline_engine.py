@@ -54,7 +54,8 @@ class PipelineEngine:
         Raises `InvalidRequestError` for a request beyond the limits of the model or of the options.
         """
         check_limits(request, self._family.steps(request), self._options)
-        tokens = await asyncio.to_thread(self._family.check, request)
+        # On the device thread: a tokenizer that counts tokens cannot be used by a call at the same time.
+        tokens = await self._device.run(partial(self._family.check, request))
         images = await gather_all(
             self._generate_image(request, seed, number, request_id, send) for number, seed in enumerate(seeds(request))
         )
