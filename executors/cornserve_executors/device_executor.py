@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve_executors.base import Executor, ProgressReporter
 from cornserve_executors.base.executor import Request, Result
 from cornserve_executors.models import check_model
@@ -43,9 +44,10 @@ class DeviceExecutor(Executor[Settings, Request, Result]):
     async def start(self, report_progress: ProgressReporter) -> None:
         check_model(self.config.model_id)
         report_progress(f"importing {self.library}")
-        create_engine = await asyncio.to_thread(self.import_engine)
+        # A process that is stopped does not wait for a daemon thread.
+        create_engine = await run_in_daemon_thread(self.import_engine)
         report_progress("loading weights")
-        self._engine = await asyncio.to_thread(create_engine, self.config)
+        self._engine = await run_in_daemon_thread(create_engine, self.config)
         self._engine_task = asyncio.create_task(self._engine.run())
         report_progress("warming up")
         await self._engine.warm_up()

@@ -7,6 +7,7 @@ import multiprocessing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve_executors.base import ProgressReporter
 from cornserve_executors.vllm import engine_fork, settings
 from cornserve_tasklib.engine import EngineSettings
@@ -31,7 +32,8 @@ class EngineLoader:
         engine_fork.fork_if_safe(config)
         settings.prepare_environment()
         report_progress("importing vLLM")
-        engine_type = await asyncio.to_thread(self._import_engine)
+        # On a busy machine, imports take half a minute. A process that is stopped does not wait for them.
+        engine_type = await run_in_daemon_thread(self._import_engine)
         report_progress("loading weights")
         self._task = asyncio.create_task(asyncio.to_thread(engine_type, config))
         return await asyncio.shield(self._task)
