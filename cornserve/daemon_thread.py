@@ -39,5 +39,6 @@ async def run_in_daemon_thread(
         with suppress(RuntimeError):  # The event loop is closed.
             loop.call_soon_threadsafe(lambda: None if outcome.done() else set_outcome(value))
 
-    threading.Thread(target=run, name=f"app {function.__qualname__}", daemon=True).start()
+    name = getattr(function, "__qualname__", type(function).__name__)  # A partial has no name.
+    threading.Thread(target=run, name=f"app {name}", daemon=True).start()
     return await outcome
