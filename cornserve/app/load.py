@@ -36,7 +36,8 @@ def with_all_paths(spec: AppSpec) -> AppSpec:
     if spec.model is None:
         return spec
     paths = default_paths(spec.model)
-    first = next(iter(spec.shares or paths))
+    used = [path for path, share in (spec.shares or {}).items() if share]
+    first = next(iter(used or paths))
     _check_known(spec.model, paths, {first})
     return spec.model_copy(update={"shares": dict.fromkeys(alternatives(paths, first), 1.0)})
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from cornserve.app.load import load_app
+from cornserve.app.load import load_app, with_all_paths
 from cornserve.app.record import AppSpec
 from cornserve.task.errors import DefinitionError
 
@@ -55,3 +55,24 @@ def test_shares_without_a_positive_number_are_rejected(shares: dict[str, float])
 def test_shares_of_an_app_with_source_are_rejected() -> None:
     with pytest.raises(ValidationError, match=r"shares: \{'monolith': 1.0\} cannot be set for an app with source"):
         AppSpec(source="app = ...", shares={"monolith": 1})
+
+
+@pytest.mark.parametrize(
+    ("shares", "paths"),
+    [
+        (None, ["monolith", "e-l", "e-el", "joint-e-l", "joint-e-el"]),
+        ({"e-el": 2.0}, ["monolith", "e-l", "e-el", "joint-e-l", "joint-e-el"]),
+        ({"monolith": 0.0, "speech": 1.0}, ["speech", "speech-monolith"]),
+    ],
+)
+def test_only_paths_of_the_same_type_can_replace_those_of_a_model(
+    shares: dict[str, float] | None, paths: list[str]
+) -> None:
+    spec = AppSpec(model="Qwen/Qwen3-Omni-30B-A3B-Instruct", shares=shares)
+
+    assert list(with_all_paths(spec).shares or {}) == paths
+
+
+def test_an_unknown_path_of_a_model_is_named() -> None:
+    with pytest.raises(DefinitionError, match=r"unknown path 'song' of Qwen/Qwen3-0.6B: choose from chat"):
+        with_all_paths(AppSpec(model="Qwen/Qwen3-0.6B", shares={"song": 1.0}))
