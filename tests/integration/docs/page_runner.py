@@ -78,15 +78,17 @@ class PageRunner:
     def _run(self, script: str, seconds: float) -> tuple[list[str], int]:
         """Returns the output of each block, and the exit status."""
         with ExitStack() as stack:
-            shell = subprocess.Popen(
-                ["bash", "-c", script],
-                cwd=self.clone,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
+            shell = stack.enter_context(
+                subprocess.Popen(
+                    ["bash", "-c", script],
+                    cwd=self.clone,
+                    env=self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    start_new_session=True,
+                )
             )
             stack.callback(_kill_process_group, shell.pid)
             output, _ = shell.communicate(timeout=seconds)
