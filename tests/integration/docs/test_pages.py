@@ -130,9 +130,10 @@ def test_every_block_is_run_or_listed_as_an_exception() -> None:
         assert block.included is None or (ROOT / block.included).is_file(), f"{block} includes a missing file"
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", STANDALONE)
 def test_a_standalone_page_runs(page: str, tmp_path: Path) -> None:
-    PageRunner(tmp_path).run_page(blocks(page), seconds=150)
+    PageRunner(tmp_path).run_page(blocks(page), seconds=300)
 
 
 @pytest.mark.parametrize("page", WITH_INSTANCE)
