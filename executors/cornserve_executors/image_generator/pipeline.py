@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -24,6 +25,16 @@ COMPONENTS = ("text_encoder", "tokenizer", "transformer", "scheduler", "vae")
 """diffusers' names of the components."""
 
 
+@contextmanager
+def loading(model_id: str) -> Iterator[None]:
+    """Raises `ExecutorStartError` for errors of diffusers in the block, which loads a part of the model."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ExecutorStartError(f"{model_id} cannot be loaded: {reason}") from error
+
+
 def load_pipeline(
     model: ModelSettings,
     dtype: Dtype,
@@ -34,13 +45,10 @@ def load_pipeline(
     """Loads the given components. Raises `ExecutorStartError` if the model is incomplete, or another pipeline."""
     logging.disable_progress_bar()
     omitted = dict.fromkeys(set(COMPONENTS) - set(components))
-    try:
+    with loading(model.model_id):
         pipeline = pipeline_class.from_pretrained(
             model.model_id, revision=model.revision, dtype=select_dtype(dtype, device), **omitted
         )
-    except (OSError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ExecutorStartError(f"{model.model_id} cannot be loaded: {reason}") from error
     if "transformer" in components and pipeline.transformer.config.guidance_embeds:
         raise ExecutorStartError(f"{model.model_id} is guidance-distilled, which is not supported: use another model")
     if "vae" in components and pipeline.vae_scale_factor * 2 != TOKEN_PIXELS:
@@ -58,12 +66,10 @@ def select_dtype(name: Dtype, device: str) -> torch.dtype:
 
 def load_config(model: ModelSettings, component_class: Any, component: str) -> dict[str, Any]:
     """Returns the configuration of a component. Raises `ExecutorStartError` if it cannot be read."""
-    try:
+    with loading(model.model_id):
         config: dict[str, Any] = component_class.load_config(
             model.model_id, subfolder=component, revision=model.revision
         )
-    except (OSError, ValueError) as error:
-        raise ExecutorStartError(f"{model.model_id} cannot be loaded: {str(error).partition(chr(10))[0]}") from error
     return config
 
 

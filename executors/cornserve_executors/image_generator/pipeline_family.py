@@ -10,7 +10,7 @@ from diffusers import FlowMatchEulerDiscreteScheduler, FluxPipeline, StableDiffu
 from diffusers.utils import logging
 
 from cornserve_executors.base import ExecutorStartError, InvalidRequestError
-from cornserve_executors.image_generator.pipeline import select_dtype
+from cornserve_executors.image_generator.pipeline import loading, select_dtype
 from cornserve_executors.image_generator.pipeline_call import PreviewScheduler, StepCallback
 from cornserve_tasklib.image_generation import TOKEN_PIXELS, ImageGenerationRequest, ImageGenerator
 
@@ -30,13 +30,10 @@ class PipelineFamily:
 
     def __init__(self, model: ImageGenerator, device: str) -> None:
         logging.disable_progress_bar()
-        try:
+        with loading(model.model_id):
             pipeline = self.pipeline_class.from_pretrained(
                 model.model_id, revision=model.revision, dtype=select_dtype(model.options.dtype, device)
             )
-        except (OSError, ValueError) as error:
-            reason = str(error).partition("\n")[0]
-            raise ExecutorStartError(f"{model.model_id} cannot be loaded: {reason}") from error
         if not isinstance(pipeline.scheduler, FlowMatchEulerDiscreteScheduler):
             name = type(pipeline.scheduler).__name__
             raise ExecutorStartError(f"{model.model_id} has the scheduler {name}, which is not supported")
