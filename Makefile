@@ -12,7 +12,8 @@ PYTEST := .venv/bin/python -m pytest
 
 export PYTHON ONCE UPGRADE WORKERS
 export NO_MKDOCS_2_WARNING := 1
-unexport PYTHONPATH
+# Without compiled modules, each process that tests start compiles Cornserve.
+unexport PYTHONPATH PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run test unit integration chaos families check docs setup programs manifests cluster cluster-down test-cluster \
 	lock format images clean

@@ -35,7 +35,7 @@ def with_all_paths(spec: AppSpec) -> AppSpec:
     """
     if spec.model is None:
         return spec
-    paths = default_paths(spec.model)
+    paths = default_paths(spec.model, ModelOptions(drawer=spec.drawer))
     used = [path for path, share in (spec.shares or {}).items() if share]
     first = next(iter(used or paths))
     _check_known(spec.model, paths, {first})
@@ -46,7 +46,8 @@ def _build(name: str, spec: AppSpec, module: str) -> App:
     options = {override.name: override.options for override in spec.executors}
     if spec.model is not None:
         media = spec.media_options or MediaOptions()
-        return _build_from_model(name, spec.model, spec.shares, ModelOptions(spec.revision, spec.lora, options, media))
+        model_options = ModelOptions(spec.revision, spec.lora, options, media, spec.drawer)
+        return _build_from_model(name, spec.model, spec.shares, model_options)
     if spec.source is None:
         assert spec.source_config_map is not None
         reference = spec.source_config_map

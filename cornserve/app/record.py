@@ -70,6 +70,8 @@ class AppSpec(BaseModel):
     lora: Lora | None = None
     """The LoRA adapter that the app applies to the model, a name in the option `lora_modules`. Apps with different
     adapters and equal options share executors."""
+    drawer: ModelId | None = None
+    """The image model with which the app draws when a chat asks for a picture."""
     media_options: MediaOptions | None = None
     """The frames and sizes in which the model receives media, unless a request sets others. Apps with different ones
     share executors."""
@@ -98,7 +100,7 @@ class AppSpec(BaseModel):
             )
         if self.shares is not None and not any(self.shares.values()):
             raise ValueError(f"shares: all of {self.shares} are 0: set at least one to a number greater than 0")
-        for name in ("revision", "lora", "media_options", "storage"):
+        for name in ("revision", "lora", "drawer", "media_options", "storage"):
             if getattr(self, name) is not None and self.model is None:
                 raise ValueError(f"{name}: cannot be set for an app with source: remove it, or set it in the source")
         return self

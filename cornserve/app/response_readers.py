@@ -12,7 +12,8 @@ from pydantic_core import from_json, to_json
 from cornserve.task import Stream
 from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, ChatResponse, FinishReason, ToolCallDelta, Usage
 from cornserve_tasklib.embedding import EmbeddingResponse
-from cornserve_tasklib.image_generation import GeneratedImage, ImageGenerationResponse, ImageProgress
+from cornserve_tasklib.generated_image import GeneratedImage
+from cornserve_tasklib.image_generation import ImageGenerationResponse, ImageProgress
 from cornserve_tasklib.scoring import ScoringResponse
 from cornserve_tasklib.speaking_chat import SpokenChatResponse
 from cornserve_tasklib.text_to_speech import SpeechChunk, SpeechResponse
@@ -48,6 +49,7 @@ class WholeChat(NamedTuple):
 
     choices: list[ChatChoice]
     usage: Usage
+    images: list[GeneratedImage]
 
 
 class Ending(NamedTuple):
@@ -56,6 +58,7 @@ class Ending(NamedTuple):
     finish_reasons: list[FinishReason]
     stop_sequences: list[str | None]
     usage: Usage
+    images: list[GeneratedImage]
 
 
 class Vectors(NamedTuple):
@@ -108,7 +111,7 @@ def _read_whole_chat(response: ChatResponse, _: object = None) -> WholeChat:
     choices = response.choices
     for choice in choices:
         vars(choice)  # waits for all values of a pending output
-    return WholeChat(choices, response.usage)
+    return WholeChat(choices, response.usage, response.images)
 
 
 def _read_mapped_chunks_or_chat(response: ChatResponse, _: object) -> Stream[ChatChunk] | WholeChat:
@@ -124,7 +127,8 @@ def _read_chunks(response: ChatResponse, _: object) -> Stream[ChatChunk] | list[
 def _read_ending(response: ChatResponse, _: object) -> Ending:
     choices = response.choices
     reasons = [choice.finish_reason for choice in choices]
-    return Ending(reasons, [choice.stop_sequence for choice in choices], response.usage)
+    stops = [choice.stop_sequence for choice in choices]
+    return Ending(reasons, stops, response.usage, response.images)
 
 
 def _read_spoken_streams(response: SpokenChatResponse, _: object) -> dict[str, Stream[Any]]:

@@ -29,6 +29,8 @@ def app_report(app: AppView) -> Group:
     lines.append(Text(f"model: {app.spec.model}" if app.spec.model else "from Python source"))
     if app.spec.lora:
         lines.append(Text(f"LoRA adapter: {app.spec.lora}"))
+    if app.spec.drawer:
+        lines.append(Text(f"draws with: {app.spec.drawer}"))
     if app.spec.media_options:
         lines.append(Text(f"media options: {app.spec.media_options.key}"))
     for override in app.spec.executors:

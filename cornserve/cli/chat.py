@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from cornserve.cli.chat_images import ChatImages
 from cornserve.cli.console import CliError, print_json, stderr, stdout
 from cornserve.cli.gateway import open_client
 from cornserve.cli.media_options import MediaIoKwargs, MmProcessorKwargs, media_fields
@@ -48,6 +49,12 @@ def chat(
         list[str] | None,
         typer.Option("--video", metavar="FILE | URL", help="Video for the first question. Can be repeated."),
     ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            "--save", metavar="FILE.png", help="Save the images of an app that draws. The second one gets the number 2."
+        ),
+    ] = None,
     media_io_kwargs: MediaIoKwargs = None,
     mm_processor_kwargs: MmProcessorKwargs = None,
     url: Url = None,
@@ -63,7 +70,8 @@ def chat(
     options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
     options |= media_fields(media_io_kwargs, mm_processor_kwargs)
     with open_client(ctx, url) as client:
-        session = ChatSession(client, app, system, {k: v for k, v in options.items() if v is not None}, media)
+        given = {name: value for name, value in options.items() if value is not None}
+        session = ChatSession(client, app, system, given, ChatImages(save), media)
         if question:
             session.answer(question, json)
         elif question is None and not json:
@@ -77,6 +85,7 @@ class ChatSession:
     """A conversation with an app.
 
     Args:
+        images: receives the images of responses.
         media: image, audio and video parts of the first question.
     """
 
@@ -86,12 +95,14 @@ class ChatSession:
         app: str,
         system: str | None,
         options: dict[str, Any],
+        images: ChatImages,
         media: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._client = client
         self._app = app
         self._start = [] if system is None else [_message("system", system)]
         self._options = options
+        self._images = images
         self._media = list(media)
         self._messages = list(self._start)
 
@@ -101,9 +112,8 @@ class ChatSession:
         if json:
             print_json(self._client.complete(self._app, messages, **self._options))
             return
-        for text in self._client.chat(self._app, messages, **self._options):
-            _write(text)
-        _write("\n")
+        for _ in self._written(messages):
+            pass
 
     def run(self) -> None:
         """Answers questions until the user exits."""
@@ -131,16 +141,24 @@ class ChatSession:
     def _answer_in_context(self, question: str) -> None:
         """Adds a question and its response to the conversation, unless the request fails. Ctrl-C cuts the response."""
         messages = [*self._messages, self._user_message(question)]
-        chunks = []
+        chunks: list[str] = []
         try:
-            for text in self._client.chat(self._app, messages, **self._options):
-                chunks.append(text)
-                _write(text)
+            chunks.extend(self._written(messages))
         except KeyboardInterrupt:
-            _write(" …")
-        _write("\n\n")
+            _write(" …\n")
+        _write("\n")
         self._messages = [*messages, _message("assistant", "".join(chunks))]
         self._media = []  # The messages already contain the media.
+
+    def _written(self, messages: Sequence[Message]) -> Iterator[str]:
+        """Writes the response and its images, and yields its chunks of text."""
+        images: list[str] = []
+        for delta in self._client.chat_deltas(self._app, messages, **self._options):
+            _write(delta.text)
+            images.extend(delta.images)
+            yield delta.text
+        _write("\n")
+        self._images.add(images)
 
     def _user_message(self, text: str) -> Message:
         return _message("user", [*self._media, {"type": "text", "text": text}] if self._media else text)

@@ -91,6 +91,14 @@ def deploy(
             '\'lora_modules={"sql": "/models/sql"}\' --lora sql. It is also the default name of the app.',
         ),
     ] = None,
+    drawer: Annotated[
+        str | None,
+        typer.Option(
+            "--drawer",
+            metavar="MODEL",
+            help="Image model with which the app draws when a chat asks for a picture: a directory or Hugging Face id.",
+        ),
+    ] = None,
     media_io_kwargs: MediaIoKwargs = None,
     mm_processor_kwargs: MmProcessorKwargs = None,
     plan: Annotated[
@@ -200,6 +208,7 @@ def deploy(
         shares=_shares(share or []),
         options=_options(option or [], engine_arg or []),
         lora=lora,
+        drawer=drawer,
         media_options=default_media_options(media_io_kwargs, mm_processor_kwargs),
         plan=plan,
     )

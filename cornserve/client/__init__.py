@@ -30,7 +30,7 @@ from cornserve.client.errors import (
     WaitTimeoutError,
 )
 from cornserve.client.media import audio_part, image_part, video_part
-from cornserve.client.responses import StreamItem, StreamResult
+from cornserve.client.responses import ChatDelta, StreamItem, StreamResult
 
 __all__ = [
     "DEFAULT_URL",
@@ -38,6 +38,7 @@ __all__ = [
     "AppDeletedError",
     "ArgumentError",
     "AsyncClient",
+    "ChatDelta",
     "Client",
     "ClientClosedError",
     "ClientError",

@@ -37,12 +37,14 @@ from cornserve.client.errors import (
 from cornserve.client.progress import Progress
 from cornserve.client.responses import (
     ChatDecoder,
+    ChatDelta,
     EventDecoder,
     ImageDecoder,
     InvocationDecoder,
     ResponseParser,
     StreamItem,
     StreamResult,
+    TextDecoder,
 )
 from cornserve.client.sse import ServerSentEvent, SseParser
 
@@ -189,6 +191,11 @@ class AsyncClient:
     def chat(
         self, app: str, messages: Messages, *, timeout: float | None = None, **options: Any
     ) -> AsyncGenerator[str, None]:
+        return self._stream(calls.chat(app, messages, options, timeout, stream=True), TextDecoder())
+
+    def chat_deltas(
+        self, app: str, messages: Messages, *, timeout: float | None = None, **options: Any
+    ) -> AsyncGenerator[ChatDelta, None]:
         return self._stream(calls.chat(app, messages, options, timeout, stream=True), ChatDecoder())
 
     async def complete(self, app: str, messages: Messages, *, timeout: float | None = None, **options: Any) -> Any:

@@ -36,12 +36,14 @@ from cornserve.client.errors import (
 from cornserve.client.progress import Progress
 from cornserve.client.responses import (
     ChatDecoder,
+    ChatDelta,
     EventDecoder,
     ImageDecoder,
     InvocationDecoder,
     ResponseParser,
     StreamItem,
     StreamResult,
+    TextDecoder,
 )
 from cornserve.client.sse import ServerSentEvent, SseParser
 
@@ -128,7 +130,7 @@ class Client:
             timeout: how long to wait. The deployment continues after a timeout.
             on_progress: receives a line of text for each step, for example `print`.
             options: see `DeployOptions`: `name`, `replicas`, `routing`, `shares`, `options`, `lora`,
-                `media_options` and `plan`.
+                `drawer`, `media_options` and `plan`.
         Raises:
             DeployTargetError: the target is not valid.
             DeploymentError: the app failed to start. The previous generation continues to serve.
@@ -255,6 +257,12 @@ class Client:
         """Yields the text of the response in chunks. `options` are those of OpenAI's chat completions (`max_tokens`,
         …).
         """
+        return self._stream(calls.chat(app, messages, options, timeout, stream=True), TextDecoder())
+
+    def chat_deltas(
+        self, app: str, messages: Messages, *, timeout: float | None = None, **options: Any
+    ) -> Generator[ChatDelta, None, None]:
+        """Yields the parts of the response: chunks of text, and the images of an app that draws. See `chat`."""
         return self._stream(calls.chat(app, messages, options, timeout, stream=True), ChatDecoder())
 
     def complete(self, app: str, messages: Messages, *, timeout: float | None = None, **options: Any) -> Any:

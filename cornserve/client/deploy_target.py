@@ -55,6 +55,8 @@ class DeployOptions(TypedDict, total=False):
     executor."""
     lora: str | None
     """The LoRA adapter that the app applies to the model, a name in the option `lora_modules`."""
+    drawer: str | None
+    """The image model with which the app draws when a chat asks for a picture: a directory or Hugging Face id."""
     media_options: MediaOptions | None
     """The frames and sizes in which the model receives media, unless a request sets others."""
     plan: AppPlan | Path | str | None
@@ -82,6 +84,7 @@ def resolve_target(
     shares: Mapping[str, float] | None = None,
     options: Mapping[str, JsonValue] | None = None,
     lora: str | None = None,
+    drawer: str | None = None,
     media_options: MediaOptions | None = None,
     plan: AppPlan | Path | str | None = None,
 ) -> DeployTarget:
@@ -89,7 +92,7 @@ def resolve_target(
 
     A planned model has all paths of its family, unless shares are given.
     """
-    target = _resolve(what, name, replicas, routing, shares, options, lora, media_options)
+    target = _resolve(what, name, replicas, routing, shares, options, lora, drawer, media_options)
     if plan is None:
         return target
     from cornserve.client.plan_reader import read_plan
@@ -113,6 +116,7 @@ def _resolve(
     shares: Mapping[str, float] | None,
     options: Mapping[str, JsonValue] | None,
     lora: str | None,
+    drawer: str | None,
     media_options: MediaOptions | None,
 ) -> DeployTarget:
     # A redeployment keeps the number of replicas unless one is given.
@@ -124,6 +128,7 @@ def _resolve(
             shares=None if shares is None else dict(shares),
             executors=_executor_overrides(options or {}),
             lora=lora,
+            drawer=None if drawer is None else _drawer(drawer),
             media_options=media_options,
             **given,
         )
@@ -170,6 +175,15 @@ def _path_or_hub_id(what: str, name: str | None, make_spec: MakeSpec) -> DeployT
             f"cannot deploy {what}: give a Python file (.py), a model directory or a Hugging Face id (OWNER/NAME)"
         )
     return _spec(make_spec(model=what), path, name)
+
+
+def _drawer(what: str) -> str:
+    path = Path(what)
+    if path.expanduser().is_dir():
+        return _model_directory(path.expanduser())
+    if not is_hub_id(what) or "/" not in what:
+        raise DeployTargetError(f"cannot draw with {what}: give a model directory or a Hugging Face id (OWNER/NAME)")
+    return what
 
 
 def _text(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
@@ -44,8 +44,10 @@ class StreamResult(NamedTuple):
 class EventDecoder(Protocol[T_co]):
     """Decodes a stream of server-sent events."""
 
-    is_complete: bool
-    """Whether the last event has arrived. A stream that ends before the last event is truncated."""
+    @property
+    def is_complete(self) -> bool:
+        """Whether the last event has arrived. A stream that ends before the last event is truncated."""
+        ...
 
     def decode(self, event: ServerSentEvent) -> Iterator[T_co]:
         """Yields the values in the event. Raises `ApiStatusError` for an error event."""
@@ -68,20 +70,45 @@ class InvocationDecoder:
                 raise error_from_json(200, document, event.data)
 
 
+class ChatDelta(NamedTuple):
+    """The next part of the first choice of a chat completion: text, images as data URLs, or both."""
+
+    text: str
+    images: Sequence[str] = ()
+
+
 class ChatDecoder:
-    """Decodes a chat completion into chunks of text."""
+    """Decodes a chat completion into the parts of its first choice."""
 
     is_complete = False
 
-    def decode(self, event: ServerSentEvent) -> Iterator[str]:
+    def decode(self, event: ServerSentEvent) -> Iterator[ChatDelta]:
         if event.data == "[DONE]":
             self.is_complete = True
             return
         match from_json(event.data or "null"):
             case {"error": _} as document:
                 raise error_from_json(200, document, event.data)
+            case {"choices": [{"delta": {"images": list(images)}}, *_]}:
+                yield ChatDelta("", [image["image_url"]["url"] for image in images])
             case {"choices": [{"delta": {"content": str(text)}}, *_]} if text:
-                yield text
+                yield ChatDelta(text)
+
+
+class TextDecoder:
+    """Decodes a chat completion into chunks of text."""
+
+    def __init__(self) -> None:
+        self._chat = ChatDecoder()
+
+    @property
+    def is_complete(self) -> bool:
+        return self._chat.is_complete
+
+    def decode(self, event: ServerSentEvent) -> Iterator[str]:
+        for delta in self._chat.decode(event):
+            if delta.text:
+                yield delta.text
 
 
 COMPLETED_IMAGE = ("image_generation.completed", "image_edit.completed")

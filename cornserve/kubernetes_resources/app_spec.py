@@ -87,6 +87,9 @@ class ModelSection(_Section):
     lora: Lora | None = None
     """The LoRA adapter that the app applies to the model, a name in the option `lora_modules` of `executors`. Apps with
     different adapters and equal options share executors."""
+    drawer: ModelId | None = None
+    """The image model with which the app draws when a chat asks for a picture: a Hugging Face id, or a model directory
+    in the executors' containers."""
     media_options: MediaOptions | None = None
     """The frames and sizes in which the model receives media, unless a request sets others. Apps with different ones
     share executors."""

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from cornserve.task import Output, Stream
+from cornserve_tasklib.generated_image import GeneratedImage
 from cornserve_tasklib.messages import ToolCall
 
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -118,6 +119,8 @@ class ChatResponse(ChatChoice, Output):
     """Token counts."""
     further: list[ChatChoice] = Field(default_factory=list)
     """The second and later choices, if `n` is greater than one."""
+    images: list[GeneratedImage] = Field(default_factory=list)
+    """PNG files of the first choice. Only a composite task sets them."""
 
     @property
     def choices(self) -> list[ChatChoice]:

@@ -12,6 +12,7 @@ from cornserve.task import Output, Stream, UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.chat_response import Usage
 from cornserve_tasklib.engine import Dtype
+from cornserve_tasklib.generated_image import GeneratedImage
 from cornserve_tasklib.model_settings import ModelSettings
 from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, STRICT
 
@@ -122,15 +123,6 @@ class ImageProgress(BaseModel):
     """The number of all steps."""
     b64_json: str | None = None
     """A preview after this step, as an image file in base64."""
-
-
-class GeneratedImage(BaseModel):
-    """An image file."""
-
-    b64_json: str
-    """The content of the file in base64."""
-    seed: int
-    """The seed with which the image can be generated again."""
 
 
 class ImageGenerationResponse(Output):

@@ -211,6 +211,8 @@ class ChatMessage(BaseModel):
     """vLLM's newer name of `reasoning_content`, which it sets."""
     id: Unused[str] = None
     provider_specific_fields: Unused[dict[str, Any]] = None
+    images: Unused[list[Any]] = None
+    """The images of an earlier response."""
     refusal: AlwaysEmpty = None
     annotations: AlwaysEmpty = None
     audio: AlwaysEmpty = None

@@ -9,6 +9,7 @@ from typing import Any
 
 from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
+from cornserve_tasklib.drawing_paths import drawing_paths
 from cornserve_tasklib.embedding import Embed
 from cornserve_tasklib.encoder import EncoderOptions
 from cornserve_tasklib.encoder_families import MEDIA_OPTIONS, encoder_families, encoder_modalities
@@ -20,7 +21,7 @@ from cornserve_tasklib.image_generation import ImageGeneratorOptions
 from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media import MODALITIES
 from cornserve_tasklib.media_options import MediaOptions
-from cornserve_tasklib.model_options import ModelOptions
+from cornserve_tasklib.model_options import IMAGE_GENERATOR, ModelOptions
 from cornserve_tasklib.omni import OmniChat, OmniOptions
 from cornserve_tasklib.scoring import Score
 from cornserve_tasklib.speaking_chat import SpeakingChat
@@ -92,6 +93,10 @@ def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPa
     paths = _paths(model, options)
     if options.media.key and not any(isinstance(path, Mllm) for path in paths.values()):
         raise DefinitionError(f"media_options: {model} receives no media in chats: remove them")
+    if options.drawer is not None:
+        image_options = {name: given for name, given in options.by_executor.items() if name == IMAGE_GENERATOR}
+        drawer_paths = _paths(options.drawer, ModelOptions(by_executor=image_options))
+        return {**drawing_paths(model, paths, options.drawer, drawer_paths)}
     return paths
 
 
@@ -201,13 +206,13 @@ def _check_tokenizer(directory: Path) -> None:
 
 
 def _image_path(model: str, options: ModelOptions) -> ModelPaths:
-    image_options = _image_options(model, "image_generator", options)
+    image_options = _image_options(model, IMAGE_GENERATOR, options)
     fields: dict[str, Any] = {"model_id": model, "revision": options.revision, "options": image_options}
     return {"image": GenerateImages(**fields), "split": GenerateImages(**fields, split=True)}
 
 
 def _whole_image_path(model: str, options: ModelOptions) -> ModelPaths:
-    image_options = _image_options(model, "image_generator", options)
+    image_options = _image_options(model, IMAGE_GENERATOR, options)
     return {"image": GenerateImages(model_id=model, revision=options.revision, options=image_options)}
 
 

@@ -18,11 +18,12 @@ from cornserve_tasklib.text_to_speech import TextToSpeechOptions
 Options = TypeVar("Options", bound=BaseModel)
 
 ALL_ENGINES: Final = "*"
+IMAGE_GENERATOR: Final = "image_generator"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """The revision of a model, its LoRA adapter, and the options of its executors and of media."""
+    """The revision of a model, its LoRA adapter, its image model, and the options of its executors and of media."""
 
     revision: str | None = None
     lora: str | None = None
@@ -32,10 +33,12 @@ class ModelOptions:
     the options of a named executor contain them, too."""
     media: MediaOptions = MediaOptions()  # noqa: RUF009 - it is frozen
     """See `Mllm.media_options`."""
+    drawer: str | None = None
+    """The image model of a `DrawingChat`: a Hugging Face id, or the absolute path of a model directory."""
 
     def check_executors(self, model: str, executors: Iterable[str]) -> None:
         """Raises `DefinitionError` if there are options for other executors than those of the model."""
-        known = sorted(executors)
+        known = sorted({*executors, *(() if self.drawer is None else (IMAGE_GENERATOR,))})
         for name in self.by_executor:
             if name not in (ALL_ENGINES, *known):
                 choices = ", ".join([*known, f"{ALL_ENGINES} for all"])

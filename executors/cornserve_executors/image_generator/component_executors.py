@@ -14,6 +14,7 @@ from cornserve_executors.device_executor import DeviceExecutor
 from cornserve_executors.image_generator.progress_sender import progress_sender
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_tasklib.chat_response import Usage
+from cornserve_tasklib.generated_image import GeneratedImage
 from cornserve_tasklib.image_components import (
     DecodeRequest,
     DenoisedLatents,
@@ -25,7 +26,7 @@ from cornserve_tasklib.image_components import (
     LatentsInfo,
     PromptEncoder,
 )
-from cornserve_tasklib.image_generation import GeneratedImage, ImageGenerationRequest, ImageGenerationResponse
+from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageGenerationResponse
 
 if TYPE_CHECKING:
     from cornserve_executors.image_generator.component_engines import (

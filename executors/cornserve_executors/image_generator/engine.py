@@ -21,9 +21,9 @@ from cornserve_executors.image_generator.pipeline import load_pipeline
 from cornserve_executors.image_generator.progress import SendProgress
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_tasklib.chat_response import Usage
+from cornserve_tasklib.generated_image import GeneratedImage
 from cornserve_tasklib.image_editing import ImageEditor
 from cornserve_tasklib.image_generation import (
-    GeneratedImage,
     ImageGenerationRequest,
     ImageGenerationResponse,
     ImageGenerator,

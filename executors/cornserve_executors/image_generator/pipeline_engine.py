@@ -19,8 +19,8 @@ from cornserve_executors.image_generator.progress import SendProgress, run_image
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_executors.step_batcher import StepBatcher
 from cornserve_tasklib.chat_response import Usage
+from cornserve_tasklib.generated_image import GeneratedImage
 from cornserve_tasklib.image_generation import (
-    GeneratedImage,
     ImageGenerationRequest,
     ImageGenerationResponse,
     ImageGenerator,

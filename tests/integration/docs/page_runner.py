@@ -37,7 +37,7 @@ class PageRunner:
         self.cornserve_home = self.home / ".local/share/cornserve"
         self.cornserve_home.mkdir(parents=True)
         if model is not None:  # `make run` creates the same directory.
-            shutil.copytree(model, self.cornserve_home / "models" / "smollm2")
+            shutil.copytree(model, self.cornserve_home / "models" / "smollm2", copy_function=os.link)
 
     @property
     def environment(self) -> Mapping[str, str]:

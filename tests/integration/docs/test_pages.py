@@ -36,6 +36,7 @@ STANDALONE = [
     "docs/reference/workloads.md",
 ]
 WITH_MODELS = [
+    "docs/how-to/draw-in-chats.md",
     "docs/how-to/edit-images.md",
     "docs/how-to/generate-images.md",
     "docs/how-to/generate-speech.md",
@@ -152,8 +153,8 @@ def test_the_readme_and_the_pages_after_it_run(tmp_path: Path, smollm2: Path) ->
 
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize("page", WITH_MODELS)
-def test_a_page_that_builds_a_model_runs(page: str, tmp_path: Path) -> None:
-    PageRunner(tmp_path).run_page(blocks(page), seconds=400)
+def test_a_page_that_builds_a_model_runs(page: str, tmp_path: Path, smollm2: Path) -> None:
+    PageRunner(tmp_path, model=smollm2).run_page(blocks(page), seconds=400)
 
 
 @pytest.mark.timeout(400)

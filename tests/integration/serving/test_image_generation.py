@@ -19,6 +19,8 @@ from tests.waiting import wait_until
 NAME = "painter"
 MAX_STEPS = 150
 
+SIZE = ["--option", "image_generator.max_pixels=16384", "--option", f"image_generator.max_steps={MAX_STEPS}"]
+
 SPLIT = """
 from cornserve import App
 from cornserve_tasklib import GenerateImages, ImageGeneratorOptions
@@ -171,3 +173,25 @@ def test_a_disconnect_stops_the_steps(client: OpenAI, cornserve: CommandLine) ->
 def _metric(cornserve: CommandLine, name: str) -> float:
     """Returns a metric of the executor."""
     return sum_metric(cornserve, NAME, f"cornserve_image_generator_{name}")
+
+
+def test_a_chat_draws_or_writes_as_the_language_model_decides(
+    cornserve: CommandLine, client: OpenAI, model: str, tiny_qwenimage: Path, tmp_path: Path
+) -> None:
+    language_model = str(cornserve.home.models / model)
+    artist = cornserve.json("deploy", language_model, "--name", "artist", "--drawer", str(tiny_qwenimage), *SIZE)
+    file = tmp_path / "fox.png"
+
+    drawn = cornserve.run("chat", "artist", "Draw a red fox.", "--temperature", "0", "--save", str(file))
+    written = client.chat.completions.create(
+        model="artist", messages=[{"role": "user", "content": "What is 2 plus 2?"}], max_tokens=8, temperature=0
+    )
+
+    assert drawn.returncode == 0, drawn.stderr
+    assert drawn.stdout.splitlines()[-1] == str(file)
+    with PIL.Image.open(file) as image:
+        assert (image.format, image.size) == ("PNG", (128, 128))
+    assert written.choices[0].message.content
+    assert "images" not in written.choices[0].message.to_dict()
+    assert [group["apps"] for group in artist["status"]["groups"]] == [2, 2]  # shared with the apps of both models
+    assert f"draws with: {tiny_qwenimage}" in cornserve.run("status", "artist").stdout

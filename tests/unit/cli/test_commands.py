@@ -13,7 +13,7 @@ from cornserve import __version__
 from cornserve.app.settings import MAX_REPLICAS
 from cornserve.cli.commands import app
 from cornserve.client.arguments import MAX_SECONDS
-from tests.unit.http_server import StubServer, audio_response, json_response, sse_response
+from tests.unit.http_server import StubResponse, StubServer, audio_response, json_response, sse_response
 
 COMMANDS = [
     "up",
@@ -309,6 +309,27 @@ def test_a_question_on_standard_input_is_answered(cli: CliRunner, server: StubSe
     assert cli.invoke(app, arguments, input="Why?\n").exit_code == 0
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
     assert server.requests[0][1] == {"model": "a", "messages": messages, "max_tokens": 5}
+
+
+def test_images_of_a_chat_are_saved(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
+    part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aWU="}}
+    deltas = [{"content": "A fox."}, {"images": [part, part]}]
+    events = [*(json.dumps({"choices": [{"delta": delta}]}) for delta in deltas), "[DONE]"]
+    body = "".join(f"data: {event}\n\n" for event in events)
+    server.on("POST /v1/chat/completions", StubResponse(body.encode(), type="text/event-stream"))
+    chat = ["chat", "a", "Draw a fox.", "--url", server.url]
+
+    saved = cli.invoke(app, [*chat, "--save", str(tmp_path / "fox.png")])
+    unsaved = cli.invoke(app, chat)
+    refused = cli.invoke(app, [*chat, "--save", "fox.jpg"])
+
+    files = [tmp_path / "fox.png", tmp_path / "fox-2.png"]
+    assert saved.stdout.splitlines() == ["A fox.", *map(str, files)]
+    assert [file.read_bytes() for file in files] == [b"ie", b"ie"]
+    assert unsaved.stdout == "A fox.\n"
+    assert "save it with --save FILE.png" in unsaved.stderr
+    assert (refused.exit_code, refused.stderr.count("\n")) == (1, 1)
+    assert "give a file name that ends with .png" in refused.stderr
 
 
 def test_media_are_sent_with_the_question(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:

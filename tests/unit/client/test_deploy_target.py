@@ -143,6 +143,17 @@ def test_an_adapter_is_the_default_name_of_its_app(model: Path) -> None:
     assert resolve_target(model, name="queries", lora="SQL_v2").name == "queries"
 
 
+def test_the_image_model_of_a_chat_is_a_directory_or_an_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "drawer").mkdir()
+    (tmp_path / "drawer" / "model_index.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+
+    assert resolve_target("Qwen/Qwen3-8B", drawer="drawer").spec.drawer == str(tmp_path / "drawer")
+    assert resolve_target("Qwen/Qwen3-8B", drawer="Qwen/Qwen-Image").spec.drawer == "Qwen/Qwen-Image"
+    with pytest.raises(DeployTargetError, match="cannot draw with sketches: give a model directory or a Hugging Face"):
+        resolve_target("Qwen/Qwen3-8B", drawer="sketches")
+
+
 def test_options_are_grouped_by_executor(model: Path) -> None:
     options: dict[str, JsonValue] = {
         "max_model_len": 1000,

@@ -317,6 +317,25 @@ class SpeakingParrot(Task[SpokenChatRequest, SpokenChatResponse]):
 app = App(name="speaking-parrot", paths=[SpeakingParrot()])
 """
 
+PAINTER = """
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import ChatRequest, ChatResponse, GeneratedImage
+
+class Painter(Task[ChatRequest, ChatResponse]):
+    '''Responds with the last message and two images.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: ChatRequest) -> ChatResponse:
+        images = [GeneratedImage(b64_json=content, seed=1) for content in ("aWU=", "aWY=")]
+        text = self.echo.invoke(EchoRequest(text=request.messages[-1].content)).text
+        return ChatResponse(text=text, images=images)
+
+app = App(name="painter", paths=[Painter()])
+"""
+
 SCRIBE = """
 from cornserve import App, Task
 from cornserve_echo import EchoRequest, EchoTask

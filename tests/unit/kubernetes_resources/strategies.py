@@ -108,6 +108,7 @@ origins = st.one_of(
         {"model": texts.filter(bool)},
         optional={
             "revision": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,9}", fullmatch=True),
+            "drawer": st.from_regex(r"[a-z]{1,8}/[a-z]{1,8}", fullmatch=True),
             "lora": st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,6}[A-Za-z0-9])?", fullmatch=True),
             "media_options": media_options,
             "storage": storages,

@@ -12,6 +12,7 @@ from cornserve.task.errors import DefinitionError
 from cornserve.task.unit import unit_tasks
 from cornserve_tasklib import (
     Chat,
+    DrawingChat,
     EditImages,
     Embed,
     EncoderTask,
@@ -103,6 +104,32 @@ def test_qwen_image_runs_whole_or_split(tmp_path: Path) -> None:
     for model in (pipeline_directory(tmp_path, "QwenImagePipeline"), "Qwen/Qwen-Image", "Qwen/Qwen-Image-2512"):
         whole, split = GenerateImages(model_id=model), GenerateImages(model_id=model, split=True)
         assert default_paths(model) == {"image": whole, "split": split}
+
+
+def test_a_language_model_draws_on_each_path_of_the_image_model(tmp_path: Path) -> None:
+    model = model_directory(tmp_path, "LlamaForCausalLM")
+    options = ModelOptions(by_executor={"image_generator": {"max_pixels": 65536}}, drawer="Qwen/Qwen-Image")
+    drawers = {
+        split: GenerateImages(model_id="Qwen/Qwen-Image", options=ImageGeneratorOptions(max_pixels=65536), split=split)
+        for split in (False, True)
+    }
+
+    assert default_paths(model, options) == {
+        "chat": DrawingChat(chat=Chat(model_id=model), drawer=drawers[False], size="256x256"),
+        "chat-split": DrawingChat(chat=Chat(model_id=model), drawer=drawers[True], size="256x256"),
+    }
+    assert list(default_paths("Qwen/Qwen2.5-VL-7B-Instruct", ModelOptions(drawer="black-forest-labs/FLUX.1-dev"))) == [
+        "monolith",
+        "e-l",
+        "e-el",
+    ]
+
+
+def test_only_chats_draw_and_only_image_models_are_drawers() -> None:
+    with pytest.raises(DefinitionError, match="drawer: Qwen/Qwen-Image is not a model for chats: remove drawer"):
+        default_paths("Qwen/Qwen-Image", ModelOptions(drawer="Qwen/Qwen-Image"))
+    with pytest.raises(DefinitionError, match="drawer: Qwen/Qwen3-8B does not generate images: use a model such as"):
+        default_paths("Qwen/Qwen3-8B", ModelOptions(drawer="Qwen/Qwen3-8B"))
 
 
 def test_qwen_image_edit_has_an_edit_path(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ from cornserve_tasklib.chat_response import (
     TokenLogprobs,
     ToolCallDelta,
 )
+from cornserve_tasklib.generated_image import GeneratedImage
 from cornserve_tasklib.messages import ToolCall
 from cornserve_tasklib.speaking_chat import SpokenChatRequest
 
@@ -89,12 +90,18 @@ class ChatCompletionRequest(ChatRequest, GenerationRequest):
 # Responses are typed dictionaries: pydantic models would be validated, which takes ten times as long.
 
 
+class MessageImage(TypedDict):
+    type: Literal["image_url"]
+    image_url: dict[Literal["url"], str]
+
+
 class Message(TypedDict):
     role: Literal["assistant"]
     content: str | None
     refusal: None
     tool_calls: NotRequired[list[ToolCall]]
     reasoning_content: NotRequired[str]
+    images: NotRequired[list[MessageImage]]
 
 
 class Logprobs(TypedDict):
@@ -135,6 +142,7 @@ class Delta(TypedDict, total=False):
     content: str
     tool_calls: list[CallDelta]
     reasoning_content: str
+    images: list[MessageImage]
 
 
 class ChunkChoice(TypedDict):
@@ -218,6 +226,8 @@ class ChatHandler:
         choices = [self._choice(index, choice) for index, choice in enumerate(chat.choices)]
         if text:
             choices[0]["message"]["content"] = text
+        if chat.images:
+            choices[0]["message"]["images"] = _message_images(chat.images)
         return {
             "id": self._id,
             "object": "chat.completion",
@@ -249,6 +259,9 @@ class ChatHandler:
             self._events.choice(index, {"index": index, "delta": {}, "finish_reason": reason})
             for index, reason in enumerate(ending.finish_reasons)
         ]
+        if ending.images:
+            delta: Delta = {"images": _message_images(ending.images)}
+            events.insert(0, self._events.choice(0, {"index": 0, "delta": delta}))
         if self._body.wants_usage:
             events.append(self._events.usage(openai_usage(ending.usage)))
         return b"".join([*events, sse.DONE])
@@ -285,6 +298,11 @@ def _message(choice: ChatChoice) -> Message:
     if choice.reasoning:
         message["reasoning_content"] = choice.reasoning
     return message
+
+
+def _message_images(images: Sequence[GeneratedImage]) -> list[MessageImage]:
+    """Returns images in the form of other servers. OpenAI's API does not define any."""
+    return [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image.b64_json}"}} for image in images]
 
 
 def _call_delta(call: ToolCallDelta) -> CallDelta:

@@ -27,10 +27,10 @@ from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResp
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
 from cornserve_tasklib.chat_response import Usage
+from cornserve_tasklib.generated_image import GeneratedImage
 from cornserve_tasklib.image_editing import EditSize, ImageEditRequest
 from cornserve_tasklib.image_generation import (
     DEFAULT_SIZE,
-    GeneratedImage,
     ImageGenerationRequest,
     ImageProgress,
     ImageRequest,
