@@ -4,13 +4,20 @@ from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, ChatResponse, Usage
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.drawing_chat import DrawingChat
+from cornserve_tasklib.edit_images import EditImages
 from cornserve_tasklib.embedding import Embed, EmbeddingRequest, EmbeddingResponse, EmbeddingTask
 from cornserve_tasklib.encoder import Embeddings, EncoderOptions, EncoderTask
 from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.generate_images import GenerateImages
 from cornserve_tasklib.generated_image import GeneratedImage
-from cornserve_tasklib.image_components import ImageDenoiser, LatentDecoder, PromptEncoder
-from cornserve_tasklib.image_editing import EditImages, ImageEditor, ImageEditRequest
+from cornserve_tasklib.image_components import (
+    EditPromptEncoder,
+    ImageDenoiser,
+    LatentDecoder,
+    PromptEncoder,
+    SourceEncoder,
+)
+from cornserve_tasklib.image_editing import ImageEditor, ImageEditRequest
 from cornserve_tasklib.image_generation import (
     ImageGenerationRequest,
     ImageGenerationResponse,
@@ -55,6 +62,7 @@ __all__ = [
     "CompletionRequest",
     "DrawingChat",
     "EditImages",
+    "EditPromptEncoder",
     "Embed",
     "EmbeddingRequest",
     "EmbeddingResponse",
@@ -88,6 +96,7 @@ __all__ = [
     "ScoringRequest",
     "ScoringResponse",
     "ScoringTask",
+    "SourceEncoder",
     "Speak",
     "SpeakingChat",
     "SpeechChunk",

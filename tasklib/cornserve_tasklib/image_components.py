@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 from cornserve.task import Output, Stream, Tensor, UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.engine import Dtype
+from cornserve_tasklib.image_editing import AutoSizedRequest, ImageEditRequest, image_editing_size
 from cornserve_tasklib.image_generation import (
     ImageGenerationRequest,
     ImageGenerationResponse,
@@ -31,11 +32,33 @@ class EncodedPromptInfo(BaseModel):
     """The number of rows of the prompt. The other rows are those of the negative prompt."""
 
 
-class DenoiseRequest(ImageGenerationRequest):
+class EncodedSource(Output):
+    """The image to edit, as the denoiser reads it."""
+
+    latents: Tensor = Tensor()
+    """A tensor of the shape [1, tokens, channels]. The metadata is `SourceInfo`."""
+
+
+class SourceInfo(BaseModel):
+    """Describes an `EncodedSource`."""
+
+    width: int
+    """The width in which the model reads the image, in pixels."""
+    height: int
+    """The height in which the model reads the image, in pixels."""
+
+    @property
+    def size(self) -> str:
+        return f"{self.width}x{self.height}"
+
+
+class DenoiseRequest(AutoSizedRequest):
     """A request with its encoded prompt."""
 
     embeddings: Tensor
     """See `EncodedPrompt.embeddings`."""
+    source: Tensor | None = None
+    """See `EncodedSource.latents`. None for images without one."""
 
 
 class DenoisedLatents(Output):
@@ -52,11 +75,13 @@ class LatentsInfo(BaseModel):
 
     seeds: list[int]
     """The seed of each image."""
+    size: str
+    """Width and height of the images in pixels."""
     prompt_tokens: int
     """The number of tokens of the prompt."""
 
 
-class DecodeRequest(ImageGenerationRequest):
+class DecodeRequest(AutoSizedRequest):
     """A request with the latents of its images."""
 
     latents: Tensor
@@ -89,6 +114,30 @@ class PromptEncoder(ComponentSettings, UnitTask[ImageGenerationRequest, EncodedP
 
     def input_source(self) -> PromptEncoder:
         return self.model_copy(update={"constant": True, "gpus": 0})
+
+
+class EditPromptEncoder(ComponentSettings, UnitTask[ImageEditRequest, EncodedPrompt]):
+    """Runs the text encoder of an image editing model, which reads the prompt and the image."""
+
+    executor = "edit_prompt_encoder"
+
+    def components(self, request: ImageEditRequest) -> frozenset[str]:
+        return frozenset({"text_encoder"})
+
+    def size(self, request: ImageEditRequest) -> InputSize:
+        return image_editing_size(request)
+
+
+class SourceEncoder(ComponentSettings, UnitTask[ImageEditRequest, EncodedSource]):
+    """Runs the encoder of the VAE of an image editing model."""
+
+    executor = "source_encoder"
+
+    def components(self, request: ImageEditRequest) -> frozenset[str]:
+        return frozenset({"vae_encoder"})
+
+    def size(self, request: ImageEditRequest) -> InputSize:
+        return image_editing_size(request)
 
 
 class ImageDenoiser(ModelSettings, UnitTask[DenoiseRequest, DenoisedLatents]):

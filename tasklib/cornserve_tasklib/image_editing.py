@@ -8,7 +8,7 @@ from typing import Annotated
 from annotated_types import MaxLen
 from pydantic import AfterValidator
 
-from cornserve.task import Task, UnitTask
+from cornserve.task import UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.image_generation import (
     TOKEN_PIXELS,
@@ -25,27 +25,40 @@ SOURCE_PIXELS = 1024 * 1024
 """The size to which the model scales the image that it edits. It keeps the ratio of the sides."""
 
 
+AUTO = "auto"
+"""The size of results that follow the image that they are edits of."""
+
+
 def _check_size(size: str) -> str:
-    return size if size == "auto" else check_size(size)
+    return size if size == AUTO else check_size(size)
 
 
 EditSize = Annotated[str, MaxLen(9), AfterValidator(_check_size)]
 """Width and height in pixels, or "auto"."""
 
 
-class ImageEditRequest(ImageRequest):
-    """An image, and a text that describes its change."""
+class AutoSizedRequest(ImageRequest):
+    """A request whose size can depend on an image."""
 
-    image: Image
-    """The image to change."""
-    size: EditSize = "auto"
+    size: EditSize = AUTO
     """Width and height of the results in pixels, multiples of 16. By default, about `SOURCE_PIXELS` in the ratio of the
     image's sides."""
 
     @property
     def image_tokens(self) -> int:
         """The number of tokens of one result in the denoiser."""
-        return SOURCE_PIXELS // TOKEN_PIXELS**2 if self.size == "auto" else super().image_tokens
+        return SOURCE_PIXELS // TOKEN_PIXELS**2 if self.size == AUTO else super().image_tokens
+
+
+class ImageEditRequest(AutoSizedRequest):
+    """An image, and a text that describes its change."""
+
+    image: Image
+    """The image to change."""
+
+
+def image_editing_size(request: ImageEditRequest) -> InputSize:
+    return replace(image_generation_size(request), media=SOURCE_PIXELS // TOKEN_PIXELS**2)
 
 
 class ImageEditor(ModelSettings, UnitTask[ImageEditRequest, ImageGenerationResponse]):
@@ -63,22 +76,8 @@ class ImageEditor(ModelSettings, UnitTask[ImageEditRequest, ImageGenerationRespo
     def replica_gpus(self) -> int:
         return self.options.gpus
 
+    def components(self, request: ImageEditRequest) -> frozenset[str]:
+        return frozenset({"text_encoder", "vae_encoder", "denoiser", "vae"})
+
     def size(self, request: ImageEditRequest) -> InputSize:
-        return replace(image_generation_size(request), media=SOURCE_PIXELS // TOKEN_PIXELS**2)
-
-
-class EditImages(Task[ImageEditRequest, ImageGenerationResponse]):
-    """Edits an image with one model."""
-
-    model_id: str
-    """See `ImageEditor.model_id`."""
-    revision: str | None = None
-    """See `ImageEditor.revision`."""
-    options: ImageGeneratorOptions = ImageGeneratorOptions()
-    """See `ImageEditor.options`."""
-
-    def post_init(self) -> None:
-        self.editor = ImageEditor(model_id=self.model_id, revision=self.revision, options=self.options)
-
-    def invoke(self, request: ImageEditRequest) -> ImageGenerationResponse:
-        return self.editor.invoke(request)
+        return image_editing_size(request)

@@ -10,13 +10,13 @@ from typing import Any
 from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.drawing_paths import drawing_paths
+from cornserve_tasklib.edit_images import EditImages
 from cornserve_tasklib.embedding import Embed
 from cornserve_tasklib.encoder import EncoderOptions
 from cornserve_tasklib.encoder_families import MEDIA_OPTIONS, encoder_families, encoder_modalities
 from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.generate_images import GenerateImages
 from cornserve_tasklib.hub import MODEL_INDEX, is_hub_id
-from cornserve_tasklib.image_editing import EditImages
 from cornserve_tasklib.image_generation import ImageGeneratorOptions
 from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media import MODALITIES
@@ -218,7 +218,8 @@ def _whole_image_path(model: str, options: ModelOptions) -> ModelPaths:
 
 def _edit_path(model: str, options: ModelOptions) -> ModelPaths:
     image_options = _image_options(model, "image_editor", options)
-    return {"edit": EditImages(model_id=model, revision=options.revision, options=image_options)}
+    fields: dict[str, Any] = {"model_id": model, "revision": options.revision, "options": image_options}
+    return {"edit": EditImages(**fields), "split": EditImages(**fields, split=True)}
 
 
 def _image_options(model: str, executor: str, options: ModelOptions) -> ImageGeneratorOptions:

@@ -17,15 +17,23 @@ from cornserve_executors.image_generator.components import (
     VaeDecoder,
 )
 from cornserve_executors.image_generator.defaults import guidance_of
-from cornserve_executors.image_generator.denoiser import DenoisedImage, PromptEmbeddings
-from cornserve_executors.image_generator.pipeline import check_prompt, load_config, load_pipeline, select_dtype
+from cornserve_executors.image_generator.denoiser import DenoisedImage, PromptEmbeddings, SourceLatents
+from cornserve_executors.image_generator.pipeline import (
+    check_prompt,
+    load_config,
+    load_pipeline,
+    select_dtype,
+    select_pipeline_class,
+)
 from cornserve_executors.image_generator.progress import SendProgress
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_tasklib.image_components import ImageDenoiser, LatentDecoder, PromptEncoder
-from cornserve_tasklib.image_generation import ImageGenerationRequest
+from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageRequest
 
 
-class _ComponentEngine:
+class ComponentEngine:
+    """Runs a component on one device."""
+
     def __init__(self) -> None:
         self.device = DeviceThread()
 
@@ -38,7 +46,7 @@ class _ComponentEngine:
         self.device.shutdown()
 
 
-class PromptEncoderEngine(_ComponentEngine):
+class PromptEncoderEngine(ComponentEngine):
     def __init__(self, config: PromptEncoder) -> None:
         """Loads the text encoder. Blocks."""
         super().__init__()
@@ -53,11 +61,17 @@ class PromptEncoderEngine(_ComponentEngine):
         return await self._encoder.encode(request)
 
 
-class ImageDenoiserEngine(_ComponentEngine):
+class ImageDenoiserEngine(ComponentEngine):
     def __init__(self, config: ImageDenoiser, stats: ImageGeneratorStats) -> None:
         """Loads the denoiser. Blocks."""
         super().__init__()
-        pipeline = load_pipeline(config, config.options.dtype, self.device.name, ("transformer", "scheduler"))
+        pipeline = load_pipeline(
+            config,
+            config.options.dtype,
+            self.device.name,
+            ("transformer", "scheduler"),
+            pipeline_class=select_pipeline_class(config),
+        )
         self._denoiser = BatchedDenoiser(pipeline, self.device, config.options, stats)
         self._width = pipeline.transformer.config.joint_attention_dim
         self._dtype = pipeline.transformer.dtype
@@ -71,7 +85,7 @@ class ImageDenoiserEngine(_ComponentEngine):
         rows = torch.zeros(1, 1, self._width, dtype=self._dtype, device=self.device.name)
         await self.denoise(WARM_UP_REQUEST, PromptEmbeddings(rows, rows), [0], "warm-up", None)
 
-    def check(self, request: ImageGenerationRequest) -> None:
+    def check(self, request: ImageRequest) -> None:
         """Raises `InvalidRequestError` for a request beyond the limits of the options, or with previews."""
         if request.partial_images:
             raise InvalidRequestError(
@@ -81,17 +95,18 @@ class ImageDenoiserEngine(_ComponentEngine):
 
     async def denoise(
         self,
-        request: ImageGenerationRequest,
+        request: ImageRequest,
         embeddings: PromptEmbeddings,
         image_seeds: list[int],
         request_id: str,
         send: SendProgress | None,
+        source: SourceLatents | None = None,
     ) -> torch.Tensor:
         """Returns the latents of all images, of the shape [images, tokens, channels]."""
 
         async def denoise(number: int, seed: int) -> DenoisedImage:
             with self._stats.image():
-                image = await self._denoiser.start(request, embeddings, seed)
+                image = await self._denoiser.start(request, embeddings, seed, source)
                 await self._denoiser.denoise(image, number, request_id, send)
             return image
 
@@ -99,7 +114,7 @@ class ImageDenoiserEngine(_ComponentEngine):
         return torch.cat([image.latents for image in images])
 
 
-class ConstantPromptEngine(_ComponentEngine):
+class ConstantPromptEngine(ComponentEngine):
     """Returns zeros with the shape of encoded prompts."""
 
     def __init__(self, config: PromptEncoder) -> None:
@@ -121,7 +136,7 @@ class ConstantPromptEngine(_ComponentEngine):
         return torch.zeros(1, check_prompt(self._pipeline, name, prompt), self._width, dtype=self._dtype)
 
 
-class ConstantLatentsEngine(_ComponentEngine):
+class ConstantLatentsEngine(ComponentEngine):
     """Returns zeros with the shape of latents."""
 
     def __init__(self, config: ImageDenoiser) -> None:
@@ -133,26 +148,28 @@ class ConstantLatentsEngine(_ComponentEngine):
     async def warm_up(self) -> None:
         """Does nothing."""
 
-    def check(self, request: ImageGenerationRequest) -> None:
+    def check(self, request: ImageRequest) -> None:
         """Accepts all requests."""
 
     async def denoise(
         self,
-        request: ImageGenerationRequest,
+        request: ImageRequest,
         embeddings: PromptEmbeddings,
         image_seeds: list[int],
         request_id: str,
         send: SendProgress | None,
+        source: SourceLatents | None = None,
     ) -> torch.Tensor:
         """Returns the latents of all images, of the shape [images, tokens, channels]."""
         return torch.zeros(len(image_seeds), request.image_tokens, self._channels, dtype=self._dtype)
 
 
-class LatentDecoderEngine(_ComponentEngine):
+class LatentDecoderEngine(ComponentEngine):
     def __init__(self, config: LatentDecoder) -> None:
         """Loads the VAE. Blocks."""
         super().__init__()
-        pipeline = load_pipeline(config, config.dtype, self.device.name, ("vae",))
+        pipeline_class = select_pipeline_class(config)
+        pipeline = load_pipeline(config, config.dtype, self.device.name, ("vae",), pipeline_class=pipeline_class)
         self._decoder = VaeDecoder(pipeline, self.device)
         self._channels = 4 * pipeline.vae.config.z_dim
         self._dtype = pipeline.vae.dtype
@@ -161,6 +178,6 @@ class LatentDecoderEngine(_ComponentEngine):
         shape = (1, WARM_UP_REQUEST.image_tokens, self._channels)
         await self.decode(WARM_UP_REQUEST, torch.zeros(shape, dtype=self._dtype, device=self.device.name))
 
-    async def decode(self, request: ImageGenerationRequest, latents: torch.Tensor) -> list[str]:
+    async def decode(self, request: ImageRequest, latents: torch.Tensor) -> list[str]:
         """Returns the file of each image in base64."""
         return [await self._decoder.decode(request, image) for image in latents.split(1)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import Metric
 
+from cornserve.transport import TensorView
 from cornserve_executors.base import InvocationContext
 from cornserve_executors.device_executor import DeviceExecutor
 from cornserve_executors.image_generator.progress_sender import progress_sender
@@ -19,13 +20,18 @@ from cornserve_tasklib.image_components import (
     DecodeRequest,
     DenoisedLatents,
     DenoiseRequest,
+    EditPromptEncoder,
     EncodedPrompt,
     EncodedPromptInfo,
+    EncodedSource,
     ImageDenoiser,
     LatentDecoder,
     LatentsInfo,
     PromptEncoder,
+    SourceEncoder,
+    SourceInfo,
 )
+from cornserve_tasklib.image_editing import AUTO, ImageEditRequest
 from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageGenerationResponse
 
 if TYPE_CHECKING:
@@ -35,6 +41,11 @@ if TYPE_CHECKING:
         ImageDenoiserEngine,
         LatentDecoderEngine,
         PromptEncoderEngine,
+    )
+    from cornserve_executors.image_generator.denoiser import PromptEmbeddings, SourceLatents
+    from cornserve_executors.image_generator.editing_component_engines import (
+        EditPromptEncoderEngine,
+        SourceEncoderEngine,
     )
 
 
@@ -50,9 +61,37 @@ class PromptEncoderExecutor(DeviceExecutor[PromptEncoder, ImageGenerationRequest
 
     async def invoke(self, request: ImageGenerationRequest, context: InvocationContext) -> EncodedPrompt:
         embeddings = await self._engine.encode(request)
-        info = EncodedPromptInfo(prompt_tokens=embeddings.prompt.shape[1])
-        await _publish(context, "embeddings", embeddings.joined(), info.model_dump_json())
-        return EncodedPrompt()
+        return await _publish_prompt(context, embeddings)
+
+
+class EditPromptEncoderExecutor(DeviceExecutor[EditPromptEncoder, ImageEditRequest, EncodedPrompt]):
+    library = "diffusers"
+
+    _engine: EditPromptEncoderEngine
+
+    def import_engine(self) -> Callable[[EditPromptEncoder], EditPromptEncoderEngine]:
+        from cornserve_executors.image_generator.editing_component_engines import EditPromptEncoderEngine
+
+        return EditPromptEncoderEngine
+
+    async def invoke(self, request: ImageEditRequest, context: InvocationContext) -> EncodedPrompt:
+        return await _publish_prompt(context, await self._engine.encode(request, context.request_id))
+
+
+class SourceEncoderExecutor(DeviceExecutor[SourceEncoder, ImageEditRequest, EncodedSource]):
+    library = "diffusers"
+
+    _engine: SourceEncoderEngine
+
+    def import_engine(self) -> Callable[[SourceEncoder], SourceEncoderEngine]:
+        from cornserve_executors.image_generator.editing_component_engines import SourceEncoderEngine
+
+        return SourceEncoderEngine
+
+    async def invoke(self, request: ImageEditRequest, context: InvocationContext) -> EncodedSource:
+        source, info = await self._engine.encode(request, context.request_id)
+        await _publish(context, "latents", source.latents, info.model_dump_json())
+        return EncodedSource()
 
 
 class ImageDenoiserExecutor(DeviceExecutor[ImageDenoiser, DenoiseRequest, DenoisedLatents]):
@@ -75,18 +114,34 @@ class ImageDenoiserExecutor(DeviceExecutor[ImageDenoiser, DenoiseRequest, Denois
         from cornserve_executors.image_generator.components import seeds
         from cornserve_executors.image_generator.denoiser import PromptEmbeddings
 
-        self._engine.check(request)
-        received = await context.receive(request.embeddings)
-        info = EncodedPromptInfo.model_validate_json(received.metadata)
-        rows = await _read(received, self._engine.device.name)
-        embeddings = PromptEmbeddings.split(rows, info.prompt_tokens)
+        if request.size != AUTO:
+            self._engine.check(request)
+        prompt, *sources = await context.receive_all(
+            [request.embeddings] if request.source is None else [request.embeddings, request.source]
+        )
+        info = EncodedPromptInfo.model_validate_json(prompt.metadata)
+        embeddings = PromptEmbeddings.split(await _read(prompt, self._engine.device.name), info.prompt_tokens)
+        source = None
+        if sources:
+            source, request = await self._read_source(sources[0], request)
         image_seeds = seeds(request)
         latents = await self._engine.denoise(
-            request, embeddings, image_seeds, context.request_id, progress_sender(context)
+            request, embeddings, image_seeds, context.request_id, progress_sender(context), source
         )
-        described = LatentsInfo(seeds=image_seeds, prompt_tokens=info.prompt_tokens)
+        described = LatentsInfo(seeds=image_seeds, size=request.size, prompt_tokens=info.prompt_tokens)
         await _publish(context, "latents", latents, described.model_dump_json())
         return DenoisedLatents()
+
+    async def _read_source(self, received: TensorView, request: DenoiseRequest) -> tuple[SourceLatents, DenoiseRequest]:
+        """Returns the image to edit, and the request with the size of the results."""
+        from cornserve_executors.image_generator.editing import source_latents
+
+        info = SourceInfo.model_validate_json(received.metadata)
+        if request.size == AUTO:
+            request = request.model_copy(update={"size": info.size})
+            self._engine.check(request)
+        latents = await _read(received, self._engine.device.name)
+        return source_latents(latents, info.width, info.height), request
 
     def metrics(self) -> Iterable[Metric]:
         return self._stats.metrics()
@@ -105,10 +160,17 @@ class LatentDecoderExecutor(DeviceExecutor[LatentDecoder, DecodeRequest, ImageGe
     async def invoke(self, request: DecodeRequest, context: InvocationContext) -> ImageGenerationResponse:
         received = await context.receive(request.latents)
         info = LatentsInfo.model_validate_json(received.metadata)
+        request = request.model_copy(update={"size": info.size})
         files = await self._engine.decode(request, await _read(received, self._engine.device.name))
         images = [GeneratedImage(b64_json=file, seed=seed) for file, seed in zip(files, info.seeds, strict=True)]
         usage = Usage(prompt_tokens=info.prompt_tokens, completion_tokens=request.n * request.image_tokens)
-        return ImageGenerationResponse(images=images, usage=usage)
+        return ImageGenerationResponse(images=images, size=info.size, usage=usage)
+
+
+async def _publish_prompt(context: InvocationContext, embeddings: PromptEmbeddings) -> EncodedPrompt:
+    info = EncodedPromptInfo(prompt_tokens=embeddings.prompt.shape[1])
+    await _publish(context, "embeddings", embeddings.joined(), info.model_dump_json())
+    return EncodedPrompt()
 
 
 async def _publish(context: InvocationContext, output: str, tensor: Any, metadata: str) -> None:
@@ -119,7 +181,7 @@ async def _publish(context: InvocationContext, output: str, tensor: Any, metadat
     slot.publish(tensor_copies.dtype_name(tensor.dtype), tuple(tensor.shape), metadata.encode())
 
 
-async def _read(received: Any, device: str) -> Any:
+async def _read(received: TensorView, device: str) -> Any:
     """Returns a copy of a received tensor."""
     from cornserve_executors import tensor_copies
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from diffusers import QwenImagePipeline
+from diffusers import DiffusionPipeline, QwenImageEditPipeline, QwenImagePipeline
 from diffusers.utils import logging
 
 from cornserve_executors.base import ExecutorStartError, InvalidRequestError
@@ -24,6 +24,9 @@ MAX_PROMPT_TOKENS = 1024
 COMPONENTS = ("text_encoder", "tokenizer", "transformer", "scheduler", "vae")
 """diffusers' names of the components."""
 
+EDIT_COMPONENTS = (*COMPONENTS, "processor")
+"""The components of a `QwenImageEditPipeline`."""
+
 
 @contextmanager
 def loading(model_id: str) -> Iterator[None]:
@@ -39,12 +42,13 @@ def load_pipeline(
     model: ModelSettings,
     dtype: Dtype,
     device: str,
-    components: Collection[str] = COMPONENTS,
+    components: Collection[str] = EDIT_COMPONENTS,
     pipeline_class: Any = QwenImagePipeline,
 ) -> Any:
     """Loads the given components. Raises `ExecutorStartError` if the model is incomplete, or another pipeline."""
     logging.disable_progress_bar()
-    omitted = dict.fromkeys(set(COMPONENTS) - set(components))
+    known = EDIT_COMPONENTS if pipeline_class is QwenImageEditPipeline else COMPONENTS
+    omitted = dict.fromkeys(set(known) - set(components))
     with loading(model.model_id):
         pipeline = pipeline_class.from_pretrained(
             model.model_id, revision=model.revision, dtype=select_dtype(dtype, device), **omitted
@@ -54,6 +58,14 @@ def load_pipeline(
     if "vae" in components and pipeline.vae_scale_factor * 2 != TOKEN_PIXELS:
         raise ExecutorStartError(f"{model.model_id} has a VAE that is not supported: use another model")
     return pipeline.to(device)
+
+
+def select_pipeline_class(model: ModelSettings) -> Any:
+    """Returns the class of the pipeline in a model's directory. Raises `ExecutorStartError` if it cannot be read."""
+    with loading(model.model_id):
+        index = DiffusionPipeline.load_config(model.model_id, revision=model.revision)
+    is_edit = index["_class_name"] == QwenImageEditPipeline.__name__
+    return QwenImageEditPipeline if is_edit else QwenImagePipeline
 
 
 def select_dtype(name: Dtype, device: str) -> torch.dtype:

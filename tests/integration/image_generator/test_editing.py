@@ -18,7 +18,17 @@ from cornserve.concurrency import gather_all
 from cornserve.task import Blob
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
-from cornserve_tasklib import Image, ImageEditor, ImageEditRequest, ImageGeneratorOptions, ImageProgress
+from cornserve_tasklib import (
+    EditPromptEncoder,
+    Image,
+    ImageDenoiser,
+    ImageEditor,
+    ImageEditRequest,
+    ImageGeneratorOptions,
+    ImageProgress,
+    LatentDecoder,
+    SourceEncoder,
+)
 
 if TYPE_CHECKING:
     from cornserve_executors.image_generator.editing_engine import ImageEditorEngine
@@ -57,11 +67,11 @@ def small_sources() -> Iterator[None]:
     the larger ones."""
     from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit
 
-    from cornserve_executors.image_generator import editing_engine
+    from cornserve_executors.image_generator import editing
 
     dimensions = pipeline_qwenimage_edit.calculate_dimensions
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(editing_engine, "SOURCE_PIXELS", SOURCE_PIXELS)
+        patch.setattr(editing, "SOURCE_PIXELS", SOURCE_PIXELS)
         patch.setattr(
             pipeline_qwenimage_edit, "calculate_dimensions", lambda area, ratio: dimensions(SOURCE_PIXELS, ratio)
         )
@@ -120,6 +130,48 @@ async def test_images_equal_those_of_diffusers_in_any_batch(
 
     assert found == expected
     assert found[0] != await edited(engine, request(picture(64, 48, "navy")))
+
+
+class SplitEditor:
+    """The components in separate engines."""
+
+    def __init__(self, model: str) -> None:
+        from cornserve_executors.image_generator.component_engines import ImageDenoiserEngine, LatentDecoderEngine
+        from cornserve_executors.image_generator.editing_component_engines import (
+            EditPromptEncoderEngine,
+            SourceEncoderEngine,
+        )
+
+        self.prompts = EditPromptEncoderEngine(EditPromptEncoder(model_id=model))
+        self.sources = SourceEncoderEngine(SourceEncoder(model_id=model))
+        self.denoiser = ImageDenoiserEngine(ImageDenoiser(model_id=model), ImageGeneratorStats())
+        self.decoder = LatentDecoderEngine(LatentDecoder(model_id=model))
+        self.engines = (self.prompts, self.sources, self.denoiser, self.decoder)
+
+    async def edited(self, request: ImageEditRequest, id: str) -> bytes:
+        embeddings = await self.prompts.encode(request, id)
+        source, info = await self.sources.encode(request, id)
+        sized = request.model_copy(update={"size": info.size if request.size == "auto" else request.size})
+        latents = await self.denoiser.denoise(sized, embeddings, [request.seed or 0], id, None, source)
+        [file] = await self.decoder.decode(sized, latents)
+        return PIL.Image.open(BytesIO(b64decode(file))).tobytes()
+
+
+async def test_components_in_separate_engines_edit_as_one_engine_does(
+    engine: ImageEditorEngine, tiny_qwenimageedit: Path
+) -> None:
+    split = SplitEditor(str(tiny_qwenimageedit))
+    work = [asyncio.create_task(component.run()) for component in split.engines]
+    await gather_all(component.warm_up() for component in split.engines)
+
+    found = await gather_all(split.edited(request, str(number)) for number, request in enumerate(REQUESTS))
+
+    assert found == [await edited(engine, request) for request in REQUESTS]
+    for task in work:
+        task.cancel()
+    await asyncio.gather(*work, return_exceptions=True)
+    for component in split.engines:
+        component.shutdown()
 
 
 async def test_each_step_of_an_edit_is_reported(engine: ImageEditorEngine) -> None:

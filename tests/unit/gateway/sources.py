@@ -317,12 +317,12 @@ class SpeakingParrot(Task[SpokenChatRequest, SpokenChatResponse]):
 app = App(name="speaking-parrot", paths=[SpeakingParrot()])
 """
 
-PAINTER = """
+ILLUSTRATOR = """
 from cornserve import App, Task
 from cornserve_echo import EchoRequest, EchoTask
 from cornserve_tasklib import ChatRequest, ChatResponse, GeneratedImage
 
-class Painter(Task[ChatRequest, ChatResponse]):
+class Illustrator(Task[ChatRequest, ChatResponse]):
     '''Responds with the last message and two images.'''
 
     def post_init(self) -> None:
@@ -333,7 +333,7 @@ class Painter(Task[ChatRequest, ChatResponse]):
         text = self.echo.invoke(EchoRequest(text=request.messages[-1].content)).text
         return ChatResponse(text=text, images=images)
 
-app = App(name="painter", paths=[Painter()])
+app = App(name="illustrator", paths=[Illustrator()])
 """
 
 SCRIBE = """

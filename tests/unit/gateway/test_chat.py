@@ -12,7 +12,7 @@ from openai import AsyncOpenAI
 
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.sources import CHAT, ECHO, PAINTER, READER
+from tests.unit.gateway.sources import CHAT, ECHO, ILLUSTRATOR, READER
 from tests.waiting import until
 
 
@@ -44,14 +44,16 @@ async def test_a_task_may_read_a_value_before_it_returns_the_stream(client: Asyn
 
 
 async def test_images_are_parts_of_the_message(openai: AsyncOpenAI, deploy: Deploy) -> None:
-    await deploy(PAINTER)
+    await deploy(ILLUSTRATOR)
     parts = [
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{content}"}} for content in ("aWU=", "aWY=")
     ]
 
-    completion = await openai.chat.completions.create(model="painter", messages=[{"role": "user", "content": "a fox"}])
+    completion = await openai.chat.completions.create(
+        model="illustrator", messages=[{"role": "user", "content": "a fox"}]
+    )
     stream = await openai.chat.completions.create(
-        model="painter", messages=[{"role": "user", "content": "a fox"}], stream=True
+        model="illustrator", messages=[{"role": "user", "content": "a fox"}], stream=True
     )
     [text, images, end] = [chunk.choices[0] async for chunk in stream]
 

@@ -134,10 +134,13 @@ def test_only_chats_draw_and_only_image_models_are_drawers() -> None:
 
 def test_qwen_image_edit_has_an_edit_path(tmp_path: Path) -> None:
     for model in (pipeline_directory(tmp_path, "QwenImageEditPipeline"), "Qwen/Qwen-Image-Edit"):
-        assert default_paths(model) == {"edit": EditImages(model_id=model)}
+        assert default_paths(model) == {
+            "edit": EditImages(model_id=model),
+            "split": EditImages(model_id=model, split=True),
+        }
     options = ModelOptions(by_executor={"image_editor": {"max_steps": 20}})
     edit = EditImages(model_id="Qwen/Qwen-Image-Edit", options=ImageGeneratorOptions(max_steps=20))
-    assert default_paths("Qwen/Qwen-Image-Edit", options) == {"edit": edit}
+    assert default_paths("Qwen/Qwen-Image-Edit", options)["edit"] == edit
     with pytest.raises(DefinitionError, match="Qwen-Image-Edit-2509 is not supported: use Qwen/Qwen-Image, "):
         default_paths("Qwen/Qwen-Image-Edit-2509")
 

@@ -1,0 +1,49 @@
+"""The composite task that edits an image, in one executor or with the components of the model in separate ones."""
+
+from __future__ import annotations
+
+from cornserve.task import Task, with_streams
+from cornserve_tasklib.image_components import (
+    DecodeRequest,
+    DenoiseRequest,
+    EditPromptEncoder,
+    ImageDenoiser,
+    LatentDecoder,
+    SourceEncoder,
+)
+from cornserve_tasklib.image_editing import ImageEditor, ImageEditRequest
+from cornserve_tasklib.image_generation import ImageGenerationResponse, ImageGeneratorOptions
+
+
+class EditImages(Task[ImageEditRequest, ImageGenerationResponse]):
+    """Edits an image with one model."""
+
+    model_id: str
+    """See `ImageEditor.model_id`."""
+    revision: str | None = None
+    """See `ImageEditor.revision`."""
+    options: ImageGeneratorOptions = ImageGeneratorOptions()
+    """See `ImageEditor.options`."""
+    split: bool = False
+    """Whether text encoder, denoiser and VAE run in separate executors. Requests then have no previews."""
+
+    def post_init(self) -> None:
+        model, revision, options = self.model_id, self.revision, self.options
+        if self.split:
+            dtype, gpus = options.dtype, options.gpus
+            self.prompt_encoder = EditPromptEncoder(model_id=model, revision=revision, dtype=dtype, gpus=gpus)
+            self.source_encoder = SourceEncoder(model_id=model, revision=revision, dtype=dtype, gpus=gpus)
+            self.denoiser = ImageDenoiser(model_id=model, revision=revision, options=options)
+            self.decoder = LatentDecoder(model_id=model, revision=revision, dtype=dtype, gpus=gpus)
+        else:
+            self.editor = ImageEditor(model_id=model, revision=revision, options=options)
+
+    def invoke(self, request: ImageEditRequest) -> ImageGenerationResponse:
+        if not self.split:
+            return self.editor.invoke(request)
+        fields = request.model_dump(exclude={"image"})
+        encoded = self.prompt_encoder.invoke(request)
+        source = self.source_encoder.invoke(request)
+        denoised = self.denoiser.invoke(DenoiseRequest(**fields, embeddings=encoded.embeddings, source=source.latents))
+        images = self.decoder.invoke(DecodeRequest(**fields, latents=denoised.latents))
+        return with_streams(images, progress=denoised.progress)
