@@ -74,7 +74,7 @@ def bench(
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option("--steps", min=2, help="Request images with this number of denoising steps, instead of chats."),
+        typer.Option("--steps", min=1, help="Request images with this number of denoising steps, instead of chats."),
     ] = None,
     speech: Annotated[
         bool, typer.Option("--speech", help="Request speech of the texts (text to speech), instead of chats.")

@@ -242,7 +242,12 @@ def _shares(settings: list[str]) -> dict[str, float] | None:
 
 def _options(settings: list[str], engine_args: list[str]) -> dict[str, JsonValue]:
     """Returns the options by name. Raises `CliError` for one without a value, and for an argument that is set twice."""
-    options = dict(_setting("--option", setting, "max_model_len=32768") for setting in settings)
+    options: dict[str, JsonValue] = {}
+    for setting in settings:
+        name, value = _setting("--option", setting, "max_model_len=32768")
+        if name in options:
+            raise CliError(f"--option {name} is given twice: give it once")
+        options[name] = value
     if not engine_args:
         return options
     given = options.get("engine_args", {})
@@ -254,6 +259,8 @@ def _options(settings: list[str], engine_args: list[str]) -> dict[str, JsonValue
         name = name.replace("-", "_")  # Hyphens are the form of vLLM's command line.
         if name in given:
             raise CliError(f"{name} is set by --engine-arg and by --option engine_args: give it once")
+        if name in arguments:
+            raise CliError(f"--engine-arg {name} is given twice: give it once")
         arguments[name] = value
     return options | {"engine_args": arguments}
 

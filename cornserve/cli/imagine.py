@@ -44,7 +44,7 @@ def imagine(
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="Seed of the first image. By default, random.")
     ] = None,
-    steps: Annotated[int | None, typer.Option("--steps", min=2, help="Number of denoising steps.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Number of denoising steps.")] = None,
     guidance: Annotated[
         float | None, typer.Option("--guidance", min=1, help="How closely the images follow the prompt. 1: off.")
     ] = None,

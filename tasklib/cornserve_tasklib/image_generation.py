@@ -20,9 +20,6 @@ TOKEN_PIXELS = 16
 """The width and height of the square of pixels that is one token of the denoiser."""
 
 MAX_SIDE = 4096
-MIN_STEPS = 2
-"""Qwen-Image's noise schedule is undefined for a single step."""
-
 MAX_STEPS = 200
 MAX_PARTIAL_IMAGES = 3
 """Maximum number of previews of an image, as in OpenAI's API."""
@@ -74,7 +71,7 @@ class ImageRequest(BaseModel):
     """Width and height of the images in pixels, multiples of 16."""
     seed: Annotated[int, Ge(0), Le(2**63 - 1 - MAX_IMAGES)] | None = None
     """The seed of the first image; the following images have the following seeds. Random by default."""
-    num_inference_steps: Annotated[int, Ge(MIN_STEPS), Le(MAX_STEPS)] | None = None
+    num_inference_steps: Annotated[int, Ge(1), Le(MAX_STEPS)] | None = None
     """The number of denoising steps. More steps take longer, and add details. The default depends on the model."""
     quality: Quality = "auto"
     """`medium` and `low` have a half and a quarter of the default number of steps, `high` and `auto` all of them."""
@@ -100,7 +97,7 @@ class ImageRequest(BaseModel):
 
     def steps(self, default: int) -> int:
         """Returns the number of denoising steps, for a model with this default."""
-        return self.num_inference_steps or max(MIN_STEPS, default // _STEP_DIVISORS[self.quality])
+        return self.num_inference_steps or max(1, default // _STEP_DIVISORS[self.quality])
 
     @property
     def image_tokens(self) -> int:
@@ -149,8 +146,10 @@ class ImageGeneratorOptions(BaseModel):
     """The maximum number of images that are denoised together. Further images wait."""
     max_pixels: int = Field(default=2048 * 2048, ge=TOKEN_PIXELS**2)
     """The maximum number of pixels of an image."""
-    max_steps: int = Field(default=100, ge=MIN_STEPS, le=MAX_STEPS)
+    max_steps: int = Field(default=100, ge=1, le=MAX_STEPS)
     """The maximum number of denoising steps."""
+    max_images: int = Field(default=MAX_IMAGES, ge=1, le=MAX_IMAGES)
+    """The maximum number of images of a request."""
     gpus: int = Field(default=1, ge=0, le=1)
     """GPUs of a replica. With 0, the model runs on the CPU."""
 

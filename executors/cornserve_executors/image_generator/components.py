@@ -11,14 +11,14 @@ from diffusers import QwenImagePipeline
 
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.device_thread import DeviceThread, run_on_device
-from cornserve_executors.image_generator.defaults import steps_of
+from cornserve_executors.image_generator.defaults import MIN_STEPS, steps_of
 from cornserve_executors.image_generator.denoiser import DenoisedImage, Denoiser, PromptEmbeddings, SourceLatents
 from cornserve_executors.image_generator.image_files import encode_image
 from cornserve_executors.image_generator.pipeline import decode_latents, encode_prompts
 from cornserve_executors.image_generator.progress import EncodeFile, SendProgress, run_image_steps
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_executors.step_batcher import StepBatcher
-from cornserve_tasklib.image_generation import MIN_STEPS, ImageGenerationRequest, ImageGeneratorOptions, ImageRequest
+from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageGeneratorOptions, ImageRequest
 from cornserve_tasklib.seeds import seed_or_random
 
 WARM_UP_REQUEST = ImageGenerationRequest(prompt="corn", size="64x64", num_inference_steps=MIN_STEPS, seed=0)
@@ -59,6 +59,8 @@ class BatchedDenoiser:
         """Raises `InvalidRequestError` for a request beyond the limits of the model or of the options."""
         if request.guidance_scale is not None:
             raise InvalidRequestError("guidance_scale: this model is not guidance-distilled: use true_cfg_scale")
+        if steps_of(request) < MIN_STEPS:
+            raise InvalidRequestError(f"num_inference_steps: must be at least {MIN_STEPS} for this model")
         check_limits(request, steps_of(request), self._options)
 
     async def start(
@@ -117,6 +119,8 @@ def seeds(request: ImageRequest) -> list[int]:
 
 def check_limits(request: ImageRequest, steps: int, options: ImageGeneratorOptions) -> None:
     """Raises `InvalidRequestError` for a request beyond the limits of the options."""
+    if request.n > options.max_images:
+        raise InvalidRequestError(f"n: must be at most {options.max_images} for this app (max_images), not {request.n}")
     pixels = request.width * request.height
     if pixels > options.max_pixels:
         raise InvalidRequestError(

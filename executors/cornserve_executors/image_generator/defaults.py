@@ -1,6 +1,9 @@
-"""Qwen-Image's defaults of the fields of a request."""
+"""Qwen-Image's defaults and limits of the fields of a request."""
 
 from cornserve_tasklib.image_generation import ImageRequest
+
+MIN_STEPS = 2
+"""The noise schedule is undefined for a single step."""
 
 
 def steps_of(request: ImageRequest) -> int:

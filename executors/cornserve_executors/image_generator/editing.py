@@ -12,13 +12,13 @@ from diffusers.pipelines.qwenimage.pipeline_qwenimage_edit import calculate_dime
 
 from cornserve.task import Blob
 from cornserve_executors.base import InvalidRequestError
-from cornserve_executors.image_generator.defaults import guidance_of
+from cornserve_executors.image_generator.defaults import MIN_STEPS, guidance_of
 from cornserve_executors.image_generator.denoiser import PromptEmbeddings, SourceLatents
 from cornserve_executors.image_generator.pipeline import check_prompt
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_executors.media.image_decoding import decode_image
 from cornserve_tasklib.image_editing import SOURCE_PIXELS, ImageEditRequest
-from cornserve_tasklib.image_generation import MAX_SIDE, MIN_STEPS, TOKEN_PIXELS
+from cornserve_tasklib.image_generation import MAX_SIDE, TOKEN_PIXELS
 from cornserve_tasklib.media import Image
 
 SMALL_PIXELS = 4_000_000

@@ -59,7 +59,7 @@ def stats() -> ImageGeneratorStats:
 async def engine(tiny_qwenimage: Path, stats: ImageGeneratorStats) -> AsyncIterator[ImageGeneratorEngine]:
     from cornserve_executors.image_generator.engine import ImageGeneratorEngine
 
-    options = ImageGeneratorOptions(max_batch_images=MAX_IMAGES, max_pixels=128 * 128, max_steps=20)
+    options = ImageGeneratorOptions(max_batch_images=MAX_IMAGES, max_pixels=128 * 128, max_steps=20, max_images=9)
     engine = ImageGeneratorEngine(ImageGenerator(model_id=str(tiny_qwenimage), options=options), stats)
     work = asyncio.create_task(engine.run())
     await engine.warm_up()
@@ -241,6 +241,8 @@ async def test_the_format_of_the_file_can_be_chosen(
     [
         ({"size": "256x128"}, r"size: 256x128 has 32768 pixels: this app allows at most 16384"),
         ({"num_inference_steps": 21}, "num_inference_steps: must be at most 20"),
+        ({"num_inference_steps": 1}, "num_inference_steps: must be at least 2 for this model"),
+        ({"n": 10}, r"n: must be at most 9 for this app \(max_images\), not 10"),
         ({"prompt": "x" * 1100}, r"prompt: has \d+ tokens: the model reads at most 1024"),
         ({"negative_prompt": "x" * 1100}, r"negative_prompt: has \d+ tokens"),
     ],
@@ -255,7 +257,7 @@ async def test_a_request_beyond_a_limit_is_rejected(
 async def test_a_cancelled_request_stops_between_steps(
     engine: ImageGeneratorEngine, stats: ImageGeneratorStats
 ) -> None:
-    work = asyncio.create_task(engine.generate(request(num_inference_steps=20, n=10, size="128x128"), "cancelled"))
+    work = asyncio.create_task(engine.generate(request(num_inference_steps=20, n=9, size="128x128"), "cancelled"))
     started = await value(stats, "steps_total")
 
     async def runs() -> bool:
@@ -274,13 +276,13 @@ async def test_a_cancelled_request_stops_between_steps(
 
 
 async def test_requests_with_many_images_do_not_delay_others(engine: ImageGeneratorEngine) -> None:
-    many = asyncio.create_task(images(engine, request(n=10, num_inference_steps=10), "many"))
+    many = asyncio.create_task(images(engine, request(n=9, num_inference_steps=10), "many"))
     few = asyncio.create_task(images(engine, request(num_inference_steps=10), "few"))
 
     await few
 
     assert not many.done()
-    assert len(await many) == 10
+    assert len(await many) == 9
 
 
 async def test_every_metric_is_documented(stats: ImageGeneratorStats) -> None:

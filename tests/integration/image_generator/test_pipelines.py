@@ -40,6 +40,7 @@ REQUESTS = [
     image_request("two blue squares", seed=2, size="96x64", num_inference_steps=6),
     image_request("ein 🌽", seed=3, size="64x128", num_inference_steps=3, negative_prompt="ugly", true_cfg_scale=5.0),
     image_request(seed=4, num_inference_steps=2, n=2, true_cfg_scale=1.0),
+    image_request("one step", seed=5, num_inference_steps=1),
 ]
 
 
@@ -130,7 +131,7 @@ async def test_images_equal_those_of_diffusers_while_others_are_drawn(
         found = await gather_all(images(engine, drawing, str(number)) for number, drawing in enumerate(REQUESTS))
 
     assert found == wanted
-    assert len({image for several in found for image in several}) == 5
+    assert len({image for several in found for image in several}) == 6
 
 
 async def test_images_of_two_requests_take_turns(flux: PipelineEngine) -> None:

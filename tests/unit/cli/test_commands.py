@@ -173,6 +173,9 @@ def test_an_engine_argument_has_a_name_and_a_value_and_is_given_once(cli: CliRun
     )
     both = ["--engine-arg", "block_size=64", "--option", 'engine_args={"block_size": 32}']
     assert error(*both) == "error: block_size is set by --engine-arg and by --option engine_args: give it once\n"
+    twice = ["--engine-arg", "block_size=64", "--engine-arg", "block-size=32"]
+    assert error(*twice) == "error: --engine-arg block_size is given twice: give it once\n"
+    assert error("--option", "seed=1", "--option", "seed=2") == "error: --option seed is given twice: give it once\n"
     assert error("--engine-arg", "a=1", "--option", "engine_args=2") == (
         "error: engine_args=2 is not an object: give each argument with --engine-arg\n"
     )

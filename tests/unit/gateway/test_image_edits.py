@@ -64,7 +64,7 @@ async def test_a_stream_has_the_events_of_the_official_client(openai: AsyncOpenA
         ({"input_fidelity": "high"}, {"image": picture()}, "input_fidelity", "unsupported field: 'input_fidelity'"),
         ({"n": "100"}, {"image": picture()}, "n", "less than or equal to 10"),
         ({"size": "7x7"}, {"image": picture()}, "size", "must be WIDTHxHEIGHT, both multiples of 16"),
-        ({"num_inference_steps": "0"}, {"image": picture()}, "num_inference_steps", "greater than or equal to 2"),
+        ({"num_inference_steps": "0"}, {"image": picture()}, "num_inference_steps", "greater than or equal to 1"),
         ({"output_format": "gif"}, {"image": picture()}, "output_format", "'png', 'jpeg' or 'webp'"),
         ({"partial_images": "2"}, {"image": picture()}, None, "partial_images is set, but stream is false"),
     ],

@@ -104,7 +104,7 @@ async def test_the_events_of_several_images_contain_their_positions(gateway: htt
         ({"size": "8192x16"}, "size", "from 16 to 4096"),
         ({"size": "large"}, "size", "must be WIDTHxHEIGHT"),
         ({"size": 512}, "size", "string"),
-        ({"num_inference_steps": 0}, "num_inference_steps", "greater than or equal to 2, not 0"),
+        ({"num_inference_steps": 0}, "num_inference_steps", "greater than or equal to 1, not 0"),
         ({"num_inference_steps": 1000}, "num_inference_steps", "less than or equal to 200"),
         ({"true_cfg_scale": 0.5}, "true_cfg_scale", "greater than or equal to 1"),
         ({"seed": -1}, "seed", "greater than or equal to 0"),
