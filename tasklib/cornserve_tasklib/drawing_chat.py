@@ -46,7 +46,7 @@ class DrawingChat(Task[ChatRequest, ChatResponse]):
         if not _can_be_drawn(request):
             return self.chat.invoke(request)
         conversation = _conversation(request)
-        decision = self.chat.invoke(_decision_request(conversation))
+        decision = self.chat.invoke(_decision_request(request, conversation))
         if decision.text != _DRAW:
             return self.chat.invoke(request)
         described = self.chat.invoke(_description_request(request, conversation))
@@ -70,13 +70,15 @@ def _conversation(request: ChatRequest) -> str:
     return "\n".join(f"{message.role}: {text}" for message in request.messages for text in message.texts)
 
 
-def _decision_request(conversation: str) -> ChatRequest:
+def _decision_request(request: ChatRequest, conversation: str) -> ChatRequest:
     question = ChatMessage(role="user", content=_DECISION.format(conversation=conversation))
     return ChatRequest(
         messages=[question],
         structured_outputs=StructuredOutputs(choice=[_DRAW, _ANSWER]),
         temperature=0,
         max_tokens=_MAX_DECISION_TOKENS,
+        priority=request.priority,
+        cache_salt=request.cache_salt,
     )
 
 

@@ -71,6 +71,10 @@ class SamplingFields(BaseModel):
     """Whether the text leaves out special tokens, such as the end token."""
     ignore_eos: bool = False
     """Whether to continue after the model's end token until `max_tokens`, for benchmarks."""
+    priority: Annotated[int, Ge(-(2**31)), Le(2**31 - 1)] = 0
+    """Requests with a lower value run first, on an engine with vLLM's `scheduling_policy` "priority"."""
+    cache_salt: Annotated[str, StringConstraints(pattern=r"^[^@/\\\x00]{1,128}$")] | None = None
+    """A text that separates the KV cache: only requests with the same one share the cache of equal prompts."""
     lora: SkipJsonSchema[str | None] = None
     """The LoRA adapter that the executor applies. Only an `LLMTask` sets it."""
 

@@ -84,6 +84,11 @@ class LLMEngine(VllmEngine):
             embeddings: the embeddings of the encoded media, in order. The engine reads them until this returns.
             input_bytes: the size of the request.
         """
+        if request.priority and self._vllm.vllm_config.scheduler_config.policy != "priority":
+            raise InvalidRequestError(
+                "priority: this app serves requests in their order: deploy it with "
+                "--engine-arg scheduling_policy=priority, or omit it"
+            )
         async with self._explain_constraint_errors(request):
             rendered = await self._prompt_renderer.render(
                 request, embeddings, stream=deliver is not None, owner=id, input_bytes=input_bytes
@@ -96,7 +101,11 @@ class LLMEngine(VllmEngine):
                 response.finish_at_limit()
                 return response.build()
             adapter = self._adapters[request.lora] if request.lora else None
-            outputs = self._vllm.generate(prompt, sampling, id, lora_request=adapter, **rendered.reasoning)
+            if request.cache_salt is not None:
+                prompt = {**prompt, "cache_salt": request.cache_salt}
+            outputs = self._vllm.generate(
+                prompt, sampling, id, lora_request=adapter, priority=request.priority, **rendered.reasoning
+            )
             async with aclosing(outputs):
                 async for output in outputs:
                     _raise_if_aborted(output, embeddings)

@@ -73,6 +73,13 @@ class RenderedRequest:
         return bool(self.sampling.output_kind == RequestOutputKind.DELTA)
 
 
+_UNSENT = {
+    *("messages", "max_tokens", "max_completion_tokens", "lora", "priority"),
+    *("mm_processor_kwargs", "media_io_kwargs"),
+}
+"""Fields of a chat that vLLM's request does not get."""
+
+
 class PromptRenderer:
     def __init__(self, model_config: Any, renderer: BaseRenderer, config: LLMTask) -> None:
         self._model_config = model_config
@@ -127,7 +134,7 @@ class PromptRenderer:
         return await self._large_texts.run(render, input_bytes, owner)
 
     async def _render_completion(self, request: CompletionRequest, stream: bool) -> RenderedRequest:
-        fields = request.model_dump(exclude_defaults=True, exclude={"lora"})
+        fields = request.model_dump(exclude_defaults=True, exclude={"lora", "priority"})
         # vLLM checks the limit before it counts the tokens of the prompt. `_max_tokens` checks it with their number.
         fields |= {"stream": stream, "max_tokens": min(request.max_tokens, self._model_config.max_model_len)}
         vllm_request = VllmCompletionRequest.model_validate(fields)
@@ -143,8 +150,7 @@ class PromptRenderer:
     ) -> RenderedRequest:
         self._check_tools(request)
         chat_prompt = ChatPrompt(request, embeddings, self.chat_media, owner)
-        unsent = {"messages", "max_tokens", "max_completion_tokens", "lora", "mm_processor_kwargs", "media_io_kwargs"}
-        fields = request.model_dump(exclude_defaults=True, exclude=unsent)
+        fields = request.model_dump(exclude_defaults=True, exclude=_UNSENT)
         if request.tools is not None:
             fields["tools"] = [_with_parameters(tool) for tool in fields["tools"]]
         self._check_reasoning_effort(request, fields.get("tools"))

@@ -77,6 +77,28 @@ async def test_usage_counts_the_cached_tokens_of_the_prompt(client: ExecutorClie
     assert prompt_tokens - BLOCK <= second.cached_tokens < prompt_tokens
 
 
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "unstreamed"])
+async def test_only_requests_with_the_same_salt_share_the_cache(client: ExecutorClient, stream: bool) -> None:
+    text = f"salted {stream}: a prompt that no other test sends. " * 8
+
+    async def cached(salt: str | None = None) -> int:
+        chat = await client.invoke(ask(text, max_tokens=1, cache_salt=salt), stream=stream)
+        return chat.cached_tokens
+
+    assert await cached() == 0
+    assert await cached() > 0
+    assert await cached("mine") == 0
+    assert await cached("mine") > 0
+    assert await cached("yours") == 0
+
+
+async def test_a_priority_needs_an_engine_that_schedules_by_priority(client: ExecutorClient) -> None:
+    reply = await client.invoke(ask("first", max_tokens=1, priority=-1))
+
+    assert reply.code == "INVALID_ARGUMENT"
+    assert reply.end.message.startswith("priority: this app serves requests in their order: deploy it with ")
+
+
 @pytest.mark.parametrize("max_tokens", [None, CONTEXT], ids=["unlimited", "context-length"])
 async def test_a_response_ends_at_the_context_length(client: ExecutorClient, max_tokens: int | None) -> None:
     response = (await client.invoke(ask("x" * (CONTEXT - 60), max_tokens=max_tokens, ignore_eos=True))).response

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +28,7 @@ def limited(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         kv_cache_memory_bytes=64 << 20,
         enable_prefix_caching=False,
         seed=7,
-        engine_args={"block_size": 64},
+        engine_args={"block_size": 64, "scheduling_policy": "priority"},
     )
     task = LLMTask(model_id=str(tiny_llama), options=options)
     with running_executor(task, tmp_path_factory.mktemp("limited")) as executor:
@@ -40,6 +42,34 @@ async def test_a_prompt_longer_than_max_model_len_is_rejected(limited: ExecutorP
 
     assert reply.code == "INVALID_ARGUMENT"
     assert f"maximum context length is {CONTEXT} tokens" in reply.end.message
+
+
+async def test_waiting_requests_with_a_lower_priority_value_run_first(limited: ExecutorProcess) -> None:
+    done: list[int] = []
+
+    async def complete(priority: int, max_tokens: int) -> None:
+        async with connected(limited.endpoint) as client:
+            fields: dict[str, Any] = {"max_tokens": max_tokens, "ignore_eos": True, "priority": priority}
+            reply = await client.invoke(CompletionRequest(prompt="Hello", **fields))
+        assert reply.code == "OK", reply.end.message
+        done.append(priority)
+
+    async def wait_until_waiting(count: int) -> None:
+        async def is_waiting() -> bool:
+            metrics = await limited.metrics()
+            names = ("cornserve_llm_num_requests_running", "cornserve_llm_num_requests_waiting")
+            return [metrics[name] for name in names] == [1, count]
+
+        await until(is_waiting)
+
+    async with asyncio.TaskGroup() as requests:
+        requests.create_task(complete(-9, CONTEXT - 10))  # Nothing else waits, so it runs at once.
+        for number, priority in enumerate((5, 3, 4)):
+            await wait_until_waiting(number)
+            requests.create_task(complete(priority, 2))
+        await wait_until_waiting(3)
+
+    assert done == [-9, 3, 4, 5]
 
 
 async def test_max_num_seqs_limits_the_requests_that_run(limited: ExecutorProcess) -> None:
