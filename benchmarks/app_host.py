@@ -83,7 +83,10 @@ async def play(app: PlayableApp, *, is_typed: bool) -> float:
     random = ReplayableRandom("benchmark")
     started = time.perf_counter()
     request, _ = await app.parse(BODY)
-    player = app.start(PlaySettings("benchmark", random, time.monotonic() + 600, open_stream, lambda seconds: None))
+    deadline = time.monotonic() + 600
+    player = app.start(
+        PlaySettings("benchmark", random, deadline, open_stream, lambda seconds: None, lambda lines: None)
+    )
     if is_typed:
         assert await player.needed_components([request]) == {"echo"}
     result = await player.play([request], JSON)

@@ -12,9 +12,11 @@ from pydantic_core import to_json
 
 from cornserve.app.app import App
 from cornserve.app.media_slots import find_media_slots
+from cornserve.app.source import source_path
 from cornserve.app_host.activity import Activity
 from cornserve.app_host.host_error import describe_error, describe_invalid_request
 from cornserve.app_host.host_session import HostSession, LoadedApp, NativeRequestError
+from cornserve.app_host.prints import PrintCapture
 from cornserve.app_host.protocol import MAX_REPLY_BYTES
 from cornserve.app_host.stream_sources import StreamSources
 from cornserve.task.errors import AbortedError
@@ -39,6 +41,8 @@ class HostSessions:
         self._app = LoadedApp(app, module)
         self._connection = connection
         self._activity = activity
+        self._prints = PrintCapture(source_path(module))
+        self._prints.install()
         self._sources = StreamSources(connection, activity)
         self._sessions: dict[int, HostSession] = {}
         self._reads: dict[int, set[asyncio.Task[None]]] = {}
@@ -48,7 +52,7 @@ class HostSessions:
         match command.WhichOneof("kind"):
             case "play":
                 session = command.play.session
-                with self._running(command.call, session) as reply:
+                with self._running(command.call, session) as reply, self._prints.collected(reply):
                     reply.played.CopyFrom(self._play(session, command.play))
             case "classify":
                 session = command.classify.session

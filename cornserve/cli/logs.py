@@ -30,7 +30,7 @@ def logs(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Show the last log lines of the executors of an app, and the tracebacks of its own code."""
+    """Show the last log lines of the executors of an app, and the prints and tracebacks of its own code."""
     with open_client(ctx, url) as client:
         if json and not follow:
             print_json({"replicas": _fetch(client, app, lines)})

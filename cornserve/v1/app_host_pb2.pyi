@@ -86,6 +86,7 @@ class HostReply(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     CLASSIFIED_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    PRINTED_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     seconds: _builtins.float
     """The time that the app's code ran for this reply."""
@@ -105,6 +106,10 @@ class HostReply(_message.Message):
     def error(self) -> Global___HostError: ...
     @_builtins.property
     def classified(self) -> Global___Classified: ...
+    @_builtins.property
+    def printed(self) -> _containers.RepeatedCompositeFieldContainer[Global___PrintedLine]:
+        """The lines that a play has printed, also if it has ended with an error."""
+
     def __init__(
         self,
         *,
@@ -117,16 +122,40 @@ class HostReply(_message.Message):
         error: Global___HostError | None = ...,
         classified: Global___Classified | None = ...,
         seconds: _builtins.float = ...,
+        printed: _abc.Iterable[Global___PrintedLine] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["classified", b"classified", "error", b"error", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "media_parts", b"media_parts", "played", b"played", "source_read", b"source_read"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "classified", b"classified", "error", b"error", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "media_parts", b"media_parts", "played", b"played", "seconds", b"seconds", "source_read", b"source_read"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "classified", b"classified", "error", b"error", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "media_parts", b"media_parts", "played", b"played", "printed", b"printed", "seconds", b"seconds", "source_read", b"source_read"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["loaded", "media_parts", "played", "mapped_items", "source_read", "error", "classified"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
 Global___HostReply: _TypeAlias = HostReply  # noqa: Y015
+
+@_typing.final
+class PrintedLine(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    line: _builtins.int
+    """The line of the app's source that has printed it, or 0 if it is unknown."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        line: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["line", b"line", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrintedLine: _TypeAlias = PrintedLine  # noqa: Y015
 
 @_typing.final
 class LoadApp(_message.Message):

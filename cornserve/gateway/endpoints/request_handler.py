@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Coroutine, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -27,6 +27,7 @@ from cornserve.gateway.http.admission import MemoryReservation
 from cornserve.gateway.http.disconnect import CancelOnDisconnect
 from cornserve.gateway.http.response_body import send_chunk
 from cornserve.gateway.observe import access_log
+from cornserve.gateway.observe.app_logs import PrintedLine
 from cornserve.gateway.request.session import Session, StreamNotRequestedError
 from cornserve.limits import Limits
 from cornserve.observe import logs, tracing
@@ -189,17 +190,23 @@ class RequestHandler:
             self._context.replicas,
             self._stats,
             self._trace,
+            log_prints=self._log_prints,
             streams=streams,
             arrived_us=self._arrived_us,
             deadline=self._deadline,
             attempt=attempt,
         )
 
+    def _log_prints(self, lines: Sequence[PrintedLine]) -> None:
+        for text, number in lines:
+            log.info("app %r, line %d, printed: %s", self._app, number, text)
+        self._context.app_logs.add_prints(self._app, self.id, lines)
+
     def _to_api_error(self, error: Exception) -> ApiError:
         """Clears the traceback of `error`, which would keep the request in memory."""
         if isinstance(error, AppCodeError):
             log.error("the request failed: %s\n%s", error.place, error.traceback)
-            self._context.failures.add(self._app, self.id, error)
+            self._context.app_logs.add_failure(self._app, self.id, error)
         elif not isinstance(error, ApiError | TaskError):
             log.error("the request failed:\n%s", redacted_traceback(error))
         if isinstance(error, InvocationError) and error.code == "INVALID_ARGUMENT":

@@ -14,6 +14,7 @@ from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.errors import AppHostLostError
 from cornserve.app_host.invocation_failure import describe_failure
 from cornserve.gateway.errors import ApiError, AppCodeError
+from cornserve.gateway.observe.app_logs import PrintedLine
 from cornserve.gateway.play.host_provider import HostProvider
 from cornserve.gateway.play.hosted_errors import exception_of
 from cornserve.gateway.play.hosted_invocation import HostedInvocation
@@ -60,6 +61,8 @@ class HostedPlayer:
         """The number of updates that the host has received."""
         self._recorded = 0
         """The number of invocations that the host has recorded."""
+        self._printed = 0
+        """The number of lines that the plays have printed."""
         self._streams_host: AppHost | None = None
         """The host that has the mapped streams of the last results that contained streams."""
         self._restoring = asyncio.Lock()
@@ -164,6 +167,7 @@ class HostedPlayer:
         async with self._until_deadline():
             reply = await host.call(command, rest)
         self._settings.record_seconds(reply.seconds)
+        self._log_prints(reply)
         if self._source_error is not None:
             raise self._take_source_error()  # a local variable would form a reference cycle with its traceback
         if reply.HasField("error"):
@@ -171,6 +175,13 @@ class HostedPlayer:
                 self._app.replace(host, reply.error)
             raise exception_of(reply.error, self._app.name, self.task_name)
         return reply
+
+    def _log_prints(self, reply: pb.HostReply) -> None:
+        """Logs the lines that a play has printed, except for those that an earlier play has printed, too."""
+        lines = reply.printed[self._printed :]
+        if lines:
+            self._printed += len(lines)
+            self._settings.log_prints([PrintedLine(line.text, line.line) for line in lines])
 
     @asynccontextmanager
     async def _until_deadline(self) -> AsyncIterator[None]:

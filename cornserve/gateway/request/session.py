@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from cornserve.app.response_readers import ResponseReader
 from cornserve.app.route_plan import RouteCell
+from cornserve.gateway.observe.app_logs import PrintedLine
 from cornserve.gateway.observe.decision_log import log_path
 from cornserve.gateway.observe.request_stats import RequestStats
 from cornserve.gateway.play.player import PlaySettings
@@ -50,6 +51,7 @@ class Session:
         stats: RequestStats,
         trace: RequestTrace | None = None,
         *,
+        log_prints: Callable[[Sequence[PrintedLine]], None],
         streams: bool,
         arrived_us: int,
         deadline: float,
@@ -75,7 +77,7 @@ class Session:
         random = ReplayableRandom(request_id, 0 if self._plan is None else PATH_DRAWS)
         path = random.choose(served.route.shares) if self._plan is None else None
         self._player = served.code.start(
-            PlaySettings(request_id, random, deadline, self._open_stream, stats.record_play)
+            PlaySettings(request_id, random, deadline, self._open_stream, stats.record_play, log_prints)
         )
         if path is not None:
             self._player.select_path(path)

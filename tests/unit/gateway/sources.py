@@ -336,6 +336,34 @@ class Illustrator(Task[ChatRequest, ChatResponse]):
 app = App(name="illustrator", paths=[Illustrator()])
 """
 
+CHATTERBOX = """
+import sys
+from pydantic import BaseModel
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+
+class Order(BaseModel):
+    words: list[str]
+
+class Result(BaseModel):
+    text: str
+
+class Chatterbox(Task[Order, Result]):
+    '''Prints each word before it waits for its echo.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, order: Order) -> Result:
+        for word in order.words:
+            print("word", word)
+            self.echo.invoke(EchoRequest(text=word)).text
+        print("unfinished", end="", file=sys.stderr)
+        return Result(text=order.words[0])
+
+app = App(name="chatterbox", paths=[Chatterbox()])
+"""
+
 SCRIBE = """
 from cornserve import App, Task
 from cornserve_echo import EchoRequest, EchoTask

@@ -13,7 +13,7 @@ from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.served_app import ServedApp
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.sources import ECHO, KEEPER, STEPS
+from tests.unit.gateway.sources import CHATTERBOX, ECHO, KEEPER, STEPS
 from tests.waiting import until
 
 
@@ -193,3 +193,23 @@ async def test_the_logs_of_an_app_have_the_tracebacks_of_its_code_without_conten
     assert frames[-1] == "builtins.KeyError"
     assert "a secret" not in str(log)
     assert (await gateway.get("/admin/v1/apps/steps/logs?lines=1")).json()["replicas"][0]["lines"] == frames[-1:]
+
+
+async def test_the_logs_of_an_app_have_what_its_code_prints_once_for_each_request(
+    gateway: httpx.AsyncClient, deploy: Deploy
+) -> None:
+    await deploy(CHATTERBOX)
+    print_line = CHATTERBOX.splitlines().index('            print("word", word)') + 1
+
+    responses = [await gateway.post("/v1/apps/chatterbox/invoke", json={"words": words}) for words in (["a", "b"], [])]
+    log, *_ = (await gateway.get("/admin/v1/apps/chatterbox/logs")).json()["replicas"]
+
+    written, failed = [response.headers["x-request-id"] for response in responses]
+    expected = [
+        f"PRINT line {print_line}: word a request_id={written}",
+        f"PRINT line {print_line}: word b request_id={written}",
+        f"PRINT line {print_line + 2}: unfinished request_id={written}",
+        f"PRINT line {print_line + 2}: unfinished request_id={failed}",
+    ]
+    assert [line.partition(" ")[2] for line in log["lines"][:4]] == expected
+    assert log["lines"][4].partition(" ")[2].startswith("ERROR the request failed: ")

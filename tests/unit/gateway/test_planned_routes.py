@@ -116,7 +116,16 @@ class PlannedGateway:
     def session(self, request_id: str) -> Session:
         deadline = asyncio.get_running_loop().time() + 60
         stats = RequestStats(self.stats)
-        return Session(request_id, self.served, self._pool, stats, streams=False, arrived_us=0, deadline=deadline)
+        return Session(
+            request_id,
+            self.served,
+            self._pool,
+            stats,
+            log_prints=lambda lines: None,
+            streams=False,
+            arrived_us=0,
+            deadline=deadline,
+        )
 
     async def route(self, request_id: str, request: object) -> CellPath:
         """Chooses the route of a request, and counts it, without sending anything to executors."""
