@@ -132,7 +132,7 @@ def up(
     )
     try:
         if detach:
-            _show_ready(_start(options), options, json, "Stop it with `cornserve down`.")
+            _show_ready(_start(options), options, json, "Next:", "Stop it with `cornserve down`.")
         else:
             _run(options, json)
     except InstanceStartError as error:
@@ -152,7 +152,7 @@ def _run(options: InstanceOptions, json: bool) -> None:
     from cornserve.control.supervisor import supervise
 
     ending = "Stop it with Ctrl-C. The next `cornserve up` starts the apps again."
-    ready = partial(_show_ready, options=options, json=json, ending=ending)
+    ready = partial(_show_ready, options=options, json=json, heading="Next, in another terminal:", ending=ending)
     asyncio.run(supervise(options, on_ready=ready, report=_reporter(options.log_format)))
 
 
@@ -170,7 +170,8 @@ def _report(message: str) -> None:
         stderr().print(message, markup=False, style="dim")
 
 
-def _show_ready(instance: Instance, options: InstanceOptions, json: bool, ending: str) -> None:
+def _show_ready(instance: Instance, options: InstanceOptions, json: bool, heading: str, ending: str) -> None:
+    """Prints the URL of the instance, and the next commands below `heading`."""
     home = options.home
     if json:
         print_json(instance.model_dump() | {"home": str(home.path)}, lines=True)
@@ -187,7 +188,7 @@ def _show_ready(instance: Instance, options: InstanceOptions, json: bool, ending
         print_line(f"Set the admin token for other commands: [cyan]{ADMIN_TOKEN}[/cyan]")
     if not _is_found_by_default(instance, home):
         print_line(f"Set the URL for other commands: [cyan]export CORNSERVE_URL={instance.url}[/cyan]")
-    print_line("\nNext, in another terminal:")
+    print_line(f"\n{heading}")
     print_line("  [cyan]cornserve deploy[/cyan] MODEL-DIRECTORY | FILE.py   serve a model or an app")
     print_line("  [cyan]cornserve status[/cyan]                             show all apps")
     print_line(f"\n{ending}")
