@@ -17,7 +17,7 @@ from pydantic_core import from_json
 from pythonjsonlogger.json import JsonFormatter
 
 from cornserve.observe.log_format import LogFormat
-from cornserve.observe.redaction import RedactionFilter
+from cornserve.observe.redaction import TRACEBACK, RedactionFilter
 
 REPLICA_VARIABLE = "CORNSERVE_REPLICA"
 """The replica's id, in the environment of an executor and of its engine processes."""
@@ -64,6 +64,11 @@ def bind(**fields: object) -> None:
     _task_fields.set({**_task_fields.get(), **fields})
 
 
+def traceback_field(traceback: str) -> dict[str, object]:
+    """Returns the `extra` of a log call that adds a traceback: in JSON a field, in text further lines."""
+    return {TRACEBACK: traceback}
+
+
 def parse_messages(line: str) -> list[str]:
     """Returns the message and the error of a JSON line, which may be truncated, and any other line as it is."""
     if not line.startswith("{"):
@@ -94,6 +99,9 @@ class _TextLogFormatter(logging.Formatter):
         fields = (f"{key}={_format_field(value)}" for key, value in _fields(record).items())
         return " ".join([super().formatMessage(record), *fields])
 
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join([super().format(record), *getattr(record, TRACEBACK, "").splitlines()])
+
 
 class _JsonLogFormatter(JsonFormatter):
     def add_fields(self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]) -> None:
@@ -104,3 +112,5 @@ class _JsonLogFormatter(JsonFormatter):
             # before the traceback, because the line may be truncated
             log_data["error"] = f"{type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
             log_data["traceback"] = self.formatException(record.exc_info)
+        if traceback := getattr(record, TRACEBACK, ""):
+            log_data["traceback"] = traceback

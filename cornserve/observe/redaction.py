@@ -9,6 +9,10 @@ _REDACTED_LOGGERS = ("asyncio", "grpc", "uvicorn", "vllm.renderers")
 """Loggers of libraries that log errors of requests with their messages."""
 
 
+TRACEBACK = "redacted_traceback"
+"""The attribute of a log record with the traceback that formatters write."""
+
+
 def redacted_traceback(error: BaseException) -> str:
     """Returns the traceback with the type of the error, without its message."""
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
@@ -25,6 +29,8 @@ class RedactionFilter(logging.Filter):
             # asyncio's further lines contain the repr of a task or handle, with its results and arguments
             message = record.getMessage().strip().partition("\n")[0]
             error = record.exc_info[1] if record.exc_info else None
-            record.msg = message if error is None else f"{message}\n{redacted_traceback(error)}"
+            record.msg = message
+            if error is not None:
+                record.__dict__[TRACEBACK] = redacted_traceback(error)
             record.args = record.exc_info = record.exc_text = None
         return True

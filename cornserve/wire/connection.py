@@ -20,6 +20,7 @@ from typing import Final, Generic, cast
 
 from google.protobuf.message import DecodeError
 
+from cornserve.observe import logs
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.wire import handshake
 from cornserve.wire.codec import MAX_UNSENT_BYTES, Codec, ProtocolError, Received, Sent
@@ -197,7 +198,7 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         except ProtocolError as error:
             self.refuse(f"the other end broke the protocol: {error}")
         except Exception as error:
-            log.error("cannot process a message:\n%s", redacted_traceback(error))
+            log.error("cannot process a message", extra=logs.traceback_field(redacted_traceback(error)))
             self.abort(f"this end cannot process a message: {type(error).__name__}")
 
     def pause_frame(self) -> None:

@@ -205,10 +205,10 @@ class RequestHandler:
     def _to_api_error(self, error: Exception) -> ApiError:
         """Clears the traceback of `error`, which would keep the request in memory."""
         if isinstance(error, AppCodeError):
-            log.error("the request failed: %s\n%s", error.place, error.traceback)
+            log.error("the request failed: %s", error.place, extra=logs.traceback_field(error.traceback))
             self._context.app_logs.add_failure(self._app, self.id, error)
         elif not isinstance(error, ApiError | TaskError):
-            log.error("the request failed:\n%s", redacted_traceback(error))
+            log.error("the request failed", extra=logs.traceback_field(redacted_traceback(error)))
         if isinstance(error, InvocationError) and error.code == "INVALID_ARGUMENT":
             api_error = rejection(self._rename_field(error.message), self._fields, self._media)
         elif isinstance(error, UnusedFieldsError):

@@ -25,6 +25,7 @@ from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request.retry_policy import MAX_INPUT_LOSSES, RetryPolicy
 from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.gateway.request_route import RequestRoute
+from cornserve.observe import logs
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task import TaskError
 from cornserve.task.errors import InvocationError, TensorStreamError
@@ -353,7 +354,7 @@ class Dispatcher:
                 execution.refused_by.clear()
                 self._start_or_fail(execution)
         except Exception as error:
-            log.error("cannot start an invocation:\n%s", redacted_traceback(error))
+            log.error("cannot start an invocation", extra=logs.traceback_field(redacted_traceback(error)))
             self._fail(execution, "INTERNAL", f"the gateway cannot start it: {error!r}")
 
     def _start_or_fail(self, execution: InvocationExecution) -> None:

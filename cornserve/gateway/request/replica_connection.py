@@ -15,6 +15,7 @@ from contextvars import Context
 from typing import Final, Protocol
 
 from cornserve.gateway.observe.replica_metrics import ReplicaStats
+from cornserve.observe import logs
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.codec import MessageSizeError
@@ -198,7 +199,8 @@ class ReplicaConnection:
                 self.load.receive_output(event.call)
                 listener.on_chunk(chunk.output, chunk.item)
         except Exception as error:  # An error of one listener must not affect the other invocations.
-            log.error("cannot process an event of the executor at %s:\n%s", self.endpoint, redacted_traceback(error))
+            extra = logs.traceback_field(redacted_traceback(error))
+            log.error("cannot process an event of the executor at %s", self.endpoint, extra=extra)
             self.cancel_invocation(event.call, "INTERNAL")
             self._end(listener, "INTERNAL", f"the gateway cannot process the executor's response: {error!r}")
 
@@ -225,7 +227,8 @@ class ReplicaConnection:
         try:
             listener.on_end(code, message, b"")
         except Exception as error:
-            log.error("cannot end an invocation at %s:\n%s", self.endpoint, redacted_traceback(error))
+            extra = logs.traceback_field(redacted_traceback(error))
+            log.error("cannot end an invocation at %s", self.endpoint, extra=extra)
 
 
 _CODES = {code: name.removeprefix("CODE_") for name, code in pb.Code.items()}

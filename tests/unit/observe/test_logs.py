@@ -128,6 +128,19 @@ def test_a_redacted_traceback_has_types_and_frames_and_no_messages() -> None:
     assert "in failure" in redacted
 
 
+def test_a_traceback_is_a_field_in_json_and_further_lines_in_text(write_as: Callable[[LogFormat], Written]) -> None:
+    json_written, text_written = write_as(LogFormat.JSON), write_as(LogFormat.TEXT)
+    extra = logs.traceback_field('File "app.py", line 3\nbuiltins.KeyError')
+
+    in_a_request(lambda: logging.getLogger("a.b").error("it failed", extra=extra))
+
+    (line,) = json_written().splitlines()
+    first, *frames = text_written().splitlines()
+    assert json.loads(line)["traceback"] == 'File "app.py", line 3\nbuiltins.KeyError'
+    assert first.endswith("ERROR a.b it failed request_id=abc app=echo invocation=2")
+    assert frames == ['File "app.py", line 3', "builtins.KeyError"]
+
+
 @pytest.mark.parametrize("format", LogFormat)
 async def test_errors_that_libraries_log_are_redacted(
     write_as: Callable[[LogFormat], Written], format: LogFormat
