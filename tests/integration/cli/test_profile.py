@@ -82,7 +82,7 @@ def is_clean(instance: CliInstance) -> bool:
 async def test_the_rate_is_that_of_the_service_time(serving: CliInstance, caption: str, tmp_path: Path) -> None:
     """The profiler's unit tests check intervals and mixes, with simulated replicas."""
     file = tmp_path / "profile.json"
-    options = ("--error", "0.1", "--budget", "20s", "--option", "encoder")
+    options = ("--error", "0.3", "--budget", "40s", "--option", "encoder")
     found = serving.json("profile", caption, *options, "--output", str(file))
 
     [measured] = found["options"]["encoder"]["measurements"]
@@ -128,7 +128,7 @@ app = App("measured", [path], probes=[CaptionRequest(images=1)])
     workload.write_text(json.dumps({"format": "cornserve-planner/workload", "version": 1, "types": types}))
     deploy = ("deploy", str(app), "--gpus", "2", "--workload", str(workload))
 
-    with serving.start(*deploy, "--budget", "24s") as running:
+    with serving.start(*deploy, "--budget", "40s") as running:
         await until(lambda: len(finished(serving, "0.021432")) == 1)
         running.send_signal(SIGINT)
         _, stderr = running.communicate(timeout=60)
@@ -142,7 +142,7 @@ app = App("measured", [path], probes=[CaptionRequest(images=1)])
     serving.do("profile", str(app), "--error", "0.05", "--show", "--output", str(profile))
     [given] = ModelProfile.read(profile).options
     [missing] = {"encoder", "llm"} - {given.option}
-    deployed = serving.run(*deploy, "--budget", "12s", "--profile", str(profile))
+    deployed = serving.run(*deploy, "--budget", "20s", "--profile", str(profile))
     assert deployed.returncode == 0, deployed.stderr
     assert f"profile.json lacks {missing}, which will be measured" in deployed.stderr
     assert "measuring 1 of 1 mixes" in deployed.stderr
