@@ -8,8 +8,8 @@ from pathlib import Path
 
 import typer
 
-from cornserve.cli.console import CliError, stderr
-from cornserve.cli.terminal_image import terminal_encoder
+from cornserve.cli.console import CliError, stderr, write_file
+from cornserve.cli.terminal_image import show_images, terminal_encoder
 
 _SUFFIX = ".png"
 
@@ -34,18 +34,13 @@ class ChatImages:
         for url in urls:
             self._count += 1
             content = url.partition(",")[2]
-            encode, console = terminal_encoder(_SUFFIX), stderr()
-            if encode is not None and console.is_terminal:
-                console.file.write(encode(content))
+            show_images(terminal_encoder(_SUFFIX), [content])
             if self._save is None:
-                console.print("The response contains an image: save it with --save FILE.png", style="dim")
+                stderr().print("The response contains an image: save it with --save FILE.png", style="dim")
             else:
                 self._write(self._save, b64decode(content))
 
     def _write(self, first: Path, content: bytes) -> None:
         file = first if self._count == 1 else first.with_stem(f"{first.stem}-{self._count}")
-        try:
-            file.write_bytes(content)
-        except OSError as error:
-            raise CliError(f"cannot save {file}: {error.strerror}") from error
+        write_file(file, content)
         typer.echo(str(file))

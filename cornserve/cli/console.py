@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -34,6 +35,14 @@ def print_error(message: str) -> None:
     from rich.text import Text
 
     stderr().print(Text.assemble(("error: ", "bold red"), message))
+
+
+def write_file(file: Path, content: bytes) -> None:
+    """Raises `CliError` if the file cannot be written."""
+    try:
+        file.write_bytes(content)
+    except OSError as error:
+        raise CliError(f"cannot save {file}: {error.strerror}") from error
 
 
 def print_json(document: Any, *, lines: bool = False) -> None:

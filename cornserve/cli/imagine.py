@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cornserve.cli.console import CliError, print_json, stderr
+from cornserve.cli.console import CliError, print_json, stderr, write_file
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
-from cornserve.cli.terminal_image import EncodeImage, terminal_encoder
+from cornserve.cli.terminal_image import EncodeImage, show_images, terminal_encoder
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -78,14 +78,14 @@ def imagine(
             events = client.edit_events(app, image.expanduser(), prompt, progress=True, **options)
         images = _receive(events, n, encode := terminal_encoder(save.suffix.lower()))
     for file, result in zip(files, images, strict=True):
-        _write(file, b64decode(result["b64_json"]))
+        write_file(file, b64decode(result["b64_json"]))
     saved = [{"file": str(file), "seed": result["seed"]} for file, result in zip(files, images, strict=True)]
     if json:
         print_json({"images": saved, "size": images[0]["size"], "usage": images[0]["usage"]})
     else:
         for result in saved:
             typer.echo(f"{result['file']} (seed {result['seed']})")
-        _show(encode, images)
+        show_images(encode, [image["b64_json"] for image in images])
 
 
 def _files(save: Path, images: int) -> list[Path]:
@@ -113,18 +113,9 @@ def _receive(events: Iterable[dict[str, Any]], images: int, encode: EncodeImage 
                 bar.update(task, description="steps", total=event["steps"] * images, advance=1)
             elif event["type"].endswith(".partial_image"):
                 bar.stop()
-                _show(encode, [event])
+                show_images(encode, [event["b64_json"]])
                 bar.start()
     return completed
-
-
-def _show(encode: EncodeImage | None, images: Iterable[dict[str, Any]]) -> None:
-    """Shows images in the terminal, if it supports them."""
-    console = stderr()
-    if encode is not None and console.is_terminal:
-        for image in images:
-            console.file.write(encode(image["b64_json"]))
-        console.file.flush()
 
 
 @contextmanager
@@ -136,10 +127,3 @@ def _progress_bar() -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         yield bar
-
-
-def _write(file: Path, content: bytes) -> None:
-    try:
-        file.write_bytes(content)
-    except OSError as error:
-        raise CliError(f"cannot save {file}: {error.strerror}") from error

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+
+from cornserve.cli.console import stderr
 
 ROWS = 16
 """The height of an image in lines of text."""
@@ -28,6 +30,15 @@ def terminal_encoder(file_suffix: str, environment: Mapping[str, str] = os.envir
         return _iterm2_sequence
     is_kitty = "kitty" in terminal or "ghostty" in terminal or program == "ghostty"
     return _kitty_sequence if is_kitty and file_suffix == ".png" else None
+
+
+def show_images(encode: EncodeImage | None, images: Iterable[str]) -> None:
+    """Shows image files, which are given in base64, in the terminal of the standard error, if it supports them."""
+    console = stderr()
+    if encode is not None and console.is_terminal:
+        for image in images:
+            console.file.write(encode(image))
+        console.file.flush()
 
 
 def _iterm2_sequence(base64: str) -> str:

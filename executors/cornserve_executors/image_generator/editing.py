@@ -10,12 +10,12 @@ import torch
 from diffusers import QwenImageEditPipeline
 from diffusers.pipelines.qwenimage.pipeline_qwenimage_edit import calculate_dimensions
 
-from cornserve.task import Blob
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.image_generator.defaults import MIN_STEPS, guidance_of
 from cornserve_executors.image_generator.denoiser import PromptEmbeddings, SourceLatents
 from cornserve_executors.image_generator.pipeline import check_prompt
 from cornserve_executors.media.decode_pool import DecodePools
+from cornserve_executors.media.grey_image import GREY_IMAGE
 from cornserve_executors.media.image_decoding import decode_image
 from cornserve_tasklib.image_editing import SOURCE_PIXELS, ImageEditRequest
 from cornserve_tasklib.image_generation import MAX_SIDE, TOKEN_PIXELS
@@ -24,20 +24,7 @@ from cornserve_tasklib.media import Image
 SMALL_PIXELS = 4_000_000
 """Images with at most this decoded size do not wait for larger ones."""
 
-WARM_UP_EDIT = ImageEditRequest(
-    prompt="corn",
-    image=Image(
-        data=Blob(b"P5 64 64 255\n" + bytes([128]) * 64 * 64),
-        format="PPM",
-        width=64,
-        height=64,
-        digest="grey",
-        where="warm-up",
-    ),
-    size="64x64",
-    num_inference_steps=MIN_STEPS,
-    seed=0,
-)
+WARM_UP_EDIT = ImageEditRequest(prompt="corn", image=GREY_IMAGE, size="64x64", num_inference_steps=MIN_STEPS, seed=0)
 
 
 class SourceImages:

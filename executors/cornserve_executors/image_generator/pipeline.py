@@ -60,11 +60,18 @@ def load_pipeline(
     return pipeline.to(device)
 
 
-def select_pipeline_class(model: ModelSettings) -> Any:
-    """Returns the class of the pipeline in a model's directory. Raises `ExecutorStartError` if it cannot be read."""
+def pipeline_name(model: ModelSettings) -> str:
+    """Returns the name of the pipeline in a model's directory. Raises `ExecutorStartError` if it cannot be read."""
     with loading(model.model_id):
         index = DiffusionPipeline.load_config(model.model_id, revision=model.revision)
-    is_edit = index["_class_name"] == QwenImageEditPipeline.__name__
+    name: str = index["_class_name"]
+    return name
+
+
+def select_pipeline_class(model: ModelSettings) -> Any:
+    """Returns the pipeline of the components of a Qwen-Image or Qwen-Image-Edit. Raises the error of
+    `pipeline_name`."""
+    is_edit = pipeline_name(model) == QwenImageEditPipeline.__name__
     return QwenImageEditPipeline if is_edit else QwenImagePipeline
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from diffusers import DiffusionPipeline
-
 from cornserve_executors.image_generator.engine import ImageGeneratorEngine
-from cornserve_executors.image_generator.pipeline import loading
+from cornserve_executors.image_generator.pipeline import pipeline_name
 from cornserve_executors.image_generator.pipeline_engine import PipelineEngine
 from cornserve_executors.image_generator.pipeline_family import FAMILIES
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
@@ -14,7 +12,5 @@ from cornserve_tasklib.image_generation import ImageGenerator
 
 def create_engine(config: ImageGenerator, stats: ImageGeneratorStats) -> ImageGeneratorEngine | PipelineEngine:
     """Loads the model. Blocks. Raises `ExecutorStartError` if it cannot be loaded."""
-    with loading(config.model_id):
-        index = DiffusionPipeline.load_config(config.model_id, revision=config.revision)
-    family = FAMILIES.get(index["_class_name"])
+    family = FAMILIES.get(pipeline_name(config))
     return ImageGeneratorEngine(config, stats) if family is None else PipelineEngine(config, stats, family)

@@ -7,16 +7,17 @@ import logging
 from array import array
 from typing import TYPE_CHECKING
 
-from cornserve.task import Blob, Tensor
+from cornserve.task import Tensor
 from cornserve_executors.base import InvalidRequestError, InvocationContext
 from cornserve_executors.base.executor import Request, Result
+from cornserve_executors.media.grey_image import GREY_IMAGE
 from cornserve_executors.media.silence import SILENCE
 from cornserve_executors.vllm.executor import Settings, VllmExecutor
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatChunk, ChatResponse
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.llm import LLMRequest, LLMTask
-from cornserve_tasklib.media import Image, Media, MediaPart
+from cornserve_tasklib.media import Media, MediaPart
 from cornserve_tasklib.messages import ChatMessage
 from cornserve_tasklib.thinker import ThinkerResponse, ThinkerTask
 
@@ -25,15 +26,6 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
-
-_GREY_IMAGE = Image(
-    data=Blob(b"P5 64 64 255\n" + bytes([128]) * 64 * 64),
-    format="PPM",
-    width=64,
-    height=64,
-    digest="grey",
-    where="warm-up",
-)
 
 
 class LanguageModelExecutor(VllmExecutor[Settings, Request, Result]):
@@ -57,7 +49,7 @@ class LanguageModelExecutor(VllmExecutor[Settings, Request, Result]):
             await self._engine.generate(completion.with_lora(name), f"warm-up/lora/{name}")
         with contextlib.suppress(InvalidRequestError):
             await self._engine.generate(ChatRequest.ask("Hello", max_tokens=2, temperature=0), "warm-up/chat")
-            for medium in (_GREY_IMAGE, SILENCE):
+            for medium in (GREY_IMAGE, SILENCE):
                 if self._engine.encodes(medium.modality):
                     await self._engine.generate(_chat_about(medium), f"warm-up/{medium.modality}")
         for component, count in (await self._engine.parameter_counts()).items():
