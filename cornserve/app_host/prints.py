@@ -38,13 +38,15 @@ class PrintCapture(io.TextIOBase):
         return True
 
     def write(self, text: str, /) -> int:
-        if len(self._lines) < MAX_LINES:
+        missing = MAX_LINES - len(self._lines)
+        if missing > 0:
             number = self._line_number(sys._getframe(1))
-            *finished, last = text.split("\n")
+            *finished, last = text.split("\n", missing)
             for part in finished:
                 self._add(part, number)
                 self._finish()
-            self._add(last, number)
+            if len(self._lines) < MAX_LINES:
+                self._add(last, number)
         return len(text)
 
     @contextmanager
