@@ -1,4 +1,4 @@
-"""What the code of an app prints is captured."""
+"""The lines that an app prints, captured for its logs."""
 
 from __future__ import annotations
 
