@@ -19,6 +19,7 @@ from cornserve_tasklib.messages import (
     VideoSoundPart,
     VideoUrlPart,
 )
+from cornserve_tasklib.speaking_chat import SpokenChatRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +111,16 @@ class MediaSlot:
 
 def find_media_slots(request: object) -> list[MediaSlot]:
     """Returns the slots in the order of the request."""
-    if not isinstance(request, ChatRequest | EmbeddingRequest):
-        return []
+    if isinstance(request, SpokenChatRequest):
+        return list(_find_in_messages(request.chat, "chat."))
+    return list(_find_in_messages(request)) if isinstance(request, ChatRequest | EmbeddingRequest) else []
+
+
+def _find_in_messages(request: ChatRequest | EmbeddingRequest, prefix: str = "") -> Iterator[MediaSlot]:
     options = request.media_options if isinstance(request, ChatRequest) else MediaOptions()
-    return [
-        slot
-        for number, message in enumerate(request.messages or ())
-        if isinstance(message.content, list)
-        for slot in _find_slots(message.content, f"messages[{number}]", options)
-    ]
+    for number, message in enumerate(request.messages or ()):
+        if isinstance(message.content, list):
+            yield from _find_slots(message.content, f"{prefix}messages[{number}]", options)
 
 
 def _find_slots(content: list[ContentPart], message: str, options: MediaOptions) -> Iterator[MediaSlot]:

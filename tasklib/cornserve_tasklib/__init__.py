@@ -32,6 +32,7 @@ from cornserve_tasklib.messages import ChatMessage
 from cornserve_tasklib.omni import OmniChat, OmniOptions, OmniResponse, OmniTask
 from cornserve_tasklib.scoring import Score, ScoringRequest, ScoringResponse, ScoringTask
 from cornserve_tasklib.speaking_chat import SpeakingChat, SpokenChatRequest, SpokenChatResponse
+from cornserve_tasklib.spoken_prompt import SpokenPrompt
 from cornserve_tasklib.talker import SpokenChunk, TalkerOptions, TalkerRequest, TalkerResponse, TalkerTask
 from cornserve_tasklib.text_to_speech import (
     Speak,
@@ -41,7 +42,7 @@ from cornserve_tasklib.text_to_speech import (
     TextToSpeechOptions,
     TextToSpeechTask,
 )
-from cornserve_tasklib.thinker import ThinkerResponse, ThinkerTask, TokenSource
+from cornserve_tasklib.thinker import MultimodalThinker, ThinkerResponse, ThinkerTask, TokenSource
 from cornserve_tasklib.transcription import (
     Transcribe,
     TranscriptionChunk,
@@ -87,6 +88,7 @@ __all__ = [
     "LatentDecoder",
     "MediaOptions",
     "Mllm",
+    "MultimodalThinker",
     "OmniChat",
     "OmniOptions",
     "OmniResponse",
@@ -105,6 +107,7 @@ __all__ = [
     "SpokenChatRequest",
     "SpokenChatResponse",
     "SpokenChunk",
+    "SpokenPrompt",
     "TalkerOptions",
     "TalkerRequest",
     "TalkerResponse",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Discriminator, Tag
 
@@ -96,6 +96,9 @@ class Mllm(Task[LLMRequest, ChatResponse]):
     | True | True | E→EL | encoder executors; the language model's executors can also serve the monolith |
     """
 
+    llm_task: ClassVar[type[LLMTask]] = LLMTask
+    """The type of the language model's task."""
+
     model_id: str
     """A Hugging Face id, or the path of a model directory."""
     revision: str | None = None
@@ -125,7 +128,7 @@ class Mllm(Task[LLMRequest, ChatResponse]):
     def post_init(self) -> None:
         if not (self.split_encoder or self.with_enc):
             raise ValueError("split_encoder and with_enc are both false: set one of them, so that media are encoded")
-        self.llm = LLMTask(
+        self.llm = self.llm_task(
             model_id=self.model_id,
             revision=self.revision,
             options=self.options,

@@ -231,8 +231,8 @@ class ChatMessage(BaseModel):
         return [] if self.content is None else [self.content]
 
     def with_sounds(self) -> ChatMessage:
-        """Returns a copy in which the sound of each video follows it."""
-        if not isinstance(self.content, list):
+        """Returns a copy in which the sound of each video follows it, or this message if it has sounds."""
+        if not isinstance(self.content, list) or any(isinstance(part, VideoSoundPart) for part in self.content):
             return self
         content: list[ContentPart] = []
         for part in self.content:

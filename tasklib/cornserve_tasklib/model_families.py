@@ -293,14 +293,24 @@ def _multimodal_paths(
 
 def _speaking_paths(model: str, options: ModelOptions) -> ModelPaths:
     """Returns the paths of chats whose responses are spoken, which have another type than those of other chats."""
-    apart = SpeakingChat(
-        model_id=model,
-        revision=options.revision,
-        options=options.engine("llm"),
-        talker_options=options.named("talker", TalkerOptions),
-    )
+
+    def apart(*, split_encoder: bool) -> SpeakingChat:
+        return SpeakingChat(
+            model_id=model,
+            revision=options.revision,
+            split_encoder=split_encoder,
+            options=options.engine("llm"),
+            encoder_options=options.named("encoder", EncoderOptions),
+            talker_options=options.named("talker", TalkerOptions),
+            media_options=options.media,
+        )
+
     whole = OmniChat(model_id=model, revision=options.revision, options=options.named("omni", OmniOptions))
-    return {"speech": apart, "speech-monolith": whole}
+    return {
+        "speech": apart(split_encoder=False),
+        "e-speech": apart(split_encoder=True),
+        "speech-monolith": whole,
+    }
 
 
 def _check_media_options(model: str, model_type: str, options: MediaOptions) -> None:

@@ -11,11 +11,13 @@ from cornserve.task import Output, Stream, Task
 from cornserve_tasklib.audio_format import AudioFormat
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatResponse
+from cornserve_tasklib.encoder import EncoderOptions
 from cornserve_tasklib.engine import EngineOptions
-from cornserve_tasklib.messages import TextPart
+from cornserve_tasklib.media import MODALITIES
+from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.sampling_fields import STRICT
 from cornserve_tasklib.talker import SpokenChunk, TalkerOptions, TalkerRequest, TalkerResponse, TalkerTask
-from cornserve_tasklib.thinker import ThinkerTask
+from cornserve_tasklib.thinker import MultimodalThinker
 
 
 class SpokenChatRequest(BaseModel):
@@ -24,7 +26,7 @@ class SpokenChatRequest(BaseModel):
     model_config = STRICT | ConfigDict(frozen=True)
 
     chat: ChatRequest
-    """The conversation, without media."""
+    """The conversation."""
     voice: Annotated[str, MaxLen(100)] | None = None
     """See `TalkerRequest.voice`."""
     seed: Annotated[int, Ge(0), Le(2**63 - 1)] | None = None
@@ -39,9 +41,6 @@ class SpokenChatRequest(BaseModel):
     @field_validator("chat")
     @classmethod
     def _check_chat(cls, chat: ChatRequest) -> ChatRequest:
-        contents = [message.content for message in chat.messages]
-        if any(not isinstance(part, TextPart) for parts in contents if isinstance(parts, list) for part in parts):
-            raise ValueError("messages: the response to media cannot be spoken: send texts only")
         if not any(message.role == "user" for message in chat.messages):
             raise ValueError("messages: a user message is missing: add one")
         if chat.n != 1:
@@ -61,19 +60,34 @@ class SpokenChatResponse(Output):
 
 
 class SpeakingChat(Task[SpokenChatRequest, SpokenChatResponse]):
-    """Runs a Qwen3-Omni for chats of texts, and speaks its responses while they are generated."""
+    """Runs a Qwen3-Omni for chats, and speaks its responses while they are generated."""
 
     model_id: str
     """A Hugging Face id, or the path of a model directory."""
     revision: str | None = None
     """See `LLMTask.revision`."""
+    split_encoder: bool = False
+    """See `Mllm.split_encoder`. By default, the language model's executors encode the media."""
     options: EngineOptions = EngineOptions()
     """Options of the language model."""
+    encoder_options: EncoderOptions = EncoderOptions()
+    """See `Mllm.encoder_options`."""
     talker_options: TalkerOptions = TalkerOptions()
     """Options of the talker."""
+    media_options: MediaOptions = MediaOptions()
+    """See `Mllm.media_options`."""
 
     def post_init(self) -> None:
-        self.thinker = ThinkerTask(model_id=self.model_id, revision=self.revision, options=self.options, with_enc=False)
+        self.thinker = MultimodalThinker(
+            model_id=self.model_id,
+            revision=self.revision,
+            options=self.options,
+            split_encoder=self.split_encoder,
+            with_enc=not self.split_encoder,
+            encoder_modalities=MODALITIES,
+            encoder_options=self.encoder_options,
+            media_options=self.media_options,
+        )
         self.talker = TalkerTask(model_id=self.model_id, revision=self.revision, options=self.talker_options)
 
     def invoke(self, request: SpokenChatRequest) -> SpokenChatResponse:
@@ -83,7 +97,7 @@ class SpeakingChat(Task[SpokenChatRequest, SpokenChatResponse]):
         texts = ["".join(message.texts) for message in request.chat.messages if message.role == "user"]
         speech = self.talker.invoke(
             TalkerRequest(
-                user_messages=texts,
+                **{"prompt": message.prompt} if request.chat.media else {"user_messages": texts},
                 tokens=message.tokens,
                 voice=request.voice,
                 seed=request.seed,

@@ -23,8 +23,10 @@ class TalkerRequest(BaseModel):
 
     model_config = STRICT | ConfigDict(frozen=True)
 
-    user_messages: Annotated[list[Annotated[str, MaxLen(1_000_000)]], MinLen(1), MaxLen(10_000)]
+    user_messages: Annotated[list[Annotated[str, MaxLen(1_000_000)]], MinLen(1), MaxLen(10_000)] | None = None
     """The texts of the user's messages, in order. The talker reads no other message."""
+    prompt: TensorStream | None = None
+    """The prompt of a chat with media, as `ThinkerResponse.prompt`. Set either `user_messages` or `prompt`."""
     token_ids: Tokens | None = None
     """The tokens of the response. An end token in the last position is not spoken."""
     tokens: TensorStream | None = None
@@ -43,6 +45,8 @@ class TalkerRequest(BaseModel):
     def _check_tokens(self) -> Self:
         if (self.token_ids is None) == (self.tokens is None):
             raise ValueError("token_ids, tokens: set one of them")
+        if (self.user_messages is None) == (self.prompt is None):
+            raise ValueError("user_messages, prompt: set one of them")
         return self
 
 
@@ -98,6 +102,6 @@ class TalkerTask(ModelSettings, UnitTask[TalkerRequest, TalkerResponse]):
         return self.options.gpus
 
     def size(self, request: TalkerRequest) -> InputSize:
-        text = sum(map(len, request.user_messages)) // CHARACTERS_PER_TOKEN
+        text = sum(map(len, request.user_messages or ())) // CHARACTERS_PER_TOKEN
         tokens = len(request.token_ids or ())
         return InputSize(text=text + tokens, output=tokens)

@@ -8,11 +8,15 @@ from typing import Any, ClassVar
 from cornserve.task import TensorStream, UnitTask
 from cornserve_tasklib.chat_response import ChatResponse
 from cornserve_tasklib.encoder import Embeddings
-from cornserve_tasklib.llm import LLMRequest, LLMTask
+from cornserve_tasklib.llm import LLMRequest, LLMTask, Mllm
 
 
 class ThinkerResponse(ChatResponse):
     """The response of a thinker."""
+
+    prompt: TensorStream = TensorStream()
+    """The prompt of a chat with media, as a talker reads it. A single tensor has a row for each token of a medium, its
+    hidden state. The metadata is a `SpokenPrompt`."""
 
     tokens: TensorStream = TensorStream()
     """The generated tokens of the first choice, as they are generated. Each tensor is int64, of the shape [tokens]."""
@@ -37,5 +41,16 @@ class ThinkerTask(LLMTask):
     def invoke(self, request: LLMRequest, embeddings: Sequence[Embeddings | None] = ()) -> ThinkerResponse:
         """See `LLMTask.invoke`."""
         response = super().invoke(request, embeddings)
+        assert isinstance(response, ThinkerResponse)
+        return response
+
+
+class MultimodalThinker(Mllm):
+    """An `Mllm` whose response a talker reads."""
+
+    llm_task: ClassVar[type[LLMTask]] = ThinkerTask
+
+    def invoke(self, request: LLMRequest) -> ThinkerResponse:
+        response = super().invoke(request)
         assert isinstance(response, ThinkerResponse)
         return response

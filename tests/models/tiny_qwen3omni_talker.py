@@ -13,6 +13,9 @@ from tests.models.tiny_qwen3omni import EXPERTS, ROPE, make_processor, thinker_c
 ROLES = ["user", "assistant", "system"]
 """Single tokens, as in the vocabulary of Qwen3-Omni, because the talker detects messages by their tokens."""
 
+THINKER_LAYERS = 4
+"""The talker reads states before the last layer, and after those that add levels of the vision tower."""
+
 CODE_GROUPS = 4
 VOICES = {"ethan": 116, "chelsie": 117}
 _LAYERS = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
@@ -25,8 +28,10 @@ def make(directory: Path) -> None:
 
     processor = make_processor(*ROLES, "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>")
     token_id = processor.tokenizer.convert_tokens_to_ids
+    thinker = thinker_config(processor)
+    thinker["text_config"]["num_hidden_layers"] = THINKER_LAYERS
     config = Qwen3OmniMoeConfig(
-        thinker_config=thinker_config(processor),
+        thinker_config=thinker,
         talker_config=_talker_config(processor),
         code2wav_config=_vocoder_config(),
         enable_audio_output=True,
@@ -37,7 +42,7 @@ def make(directory: Path) -> None:
         tts_eos_token_id=token_id("<tts_text_eod>"),
         **{f"{role}_token_id": token_id(role) for role in ROLES},
     )
-    torch.manual_seed(0)
+    torch.manual_seed(2)
     model = Qwen3OmniMoeForConditionalGeneration(config)
     for part in (model.thinker, model.talker, model.code2wav.pre_transformer, model.code2wav.code_embedding):
         randomise(part)
@@ -51,7 +56,7 @@ def _talker_config(processor: Any) -> dict[str, Any]:
     experts = {**EXPERTS, "shared_expert_intermediate_size": 64}
     return {
         "thinker_hidden_size": 128,
-        "accept_hidden_layer": 1,
+        "accept_hidden_layer": THINKER_LAYERS - 1,
         "num_code_groups": CODE_GROUPS,
         # The last 1024 codes are special: only the end is generated.
         "text_config": {"vocab_size": 1200, "rope_parameters": ROPE, **_TEXT_LAYERS, **experts},

@@ -82,11 +82,16 @@ def media_limits(config: EngineSettings) -> dict[str, int]:
 
     Models of families without videos may sample frames differently. Without a limit, vLLM reserves memory for videos.
     """
+    return {} if "video" in encoder_modalities(model_fields(config).get("model_type")) else NO_VIDEO
+
+
+def model_fields(config: EngineSettings) -> dict[str, Any]:
+    """Returns the fields of the model's configuration. Empty if it cannot be read, which vLLM explains."""
     try:
         fields, _ = PretrainedConfig.get_config_dict(config.model_id, revision=config.revision)
-    except OSError:  # vLLM explains it.
-        return NO_VIDEO
-    return {} if "video" in encoder_modalities(fields.get("model_type")) else NO_VIDEO
+    except OSError:
+        return {}
+    return dict(fields)
 
 
 class ChatMedia:

@@ -14,6 +14,8 @@ from vllm.config import VllmConfig
 from vllm.model_executor.models.qwen3_omni_moe_thinker import Qwen3OmniMoeThinkerForConditionalGeneration
 from vllm.model_executor.models.qwen3_vl import Qwen3VLForConditionalGeneration
 
+from cornserve_executors.llm.hidden_states import KeepsHiddenStates
+
 
 class DeepstackWithoutTower:
     """A base of models that use DeepStack even if the vision tower is not loaded."""
@@ -38,5 +40,9 @@ class Qwen3VLWithDeepstack(DeepstackWithoutTower, Qwen3VLForConditionalGeneratio
     """vLLM's Qwen3-VL."""
 
 
-class Qwen3OmniWithDeepstack(DeepstackWithoutTower, Qwen3OmniMoeThinkerForConditionalGeneration):  # type: ignore[misc]
-    """vLLM's thinker of Qwen3-Omni."""
+class Qwen3OmniWithDeepstack(
+    KeepsHiddenStates,
+    DeepstackWithoutTower,
+    Qwen3OmniMoeThinkerForConditionalGeneration,  # type: ignore[misc]
+):
+    """vLLM's thinker of Qwen3-Omni, whose states a talker can read."""

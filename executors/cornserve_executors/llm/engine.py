@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
 from vllm import RequestOutput
@@ -14,10 +14,12 @@ from vllm.lora.request import LoRARequest
 from cornserve.transport import TensorView
 from cornserve_executors.base import EngineDeadError, InvalidRequestError
 from cornserve_executors.llm import trace
-from cornserve_executors.llm.chat_media import media_limits
+from cornserve_executors.llm.chat_media import media_limits, model_fields
 from cornserve_executors.llm.connector import EmbeddingsConnector
 from cornserve_executors.llm.constraint_checker import ConstraintChecker, constraints
+from cornserve_executors.llm.hidden_states import HiddenStatesConnector
 from cornserve_executors.llm.lora import load_adapters, lora_args
+from cornserve_executors.llm.media_states import MediaStates, MediaStatesReader
 from cornserve_executors.llm.output_parser import check_parsers
 from cornserve_executors.llm.prompt_renderer import PromptRenderer
 from cornserve_executors.llm.response_builder import ResponseBuilder
@@ -27,6 +29,7 @@ from cornserve_executors.vllm.engine import VllmEngine, translate_errors
 from cornserve_tasklib.chat_response import ChatChunk, ChatResponse
 from cornserve_tasklib.llm import LLMRequest, LLMTask
 from cornserve_tasklib.media import Modality
+from cornserve_tasklib.thinker import ThinkerTask
 
 PROCESSOR_CACHE_GIB = 0.25
 """Size of vLLM's cache of processed media, in each of two processes. Media often recur in the next turn of a chat."""
@@ -37,6 +40,9 @@ CPU_WORKER = "cornserve_executors.llm.cpu_worker.SeededCPUWorker"
 
 ChunkDelivery = Callable[[ChatChunk], Awaitable[None]]
 """Sends the next chunk of a response. Waits while the reader is too slow."""
+
+StatesDelivery = Callable[[MediaStates], Awaitable[None]]
+"""Sends the hidden states of the prompt's media."""
 
 
 class RequestAbortedError(Exception):
@@ -76,6 +82,7 @@ class LLMEngine(VllmEngine):
         delivered: Sequence[ChatChunk] = (),
         embeddings: Sequence[TensorView] = (),
         input_bytes: int = 0,
+        deliver_states: StatesDelivery | None = None,
     ) -> ChatResponse:
         """Generates a response, and streams its chunks to `deliver`. Cancelling stops the generation immediately.
 
@@ -83,6 +90,7 @@ class LLMEngine(VllmEngine):
             delivered: chunks that another executor sent before it died. `deliver` receives the chunks that follow.
             embeddings: the embeddings of the encoded media, in order. The engine reads them until this returns.
             input_bytes: the size of the request.
+            deliver_states: receives the states of the prompt's media before the first chunk. Only for thinkers.
         """
         if request.priority and self._vllm.vllm_config.scheduler_config.policy != "priority":
             raise InvalidRequestError(
@@ -103,12 +111,19 @@ class LLMEngine(VllmEngine):
             adapter = self._adapters[request.lora] if request.lora else None
             if request.cache_salt is not None:
                 prompt = {**prompt, "cache_salt": request.cache_salt}
-            outputs = self._vllm.generate(
-                prompt, sampling, id, lora_request=adapter, priority=request.priority, **rendered.reasoning
-            )
-            async with aclosing(outputs):
+            async with AsyncExitStack() as stack:
+                states = None
+                if deliver_states is not None:
+                    states = await stack.enter_async_context(MediaStatesReader(self._vllm, rendered, id))
+                    sampling = states.with_states(sampling)
+                outputs = self._vllm.generate(
+                    prompt, sampling, id, lora_request=adapter, priority=request.priority, **rendered.reasoning
+                )
+                await stack.enter_async_context(aclosing(outputs))
                 async for output in outputs:
                     _raise_if_aborted(output, embeddings)
+                    if states is not None and deliver_states is not None and not states.is_read:
+                        await deliver_states(await states.read())
                     for chunk in response.add_output(output):
                         if deliver is not None:
                             await deliver(chunk)
@@ -156,6 +171,12 @@ def engine_args(config: LLMTask) -> dict[str, Any]:
     )
     if settings.on_cpu():
         args["worker_cls"] = CPU_WORKER
+    if isinstance(config, ThinkerTask) and model_fields(config).get("model_type") == "qwen3_omni_moe":
+        args["kv_transfer_config"] = {
+            "kv_connector": HiddenStatesConnector.__name__,
+            "kv_connector_module_path": HiddenStatesConnector.__module__,
+            "kv_role": "kv_producer",
+        }
     if config.with_enc:
         return args | {"limit_mm_per_prompt": media_limits(config), "mm_processor_cache_gb": PROCESSOR_CACHE_GIB}
     return args | {"language_model_only": True, "mm_processor_cache_gb": 0}

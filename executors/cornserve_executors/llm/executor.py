@@ -22,7 +22,8 @@ from cornserve_tasklib.messages import ChatMessage
 from cornserve_tasklib.thinker import ThinkerResponse, ThinkerTask
 
 if TYPE_CHECKING:
-    from cornserve_executors.llm.engine import ChunkDelivery, LLMEngine
+    from cornserve_executors.llm.engine import ChunkDelivery, LLMEngine, StatesDelivery
+    from cornserve_executors.llm.media_states import MediaStates
 
 
 log = logging.getLogger(__name__)
@@ -56,12 +57,16 @@ class LanguageModelExecutor(VllmExecutor[Settings, Request, Result]):
             log.info("%s has %d parameters", component, count)
 
     async def generate(
-        self, request: LLMRequest, context: InvocationContext, deliver: ChunkDelivery | None
+        self,
+        request: LLMRequest,
+        context: InvocationContext,
+        deliver: ChunkDelivery | None,
+        deliver_states: StatesDelivery | None = None,
     ) -> ChatResponse:
         """Generates the response of an invocation, and streams its chunks to `deliver`."""
         embeddings = await context.receive_all(_embedding_tensors(request))
         return await self._engine.generate(
-            request, context.id, deliver, _delivered_chunks(context), embeddings, context.input_bytes
+            request, context.id, deliver, _delivered_chunks(context), embeddings, context.input_bytes, deliver_states
         )
 
 
@@ -82,10 +87,22 @@ class ThinkerExecutor(LanguageModelExecutor[ThinkerTask, LLMRequest, ThinkerResp
             if wants_chunks:
                 await _send(context, chunk)
 
-        for chunk in _delivered_chunks(context):
-            await _publish_tokens(context, chunk)
+        async def deliver_states(states: MediaStates) -> None:
+            metadata = states.prompt.model_dump_json().encode()
+            await context.publish("prompt", states.data, states.dtype, states.shape, metadata)
+            await publish_delivered()  # A talker reads the prompt first.
+
+        async def publish_delivered() -> None:
+            for chunk in _delivered_chunks(context):
+                await _publish_tokens(context, chunk)
+
+        reads_prompt = context.is_requested("prompt")
+        if not reads_prompt:
+            await publish_delivered()
         is_streamed = wants_chunks or context.is_requested("tokens")
-        response = await self.generate(request, context, deliver if is_streamed else None)
+        response = await self.generate(
+            request, context, deliver if is_streamed else None, deliver_states if reads_prompt else None
+        )
         return ThinkerResponse(**dict(response))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cornserve_executors.base import Executor, InvocationContext
 from cornserve_tasklib.llm import LLMRequest
+from cornserve_tasklib.spoken_prompt import SpokenPrompt
 from cornserve_tasklib.thinker import ThinkerResponse, TokenSource
 
 DEFAULT_TOKENS = 128
@@ -11,6 +12,8 @@ DEFAULT_TOKENS = 128
 
 class TokenSourceExecutor(Executor[TokenSource, LLMRequest, ThinkerResponse]):
     async def invoke(self, request: LLMRequest, context: InvocationContext) -> ThinkerResponse:
+        prompt = SpokenPrompt(tokens=[]).model_dump_json().encode()
+        await context.publish("prompt", bytes(4), "float32", (1, 1), prompt)
         tokens = request.token_limit or DEFAULT_TOKENS
         await context.publish("tokens", bytes(8 * tokens), "int64", (tokens,))
         return ThinkerResponse(token_ids=[0] * tokens, finish_reason="length")

@@ -7,6 +7,7 @@ from typing import Any
 from vllm.lora.request import LoRARequest
 
 from cornserve_executors.llm.adapter_check import check_adapter
+from cornserve_executors.llm.hidden_states import take_states
 
 
 class WorkerExtension:
@@ -32,3 +33,7 @@ class WorkerExtension:
         except Exception as error:  # The engine would end, or not respond.
             return " ".join(str(error).split()) or type(error).__name__
         return ""
+
+    def take_hidden_states(self, key: str) -> bytes:
+        """Returns the hidden states that a request has named `key`, and forgets them."""
+        return take_states(key)

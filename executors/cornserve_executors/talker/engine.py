@@ -17,7 +17,7 @@ from cornserve_executors.device_thread import run_on_device
 from cornserve_executors.media.audio_encoding import encode_file
 from cornserve_executors.step_batcher import StepBatcher
 from cornserve_executors.talker.loader import load_talker
-from cornserve_executors.talker.prompt import TalkerPrompts
+from cornserve_executors.talker.prompt import MediaPrompt, TalkerPrompt, TalkerPrompts
 from cornserve_executors.talker.speech_state import MAX_CHUNK_FRAMES, SpeechState
 from cornserve_executors.talker.spoken_text import SpokenText
 from cornserve_executors.talker.stats import TalkerStats
@@ -65,7 +65,7 @@ class TalkerEngine:
         await text.read_first()
 
         def speak() -> None:
-            speech = self._start(request, text, 0)
+            speech = self._start(request, text, 0, None)
             for _ in range(2):
                 if not speech.is_done:
                     self._step_and_decode([speech])
@@ -78,11 +78,13 @@ class TalkerEngine:
         request_id: str,
         send: SendChunk | None = None,
         tokens: AsyncIterator[Sequence[int]] | None = None,
+        media: MediaPrompt | None = None,
     ) -> TalkerResponse:
         """Speaks a text, and sends its samples to `send` as they are decoded.
 
         Args:
             tokens: yields the tokens of the text, part by part. By default, they are `request.token_ids`.
+            media: the prompt, if it contains media. By default, it is `request.user_messages`.
 
         Raises `InvalidRequestError` for an unknown voice or token, and for a text that is too long.
         """
@@ -93,7 +95,7 @@ class TalkerEngine:
         if not text.tokens:
             return TalkerResponse(audio=await _encode(b"", request), seed=seed)
         started = time.perf_counter()
-        speech = await self._run(lambda: self._start(request, text, seed))
+        speech = await self._run(lambda: self._start(request, text, seed, media))
         samples: list[bytes] = []
         arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
 
@@ -139,24 +141,29 @@ class TalkerEngine:
     def _text(self, parts: AsyncIterator[Sequence[int]]) -> SpokenText:
         return SpokenText(parts, self._end_token, self._vocabulary)
 
-    def _start(self, request: TalkerRequest, text: SpokenText, seed: int) -> SpeechState:
-        voice = self.voices[0] if request.voice is None else request.voice.lower()
-        prompt = self._prompts.tokenize(request.user_messages)
-        rows = self._prompts.rows(prompt, text.tokens[0], self._voices[voice])
-        max_frames = self._options.max_tokens - len(rows)
+    def _start(self, request: TalkerRequest, text: SpokenText, seed: int, media: MediaPrompt | None) -> SpeechState:
+        prompt = self._prompt(request, text.tokens[0], media)
+        tokens = len(prompt.rows)
+        max_frames = self._options.max_tokens - tokens
         if max_frames < len(text.tokens):
             raise InvalidRequestError(
-                f"user_messages and token_ids: have {len(rows)} and {len(text.tokens)} tokens: this app allows at most "
-                f"{self._options.max_tokens} together (max_tokens)"
+                f"the messages of the user and the response have {tokens} and {len(text.tokens)} tokens: this app "
+                f"allows at most {self._options.max_tokens} together (max_tokens)"
             )
         return SpeechState(
-            prompt=rows[None],
+            prompt=prompt,
             text=text,
             seed=seed,
             temperature=request.temperature,
             max_frames=max_frames,
             vocoder=self._vocoder.start(),
         )
+
+    def _prompt(self, request: TalkerRequest, first: int, media: MediaPrompt | None) -> TalkerPrompt:
+        voice = self._voices[self.voices[0] if request.voice is None else request.voice.lower()]
+        if media is not None:
+            return self._prompts.of_media(media, first, voice)
+        return self._prompts.of_texts(request.user_messages or (), first, voice)
 
     def _run_step(self, speeches: Sequence[SpeechState]) -> None:
         run_on_device(lambda: self._step_and_decode(speeches))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from cornserve_executors.talker.prompt import TalkerPrompt
 from cornserve_executors.talker.spoken_text import SpokenText
 from cornserve_executors.talker.vocoder import VocoderState
 
@@ -18,8 +19,8 @@ doubles with each chunk, so that the first samples arrive early."""
 class SpeechState:
     """A speech between two steps."""
 
-    prompt: torch.Tensor
-    """The input of the first forward pass, of the shape [1, tokens, width]."""
+    prompt: TalkerPrompt
+    """The input of the first forward pass."""
     text: SpokenText
     """The first token is part of the prompt, and each step reads the next one."""
     seed: int

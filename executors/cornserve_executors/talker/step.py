@@ -51,8 +51,7 @@ class TalkerStep:
         self._assign_slots(speeches)
         for speech in speeches:
             if speech.hidden is None:
-                positions = torch.arange(speech.prompt.shape[1], device=speech.prompt.device)[None]
-                self._forward([speech], speech.prompt, positions)
+                self._forward([speech], speech.prompt.rows[None], speech.prompt.positions[:, None])
             self._embed_text(speech)
         speaking = [speech for speech in speeches if speech.has_row and not speech.is_done]
         if speaking:
@@ -84,7 +83,8 @@ class TalkerStep:
     def _add_frames(self, speeches: Sequence[SpeechState]) -> None:
         frames, embedded = self._predict_codes(speeches)
         rows = torch.stack([self._next_row(speech) for speech in speeches])
-        positions = torch.tensor([[speech.length] for speech in speeches], device=embedded.device)
+        next_positions = [[speech.prompt.offset + speech.length] for speech in speeches]
+        positions = torch.tensor(next_positions, device=embedded.device).expand(3, -1, -1)
         for speech, frame in zip(speeches, frames.tolist(), strict=True):
             speech.frames.append(frame)
         try:
@@ -116,14 +116,14 @@ class TalkerStep:
 
         Args:
             inputs: the shape is [rows, tokens, width].
-            positions: the shape is [rows, tokens].
+            positions: the shape is [3, rows, tokens].
         """
         slots, lengths = [self._slots[speech] for speech in speeches], [speech.length for speech in speeches]
         mask = self._cache.begin(slots, lengths, inputs.shape[1])
         output = self._talker.model(
             inputs_embeds=inputs,
             attention_mask=mask,
-            position_ids=positions.expand(3, -1, -1),
+            position_ids=positions,
             past_key_values=self._cache,
             use_cache=True,
         ).last_hidden_state[:, -1:]

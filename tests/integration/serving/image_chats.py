@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
@@ -29,6 +29,11 @@ def noise_part(seed: int, width: int = 112, height: int = 84) -> Part:
 
 def image_part(content: bytes, media_type: str = "image/png") -> Part:
     return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{b64encode(content).decode()}"}}
+
+
+def image_of(part: Part) -> Image.Image:
+    """Returns the image of a part that `image_part` has made."""
+    return Image.open(BytesIO(b64decode(part["image_url"]["url"].partition(",")[2])))
 
 
 def video_part(count: int, width: int, height: int, **options: Any) -> Part:

@@ -6,9 +6,11 @@ from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL.Image import Image
 
 
 @dataclass(frozen=True)
@@ -23,24 +25,33 @@ class TransformersSpeech:
     """transformers' own model, unchanged, with greedy decoding."""
 
     def __init__(self, model: Path) -> None:
-        from transformers import AutoTokenizer, Qwen3OmniMoeForConditionalGeneration
+        from transformers import AutoProcessor, Qwen3OmniMoeForConditionalGeneration
 
         self._model = Qwen3OmniMoeForConditionalGeneration.from_pretrained(model).eval()
-        self._tokenizer = AutoTokenizer.from_pretrained(model)
+        # transformers' positions of audio next to images read it from here, where it is missing.
+        self._model.talker.config.audio_config = self._model.config.thinker_config.audio_config
+        self._processor = AutoProcessor.from_pretrained(model)
 
-    def speak(self, chat: Sequence[dict[str, str]], voice: str, tokens: int, frames: int) -> SpeechReference:
+    def speak(
+        self,
+        chat: Sequence[dict[str, Any]],
+        voice: str,
+        tokens: int,
+        frames: int,
+        images: Sequence[Image] = (),
+        audio: Sequence[NDArray[np.float32]] = (),
+    ) -> SpeechReference:
         """Generates text of a number of tokens, and speech of a number of frames.
 
         transformers does not speak the last token that it generates, even if it is not an end token. It generates one
         more than `tokens`, which is left out of the result.
         """
-        import torch
-
-        prompt = self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        ids = self._tokenizer(prompt, return_tensors="pt").input_ids
-        sequence, audio = self._model.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
+        prompt = self._processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        inputs = self._processor(
+            text=prompt, images=list(images) or None, audio=list(audio) or None, return_tensors="pt"
+        )
+        sequence, speech = self._model.generate(
+            **inputs,
             speaker=voice,
             thinker_max_new_tokens=tokens + 1,
             thinker_eos_token_id=-1,
@@ -48,7 +59,8 @@ class TransformersSpeech:
             talker_do_sample=False,
             talker_max_new_tokens=frames + 1,  # transformers does not return the last frame.
         )
-        return SpeechReference(sequence[0, ids.shape[1] : -1].tolist(), audio[0, 0].numpy())
+        tokens_before = inputs["input_ids"].shape[1]
+        return SpeechReference(sequence[0, tokens_before:-1].tolist(), speech[0, 0].numpy())
 
 
 def samples_of(pcm: str) -> NDArray[np.float64]:

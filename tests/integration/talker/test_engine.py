@@ -99,7 +99,7 @@ async def test_speech_equals_that_of_transformers(
 ) -> None:
     chat = [{"role": role, "content": text} for role, text in messages]
     users = [text for role, text in messages if role == "user"]
-    length = engine._options.max_tokens - len(engine._prompts.tokenize(users)) - 6
+    length = engine._options.max_tokens - len(engine._prompts.of_texts(users, 0, 0).rows)
     expected = reference.speak(chat, voice, tokens, length)
 
     response = await engine.speak(
@@ -269,8 +269,11 @@ async def test_a_request_has_one_text(fields: dict[str, Any]) -> None:
     [
         ({"voice": "alice"}, "voice: the model has no voice 'alice': use chelsie, ethan"),
         ({"token_ids": [5, 2_000_000_000, 1]}, "token_ids: 2000000000 is not a token of the model"),
-        ({"token_ids": [5] * 70}, r"user_messages and token_ids: have \d+ and 70 tokens: this app allows at most 80"),
-        ({"user_messages": ["x" * 100]}, r"user_messages and token_ids: have \d+ and"),
+        (
+            {"token_ids": [5] * 70},
+            r"the messages of the user and the response have \d+ and 70 tokens: this app allows at most 80",
+        ),
+        ({"user_messages": ["x" * 100]}, r"the messages of the user and the response have \d+ and"),
     ],
 )
 async def test_an_invalid_request_is_rejected(engine: TalkerEngine, fields: dict[str, Any], message: str) -> None:

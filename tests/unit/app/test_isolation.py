@@ -74,7 +74,7 @@ def test_a_source_replaces_the_executor_that_produces_the_inputs() -> None:
 def test_a_talker_reads_the_tokens_of_a_source() -> None:
     request = SpokenChatRequest(chat=ChatRequest.ask("Hi!"))
 
-    assert recorded(isolated(SPEAKER, SPEAK.thinker.key), request) == [(SPEAK.thinker.key, ())]
+    assert recorded(isolated(SPEAKER, SPEAK.thinker.llm.key), request) == [(SPEAK.thinker.llm.key, ())]
     assert recorded(isolated(SPEAKER, SPEAK.talker.key), request) == [
         (TokenSource().key, ()),
         (SPEAK.talker.key, (Origin(0, "tokens"),)),

@@ -334,7 +334,8 @@ def test_a_qwen3_omni_with_a_talker_has_paths_that_speak(tmp_path: Path) -> None
 
     speech = SpeakingChat(model_id=model, options=EngineOptions(seed=1), talker_options=TalkerOptions(max_tokens=64))
     monolith = OmniChat(model_id=model, options=OmniOptions(max_frames=9))
-    speaking = {"speech": speech, "speech-monolith": monolith}
+    split = speech.model_copy(update={"split_encoder": True})
+    speaking = {"speech": speech, "e-speech": split, "speech-monolith": monolith}
     assert {name: path for name, path in paths.items() if name not in without} == speaking
     assert alternatives(paths, "speech") == speaking
     assert alternatives(paths, "e-l").keys() == without.keys()

@@ -1,0 +1,177 @@
+"""Reads the hidden states of media in prompts, which the talkers of Omni models need.
+
+The model keeps the states of the tokens of a step, in the order of the batch. A request names the positions that it
+needs (`STATES` in `SamplingParams.extra_args`). vLLM passes the tokens of each step to a KV connector: its scheduler
+side computes in which slots of the KV cache the positions are, and its worker side finds the slots in the batch. The
+connector does not transfer a KV cache.
+
+Tokens whose KV cache is reused have no states: such a request must set `skip_reading_prefix_cache`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from vllm.config import VllmConfig
+from vllm.distributed.kv_transfer import get_kv_transfer_group
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    SupportsHMA,
+)
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.request import Request
+
+STATES = "hidden_states"
+"""The key in `SamplingParams.extra_args`. The value has the fields of `WantedStates`, without the last ones."""
+
+
+class KeepsHiddenStates:
+    """A base of models that keep the hidden states of the last step, if the engine has a `HiddenStatesConnector`.
+
+    The layer is the one whose states the talker accepts.
+    """
+
+    language_model: Any
+    states_of_step: torch.Tensor | None = None
+    """The shape is [max_num_batched_tokens, width]. vLLM runs one model in a process."""
+
+    def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
+        super().__init__(vllm_config=vllm_config, prefix=prefix)  # type: ignore[call-arg]
+        transfer = vllm_config.kv_transfer_config
+        if transfer is None or transfer.kv_connector != HiddenStatesConnector.__name__:
+            return
+        config = vllm_config.model_config.hf_config
+        self.language_model.model._set_aux_hidden_state_layers((config.talker_config.accept_hidden_layer,))
+        shape = vllm_config.scheduler_config.max_num_batched_tokens, vllm_config.model_config.get_hidden_size()
+        KeepsHiddenStates.states_of_step = torch.empty(shape)  # On the device and in the dtype of the model.
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        result = super().forward(*args, **kwargs)  # type: ignore[misc]
+        if self.states_of_step is None or not isinstance(result, tuple):
+            return result
+        output, (states,) = result
+        self.states_of_step[: len(states)].copy_(states)
+        return output
+
+
+@dataclass(slots=True)
+class WantedStates:
+    """A request whose states are read."""
+
+    key: str
+    """Identifies the states in the worker."""
+    positions: Sequence[int]
+    """Positions in the prompt, in order."""
+    blocks: list[int] = field(default_factory=list)
+    """The blocks of its KV cache."""
+    read: int = 0
+    """The number of positions that have been computed. A preempted request computes them again."""
+
+    def next_slots(self, start: int, end: int, block_size: int) -> list[int]:
+        """Returns the slots of the positions that are computed from `start` to `end`, and not yet read."""
+        positions = [position for position in self.positions[self.read :] if start <= position < end]
+        self.read += len(positions)
+        return [self.blocks[position // block_size] * block_size + position % block_size for position in positions]
+
+
+@dataclass(slots=True)
+class StatesOfStep(KVConnectorMetadata):  # type: ignore[misc]
+    """The slots whose states the workers read in a step, by `WantedStates.key`."""
+
+    slots: dict[str, list[int]] = field(default_factory=dict)
+
+
+class HiddenStatesConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
+    def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
+        self._block_size: int = vllm_config.cache_config.block_size
+        self._wanted: dict[str, WantedStates] = {}
+        self._slot_mapping: torch.Tensor | None = None
+        self._states: dict[str, list[torch.Tensor]] = {}
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        return False
+
+    # Called in the scheduler
+
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int, bool]:
+        return 0, False
+
+    def update_state_after_alloc(self, request: Request, blocks: Any, num_external_tokens: int) -> None:
+        """Does nothing, because no KV cache is loaded."""
+
+    def build_connector_meta(self, scheduler_output: SchedulerOutput) -> StatesOfStep:
+        step = StatesOfStep()
+        for id, start in self._scheduled(scheduler_output):
+            wanted = self._wanted[id]
+            end = start + scheduler_output.num_scheduled_tokens[id]
+            if slots := wanted.next_slots(start, end, self._block_size):
+                step.slots[wanted.key] = slots
+        return step
+
+    def _scheduled(self, scheduler_output: SchedulerOutput) -> Iterator[tuple[str, int]]:
+        """Yields the requests of a step whose states are read, with the number of tokens computed before."""
+        for new in scheduler_output.scheduled_new_reqs:
+            extra = (new.sampling_params and new.sampling_params.extra_args) or {}
+            if STATES in extra:
+                wanted = self._wanted.setdefault(new.req_id, WantedStates(**extra[STATES]))
+                wanted.blocks = list(new.block_ids[0])
+                yield new.req_id, new.num_computed_tokens
+        cached = scheduler_output.scheduled_cached_reqs
+        for id, blocks, computed in zip(cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True):
+            if (known := self._wanted.get(id)) is None:
+                continue
+            if id in cached.resumed_req_ids:
+                known.blocks = []
+            known.blocks += blocks[0] if blocks else []
+            yield id, computed
+
+    def request_finished_all_groups(self, request: Request, block_ids: Any) -> tuple[bool, None]:
+        self._wanted.pop(request.request_id, None)
+        return False, None
+
+    def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, None]:
+        return self.request_finished_all_groups(request, block_ids)
+
+    # Called in the workers
+
+    def start_load_kv(self, forward_context: Any, **_: Any) -> None:
+        self._slot_mapping = next(iter(forward_context.slot_mapping.values()), None)
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Does nothing, because no KV cache is loaded."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **_: Any) -> None:
+        """Does nothing, because no KV cache is saved."""
+
+    def wait_for_save(self) -> None:
+        """Copies the states of the step that requests need to the host."""
+        step = self._get_connector_metadata()
+        assert isinstance(step, StatesOfStep)
+        if not step.slots:
+            return
+        states = KeepsHiddenStates.states_of_step
+        assert states is not None
+        assert self._slot_mapping is not None
+        slots, tokens = self._slot_mapping.sort()
+        for key, wanted in step.slots.items():
+            rows = tokens[torch.searchsorted(slots, torch.tensor(wanted, device=slots.device))]
+            self._states.setdefault(key, []).append(states[rows].cpu())
+
+    def take(self, key: str) -> bytes:
+        """Returns the states of a request as rows, and forgets them. Empty if there are none."""
+        parts = self._states.pop(key, [])
+        return torch.cat(parts).view(torch.uint8).numpy().tobytes() if parts else b""
+
+
+def take_states(key: str) -> bytes:
+    """See `HiddenStatesConnector.take`. Must be called in a worker."""
+    connector = get_kv_transfer_group()
+    assert isinstance(connector, HiddenStatesConnector)
+    return connector.take(key)
