@@ -165,7 +165,7 @@ class HiddenStatesConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[mi
             self._states.setdefault(key, []).append(states[rows].cpu())
 
     def take(self, key: str) -> bytes:
-        """Returns the states of a request as rows, and forgets them. Empty if there are none."""
+        """Returns the states of a request as rows, and forgets them. Empty without states."""
         parts = self._states.pop(key, [])
         return torch.cat(parts).view(torch.uint8).numpy().tobytes() if parts else b""
 

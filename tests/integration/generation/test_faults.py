@@ -1,0 +1,175 @@
+"""Faults while apps generate speech and images in separate executors: kills of each stage, and disconnects."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import psutil
+import pytest
+
+from cornserve.client import Client, ClientError, StreamItem, StreamResult
+from tests.chaos.conftest import running_instance
+from tests.chaos.report import FaultRecorder, FaultResult
+from tests.integration.cli.cli_instance import CliInstance
+from tests.integration.serving.image_chats import noise_part, text_part
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+
+RUNNING = "cornserve_executor_invocations_running"
+HELD = 'cornserve_transport_slab_bytes{state="held"}'
+MESSAGES = [{"role": "user", "content": [text_part("this?"), noise_part(1)]}]
+SPEAK = {
+    "chat": {"messages": MESSAGES, "max_tokens": 12, "temperature": 0, "ignore_eos": True},
+    "voice": "chelsie",
+    "seed": 1,
+}
+DRAW = {"prompt": "corn", "size": "64x64", "seed": 1, "num_inference_steps": 30}
+
+Streamed = StreamItem | StreamResult
+
+
+@dataclass(frozen=True)
+class Generator:
+    """An app, and a request whose result does not depend on chance."""
+
+    name: str
+    request: dict[str, Any]
+
+    def generate(self, machine: CliInstance, first_item: Future[None] | None = None) -> str:
+        """Returns the speech or the image in base64. Completes `first_item` when the stream has an item."""
+        with Client(machine.url) as client:
+            *items, result = self._signal_first(client.stream(self.name, self.request), first_item)
+        assert all(isinstance(item, StreamItem) for item in items)
+        assert isinstance(result, StreamResult)
+        if self.name == "speaker":
+            speech: str = result.response["speech"]["audio"]
+            return speech
+        image: str = result.response["images"][0]["b64_json"]
+        return image
+
+    @staticmethod
+    def _signal_first(stream: Iterator[Streamed], first_item: Future[None] | None) -> Iterator[Streamed]:
+        for number, item in enumerate(stream):
+            if first_item is not None and number == 0:
+                first_item.set_result(None)
+            yield item
+
+
+SPEAKER, PAINTER = Generator("speaker", SPEAK), Generator("painter", DRAW)
+STREAMING_STAGES = [(SPEAKER, "thinker"), (SPEAKER, "talker"), (PAINTER, "image_denoiser")]
+"""The stages that run while the client receives items."""
+OTHER_STAGES = [(SPEAKER, "encoder"), (PAINTER, "prompt_encoder"), (PAINTER, "latent_decoder")]
+
+
+@pytest.fixture(scope="module")
+def machine(
+    tmp_path_factory: pytest.TempPathFactory, tiny_qwen3omni_talker: Path, tiny_qwenimage: Path
+) -> Iterator[CliInstance]:
+    with running_instance(tmp_path_factory.mktemp("faults") / "home", cpu_slots=8) as machine:
+        speaker = ["--name", "speaker", "--share", "e-speech=1", "--option", "talker.max_tokens=80"]
+        machine.do("deploy", str(tiny_qwen3omni_talker), *speaker)
+        machine.do("deploy", str(tiny_qwenimage), "--name", "painter", "--share", "split=1")
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def results(machine: CliInstance) -> dict[str, str]:
+    """The result of each app without a fault."""
+    return {app.name: app.generate(machine) for app in (SPEAKER, PAINTER)}
+
+
+@pytest.mark.parametrize(("app", "stage"), STREAMING_STAGES)
+def test_a_stage_killed_during_a_stream_leads_to_the_same_result_or_an_error(
+    machine: CliInstance, results: dict[str, str], app: Generator, stage: str, record_fault: FaultRecorder
+) -> None:
+    first_item: Future[None] = Future()
+    with ThreadPoolExecutor(1) as thread:
+        work = thread.submit(app.generate, machine, first_item)
+        first_item.result(timeout=60)
+        (executor,) = _executors(machine, stage)
+        executor.kill()
+        outcome = _outcome(work, results[app.name])
+
+    _expect_recovery(machine, results, app)
+    record_fault(FaultResult(f"kill -9 of {stage} during a stream", 1, 1, outcome, leaks=0))
+
+
+@pytest.mark.parametrize(("app", "stage"), OTHER_STAGES)
+def test_a_stage_killed_before_its_output_leads_to_the_same_result_or_an_error(
+    machine: CliInstance, results: dict[str, str], app: Generator, stage: str, record_fault: FaultRecorder
+) -> None:
+    executors = _executors(machine, stage)
+    for executor in executors:
+        executor.suspend()  # A stage that does not run cannot end early.
+    with ThreadPoolExecutor(1) as thread:
+        work = thread.submit(app.generate, machine)
+        wait_until(lambda: _gateway_requests(machine, app) > 0)
+        for executor in executors:
+            executor.kill()
+        outcome = _outcome(work, results[app.name])
+
+    _expect_recovery(machine, results, app)
+    record_fault(FaultResult(f"kill -9 of {stage}", 1, 1, outcome, leaks=0))
+
+
+@pytest.mark.parametrize("app", [SPEAKER, PAINTER])
+def test_a_disconnect_stops_all_stages_and_frees_their_tensors(
+    machine: CliInstance, app: Generator, record_fault: FaultRecorder
+) -> None:
+    with Client(machine.url) as client:
+        stream = client.stream(app.name, app.request)
+        next(stream)
+        assert _total(machine, RUNNING) > 0
+        stream.close()
+        closed = time.monotonic()
+
+    wait_until(lambda: _total(machine, RUNNING) + _total(machine, HELD) == 0, seconds=10)
+    outcome = f"stopped in {time.monotonic() - closed:.2f} s"
+    record_fault(FaultResult(f"disconnect from {app.name}", 1, 1, outcome, leaks=0))
+
+
+def _outcome(work: Future[str], expected: str) -> str:
+    """Returns how the request ended. It must end, and a result must be the expected one."""
+    try:
+        assert work.result(timeout=120) == expected
+    except ClientError as error:
+        return str(error)
+    return "same result"
+
+
+def _expect_recovery(machine: CliInstance, results: dict[str, str], app: Generator) -> None:
+    assert app.generate(machine) == results[app.name]
+    wait_until(lambda: _total(machine, RUNNING) == 0)
+    wait_until(lambda: _total(machine, HELD) == 0)
+
+
+def _executors(machine: CliInstance, stage: str) -> list[psutil.Process]:
+    """Returns the processes of a stage: one, or those for images and audio."""
+    executors = machine.processes("cornserve_executors.base")
+    return [process for process in executors if f"/{stage}-" in " ".join(process.cmdline())]
+
+
+def _gateway_requests(machine: CliInstance, app: Generator) -> float:
+    metric = f'cornserve_gateway_requests_running{{app="{app.name}"}}'
+    return _sum_of(metric, f"{machine.url}/metrics")
+
+
+def _total(machine: CliInstance, metric: str) -> float:
+    """Returns the sum of a metric over all executors."""
+    total = 0.0
+    for target in httpx.get(f"{machine.url}/admin/v1/metrics/targets").json():
+        if target["labels"]["component"] == "executor":
+            total += _sum_of(metric, f"http://{target['targets'][0]}/metrics")
+    return total
+
+
+def _sum_of(metric: str, url: str) -> float:
+    return sum(map(float, re.findall(rf"^{re.escape(metric)} (\S+)$", httpx.get(url).text, re.MULTILINE)))
