@@ -99,7 +99,7 @@ def _target(client: Client, app: str) -> DeployTarget:
     from cornserve.client.deploy_target import DeployTarget, resolve_target
 
     if is_deployed_name(app):
-        return DeployTarget(app, client.app(app).spec, command="invoke")
+        return DeployTarget(app, client.app(app).spec, f"cornserve invoke {app} JSON")
     return resolve_target(app, name=None)
 
 

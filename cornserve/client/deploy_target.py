@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from pydantic import JsonValue, ValidationError
 
@@ -22,7 +22,7 @@ from cornserve.client.errors import DeployTargetError
 from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
 from cornserve_policies.registry import DEFAULT_ROUTING
-from cornserve_tasklib import ChatRequest, ImageGenerationRequest, SpeechRequest
+from cornserve_tasklib import ChatRequest, ImageEditRequest, ImageGenerationRequest, SpeechRequest
 from cornserve_tasklib.hub import MODEL_FILES, is_hub_id
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_families import default_paths
@@ -31,11 +31,13 @@ from cornserve_tasklib.model_options import ALL_ENGINES
 MakeSpec = Callable[..., AppSpec]
 
 
-Command = Literal["chat", "imagine", "invoke", "speak"]
-
-_COMMANDS: dict[type, Command] = {ChatRequest: "chat", ImageGenerationRequest: "imagine", SpeechRequest: "speak"}
-
-_ARGUMENTS: dict[Command, str] = {"chat": "", "imagine": ' "a field of corn"', "invoke": " JSON", "speak": ' "Hello!"'}
+_EXAMPLES: dict[type, str] = {
+    ChatRequest: "chat {app}",
+    ImageGenerationRequest: 'imagine {app} "a field of corn"',
+    ImageEditRequest: 'imagine {app} "a field at night" --image FILE',
+    SpeechRequest: 'speak {app} "Hello!"',
+}
+"""Command lines by the type of the request."""
 
 
 class DeployOptions(TypedDict, total=False):
@@ -66,13 +68,8 @@ class DeployOptions(TypedDict, total=False):
 class DeployTarget(NamedTuple):
     name: str
     spec: AppSpec
-    command: Command
-    """The command that sends the app a request."""
-
-    @property
-    def example_command(self) -> str:
-        """The command line of a request to the app."""
-        return f"cornserve {self.command} {self.name}{_ARGUMENTS[self.command]}"
+    example_command: str
+    """The command line of a request to the app."""
 
 
 def resolve_target(
@@ -209,7 +206,7 @@ def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
     if spec.model is not None:
         name = name or default_app_name(spec.lora or spec.model)
         check_name(name)
-        return DeployTarget(name, spec, _model_command(spec.model))
+        return DeployTarget(name, spec, _example_command(name, _request_types(spec.model)))
     assert spec.source is not None
     if name is not None:
         check_name(name)
@@ -219,12 +216,14 @@ def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
         app = load_app_source(spec.source, module, filename=origin.name if isinstance(origin, Path) else "app.py")
     except SourceError as error:
         if name is not None and isinstance(error.__cause__, ModuleNotFoundError):
-            return DeployTarget(name, spec, command="invoke")  # the module may be installed where the gateway runs
+            return DeployTarget(
+                name, spec, _example_command(name)
+            )  # the module may be installed where the gateway runs
         raise
     unload_app(module)
     if name is not None:
         _check_same_name(name, app.name, origin)
-    return DeployTarget(app.name, spec, _command(app.request_types))
+    return DeployTarget(app.name, spec, _example_command(app.name, app.request_types))
 
 
 def _check_same_name(name: str, defined: str | None, origin: Path | str) -> None:
@@ -234,15 +233,16 @@ def _check_same_name(name: str, defined: str | None, origin: Path | str) -> None
         )
 
 
-def _model_command(model: str) -> Command:
+def _request_types(model: str) -> Iterable[type]:
     try:
-        return _command([kind for path in default_paths(model).values() for kind in path.request_types()])
+        return [kind for path in default_paths(model).values() for kind in path.request_types()]
     except DefinitionError:
-        return "chat"  # Most models use this format. The gateway may support the model.
+        return [ChatRequest]  # Most models use this format. The gateway may support the model.
 
 
-def _command(request_types: Iterable[type]) -> Command:
-    return next((_COMMANDS[kind] for kind in request_types if kind in _COMMANDS), "invoke")
+def _example_command(name: str, request_types: Iterable[type] = ()) -> str:
+    examples = (_EXAMPLES[kind] for kind in request_types if kind in _EXAMPLES)
+    return f"cornserve {next(examples, 'invoke {app} JSON').format(app=name)}"
 
 
 def default_app_name(model: str) -> str:

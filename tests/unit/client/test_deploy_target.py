@@ -82,12 +82,19 @@ def test_the_example_command_fits_the_request_type_of_the_model(model: Path, arc
     assert resolve_target(str(model), name=None).example_command == command
 
 
-def test_the_example_command_of_an_image_model_draws(model: Path) -> None:
-    (model / "model_index.json").write_text('{"_class_name": "QwenImagePipeline"}')
+@pytest.mark.parametrize(
+    ("pipeline", "arguments"),
+    [
+        ("QwenImagePipeline", 'painter "a field of corn"'),
+        ("QwenImageEditPipeline", 'painter "a field at night" --image FILE'),
+    ],
+)
+def test_the_example_command_of_an_image_model_draws(model: Path, pipeline: str, arguments: str) -> None:
+    (model / "model_index.json").write_text(json.dumps({"_class_name": pipeline}))
 
     command = resolve_target(str(model), name="painter").example_command
 
-    assert command == 'cornserve imagine painter "a field of corn"'
+    assert command == f"cornserve imagine {arguments}"
 
 
 def test_the_example_command_of_a_text_to_speech_model_speaks(model: Path) -> None:
