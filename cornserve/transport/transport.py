@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from cornserve.transport.consumer.client import TransferClient
 from cornserve.transport.consumer.fetch import TensorFetcher
 from cornserve.transport.consumer.peers import PeerDirectory
 from cornserve.transport.consumer.subscription import ProducerSubscriptions
-from cornserve.transport.errors import LostError
+from cornserve.transport.errors import LostError, SlabError
 from cornserve.transport.memory import segment
 from cornserve.transport.memory.admission import RequestAge, SlabAdmission
 from cornserve.transport.memory.segment import TOKEN_BYTES
@@ -44,7 +44,7 @@ class Transport:
     Args:
         directory: in tmpfs; processes of a node that use the same directory share memory.
         credentials: for connections to other processes.
-        slab_bytes: size of the slab, which holds all tensors of this process. It is allocated on first use.
+        slab_bytes: size of the slab, which holds all tensors of this process. See `create_slab`.
         request_bytes: the quota of each request in the slab. The oldest request has it in reserve.
         cache_bytes: the most that unused tensors may occupy, for requests with the same content.
         lease_seconds: a consuming process that is silent for longer loses its leases.
@@ -99,6 +99,11 @@ class Transport:
         producer = pb.Producer(token=self._token, segment=self._slab.name, puller=self._puller.name)
         self._server = ProducerServer(self._registry, producer, self._lease_seconds, self._metrics)
         return {PRODUCER_CODEC.preamble: self._server.create_connection, **self._puller.serve(self._find_pulled)}
+
+    async def create_slab(self) -> None:
+        """Creates the slab before its first use. If this fails, the first use tries again, and reports the error."""
+        with suppress(SlabError):
+            await self._slab.create()
 
     async def stop(self) -> None:
         """Closes all connections and removes the slab. Processes that map it may still read."""

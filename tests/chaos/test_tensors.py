@@ -137,6 +137,10 @@ async def test_shared_memory_of_killed_processes_is_removed_at_the_next_start(ma
     machine.up()
 
 
+async def test_executors_create_the_memory_of_their_tensors_while_they_start(machine: CliInstance) -> None:
+    assert len(_segments(machine)) >= REPLICAS
+
+
 async def _send(session: aiohttp.ClientSession, url: str, body: dict[str, object]) -> None:
     async with session.post(f"{url}/v1/apps/post/invoke", json=body) as response:
         await response.read()

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Slab:
-    """A process's slab. It is created on first use, and takes no memory before that.
+    """A process's slab. It takes no memory before it is created.
 
     If it does not fit into the directory, it is private: other processes then pull its tensors.
     """

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cornserve.atomic_files import write_atomically
-from cornserve.concurrency import run_unless
+from cornserve.concurrency import gather_all, run_unless
 from cornserve.observe.metrics_server import start_metrics_server
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
@@ -69,7 +69,7 @@ class ExecutorServer:
         """Serves until `terminated` is set, then drains. Raises the executor's start error, or `EngineDeadError`."""
         async with self._listening(options):
             try:
-                if await run_unless(terminated, self._executor.start(self._state.report_progress)):
+                if await run_unless(terminated, self._start()):
                     await self._serve(terminated)
                     await self._drain(drain_seconds)
             finally:
@@ -77,6 +77,13 @@ class ExecutorServer:
                 await self._service.abort("the executor is stopping")
                 await self._executor.stop()
                 await self._transport.stop()
+
+    async def _start(self) -> None:
+        """Starts the executor. Meanwhile creates the slab of an executor whose invocations produce tensors."""
+        work = [self._executor.start(self._state.report_progress)]
+        if self._executor.produces_tensors or self._executor.tensor_streams:
+            work.append(self._transport.create_slab())
+        await gather_all(work)
 
     @asynccontextmanager
     async def _listening(self, options: ListenOptions) -> AsyncIterator[None]:
