@@ -21,6 +21,9 @@ from cornserve_tasklib.messages import (
 )
 from cornserve_tasklib.speaking_chat import SpokenChatRequest
 
+REQUESTS_WITH_MEDIA = (ChatRequest, SpokenChatRequest, EmbeddingRequest)
+"""The types of requests that may contain media."""
+
 
 @dataclass(frozen=True, slots=True)
 class MediaSlot:
@@ -111,9 +114,12 @@ class MediaSlot:
 
 def find_media_slots(request: object) -> list[MediaSlot]:
     """Returns the slots in the order of the request."""
-    if isinstance(request, SpokenChatRequest):
-        return list(_find_in_messages(request.chat, "chat."))
-    return list(_find_in_messages(request)) if isinstance(request, ChatRequest | EmbeddingRequest) else []
+    match request:
+        case SpokenChatRequest(chat=chat):
+            return list(_find_in_messages(chat, "chat."))
+        case ChatRequest() | EmbeddingRequest():
+            return list(_find_in_messages(request))
+    return []
 
 
 def _find_in_messages(request: ChatRequest | EmbeddingRequest, prefix: str = "") -> Iterator[MediaSlot]:

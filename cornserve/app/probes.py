@@ -33,13 +33,11 @@ def default_probes(app: App) -> tuple[Any, ...]:
     unknown which media the model of another task reads.
     """
     if ChatRequest in app.request_types:
-        read = {modality for path in app.paths for task in _all_tasks(path) for modality in _modalities(task)}
-        known = [modality for modality in MODALITIES if modality in read]
-        media = [chosen for count in range(1, len(known) + 1) for chosen in combinations(known, count)]
-        return (ChatRequest.ask(_TEXT), *map(_chat_about, media))
+        return _chats(app)
     if SpokenChatRequest in app.request_types:
-        chat = ChatRequest.ask(_TEXT)
-        return (SpokenChatRequest(chat=chat, modalities=["text"]), SpokenChatRequest(chat=chat))
+        chats = _chats(app)
+        written = [SpokenChatRequest(chat=chat, modalities=["text"]) for chat in chats]
+        return (*written, *(SpokenChatRequest(chat=chat) for chat in chats))
     if CompletionRequest in app.request_types:
         return (CompletionRequest(prompt=_TEXT),)
     if EmbeddingRequest in app.request_types:
@@ -90,6 +88,13 @@ def _modalities(task: Task[Any, Any]) -> tuple[Modality, ...]:
         case Mllm():
             return task.encoder_modalities
     return ()
+
+
+def _chats(app: App) -> tuple[ChatRequest, ...]:
+    read = {modality for path in app.paths for task in _all_tasks(path) for modality in _modalities(task)}
+    known = [modality for modality in MODALITIES if modality in read]
+    media = [chosen for count in range(1, len(known) + 1) for chosen in combinations(known, count)]
+    return (ChatRequest.ask(_TEXT), *map(_chat_about, media))
 
 
 def _chat_about(modalities: Sequence[Modality]) -> ChatRequest:

@@ -11,12 +11,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from cornserve.app.app import App
 from cornserve.app.graph import AppGraph
 from cornserve.app.graph_recording import record_graph
+from cornserve.app.media_slots import REQUESTS_WITH_MEDIA
 from cornserve.app.operations import Operation, supported_operations
 from cornserve.task.base import Task
 from cornserve.task.errors import DefinitionError
 from cornserve.task.spec import ExecutorSpec
 from cornserve.task.unit import unit_tasks
-from cornserve_tasklib.chat_request import ChatRequest
 
 _LIBRARY = "cornserve_tasklib"
 
@@ -94,7 +94,9 @@ class AppDescription(BaseModel):
             shares=list(app.shares),
             max_invocations=app.max_invocations,
             operations=supported_operations(app),
-            finds_media=any(isinstance(kind, type) and issubclass(kind, ChatRequest) for kind in app.request_types),
+            finds_media=any(
+                isinstance(kind, type) and issubclass(kind, REQUESTS_WITH_MEDIA) for kind in app.request_types
+            ),
             executor_specs=app.executor_specs(),
             library_paths=library_paths if len(library_paths) == len(app.paths) else None,
             graph=record_graph(app),

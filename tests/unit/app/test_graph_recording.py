@@ -24,6 +24,7 @@ from cornserve_tasklib import (
     Mllm,
     Score,
     Speak,
+    SpeakingChat,
     Transcribe,
 )
 from cornserve_tasklib.model_families import default_paths
@@ -167,6 +168,13 @@ class Complete(Task[CompletionRequest, ChatResponse]):
 
 def test_completions_have_a_default_probe() -> None:
     assert recorded(Complete()).types == {"llm": ("llm",)}
+
+
+def test_chats_that_are_spoken_have_types_with_media_and_with_a_talker() -> None:
+    types = recorded(SpeakingChat(model_id="/m", split_encoder=True)).types
+
+    assert len(types) == 16
+    assert set(types["image_encoder+llm+talker"]) == {"image_encoder", "llm", "talker"}
 
 
 def test_an_app_with_a_custom_request_type_needs_probes() -> None:

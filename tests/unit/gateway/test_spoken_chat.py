@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from typing import Any
 
 import httpx2 as httpx
 import pytest
 from openai import AsyncOpenAI
 
+from tests.images import encode_file, noise
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import CHAT, SPEAKING_PARROT
 
@@ -127,6 +128,24 @@ async def test_a_model_that_cannot_speak_is_a_400(gateway: httpx.AsyncClient, de
     assert response.status_code == 400
     assert error["message"] == "modalities: the app 'parrot' cannot speak: use [\"text\"]"
     assert (error["param"], error["code"]) == ("modalities", "invalid_value")
+
+
+async def test_native_calls_and_chat_completions_contain_media(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    text = "text = request.chat.messages[-1].content"
+    assert text in SPEAKING_PARROT
+    formats = "text = ','.join(medium.format for medium in request.chat.media)"
+    await deploy(SPEAKING_PARROT.replace(text, formats).replace('"speaking-parrot"', '"viewer"'))
+    image = b64encode(encode_file(noise(1, 8, 8))).decode()
+    message = {
+        "role": "user",
+        "content": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}}],
+    }
+
+    native = await gateway.post("/v1/apps/viewer/invoke", json={"chat": {"messages": [message]}, "voice": "ethan"})
+    completion = await complete(gateway, model="viewer", messages=[message])
+
+    assert native.json()["message"]["text"] == "PNG"
+    assert completion.json()["choices"][0]["message"]["content"] == "PNG"
 
 
 @pytest.mark.parametrize("stream", [False, True])
