@@ -42,7 +42,7 @@ class DeviceExecutor(Executor[Settings, Request, Result]):
         raise NotImplementedError
 
     async def start(self, report_progress: ProgressReporter) -> None:
-        check_model(self.config.model_id)
+        await run_in_daemon_thread(check_model, self.config.model_id, self.config.revision)
         report_progress(f"importing {self.library}")
         # A process that is stopped does not wait for a daemon thread.
         create_engine = await run_in_daemon_thread(self.import_engine)

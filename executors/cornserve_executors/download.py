@@ -14,22 +14,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi, constants, get_cached_repo_tree, snapshot_download
-from huggingface_hub.errors import (
-    CachedRepoTreeNotFoundError,
-    GatedRepoError,
-    HFValidationError,
-    IncompleteSnapshotError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download
+from huggingface_hub.errors import CachedRepoTreeNotFoundError, IncompleteSnapshotError, LocalEntryNotFoundError
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from cornserve.observe import logs
 from cornserve.task.spec import ExecutorSpec
 from cornserve_executors.base import exit_reason
+from cornserve_executors.hub_access import describe_hub_error
 
 log = logging.getLogger("cornserve.download")
 
@@ -79,9 +71,7 @@ def download(model: str, revision: str | None = None) -> str:
                 model, revision=revision, ignore_patterns=ignored, tqdm_class=_ProgressLog, max_workers=4
             )
     except Exception as error:  # the libraries below raise many types
-        name = model if revision is None else f"{model} (revision {revision})"
-        where = f"from {constants.ENDPOINT} to {constants.HF_HUB_CACHE}"
-        raise DownloadError(f"cannot download {name} {where}: {_describe(error)}") from error
+        raise DownloadError(describe_hub_error(model, revision, error)) from error
 
 
 def _options() -> argparse.Namespace:
@@ -97,25 +87,6 @@ def _options() -> argparse.Namespace:
 def _ignored_files(files: Iterable[str]) -> list[str]:
     has_safetensors = any(file.endswith(".safetensors") and "/" not in file for file in files)
     return [*_UNUSED, *(_UNUSED_WITH_SAFETENSORS if has_safetensors else ())]
-
-
-def _describe(error: Exception) -> str:
-    """Returns the reason and what to do about it, in one line."""
-    match error:
-        case GatedRepoError():
-            return "access to it is restricted: accept its license on the hub, and give a token (HF_TOKEN)"
-        case RevisionNotFoundError():
-            return "the model has no such revision: give a branch, tag or commit of it"
-        case RepositoryNotFoundError():
-            return "the hub has no such model, or it is private: check the id, or give a token (HF_TOKEN)"
-        case HFValidationError():
-            return "it is not an id on the hub: give OWNER/NAME"
-        case OfflineModeIsEnabled() | LocalEntryNotFoundError():
-            return "it is not in the cache, and downloads are disabled (HF_HUB_OFFLINE)"
-        case OSError() if error.errno is not None and error.filename is not None:
-            return f"{error.filename}: {error.strerror}"
-    reason = " ".join(str(error).split())
-    return f"{type(error).__name__}: {reason}: check the network, HF_ENDPOINT and HTTPS_PROXY"
 
 
 class _ProgressLog(tqdm):  # type: ignore[misc]

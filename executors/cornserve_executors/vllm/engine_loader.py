@@ -28,7 +28,7 @@ class EngineLoader:
         self._task: asyncio.Task[VllmEngine] | None = None
 
     async def load(self, config: EngineSettings, report_progress: ProgressReporter) -> VllmEngine:
-        settings.check(config)
+        await settings.check(config)
         engine_fork.fork_if_safe(config)
         settings.prepare_environment()
         report_progress("importing vLLM")

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.models import check_model
 from cornserve_tasklib.engine import EngineOptions, EngineSettings
@@ -29,9 +30,9 @@ def on_cpu() -> bool:
         return "cpu" in version("vllm")
 
 
-def check(config: EngineSettings) -> None:
+async def check(config: EngineSettings) -> None:
     """Raises `ExecutorStartError` for settings that cannot work, before vLLM is imported."""
-    check_model(config.model_id)
+    await run_in_daemon_thread(check_model, config.model_id, config.revision)
     if on_cpu():
         _check_libnuma()
 

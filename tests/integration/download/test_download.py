@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cornserve_tasklib import LLMTask
+from tests.credentials import write_secret
 from tests.integration.download.hub import COMMIT, GATED, MODEL, Hub, running_hub
 
 FILES = {
@@ -45,7 +46,16 @@ class Downloader:
         self.endpoint = endpoint
 
     def start(self, *arguments: str, offline: bool = False) -> Download:
-        command = [sys.executable, "-m", "cornserve_executors.download", *arguments]
+        return self._start("cornserve_executors.download", *arguments, offline=offline)
+
+    def start_executor(self, model: str, *, offline: bool = False) -> Download:
+        """Starts the executor of a language model, which does not wait for a download."""
+        spec = LLMTask(model_id=model).executor_spec().model_dump_json()
+        secret = str(write_secret(self._directory))
+        return self._start("cornserve_executors.base", "--spec", spec, "--secret", secret, offline=offline)
+
+    def _start(self, module: str, *arguments: str, offline: bool) -> Download:
+        command = [sys.executable, "-m", module, *arguments]
         environment = {
             **os.environ,
             "HF_ENDPOINT": self.endpoint,
@@ -135,6 +145,25 @@ def test_without_a_network_the_error_names_the_endpoint(downloader: Downloader, 
     assert status == 1
     assert f"cannot download {MODEL} from http://127.0.0.1:9 to " in line
     assert line.endswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("model", "offline", "endpoint", "reason"),
+    [
+        (MODEL, False, "http://127.0.0.1:9", "check the network, HF_ENDPOINT and HTTPS_PROXY"),
+        (MODEL, True, None, "it is not in the cache, and downloads are disabled (HF_HUB_OFFLINE)"),
+        ("team/nothing", False, None, "the hub has no such model, or it is private: check the id, or give a token"),
+    ],
+)
+def test_an_executor_whose_model_cannot_be_downloaded_ends_before_it_imports_its_engine(
+    downloader: Downloader, model: str, endpoint: str | None, reason: str, *, offline: bool
+) -> None:
+    downloader.endpoint = endpoint or downloader.endpoint
+    _, log = downloader.start_executor(model, offline=offline).process.communicate(timeout=100)
+
+    assert f"the executor did not start: cannot download {model} from {downloader.endpoint} to " in log
+    assert reason in log
+    assert "importing vLLM" not in log
 
 
 def test_a_directory_is_not_downloaded(hub: Hub, downloader: Downloader) -> None:
