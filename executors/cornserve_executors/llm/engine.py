@@ -19,7 +19,7 @@ from cornserve_executors.llm.connector import EmbeddingsConnector
 from cornserve_executors.llm.constraint_checker import ConstraintChecker, constraints
 from cornserve_executors.llm.hidden_states import HiddenStatesConnector
 from cornserve_executors.llm.lora import load_adapters, lora_args
-from cornserve_executors.llm.media_states import MediaStates, MediaStatesReader
+from cornserve_executors.llm.media_states import MediaStatesReader, StatesDelivery
 from cornserve_executors.llm.output_parser import check_parsers
 from cornserve_executors.llm.prompt_renderer import PromptRenderer
 from cornserve_executors.llm.response_builder import ResponseBuilder
@@ -40,9 +40,6 @@ CPU_WORKER = "cornserve_executors.llm.cpu_worker.SeededCPUWorker"
 
 ChunkDelivery = Callable[[ChatChunk], Awaitable[None]]
 """Sends the next chunk of a response. Waits while the reader is too slow."""
-
-StatesDelivery = Callable[[MediaStates], Awaitable[None]]
-"""Sends the hidden states of the prompt's media."""
 
 
 class RequestAbortedError(Exception):
@@ -114,7 +111,8 @@ class LLMEngine(VllmEngine):
             async with AsyncExitStack() as stack:
                 states = None
                 if deliver_states is not None:
-                    states = await stack.enter_async_context(MediaStatesReader(self._vllm, rendered, id))
+                    reader = MediaStatesReader(self._vllm, rendered, id, deliver_states)
+                    states = await stack.enter_async_context(reader)
                     sampling = states.with_states(sampling)
                 outputs = self._vllm.generate(
                     prompt, sampling, id, lora_request=adapter, priority=request.priority, **rendered.reasoning
@@ -122,8 +120,8 @@ class LLMEngine(VllmEngine):
                 await stack.enter_async_context(aclosing(outputs))
                 async for output in outputs:
                     _raise_if_aborted(output, embeddings)
-                    if states is not None and deliver_states is not None and not states.is_read:
-                        await deliver_states(await states.read())
+                    if states is not None:
+                        await states.deliver_once()
                     for chunk in response.add_output(output):
                         if deliver is not None:
                             await deliver(chunk)

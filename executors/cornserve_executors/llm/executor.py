@@ -22,8 +22,8 @@ from cornserve_tasklib.messages import ChatMessage
 from cornserve_tasklib.thinker import ThinkerResponse, ThinkerTask
 
 if TYPE_CHECKING:
-    from cornserve_executors.llm.engine import ChunkDelivery, LLMEngine, StatesDelivery
-    from cornserve_executors.llm.media_states import MediaStates
+    from cornserve_executors.llm.engine import ChunkDelivery, LLMEngine
+    from cornserve_executors.llm.media_states import MediaStates, StatesDelivery
 
 
 log = logging.getLogger(__name__)

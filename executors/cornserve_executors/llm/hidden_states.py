@@ -27,7 +27,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
 STATES = "hidden_states"
-"""The key in `SamplingParams.extra_args`. The value has the fields of `WantedStates`, without the last ones."""
+"""The key in `SamplingParams.extra_args`. The value is `{"key": …, "positions": …}`, as in `WantedStates`."""
 
 
 class KeepsHiddenStates:
