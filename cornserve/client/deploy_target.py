@@ -216,9 +216,8 @@ def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
         app = load_app_source(spec.source, module, filename=origin.name if isinstance(origin, Path) else "app.py")
     except SourceError as error:
         if name is not None and isinstance(error.__cause__, ModuleNotFoundError):
-            return DeployTarget(
-                name, spec, _example_command(name)
-            )  # the module may be installed where the gateway runs
+            # The module may be installed where the gateway runs.
+            return DeployTarget(name, spec, _example_command(name))
         raise
     unload_app(module)
     if name is not None:
