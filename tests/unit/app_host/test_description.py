@@ -66,7 +66,7 @@ def test_an_app_of_library_tasks_can_be_built_from_its_description() -> None:
 def test_an_embedding_app_supports_embeddings_only() -> None:
     description = described(App(name="embed", paths=[Embed(model_id="/m")]))
 
-    assert (description.operations, description.finds_media) == (frozenset({"embedding"}), False)
+    assert (description.operations, description.finds_media) == (frozenset({"embedding"}), True)
 
 
 def test_a_cross_encoder_supports_scores_only() -> None:
