@@ -28,11 +28,10 @@ def check_hub_access(model: str, revision: str | None) -> None:
         return
     try:
         HfApi().model_info(model, revision=revision, timeout=TIMEOUT_SECONDS)
-    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
-        raise ExecutorStartError(describe_hub_error(model, revision, error)) from error
-    except HfHubHTTPError:
-        return  # The hub answers, and may serve a later attempt.
     except Exception as error:  # Transports raise many types.
+        is_missing = isinstance(error, RepositoryNotFoundError | RevisionNotFoundError)
+        if isinstance(error, HfHubHTTPError) and not is_missing:
+            return  # The hub answers, and may serve a later attempt.
         raise ExecutorStartError(describe_hub_error(model, revision, error)) from error
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.chaos.killer import MODULES, Killer
 from tests.chaos.load import LoadClients
 from tests.chaos.report import FaultRecorder, FaultResult
 from tests.chaos.summary import killed
+from tests.executor_metrics import executor_total
 from tests.integration.cli.cli_instance import CliInstance
 from tests.waiting import until
 
@@ -149,18 +149,9 @@ async def _send(session: aiohttp.ClientSession, url: str, body: dict[str, object
 async def _is_zero(machine: CliInstance, metric: str) -> bool:
     """Returns whether the sum of the metric over all executors is zero. While the gateway is down, it is unknown."""
     try:
-        return await asyncio.to_thread(_total, machine, metric) == 0
+        return await asyncio.to_thread(executor_total, machine.url, metric) == 0
     except httpx.TransportError:
         return False
-
-
-def _total(machine: CliInstance, metric: str) -> float:
-    total = 0.0
-    for target in httpx.get(f"{machine.url}/admin/v1/metrics/targets").json():
-        if target["labels"]["component"] == "executor":
-            text = httpx.get(f"http://{target['targets'][0]}/metrics").text
-            total += sum(map(float, re.findall(rf"^{re.escape(metric)} (\S+)$", text, re.MULTILINE)))
-    return total
 
 
 def _segments(machine: CliInstance) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx2 as httpx
 import psutil
 import pytest
 
 from cornserve.client import Client, ClientError, StreamItem, StreamResult
 from tests.chaos.conftest import running_instance
 from tests.chaos.report import FaultRecorder, FaultResult
+from tests.executor_metrics import executor_total, sum_of
 from tests.integration.cli.cli_instance import CliInstance
 from tests.integration.serving.image_chats import noise_part, text_part
 from tests.waiting import wait_until
@@ -31,7 +30,7 @@ SPEAK = {
     "voice": "chelsie",
     "seed": 1,
 }
-DRAW = {"prompt": "corn", "size": "64x64", "seed": 1, "num_inference_steps": 30}
+DRAW = {"prompt": "corn", "size": "256x256", "seed": 1, "num_inference_steps": 60}
 
 Streamed = StreamItem | StreamResult
 
@@ -127,11 +126,11 @@ def test_a_disconnect_stops_all_stages_and_frees_their_tensors(
     with Client(machine.url) as client:
         stream = client.stream(app.name, app.request)
         next(stream)
-        assert _total(machine, RUNNING) > 0
+        assert executor_total(machine.url, RUNNING) > 0
         stream.close()
         closed = time.monotonic()
 
-    wait_until(lambda: _total(machine, RUNNING) + _total(machine, HELD) == 0, seconds=10)
+    wait_until(lambda: executor_total(machine.url, RUNNING) + executor_total(machine.url, HELD) == 0, seconds=10)
     outcome = f"stopped in {time.monotonic() - closed:.2f} s"
     record_fault(FaultResult(f"disconnect from {app.name}", 1, 1, outcome, leaks=0))
 
@@ -147,8 +146,8 @@ def _outcome(work: Future[str], expected: str) -> str:
 
 def _expect_recovery(machine: CliInstance, results: dict[str, str], app: Generator) -> None:
     assert app.generate(machine) == results[app.name]
-    wait_until(lambda: _total(machine, RUNNING) == 0)
-    wait_until(lambda: _total(machine, HELD) == 0)
+    wait_until(lambda: executor_total(machine.url, RUNNING) == 0)
+    wait_until(lambda: executor_total(machine.url, HELD) == 0)
 
 
 def _executors(machine: CliInstance, stage: str) -> list[psutil.Process]:
@@ -159,17 +158,4 @@ def _executors(machine: CliInstance, stage: str) -> list[psutil.Process]:
 
 def _gateway_requests(machine: CliInstance, app: Generator) -> float:
     metric = f'cornserve_gateway_requests_running{{app="{app.name}"}}'
-    return _sum_of(metric, f"{machine.url}/metrics")
-
-
-def _total(machine: CliInstance, metric: str) -> float:
-    """Returns the sum of a metric over all executors."""
-    total = 0.0
-    for target in httpx.get(f"{machine.url}/admin/v1/metrics/targets").json():
-        if target["labels"]["component"] == "executor":
-            total += _sum_of(metric, f"http://{target['targets'][0]}/metrics")
-    return total
-
-
-def _sum_of(metric: str, url: str) -> float:
-    return sum(map(float, re.findall(rf"^{re.escape(metric)} (\S+)$", httpx.get(url).text, re.MULTILINE)))
+    return sum_of(metric, f"{machine.url}/metrics")

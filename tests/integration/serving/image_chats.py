@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from io import BytesIO
@@ -12,6 +11,7 @@ from typing import Any
 import httpx2 as httpx
 from PIL import Image
 
+from tests.executor_metrics import sum_of
 from tests.integration.serving.conftest import CommandLine
 from tests.video import video_file
 
@@ -77,6 +77,5 @@ def sum_metric(cornserve: CommandLine, app: str, metric: str) -> float:
     total = 0.0
     for target in httpx.get(f"{cornserve.url}/admin/v1/metrics/targets").json():
         if app in target["labels"].get("app", "").split(","):
-            metrics = httpx.get(f"http://{target['targets'][0]}/metrics").text
-            total += sum(map(float, re.findall(rf"^{re.escape(metric)} (\S+)$", metrics, re.MULTILINE)))
+            total += sum_of(metric, f"http://{target['targets'][0]}/metrics")
     return total

@@ -22,7 +22,7 @@ class SpeechReference:
 
 
 class TransformersSpeech:
-    """transformers' own model, unchanged, with greedy decoding."""
+    """transformers' own model with greedy decoding. Only a missing configuration is set."""
 
     def __init__(self, model: Path) -> None:
         from transformers import AutoProcessor, Qwen3OmniMoeForConditionalGeneration
