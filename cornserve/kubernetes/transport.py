@@ -15,7 +15,8 @@ from cornserve.kubernetes.errors import KubeConfigError, KubeUnauthorizedError, 
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientTimeout, ClientWebSocketResponse
-    from kubernetes.aio.client.rest import RESTClientObject
+
+    from cornserve.kubernetes.connections import ApiServerClient
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class KubeTransport:
         self._load = load
         self._access = access
         self._rest = _rest_client(access)
-        self._retired: list[RESTClientObject] = []
+        self._retired: list[ApiServerClient] = []
         """The client with the last credentials, whose watches may still run."""
         self._reloading = asyncio.Lock()
 
@@ -99,9 +100,11 @@ class KubeTransport:
 
     @asynccontextmanager
     async def _websocket(self, url: str, protocol: str) -> AsyncIterator[ClientWebSocketResponse]:
-        from aiohttp import ClientSession, TCPConnector, WSServerHandshakeError
+        from aiohttp import ClientSession, WSServerHandshakeError
 
-        connector = TCPConnector(limit=0, ssl=self._rest.ssl_context)
+        from cornserve.kubernetes.connections import ApiServerConnector
+
+        connector = ApiServerConnector(self._rest.ssl_context, limit=0)
         async with ClientSession(connector=connector, timeout=websocket_timeout()) as session:
             with self.connection_errors():
                 try:
@@ -176,7 +179,7 @@ class KubeTransport:
                 self._rest = _rest_client(self._access)
         return True
 
-    async def _retire(self, rest: RESTClientObject) -> None:
+    async def _retire(self, rest: ApiServerClient) -> None:
         """Keeps a client whose watches may still run, and closes the one before."""
         for earlier in self._retired:
             await earlier.close()
@@ -203,10 +206,10 @@ def websocket_timeout() -> ClientTimeout:
     return ClientTimeout(total=None, connect=CONNECT_SECONDS)
 
 
-def _rest_client(access: ClusterAccess) -> RESTClientObject:
-    from kubernetes.aio.client.rest import RESTClientObject
+def _rest_client(access: ClusterAccess) -> ApiServerClient:
+    from cornserve.kubernetes.connections import ApiServerClient
 
-    return RESTClientObject(access.configuration)
+    return ApiServerClient(access.configuration)
 
 
 def _retry_after(response: ClientResponse) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -140,9 +141,21 @@ async def test_an_app_can_run_an_event_loop_when_it_is_imported(fork_server: For
     assert (await load(fork_server, source)).paths == ["Echo"]
 
 
-async def test_a_host_that_is_killed_while_it_loads_can_be_started_again(fork_server: ForkServer) -> None:
+KILLED_AT_FIRST = """
+import os, pathlib
+mark = pathlib.Path({mark!r})
+if not mark.exists():
+    mark.touch()
+    os.kill(os.getpid(), 9)
+"""
+
+
+async def test_a_host_that_is_killed_while_it_loads_is_replaced_once(fork_server: ForkServer, tmp_path: Path) -> None:
+    killed_at_first = KILLED_AT_FIRST.format(mark=str(tmp_path / "mark"))
+
+    assert (await load(fork_server, killed_at_first + ECHO)).paths == ["Echo"]
     with pytest.raises(AppLoadError, match="the app's process was killed by SIGKILL"):
-        await load(fork_server, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+        await load(fork_server, "import os\nos.kill(os.getpid(), 9)")
 
 
 async def test_an_error_of_a_task_s_code_can_be_temporary(fork_server: ForkServer) -> None:

@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+from tests.certificates import certificate
 from tests.unit.gateway.image_files import image_file
-from tests.unit.gateway.media.certificates import certificate
 from tests.unit.gateway.web_server import respond_with, web_server
 
 FETCH = """# runs in a new process, which reads the trusted certificates when it starts
