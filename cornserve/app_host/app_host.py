@@ -12,7 +12,7 @@ from cornserve.app.record import AppSpec
 from cornserve.app.source import source_path
 from cornserve.app_host.activity import RunningCode
 from cornserve.app_host.description import AppDescription
-from cornserve.app_host.errors import AppHostLostError, AppLoadError
+from cornserve.app_host.errors import AppHostLostError, AppLoadError, KilledWhileLoadingError
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.app_host.host_process import HostProcess, ProcessExit
 from cornserve.app_host.protocol import PARENT, REPLY_MEMORY
@@ -62,12 +62,19 @@ class AppHost:
 
     @classmethod
     async def start(cls, fork_server: ForkServer, name: str, spec: AppSpec, module: str, limits: Limits) -> Self:
-        """Loads the app in a new process.
+        """Loads the app in a new process, and in another one if that is killed meanwhile.
 
         Raises:
             DefinitionError: the spec does not define an app, or the code that defines it hangs, exits or crashes.
             AppLoadError, ForkServerError: another attempt may succeed.
         """
+        try:
+            return await cls._start(fork_server, name, spec, module, limits)
+        except KilledWhileLoadingError:
+            return await cls._start(fork_server, name, spec, module, limits)
+
+    @classmethod
+    async def _start(cls, fork_server: ForkServer, name: str, spec: AppSpec, module: str, limits: Limits) -> Self:
         host = cls(await fork_server.fork(limits.app_mib * MIB), name, module, limits)
         try:
             await host._connect()
@@ -95,7 +102,7 @@ class AppHost:
             raise DefinitionError(f"{location}: {reason}" if location else reason) from None
         except AppHostLostError as error:
             message = f"{error.location}: {error.reason}" if error.location else error.reason
-            raise (AppLoadError if error.is_kill else DefinitionError)(message) from error
+            raise (KilledWhileLoadingError if error.is_kill else DefinitionError)(message) from error
         if reply.WhichOneof("kind") == "error":
             hint = f" ({self._limits.hint('app-mib')})" if reply.error.is_exhausted else ""
             raise (DefinitionError if reply.error.is_definition else AppLoadError)(f"{reply.error.message}{hint}")

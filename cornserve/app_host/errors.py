@@ -11,6 +11,10 @@ class AppLoadError(Exception):
     """An app could not be loaded, but another attempt may succeed. The message is for users."""
 
 
+class KilledWhileLoadingError(AppLoadError):
+    """SIGKILL, which usually comes from outside, ended the host while it loaded the app."""
+
+
 class AppHostLostError(Exception):
     """The host has died or was killed, with all requests in it.
 
