@@ -79,10 +79,12 @@ class TaskRun(Generic[Response]):
 
     Args:
         calls: the calls of unit tasks, in order.
+        yielded: the values and streams that `invoke` has yielded, in order, if it is a generator.
     """
 
     response: Response
     calls: Sequence[RecordedCall]
+    yielded: Sequence[Any] = ()
 
     def calls_of(self, task: str) -> list[RecordedCall]:
         """Returns the calls of the unit tasks with this class name."""
@@ -112,12 +114,13 @@ def run_task(
     recording = Recording(
         ReplayableRandom(request_id), open_stream=partial(_read_items, items), max_invocations=max_invocations
     )
-    run_again = partial(recording.play, task.name, partial(_respond, task, request))
+    respond = partial(_respond, task, request)
     ended = False
     for number in count():
-        outcome = run_again()
+        yielded: list[Any] = []
+        outcome = recording.play(task.name, respond, yielded.append)
         if ended and not isinstance(outcome, Suspension):
-            return TaskRun(outcome, calls)
+            return TaskRun(outcome, calls, yielded)
         ended = not isinstance(outcome, Suspension)
         for invocation in recording.invocations[len(calls) :]:
             call = RecordedCall(invocation.task, invocation.task.decode(invocation.request, invocation.inputs), number)

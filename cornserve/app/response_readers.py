@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -10,6 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json, to_json
 
 from cornserve.task import Stream
+from cornserve.task.errors import YieldTypeError
 from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, ChatResponse, FinishReason, ToolCallDelta, Usage
 from cornserve_tasklib.embedding import EmbeddingResponse
 from cornserve_tasklib.generated_image import GeneratedImage
@@ -21,6 +22,22 @@ from cornserve_tasklib.transcription import TranscriptionChunk, TranscriptionRes
 
 Result = TypeVar("Result")
 
+YIELDS = "yields"
+"""The name of the stream of all that a task yields."""
+
+
+@dataclass(frozen=True, slots=True)
+class YieldReader(Generic[Result]):
+    """Reads what a task yields before its response.
+
+    Args:
+        read: returns the stream, or the items, for a value that the task has yielded. Raises `YieldTypeError`.
+        join: returns the result for the stream of all items.
+    """
+
+    read: Callable[[Any], Stream[Any] | Sequence[Any]]
+    join: Callable[[Stream[Any]], Result]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResponseReader(Generic[Result]):
@@ -31,6 +48,7 @@ class ResponseReader(Generic[Result]):
         dump: returns a result that is a value as JSON.
         load: returns the value for the JSON of `dump`.
         load_item: returns an item of a stream from its JSON.
+        yields: reads what the task yields, which then is the result. None if the result is the response.
     """
 
     name: str
@@ -38,6 +56,7 @@ class ResponseReader(Generic[Result]):
     dump: Callable[[Any], bytes]
     load: Callable[[bytes], Any]
     load_item: Callable[[bytes], Any]
+    yields: YieldReader[Result] | None = None
 
 
 class RawJson(bytes):
@@ -122,6 +141,24 @@ def _read_mapped_chunks_or_chat(response: ChatResponse, _: object) -> Stream[Cha
 def _read_chunks(response: ChatResponse, _: object) -> Stream[ChatChunk] | list[ChatChunk]:
     chunks: Stream[ChatChunk] = response.chunks
     return chunks if chunks.is_open else [as_chunk(index, choice) for index, choice in enumerate(response.choices)]
+
+
+def _read_yielded_chunks(value: object) -> Stream[ChatChunk] | Sequence[ChatChunk]:
+    match value:
+        case str():
+            return [ChatChunk(text=value)]
+        case ChatChunk():
+            return [value]
+        case ChatResponse():
+            return _read_chunks(value, None)
+        case Stream():
+            return value
+        case _:
+            raise YieldTypeError(value, "a str, a ChatChunk, a ChatResponse or the stream `chunks` of one")
+
+
+def _read_yielded(value: Any) -> Stream[Any] | Sequence[Any]:
+    return value if isinstance(value, Stream) else [value]
 
 
 def _read_ending(response: ChatResponse, _: object) -> Ending:
@@ -222,9 +259,10 @@ def _reader(
     read: Callable[[Any, TypeAdapter[Any]], Result],
     result_type: Any,
     item_type: type[BaseModel] = ChatChunk,
+    yields: YieldReader[Result] | None = None,
 ) -> ResponseReader[Result]:
     adapter: TypeAdapter[Any] = TypeAdapter(result_type)
-    return ResponseReader(name, read, adapter.dump_json, adapter.validate_json, item_type.model_validate_json)
+    return ResponseReader(name, read, adapter.dump_json, adapter.validate_json, item_type.model_validate_json, yields)
 
 
 def _of_chat(read: Callable[[ChatResponse, TypeAdapter[Any]], Result]) -> Callable[[Any, TypeAdapter[Any]], Result]:
@@ -241,8 +279,18 @@ WHOLE_CHAT = _reader("whole chat", _of_chat(_read_whole_chat), WholeChat)
 MAPPED_CHUNKS_OR_CHAT = _reader("mapped chunks or chat", _of_chat(_read_mapped_chunks_or_chat), WholeChat)
 """The chunks if the task has mapped them and set no text, otherwise the complete response."""
 
-CHUNKS = _reader("chunks", _of_chat(_read_chunks), list[ChatChunk])
-"""The chunks, or one chunk for each choice of a response that the task has created itself."""
+_YIELDED_CHUNKS: YieldReader[Stream[ChatChunk] | list[ChatChunk]] = YieldReader(
+    _read_yielded_chunks, lambda items: items
+)
+
+CHUNKS = _reader(
+    "chunks",
+    _of_chat(_read_chunks),
+    list[ChatChunk],
+    yields=_YIELDED_CHUNKS,
+)
+"""The chunks that the task yields, or those of its response, or one chunk for each choice of a response that the task
+has created itself."""
 
 ENDING = _reader("ending", _of_chat(_read_ending), Ending)
 SPOKEN_STREAMS: ResponseReader[dict[str, Stream[Any]]] = ResponseReader(
@@ -276,8 +324,16 @@ TRANSCRIPT_CHUNKS = _reader("transcript chunks", _read_transcript_chunks, list[T
 JSON: ResponseReader[bytes] = ResponseReader("json", _read_json, bytes, bytes, from_json)
 """The response as JSON, in which streams are null."""
 
-STREAMS: ResponseReader[dict[str, Stream[Any]]] = ResponseReader("streams", _read_streams, to_json, from_json, RawJson)
-"""The open streams of the response by field. Items from another process are `RawJson`."""
+STREAMS: ResponseReader[dict[str, Stream[Any]]] = ResponseReader(
+    "streams",
+    _read_streams,
+    to_json,
+    from_json,
+    RawJson,
+    YieldReader(_read_yielded, lambda items: {YIELDS: items}),
+)
+"""The open streams of the response by field, or the stream `yields` of a task that yields. Items from another process
+are `RawJson`."""
 
 READERS: dict[str, ResponseReader[Any]] = {
     reader.name: reader

@@ -13,6 +13,7 @@ from cornserve.app.operations import REQUEST_TYPES
 from cornserve.app.response_readers import READERS, ResponseReader
 from cornserve.app.unused_fields import invoke_rejecting_unused, tracked, untracked
 from cornserve.app_host.invocation_failure import invocation_error
+from cornserve.app_host.yields import Mapped, Yields, describe_stream
 from cornserve.task import Blob, Stream, UnitTask
 from cornserve.task.base import Task
 from cornserve.task.dry_record import DryRecording
@@ -57,14 +58,15 @@ class LoadedApp:
 
 class HostSession:
     def __init__(self, loaded: LoadedApp, begin: pb.BeginSession, open_source: OpenSource) -> None:
-        self.mapped: list[AsyncIterator[Sequence[Any]]] = []
-        """The mapped streams of the last results that contained streams."""
+        self.mapped: Mapped = []
+        """The mapped streams of the last results that contained streams, or of all that the task has yielded."""
         self._loaded = loaded
         self._blobs = [Blob(data) for data in begin.blobs]
         self._blob_indices = {id(blob.data): index for index, blob in enumerate(self._blobs)}
         self._early_updates: dict[int, list[pb.Update]] = {}
         """The updates of invocations that are not recorded yet: another host has recorded them."""
         self._sent = 0
+        self._yields: Yields | None = None
         self._begin = begin.request_id, begin.random_index
         self._recording: Recording = Recording(
             ReplayableRandom(*self._begin),
@@ -94,13 +96,20 @@ class HostSession:
             self._update(update)
         reader = READERS[command.reader]
         path = self._loaded.app.paths[command.path]
-        outcome = self._recording.play(path.name, lambda: self._run(path, reader))
+        yields = self._begin_yields(path, reader)
+        outcome = self._recording.play(
+            path.name, lambda: self._run(path, reader), None if yields is None else yields.add
+        )
         played = pb.Played()
         if isinstance(outcome, Suspension):
             played.awaited.invocation = outcome.invocation
             played.awaited.field = outcome.field or ""
+        elif yields is not None and yields.has_any:
+            played.results.SetInParent()
         else:
             self._add_results(played.results, outcome, reader)
+        if yields is not None:
+            played.yielded.extend(yields.take_new())
         played.invocations.extend(map(self._describe, self._recording.invocations[self._sent :]))
         self._sent = len(self._recording.invocations)
         return played
@@ -108,6 +117,18 @@ class HostSession:
     def close(self) -> None:
         self._recording.release_outputs()
         self._recording.close()
+
+    def _begin_yields(self, path: Task[Any, Any], reader: ResponseReader[Any]) -> Yields | None:
+        """Returns the reader of what the task yields in the next play, if the play's reader is interested.
+
+        The tasks of several requests run one after another, so their yields would not be early.
+        """
+        if reader.yields is None or len(self._requests) != 1:
+            return None
+        if self._yields is None:
+            self._yields = Yields(path.name, reader.yields, self.mapped)
+        self._yields.begin_play()
+        return self._yields
 
     def _run(self, path: Task[Any, Any], reader: ResponseReader[Any]) -> list[Any]:
         responses = [invoke_rejecting_unused(path, request) for request in self._requests]
@@ -137,14 +158,14 @@ class HostSession:
             _apply(invocation, update)
 
     def _add_results(self, results: pb.Results, values: Sequence[Any], reader: ResponseReader[Any]) -> None:
-        mapped: list[AsyncIterator[Sequence[Any]]] = []
+        mapped: Mapped = []
         for value in values:
             result = results.results.add()
             streams = {"": value} if isinstance(value, Stream) else value
             if isinstance(streams, dict):
                 result.has_streams = True
                 for name, stream in streams.items():
-                    _add_stream(result, name, stream, mapped)
+                    describe_stream(result.streams.add(name=name), stream, mapped)
             else:
                 result.json = reader.dump(value)
         if any(result.has_streams for result in results.results):
@@ -187,12 +208,3 @@ def _apply(invocation: Invocation, update: pb.Update) -> None:
                 invocation.fail_with(invocation_error(update.failure))
     except (KeyError, ValueError) as error:
         invocation.fail("INTERNAL", f"the executor sent an invalid output: {error}")
-
-
-def _add_stream(result: pb.Result, name: str, stream: Stream[Any], mapped: list[AsyncIterator[Sequence[Any]]]) -> None:
-    described = result.streams.add(name=name)
-    if stream.origin is not None:
-        described.origin.invocation, described.origin.output = stream.origin
-    else:
-        described.mapped = len(mapped)
-        mapped.append(stream.batches())

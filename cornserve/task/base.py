@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from functools import cached_property
 from inspect import isasyncgenfunction, iscoroutinefunction
 from types import UnionType
@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar, Union, get_args, 
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
+from cornserve.task.active_recording import active_recording
 from cornserve.task.errors import DefinitionError, ResponseTypeError
 
 Request = TypeVar("Request")
@@ -31,6 +32,9 @@ class Task(BaseModel, Generic[Request, Response]):
 
             def invoke(self, request: ChatRequest) -> ChatResponse:
                 return self.llm.invoke(request)
+
+    `invoke` can be a generator that returns the response. Clients that stream receive what it yields at once: values,
+    and streams of unit tasks.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
@@ -64,13 +68,13 @@ class Task(BaseModel, Generic[Request, Response]):
     def post_init(self) -> None:
         """Builds the tasks that `invoke` calls, as attributes. Raises ValueError for invalid settings."""
 
-    def invoke(self, request: Request) -> Response:
+    def invoke(self, request: Request) -> Response | Generator[Any, None, Response]:
         """Computes the response. May run several times for one request."""
         raise NotImplementedError(f"{self.name} does not define invoke")
 
     def respond(self, request: Request) -> Response:
         """Returns what `invoke` returns. Raises `ResponseTypeError` if it is not of the task's response type."""
-        response = self.invoke(request)
+        response: Response = run_to_end(self.invoke(request))
         if self._response_classes and not isinstance(response, self._response_classes):
             raise ResponseTypeError(self.name, response, self._response_classes)
         return response
@@ -112,6 +116,20 @@ class Task(BaseModel, Generic[Request, Response]):
         short = [model.rstrip("/").rpartition("/")[2] for model in models]
         names = short if len(set(short)) == len(short) else models
         return {model: f"{name}/" for model, name in zip(models, names, strict=True)}
+
+
+def run_to_end(response: Any) -> Any:
+    """Returns what an `invoke` returns. If it is a generator, records what it yields."""
+    if not isinstance(response, Generator):
+        return response
+    recording = active_recording.get(None)
+    while True:
+        try:
+            value = next(response)
+        except StopIteration as end:
+            return end.value
+        if recording is not None:
+            recording.record_yield(value)
 
 
 def _model_ids(task: Task[Any, Any]) -> set[str]:

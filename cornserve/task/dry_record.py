@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
-from cornserve.task.base import Task
+from cornserve.task.base import Task, run_to_end
 from cornserve.task.errors import Suspension
 from cornserve.task.recording import DEFAULT_MAX_INVOCATIONS, Invocation, Recording
 from cornserve.task.unit import UnitTask
@@ -34,7 +33,7 @@ class DryRecording(Recording):
     def record(self, task: Task[Any, Any], request: Any) -> None:
         """Runs `task` up to the first value that it waits for. Raises the errors of the task."""
         self._prefixes = task.model_prefixes
-        self.is_complete = not isinstance(self.play(task.name, partial(task.invoke, request)), Suspension)
+        self.is_complete = not isinstance(self.play(task.name, lambda: run_to_end(task.invoke(request))), Suspension)
 
     def invoke(self, task: UnitTask[Any, Any], request: Any) -> Any:
         components = task.components(request)

@@ -40,11 +40,12 @@ class ReleasedOutputError(TaskError):
 class DivergenceError(TaskError):
     """A replay did not repeat the recording: `invoke` depends on something other than its request."""
 
-    def __init__(self, task: str, invocation: int, difference: str) -> None:
+    def __init__(self, task: str, invocation: int | None, difference: str) -> None:
         self.task = task
         self.invocation = invocation
+        place = "" if invocation is None else f" at invocation {invocation}"
         super().__init__(
-            f"the replay of {task} diverged at invocation {invocation}: {difference}. `invoke` may run several times "
+            f"the replay of {task} diverged{place}: {difference}. `invoke` may run several times "
             "for one request and must do the same each time: no randomness (see replayable_choice), clock or state"
         )
 
@@ -55,6 +56,17 @@ class ResponseTypeError(TaskError):
     def __init__(self, task: str, response: object, expected: Sequence[type]) -> None:
         names = " or ".join(kind.__name__ for kind in expected)
         super().__init__(f"{task} returned a value of the type {type(response).__name__}, not {names}")
+
+
+class YieldTypeError(TaskError):
+    """A task has yielded a value that cannot be a part of its response.
+
+    Args:
+        expected: the values that the task can yield, such as "a str".
+    """
+
+    def __init__(self, value: object, expected: str) -> None:
+        super().__init__(f"invoke yielded a value of the type {type(value).__name__}: yield {expected}")
 
 
 class TooManyInvocationsError(TaskError):

@@ -215,17 +215,23 @@ class Recording:
         self._consumed_streams: set[Origin] = set()
         """The streams of tensors that have a consumer."""
         self._task = ""
+        self._on_yield: Callable[[Any], None] | None = None
         self._suspension: Suspension | None = None
         self._failure: InvocationError | None = None
 
-    def play(self, task: str, code: Callable[[], T]) -> T | Suspension:
-        """Runs `code` from its start. `task` names it in errors.
+    def play(self, task: str, code: Callable[[], T], on_yield: Callable[[Any], None] | None = None) -> T | Suspension:
+        """Runs `code` from its start.
+
+        Args:
+            task: names the code in errors.
+            on_yield: is called with each value that `code` yields, also with those that an earlier run has yielded.
 
         Returns the result of `code`, or a suspension with the value that it waits for. Raises the exceptions of `code`,
         and `TaskError`.
         """
         self._position = 0
         self._task = task
+        self._on_yield = on_yield
         self._suspension = self._failure = None
         self.random.index = self._first_random_index
         token = active_recording.set(self)
@@ -282,6 +288,11 @@ class Recording:
             raise TooManyInvocationsError(self._task, self._max_invocations)
         self._consume_streams(task, encoder.inputs)
         return self._record(Invocation(index, task, body, tuple(encoder.inputs), task.size(request), _line()))
+
+    def record_yield(self, value: Any) -> None:
+        self._check_not_swallowed()
+        if self._on_yield is not None:
+            self._on_yield(value)
 
     def _consume_streams(self, task: UnitTask[Any, Any], inputs: Sequence[Origin | Blob]) -> None:
         """Marks the streams of tensors among the inputs. Raises `TensorStreamError` if one has a consumer already."""

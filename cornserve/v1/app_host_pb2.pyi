@@ -494,6 +494,7 @@ class Played(_message.Message):
     INVOCATIONS_FIELD_NUMBER: _builtins.int
     AWAITED_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
+    YIELDED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def invocations(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordedInvocation]:
         """The invocations that this play has recorded, after those of earlier plays."""
@@ -502,7 +503,11 @@ class Played(_message.Message):
     def awaited(self) -> Global___Awaited: ...
     @_builtins.property
     def results(self) -> Global___Results:
-        """A result for each request."""
+        """A result for each request. None if the code has yielded something that the reader reads."""
+
+    @_builtins.property
+    def yielded(self) -> _containers.RepeatedCompositeFieldContainer[Global___Yielded]:
+        """What the code has yielded, after that of earlier plays."""
 
     def __init__(
         self,
@@ -510,16 +515,43 @@ class Played(_message.Message):
         invocations: _abc.Iterable[Global___RecordedInvocation] | None = ...,
         awaited: Global___Awaited | None = ...,
         results: Global___Results | None = ...,
+        yielded: _abc.Iterable[Global___Yielded] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "outcome", b"outcome", "results", b"results"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "invocations", b"invocations", "outcome", b"outcome", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "invocations", b"invocations", "outcome", b"outcome", "results", b"results", "yielded", b"yielded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["awaited", "results"]  # noqa: Y015
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 
 Global___Played: _TypeAlias = Played  # noqa: Y015
+
+@_typing.final
+class Yielded(_message.Message):
+    """Items, or a stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    STREAM_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def items(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def stream(self) -> Global___ResultStream: ...
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[_builtins.bytes] | None = ...,
+        stream: Global___ResultStream | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stream", b"stream"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "stream", b"stream"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Yielded: _TypeAlias = Yielded  # noqa: Y015
 
 @_typing.final
 class RecordedInvocation(_message.Message):

@@ -61,6 +61,9 @@ class HostedPlayer:
         """The number of updates that the host has received."""
         self._recorded = 0
         """The number of invocations that the host has recorded."""
+        self.yielded: list[Stream[Any]] = []
+        self._host_yielded = 0
+        """The number of values that the code in the host has yielded."""
         self._printed = 0
         """The number of lines that the plays have printed."""
         self._streams_host: AppHost | None = None
@@ -137,11 +140,12 @@ class HostedPlayer:
             except AppHostLostError as error:
                 self._on_lost(host, error)
             else:
-                return self._add_play(host, reply.played)
+                return self._add_play(host, reply.played, reader)
 
-    def _add_play(self, host: AppHost, played: pb.Played) -> pb.Played:
+    def _add_play(self, host: AppHost, played: pb.Played, reader: ResponseReader[Any]) -> pb.Played:
         self._add_invocations(played.invocations)
-        if any(result.has_streams for result in played.results.results):
+        self._add_yielded(played.yielded, reader)
+        if played.yielded or any(result.has_streams for result in played.results.results):
             self._streams_host = host
         return played
 
@@ -150,7 +154,8 @@ class HostedPlayer:
         async with self._until_deadline():
             host = await self._app.host()
         if host is not self._host:
-            self._host, self._is_begun, self._sent_updates, self._recorded = host, False, 0, 0
+            self._host, self._is_begun = host, False
+            self._sent_updates = self._recorded = self._host_yielded = 0
         return host
 
     def _play_command(self, reader: ResponseReader[Any]) -> pb.Play:
@@ -227,6 +232,19 @@ class HostedPlayer:
                 raise DivergenceError(self.task_name, index, "another process of the app recorded another invocation")
             self._recorded += 1
 
+    def _add_yielded(self, yielded: Sequence[pb.Yielded], reader: ResponseReader[Any]) -> None:
+        """Adds what the code has yielded, except for what the code in an earlier host has yielded, too."""
+        for value in yielded:
+            if self._host_yielded == len(self.yielded):
+                self.yielded.append(self._yielded_stream(value, reader))
+            self._host_yielded += 1
+
+    def _yielded_stream(self, value: pb.Yielded, reader: ResponseReader[Any]) -> Stream[Any]:
+        if value.HasField("stream"):
+            return self._stream(value.stream, reader)
+        items = [self._checked(reader.load_item, item) for item in value.items]
+        return Stream(source=lambda: _single_batch(items))
+
     def _input(self, given: pb.RecordedInput) -> Origin | Blob:
         assert self._begin is not None
         match given.WhichOneof("source"):
@@ -290,3 +308,7 @@ class HostedPlayer:
                 if host is self._streams_host:
                     return host
                 await self._play(reader)
+
+
+async def _single_batch(items: Sequence[Any]) -> AsyncIterator[Sequence[Any]]:
+    yield items

@@ -18,6 +18,7 @@ from cornserve.app.unused_fields import invoke_rejecting_unused, untracked
 from cornserve.blocking_apps import CurrentApp
 from cornserve.gateway.play.player import PlaySettings
 from cornserve.gateway.request_invocation import RequestInvocation
+from cornserve.task import Stream
 from cornserve.task.base import Task
 from cornserve.task.dry_record import DryRecording
 from cornserve.task.errors import Suspension
@@ -68,6 +69,10 @@ class LocalPlayer:
     @property
     def invocations(self) -> Sequence[RequestInvocation]:
         return self._recording.invocations
+
+    @property
+    def yielded(self) -> Sequence[Stream[Any]]:
+        return ()  # No task of the library yields.
 
     def select_path(self, path: int) -> None:
         self._path: Task[Any, Any] = self._local_app.app.paths[path]

@@ -12,6 +12,7 @@ from cornserve.app.response_readers import ResponseReader
 from cornserve.gateway.observe.app_logs import PrintedLine
 from cornserve.gateway.play.stream_buffer import StreamBuffer
 from cornserve.gateway.request_invocation import RequestInvocation
+from cornserve.task import Stream
 from cornserve.task.errors import Suspension
 from cornserve.task.references import Origin
 from cornserve_policies.replayable_random import ReplayableRandom
@@ -49,6 +50,10 @@ class Player(Protocol):
     def invocations(self) -> Sequence[RequestInvocation]:
         """All recorded invocations, in the order of the task's calls."""
 
+    @property
+    def yielded(self) -> Sequence[Stream[Any]]:
+        """What the task has yielded so far, in order. A value is a stream of one item."""
+
     def select_path(self, path: int) -> None:
         """Selects a path by its index."""
 
@@ -61,6 +66,7 @@ class Player(Protocol):
     async def play(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
         """Runs the task for each request from its start, and reads the responses.
 
+        If the reader reads what a task yields, and there is one request, `yielded` then has what the task has yielded.
         Returns the results, or a suspension with the value that the task waits for. Raises the errors of the task.
         """
 

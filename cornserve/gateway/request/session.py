@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -110,15 +111,43 @@ class Session:
         if self._plan is not None:
             await self._choose_path(self._plan, requests)
         while True:
-            with nullcontext() if self._trace is None else self._trace.play(self._player.task_name):
-                outcome = await self._player.play(requests, reader)
-            self._streams = self._streams or _has_stream(outcome)
-            if new := self._player.invocations[len(self._dispatcher.executions) :]:
-                self._dispatcher.dispatch(new, streams=self._streams)
+            outcome = await self._play(requests, reader)
+            if reader.yields is not None and self._player.yielded:
+                items = Stream[Any](source=partial(self._yielded_batches, outcome, requests, reader))
+                return [reader.yields.join(items)]
             if not isinstance(outcome, Suspension):
-                self._dispatcher.end_recording()
                 return outcome
             await self._wait_for_value(outcome)
+
+    async def _play(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
+        """Plays the task once, and dispatches the new invocations."""
+        with nullcontext() if self._trace is None else self._trace.play(self._player.task_name):
+            outcome = await self._player.play(requests, reader)
+        self._streams = self._streams or _has_stream(outcome)
+        if new := self._player.invocations[len(self._dispatcher.executions) :]:
+            self._dispatcher.dispatch(new, streams=self._streams)
+        if not isinstance(outcome, Suspension):
+            self._dispatcher.end_recording()
+        return outcome
+
+    async def _yielded_batches(
+        self, outcome: list[Any] | Suspension, requests: Sequence[Any], reader: ResponseReader[Any]
+    ) -> AsyncIterator[Sequence[Any]]:
+        """Yields the items of all that the task yields, and plays the task to its end.
+
+        Args:
+            outcome: that of the last play.
+        """
+        read = 0
+        while True:
+            for stream in self._player.yielded[read:]:
+                read += 1
+                async for batch in stream.batches():
+                    yield batch
+            if not isinstance(outcome, Suspension):
+                return
+            await self._wait_for_value(outcome)
+            outcome = await self._play(requests, reader)
 
     async def _choose_path(self, plan: PathTable[RouteCell], requests: Sequence[Any]) -> None:
         """Chooses a cell and a path by the components that the requests need. Raises the errors of the task."""

@@ -36,6 +36,22 @@ def test_a_task_branches_and_loops_on_a_response(cornserve: CommandLine, model: 
     assert endpoints == endpoints_of(cornserve.json("status", model))
 
 
+def test_a_task_shows_its_steps(cornserve: CommandLine, model: str, client: OpenAI) -> None:
+    deploy(cornserve, "visible_steps.py")
+    messages: list[Any] = [{"role": "user", "content": "Describe a cornfield in one sentence."}]
+    options: Any = {"model": "visible-steps", "messages": messages, "max_tokens": 8, "temperature": 0}
+
+    stream = client.chat.completions.create(**options, stream=True)
+    texts = [chunk.choices[0].delta.content or "" for chunk in stream]
+    whole = client.chat.completions.create(**options).choices[0].message.content
+
+    steps = [text for text in texts if text.endswith(": ")]
+    assert steps == ["Draft: ", "\n\nCritique: ", "\n\nRevision: "]
+    assert len(texts) > 20  # the model's tokens arrive one by one
+    assert whole
+    assert "".join(texts).endswith(whole)
+
+
 def test_independent_invocations_run_concurrently(cornserve: CommandLine, model: str) -> None:
     deploy(cornserve, "fan_out.py")
 

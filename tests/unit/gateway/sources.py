@@ -456,3 +456,64 @@ class Relay(Task[ChatRequest, ChatResponse]):
 
 app = App(name="relay", paths=[Relay()])
 """
+
+REVISER = """
+from collections.abc import Generator
+from typing import Any
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, CompletionRequest, Usage
+
+class Reviser(Task[ChatRequest | CompletionRequest, ChatResponse]):
+    '''Repeats the prompt as a draft, and then, one word every tenth of a second, its capitals.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: ChatRequest | CompletionRequest) -> Generator[Any, None, ChatResponse]:
+        prompt = request.messages[-1].content if isinstance(request, ChatRequest) else request.prompt
+        yield "Draft: "
+        draft = self.echo.invoke(EchoRequest(text=prompt))
+        yield draft.words.map(lambda word: ChatChunk(text=word + " "))
+        capitals = draft.text.upper()
+        if capitals == "CRASH":
+            raise ValueError("no revision")
+        yield ChatResponse(text="Revision: ")
+        revision = self.echo.invoke(EchoRequest(text=capitals, seconds=len(capitals.split()) / 10))
+        yield revision.words.map(lambda word: ChatChunk(text=word + " "))
+        return ChatResponse(text=revision.text, usage=Usage(prompt_tokens=1, completion_tokens=2))
+
+app = App(name="reviser", paths=[Reviser()])
+"""
+
+COUNTDOWN = """
+from collections.abc import Generator
+from typing import Any
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoResponse, EchoTask
+
+class Count(Task[EchoRequest, EchoResponse]):
+    '''Yields the number of each word and the words.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: EchoRequest) -> Generator[Any, None, EchoResponse]:
+        for number, word in enumerate(request.text.split()):
+            yield {"number": number}
+            output = self.echo.invoke(EchoRequest(text=word + " " + word))
+            yield output.words
+            assert output.text
+        return output
+
+class Countdown(Task[EchoRequest, EchoResponse]):
+    def post_init(self) -> None:
+        self.count = Count()
+
+    def invoke(self, request: EchoRequest) -> Generator[Any, None, EchoResponse]:
+        output = yield from self.count.invoke(request)
+        yield "end"
+        return output
+
+app = App(name="countdown", paths=[Countdown()])
+"""

@@ -8,7 +8,6 @@ from pathlib import Path
 from textwrap import indent
 
 import httpx2 as httpx
-import psutil
 import pytest
 
 from cornserve.app_host.protocol import MAX_REPLY_BYTES
@@ -16,6 +15,7 @@ from cornserve.control.store.base import ROUTES, Store
 from cornserve.gateway.play.hosted_app import MAX_OFFENSES
 from cornserve.limits import Limits
 from tests.unit.echo_executors import EchoExecutors
+from tests.unit.gateway.app_hosts import app_hosts
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
@@ -212,7 +212,7 @@ async def test_a_process_that_blocks_while_its_request_waits_for_an_executor_is_
     blocked = tmp_path / "blocked"
     block = f"lambda: (open({str(blocked)!r}, 'w').close(), time.sleep(1000))"
     await deploy(fragile(f"import asyncio; asyncio.get_running_loop().call_later(0.5, {block})"))
-    (host,) = _app_hosts()
+    (host,) = app_hosts()
     waiting = asyncio.create_task(call(gateway, "fail", seconds=3600))
 
     await until(blocked.exists)
@@ -254,14 +254,14 @@ async def test_a_reply_of_an_app_that_is_too_large_fails_its_request_only(
     gateway: httpx.AsyncClient, deploy: Deploy
 ) -> None:
     await deploy(LARGE_REPLY)
-    (host,) = _app_hosts()
+    (host,) = app_hosts()
 
     response = await gateway.post("/v1/apps/large/invoke", json={"characters": MAX_REPLY_BYTES})
 
     assert response.status_code == 500
     assert "can have at most 16777216 bytes in total" in response.json()["error"]["message"]
     assert (await gateway.post("/v1/apps/large/invoke", json={"characters": 1})).json() == {"text": "x"}
-    assert _app_hosts() == [host]
+    assert app_hosts() == [host]
 
 
 async def test_a_request_is_parsed_in_a_new_process_after_another_request_has_ended_the_first(
@@ -274,7 +274,7 @@ async def test_a_request_is_parsed_in_a_new_process_after_another_request_has_en
         return await gateway.post("/v1/apps/looping/invoke", json=body, headers=SSE)
 
     looping = asyncio.create_task(chat("loop"))
-    (host,) = _app_hosts()
+    (host,) = app_hosts()
     await until(lambda: host.cpu_times().user > 0.3)
 
     response = await chat("hello")
@@ -301,12 +301,12 @@ async def test_a_killed_process_of_an_app_is_replaced(gateway: httpx.AsyncClient
     await deploy(fragile("pass"))
     words = [f"word{index}" for index in range(20)]
     slow = asyncio.create_task(call(gateway, " ".join(words), seconds=2))
-    (host,) = _app_hosts()
+    (host,) = app_hosts()
 
     host.kill()
 
     assert (await slow).text == events(*map(str.upper, words))
-    assert [process.pid for process in _app_hosts()] != [host.pid]
+    assert [process.pid for process in app_hosts()] != [host.pid]
 
 
 @pytest.mark.parametrize("limits", [Limits(play_seconds=60)])
@@ -318,7 +318,7 @@ async def test_a_request_whose_code_runs_in_a_killed_process_is_repeated(
     await deploy(fragile(f"if os.path.exists({started!r}): return\nopen({started!r}, 'w').close()\ntime.sleep(60)"))
     response = asyncio.create_task(call(gateway, text))
     await until((tmp_path / "started").exists)
-    (host,) = _app_hosts()
+    (host,) = app_hosts()
 
     host.kill()
 
@@ -334,7 +334,7 @@ async def test_a_request_that_is_parsed_in_a_killed_process_is_repeated(
     body = {"messages": [{"role": "user", "content": "a b"}]}
     response = asyncio.create_task(gateway.post("/v1/apps/slow/invoke", json=body, headers=SSE))
     await until(started.exists)
-    (host,) = _app_hosts()
+    (host,) = app_hosts()
 
     host.kill()
 
@@ -403,16 +403,3 @@ async def _is_suspended(store: Store) -> bool:
 
 async def _serves(gateway: httpx.AsyncClient) -> bool:
     return (await call(gateway, "a b")).status_code == 200
-
-
-def _app_hosts() -> list[psutil.Process]:
-    """Returns the processes of all apps of this process."""
-    servers = [child for child in psutil.Process().children() if _runs_fork_server(child)]
-    return [host for server in servers for host in server.children()]
-
-
-def _runs_fork_server(process: psutil.Process) -> bool:
-    try:
-        return "cornserve.app_host" in process.cmdline()
-    except psutil.Error:  # It has ended.
-        return False

@@ -1,0 +1,128 @@
+"""Tasks whose `invoke` is a generator: clients receive what it yields before it ends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+from openai import AsyncOpenAI
+
+from tests.unit.echo_executors import EchoExecutors
+from tests.unit.gateway.app_hosts import app_hosts
+from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.sources import COUNTDOWN, REVISER
+from tests.waiting import until
+
+
+def chat(text: str) -> Any:
+    return {"model": "reviser", "messages": [{"role": "user", "content": text}]}
+
+
+async def test_chunks_arrive_before_later_invocations_run(
+    openai: AsyncOpenAI, deploy: Deploy, executors: EchoExecutors
+) -> None:
+    await deploy(REVISER)
+
+    stream = await openai.chat.completions.create(**chat("a b"), stream=True, stream_options={"include_usage": True})
+    texts: list[str] = []
+    async for chunk in stream:
+        if chunk.choices and chunk.choices[0].delta.content:
+            texts.append(chunk.choices[0].delta.content)
+        if texts[-1:] == ["A "]:
+            await until(lambda: executors.running() == 1)  # The second word has not been generated.
+
+    assert texts == ["Draft: ", "a ", "b ", "Revision: ", "A ", "B "]
+    assert chunk.usage is not None
+    assert chunk.usage.completion_tokens == 2
+
+
+async def test_a_response_that_is_not_streamed_is_the_returned_one(openai: AsyncOpenAI, deploy: Deploy) -> None:
+    await deploy(REVISER)
+
+    completion = await openai.chat.completions.create(**chat("a b"))
+
+    assert completion.choices[0].message.content == "A B"
+
+
+async def test_text_completions_and_responses_stream_it_too(openai: AsyncOpenAI, deploy: Deploy) -> None:
+    await deploy(REVISER)
+
+    completion = await openai.completions.create(model="reviser", prompt="a b", stream=True)
+    texts = [chunk.choices[0].text async for chunk in completion if chunk.choices]
+    response = await openai.responses.create(model="reviser", input="a b", stream=True)
+    deltas = [event.delta async for event in response if event.type == "response.output_text.delta"]
+
+    assert "".join(texts) == "".join(deltas) == "Draft: a b Revision: A B "
+
+
+async def test_several_prompts_stream_their_responses(openai: AsyncOpenAI, deploy: Deploy) -> None:
+    await deploy(REVISER)
+
+    completion = await openai.completions.create(model="reviser", prompt=["a", "b"], stream=True)
+    texts = [(chunk.choices[0].index, chunk.choices[0].text) async for chunk in completion if chunk.choices]
+
+    assert [text for text in texts if text[1]] == [(0, "A"), (1, "B")]
+
+
+async def test_native_calls_stream_it_as_a_stream_of_its_own(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(COUNTDOWN)
+
+    lines = await stream_natively(gateway, "countdown", {"text": "x y"})
+
+    items = [line["item"] for line in lines[:-1]]
+    assert items == [{"number": 0}, "x", "x", {"number": 1}, "y", "y", "end"]
+    assert {line["stream"] for line in lines[:-1]} == {"yields"}
+    assert lines[-1] == {"words": None, "text": "y y", "words_sent": 2}
+
+
+async def stream_natively(gateway: httpx.AsyncClient, app: str, request: object) -> list[Any]:
+    headers = {"accept": "text/event-stream"}
+    response = await gateway.post(f"/v1/apps/{app}/invoke", json=request, headers=headers)
+    blocks = response.text.strip().split("\n\n")
+    return [json.loads(block.partition("data: ")[2]) for block in blocks]
+
+
+async def test_items_arrive_once_when_the_process_of_the_app_is_killed(
+    openai: AsyncOpenAI, deploy: Deploy, executors: EchoExecutors
+) -> None:
+    await deploy(REVISER)
+    words = [f"word{index}" for index in range(20)]
+
+    stream = await openai.chat.completions.create(**chat(" ".join(words)), stream=True)
+    (host,) = app_hosts()
+    text = ""
+    async for chunk in stream:
+        text += chunk.choices[0].delta.content or ""
+        if text.endswith(" WORD3 "):
+            host.kill()
+
+    assert text == f"Draft: {' '.join(words)} Revision: {' '.join(words).upper()} "
+    assert [process.pid for process in app_hosts()] != [host.pid]
+
+
+async def test_an_error_follows_what_came_before_it(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(REVISER)
+
+    response = await gateway.post("/v1/chat/completions", json={**chat("crash"), "stream": True})
+
+    assert response.status_code == 200
+    assert '"content":"Draft: "' in response.text
+    assert "no revision" in response.text.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("yield 1", "invoke yielded a value of the type int: yield a str, a ChatChunk, a ChatResponse"),
+        ("yield str(next(numbers))", "it yielded another value number 1"),
+        ("yield 'a'; return None", "returned a value of the type NoneType, not ChatResponse"),
+    ],
+)
+async def test_invalid_yields_are_errors(gateway: httpx.AsyncClient, deploy: Deploy, line: str, message: str) -> None:
+    await deploy(REVISER.replace('yield "Draft: "', line).replace("class Rev", "numbers = iter(range(9))\n\nclass Rev"))
+
+    response = await gateway.post("/v1/chat/completions", json={**chat("a b"), "stream": True})
+
+    assert message in response.text
