@@ -43,6 +43,13 @@ class DrawnImage:
         """Whether the rules of the classifier find the shapes."""
         return classify_pair(self.image) == self.shapes
 
+    @property
+    def fields(self) -> dict[str, str]:
+        return {"prompt": self.prompt, "answer": self.answer}
+
+    def save(self, file: Path) -> None:
+        self.image.save(file)
+
 
 def draw_images(client: Client, count: int, seed: int) -> list[DrawnImage]:
     """Draws random pairs that the training data do not contain, concurrently."""

@@ -39,6 +39,13 @@ class NamedImage:
     def is_correct(self) -> bool:
         return self.answer == self.shown
 
+    @property
+    def fields(self) -> dict[str, str]:
+        return {"shown": self.shown, "answer": self.answer}
+
+    def save(self, file: Path) -> None:
+        self.image.save(file)
+
 
 def sample(count: int, seed: int) -> list[tuple[Shapes, PIL.Image.Image]]:
     """Returns random images of pairs that the training data do not contain."""

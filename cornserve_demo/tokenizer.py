@@ -1,10 +1,11 @@
-"""The tokenizer of the demo model: each word of its texts is a token, other texts are bytes."""
+"""The tokenizers of the demo models: of words and bytes, or of bytes only."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cornserve_demo.omni_config import ROLES, SPEECH_TOKENS
 from cornserve_demo.shapes import ALL_SHAPES, QUESTION, describe
 
 SPECIAL_TOKENS = [
@@ -42,6 +43,32 @@ def make_tokenizer() -> Any:
     tokenizer.train_from_iterator(_texts(), trainer)
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+
+
+def make_letter_tokenizer(media_tokens: Mapping[str, str]) -> Any:
+    """Returns a tokenizer of bytes with the special tokens of Qwen3-Omni, for which roles are single tokens.
+
+    Args:
+        media_tokens: tokens by the name of the attribute that Qwen3-Omni's processor reads.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = {byte: number for number, byte in enumerate(sorted(ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(alphabet, []))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = [*SPECIAL_TOKENS[:3], *media_tokens.values(), *SPEECH_TOKENS.values()]
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    tokenizer.add_tokens([AddedToken(role, normalized=False) for role in ROLES])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        chat_template=CHAT_TEMPLATE,
+        extra_special_tokens=dict(media_tokens),
+    )
 
 
 def _texts() -> Sequence[str]:

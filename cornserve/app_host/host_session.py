@@ -119,7 +119,7 @@ class HostSession:
         self._recording.close()
 
     def _begin_yields(self, path: Task[Any, Any], reader: ResponseReader[Any]) -> Yields | None:
-        """Returns the reader of what the task yields in the next play, if the play's reader is interested.
+        """Returns the recorder of yielded values for the next play, or None if its reader ignores them.
 
         The tasks of several requests run one after another, so their yields would not be early.
         """

@@ -1,4 +1,4 @@
-"""What the task of a request has yielded."""
+"""The values and streams that the task of a request has yielded."""
 
 from __future__ import annotations
 

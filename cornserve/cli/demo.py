@@ -12,11 +12,8 @@ from cornserve.cli.console import CliError, print_json, stderr
 from cornserve.cli.options import Json, Url
 
 if TYPE_CHECKING:
-    import PIL.Image
-
     from cornserve.client import Client
-    from cornserve_demo.drawer import DrawnImage
-    from cornserve_demo.reader import NamedImage
+    from cornserve_demo.sample import Sample
 
 _SHOWN = 4
 _EVALUATED = 500
@@ -24,22 +21,24 @@ _MIN_ACCURACY = 0.95
 
 
 def demo(
-    save: Annotated[Path, typer.Option("--save", metavar="DIRECTORY", help="Where to save the images.")] = Path("demo"),
+    save: Annotated[
+        Path, typer.Option("--save", metavar="DIRECTORY", help="Where to save the images and the audio files.")
+    ] = Path("demo"),
     samples: Annotated[
         int | None,
-        typer.Option("--samples", min=1, max=10_000, help="Number of images. By default, 4, or 500 with --evaluate."),
+        typer.Option("--samples", min=1, max=10_000, help="Number of samples. By default, 4, or 500 with --evaluate."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the images.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the samples.")] = 0,
     evaluate: Annotated[
         bool,
-        typer.Option("--evaluate", help="Measure the accuracy, and save only the wrong images. Fails below 95%."),
+        typer.Option("--evaluate", help="Measure the accuracy, and save only the wrong samples. Fails below 95%."),
     ] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Deploy tiny models that draw colored shapes and name them, and show their images.
+    """Deploy tiny models that draw colored shapes, name them, and spell words in beeps.
 
-    The texts name pairs of shapes that the training data of the models do not contain.
+    The training data of the models do not contain the pairs of shapes and the words.
     """
     _check_pillow()
     from cornserve.client import Client
@@ -55,58 +54,68 @@ def demo(
 
 
 def _show(client: Client, directory: Path, samples: int, seed: int, json: bool) -> None:
-    from cornserve_demo.drawer import draw_images
+    from cornserve_demo import drawer, speller
 
-    files = {directory / f"{number}.png": drawn for number, drawn in enumerate(draw_images(client, samples, seed), 1)}
-    _write({file: drawn.image for file, drawn in files.items()})
+    drawn = drawer.draw_images(client, samples, seed)
+    spelled = speller.spell_words(client, speller.sample(samples, seed))
+    images = {directory / f"{number}.png": image for number, image in enumerate(drawn, 1)}
+    words = {directory / f"{word.word}.wav": word for word in spelled}
+    _save({**images, **words})
     if json:
-        print_json({"images": [_drawn(file, drawn) for file, drawn in files.items()]})
+        print_json({"images": _to_json(images), "words": _to_json(words)})
         return
-    for file, drawn in files.items():
-        typer.echo(f'{file}: drawn from "{drawn.prompt}", named "{drawn.answer}"')
+    for file, image in images.items():
+        typer.echo(f'{file}: drawn from "{image.prompt}", named "{image.answer}"')
+    for file, word in words.items():
+        typer.echo(f'{file}: spelled "{word.answer}", heard "{word.heard}"')
 
 
 def _evaluate(client: Client, directory: Path, samples: int, seed: int, json: bool) -> None:
-    from cornserve_demo.drawer import draw_images
-    from cornserve_demo.reader import name_images, sample
+    from cornserve_demo import drawer, reader, speller
 
-    named = name_images(client, sample(samples, seed))
-    drawn = draw_images(client, samples, seed)
-    misnamed = {directory / f"named-{n}.png": image for n, image in enumerate(named, 1) if not image.is_correct}
-    misdrawn = {directory / f"drawn-{n}.png": image for n, image in enumerate(drawn, 1) if not image.is_correct}
-    _write({file: image.image for file, image in (misnamed | misdrawn).items()})
+    named = reader.name_images(client, reader.sample(samples, seed))
+    drawn = drawer.draw_images(client, samples, seed)
+    spelled = speller.spell_words(client, speller.sample(samples, seed))
+    misnamed = _select_wrong(named, directory, "named-{}.png")
+    misdrawn = _select_wrong(drawn, directory, "drawn-{}.png")
+    misspelled = _select_wrong(spelled, directory, "spelled-{}.wav")
+    _save(misnamed | misdrawn | misspelled)
+    accuracies = {"named": _accuracy(named), "drawn": _accuracy(drawn), "spelled": _accuracy(spelled)}
     if json:
         print_json(
             {
                 "samples": samples,
-                "named_accuracy": _accuracy(named),
-                "drawn_accuracy": _accuracy(drawn),
-                "misnamed": [_named(file, image) for file, image in misnamed.items()],
-                "misdrawn": [_drawn(file, image) for file, image in misdrawn.items()],
+                **{f"{verb}_accuracy": accuracy for verb, accuracy in accuracies.items()},
+                "misnamed": _to_json(misnamed),
+                "misdrawn": _to_json(misdrawn),
+                "misspelled": _to_json(misspelled),
             }
         )
     else:
         typer.echo(_summary("images named", named))
         typer.echo(_summary("texts drawn", drawn))
-    if min(_accuracy(named), _accuracy(drawn)) < _MIN_ACCURACY:
-        raise CliError(f"an accuracy is below {_MIN_ACCURACY:.0%}: see the images in {directory}")
+        typer.echo(_summary("words spelled", spelled))
+    if min(accuracies.values()) < _MIN_ACCURACY:
+        raise CliError(f"an accuracy is below {_MIN_ACCURACY:.0%}: see the files in {directory}")
 
 
-def _accuracy(images: Sequence[NamedImage | DrawnImage]) -> float:
-    return sum(image.is_correct for image in images) / len(images)
+def _select_wrong(samples: Sequence[Sample], directory: Path, name: str) -> dict[Path, Sample]:
+    """Returns the wrong samples by the files to save them in."""
+    numbered = enumerate(samples, 1)
+    return {directory / name.format(number): sample for number, sample in numbered if not sample.is_correct}
 
 
-def _summary(what: str, images: Sequence[NamedImage | DrawnImage]) -> str:
-    correct = sum(image.is_correct for image in images)
-    return f"{correct} of {len(images)} {what} correctly ({_accuracy(images):.1%})"
+def _to_json(samples: Mapping[Path, Sample]) -> list[dict[str, str]]:
+    return [{"file": str(file), **sample.fields} for file, sample in samples.items()]
 
 
-def _named(file: Path, image: NamedImage) -> dict[str, str]:
-    return {"file": str(file), "shown": image.shown, "answer": image.answer}
+def _accuracy(samples: Sequence[Sample]) -> float:
+    return sum(sample.is_correct for sample in samples) / len(samples)
 
 
-def _drawn(file: Path, image: DrawnImage) -> dict[str, str]:
-    return {"file": str(file), "prompt": image.prompt, "answer": image.answer}
+def _summary(what: str, samples: Sequence[Sample]) -> str:
+    correct = sum(sample.is_correct for sample in samples)
+    return f"{correct} of {len(samples)} {what} correctly ({_accuracy(samples):.1%})"
 
 
 def _check_pillow() -> None:
@@ -124,16 +133,20 @@ def _create(directory: Path) -> None:
 
 
 def _deploy(client: Client) -> None:
-    from cornserve_demo import drawer, reader
+    from cornserve_demo import drawer, reader, speller
+
+    def report(line: str) -> None:
+        console.print(line, style="dim")
 
     console = stderr()
-    client.deploy(reader.MODEL, name=reader.APP, on_progress=lambda line: console.print(line, style="dim"))
-    client.deploy(drawer.SOURCE, on_progress=lambda line: console.print(line, style="dim"))
+    client.deploy(reader.MODEL, name=reader.APP, on_progress=report)
+    client.deploy(drawer.SOURCE, on_progress=report)
+    client.deploy(speller.MODEL, name=speller.APP, shares=speller.SHARES, on_progress=report)
 
 
-def _write(files: Mapping[Path, PIL.Image.Image]) -> None:
-    for file, image in files.items():
+def _save(samples: Mapping[Path, Sample]) -> None:
+    for file, sample in samples.items():
         try:
-            image.save(file)
+            sample.save(file)
         except OSError as error:
             raise CliError(f"cannot save {file}: {error.strerror}") from error

@@ -233,7 +233,7 @@ class HostedPlayer:
             self._recorded += 1
 
     def _add_yielded(self, yielded: Sequence[pb.Yielded], reader: ResponseReader[Any]) -> None:
-        """Adds what the code has yielded, except for what the code in an earlier host has yielded, too."""
+        """Adds the values that the code has yielded, except for those that code in an earlier host has yielded, too."""
         for value in yielded:
             if self._host_yielded == len(self.yielded):
                 self.yielded.append(self._yielded_stream(value, reader))

@@ -52,7 +52,7 @@ class Player(Protocol):
 
     @property
     def yielded(self) -> Sequence[Stream[Any]]:
-        """What the task has yielded so far, in order. A value is a stream of one item."""
+        """All that the task has yielded so far, in order. A value is a stream of one item."""
 
     def select_path(self, path: int) -> None:
         """Selects a path by its index."""

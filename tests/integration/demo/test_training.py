@@ -1,13 +1,17 @@
-"""The script that trains the demo model."""
+"""The script that trains the demo models, and their data."""
 
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
+import numpy as np
+
+from cornserve_demo import reader, speller
 from cornserve_demo.classifier import classify_pair
-from cornserve_demo.reader import MODEL, sample
 from cornserve_demo.shapes import ALL_SHAPES, HELD_OUT, TRAINED
+from cornserve_demo.spelling import LETTERS, WORDS, code_of, hear, make_frames, random_word, spell
 
 
 def test_training_makes_a_model_of_the_same_form_as_the_committed_one(tmp_path: Path) -> None:
@@ -18,9 +22,28 @@ def test_training_makes_a_model_of_the_same_form_as_the_committed_one(tmp_path: 
     train(tmp_path, steps=2, progress=lines.append)
 
     assert [line.partition(", ")[0] for line in lines] == ["language model: step 2 of 2"]
-    assert shapes_of(tmp_path) == shapes_of(MODEL)
-    assert config_of(tmp_path) == config_of(MODEL)
-    assert (tmp_path / "tokenizer.json").read_text() == (MODEL / "tokenizer.json").read_text()
+    assert_same_form(tmp_path, reader.MODEL)
+
+
+def test_training_makes_a_speaking_model_of_the_same_form_as_the_committed_one(tmp_path: Path) -> None:
+    from cornserve_demo.omni_model import train
+
+    lines: list[str] = []
+
+    train(tmp_path, steps=2, progress=lines.append)
+
+    assert [line.partition(", ")[0] for line in lines] == [
+        "thinker: step 2 of 2",
+        "talker: step 2 of 2",
+        "vocoder: step 1 of 1",
+    ]
+    assert_same_form(tmp_path, speller.MODEL)
+
+
+def assert_same_form(model: Path, committed: Path) -> None:
+    assert shapes_of(model) == shapes_of(committed)
+    assert config_of(model) == config_of(committed)
+    assert (model / "tokenizer.json").read_text() == (committed / "tokenizer.json").read_text()
 
 
 def shapes_of(model: Path) -> dict[str, list[int]]:
@@ -35,7 +58,7 @@ def config_of(model: Path) -> object:
 
 
 def test_the_judge_recognizes_images_that_are_drawn_by_rules() -> None:
-    drawn = sample(100, seed=0)
+    drawn = reader.sample(100, seed=0)
 
     assert [classify_pair(image) for _, image in drawn] == [shapes for shapes, _ in drawn]
     assert classify_pair(drawn[0][1].rotate(180)) != drawn[0][0]
@@ -44,3 +67,22 @@ def test_the_judge_recognizes_images_that_are_drawn_by_rules() -> None:
 def test_the_evaluation_shows_pairs_that_training_does_not() -> None:
     assert not set(TRAINED) & set(HELD_OUT)
     assert len(TRAINED) + len(HELD_OUT) == len(ALL_SHAPES) * (len(ALL_SHAPES) + 1)
+
+
+def test_the_letters_of_beeps_are_heard_in_noise() -> None:
+    frames = make_frames()
+    noise = np.random.default_rng(0)
+
+    for word in (LETTERS, *WORDS):
+        speech = np.concatenate([frames[code_of(character)] for character in spell(word)])
+        assert hear(speech + noise.normal(0, 0.05, speech.shape).astype(np.float32)) == word
+        assert hear(speech[: len(speech) // 2]) != word
+
+
+def test_words_of_the_evaluation_are_not_trained() -> None:
+    randomness = random.Random(0)
+    trained = {random_word(randomness, held_out=False) for _ in range(2000)}
+    evaluated = speller.sample(500, seed=0)
+
+    assert not trained & set(evaluated)
+    assert len(set(evaluated)) > 400
