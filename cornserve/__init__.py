@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Tensor,
         TensorStream,
         UnitTask,
+        recorded,
         replayable_choice,
     )
 
@@ -40,6 +41,7 @@ __all__ = [
     "Tensor",
     "TensorStream",
     "UnitTask",
+    "recorded",
     "replayable_choice",
 ]
 

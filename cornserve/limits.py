@@ -93,6 +93,8 @@ class Limits:
     """Time for which the event loop of the gateway or the controller may be blocked before its process is restarted."""
     play_seconds: int = 2
     """Time for which code of an app may run without a pause."""
+    recorded_seconds: int = 60
+    """Time in which a function that code of an app calls with `recorded` must return."""
     import_seconds: int = 50
     """Time in which the code of an app is imported when it is deployed. Clients wait a little longer for the
     deployment."""

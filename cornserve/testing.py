@@ -6,6 +6,7 @@
 
 The task runs as in service: it is recorded up to the first value that it waits for, and replayed with the outputs of
 its unit tasks, until it ends [C §5.2]. Another replay at the end shows whether it depends on anything but its request.
+Functions that it calls with `recorded` run once.
 """
 
 from __future__ import annotations
@@ -119,6 +120,8 @@ def run_task(
     for number in count():
         yielded: list[Any] = []
         outcome = recording.play(task.name, respond, yielded.append)
+        if recording.next_side_effect is not None:
+            recording.side_effects.append(recording.next_side_effect.run())
         if ended and not isinstance(outcome, Suspension):
             return TaskRun(outcome, calls, yielded)
         ended = not isinstance(outcome, Suspension)

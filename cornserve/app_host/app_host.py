@@ -143,6 +143,19 @@ class AppHost:
         finally:
             del self._replies[command.call]
 
+    async def run_side_effect(self, session: int) -> pb.HostReply:
+        """Runs the call for which the last play of a session waits. A call that takes too long has no value.
+
+        Raises `AppHostLostError` if the host ends meanwhile.
+        """
+        seconds = self._limits.recorded_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.call(pb.HostCommand(run_side_effect=pb.RunSideEffect(session=session)))
+        except TimeoutError:
+            error = f"it has not returned within {seconds} s ({self._limits.hint('recorded-seconds')})"
+            return pb.HostReply(side_effect=pb.SideEffectResult(error=error))
+
     def send(self, command: pb.HostCommand, rest: Sequence[bytes] = ()) -> None:
         """Sends a command that has no reply. Does nothing when the host has ended. Raises `MessageSizeError`."""
         if not self._lost.done():

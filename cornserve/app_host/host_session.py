@@ -17,9 +17,10 @@ from cornserve.app_host.yields import Mapped, Yields, describe_stream
 from cornserve.task import Blob, Stream, UnitTask
 from cornserve.task.base import Task
 from cornserve.task.dry_record import DryRecording
-from cornserve.task.errors import Suspension
+from cornserve.task.errors import OutputSuspension, SideEffectSuspension, Suspension
 from cornserve.task.recording import Invocation, Recording
 from cornserve.task.references import Origin, ReferenceDecoder
+from cornserve.task.side_effects import SideEffect, SideEffectResult
 from cornserve.v1 import app_host_pb2 as pb
 from cornserve_policies.replayable_random import ReplayableRandom
 from cornserve_tasklib.chat_response import Usage
@@ -94,6 +95,8 @@ class HostSession:
         """Runs the task. Raises its errors."""
         for update in command.updates:
             self._update(update)
+        for result in command.side_effects:
+            self._recording.side_effects.append(SideEffectResult(result.function, result.value, result.error))
         reader = READERS[command.reader]
         path = self._loaded.app.paths[command.path]
         yields = self._begin_yields(path, reader)
@@ -101,18 +104,28 @@ class HostSession:
             path.name, lambda: self._run(path, reader), None if yields is None else yields.add
         )
         played = pb.Played()
-        if isinstance(outcome, Suspension):
+        if isinstance(outcome, OutputSuspension):
             played.awaited.invocation = outcome.invocation
             played.awaited.field = outcome.field or ""
+        elif isinstance(outcome, SideEffectSuspension):
+            played.awaited_side_effect.index = outcome.index
+            played.awaited_side_effect.function = outcome.function
         elif yields is not None and yields.has_any:
             played.results.SetInParent()
-        else:
+        elif not isinstance(outcome, Suspension):
             self._add_results(played.results, outcome, reader)
         if yields is not None:
             played.yielded.extend(yields.take_new())
         played.invocations.extend(map(self._describe, self._recording.invocations[self._sent :]))
         self._sent = len(self._recording.invocations)
         return played
+
+    @property
+    def next_side_effect(self) -> SideEffect:
+        """The call for which the last play waits."""
+        effect = self._recording.next_side_effect
+        assert effect is not None  # The gateway runs a call that a play has reported.
+        return effect
 
     def close(self) -> None:
         self._recording.release_outputs()

@@ -18,9 +18,11 @@ from cornserve.app_host.host_error import describe_error, describe_invalid_reque
 from cornserve.app_host.host_session import HostSession, LoadedApp, NativeRequestError
 from cornserve.app_host.prints import PrintCapture
 from cornserve.app_host.protocol import MAX_REPLY_BYTES
+from cornserve.app_host.side_effects import SideEffectRunner
 from cornserve.app_host.stream_sources import StreamSources
 from cornserve.task.errors import AbortedError
 from cornserve.task.recording import Invocation
+from cornserve.task.side_effects import SideEffect
 from cornserve.tracebacks import clear_traceback
 from cornserve.v1 import app_host_pb2 as pb
 from cornserve.wire.codec import MessageSizeError
@@ -43,10 +45,12 @@ class HostSessions:
         self._activity = activity
         self._prints = PrintCapture(source_path(module))
         self._prints.install()
+        self._side_effects = SideEffectRunner(self._prints)
         self._sources = StreamSources(connection, activity)
         self._sessions: dict[int, HostSession] = {}
         self._reads: dict[int, set[asyncio.Task[None]]] = {}
         """The reads of mapped streams that wait for items, by session."""
+        self._running_side_effects: set[asyncio.Task[None]] = set()
 
     def handle(self, command: pb.HostCommand) -> None:
         match command.WhichOneof("kind"):
@@ -69,8 +73,16 @@ class HostSessions:
                 self._start_read(command.call, command.read_mapped)
             case "source_items":
                 self._sources.receive(command.call, command.source_items)
+            case "run_side_effect":
+                effect = self._sessions[command.run_side_effect.session].next_side_effect
+                task = asyncio.create_task(self._run_side_effect(command.call, effect))
+                self._running_side_effects.add(task)
+                task.add_done_callback(self._running_side_effects.discard)
             case "end_session":
                 self._end(command.end_session.session)
+
+    async def _run_side_effect(self, call: int, effect: SideEffect) -> None:
+        self._send(await self._side_effects.run(call, effect))
 
     def _play(self, number: int, play: pb.Play) -> pb.Played:
         session = self._begin(number, play.begin) if play.HasField("begin") else self._sessions[number]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -27,8 +28,7 @@ class PrintCapture(io.TextIOBase):
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._lines: list[pb.PrintedLine] = []
-        self._unfinished = pb.PrintedLine()
+        self._prints = _Prints()
 
     def install(self) -> None:
         """Replaces the standard output and the standard error of this process."""
@@ -38,44 +38,53 @@ class PrintCapture(io.TextIOBase):
         return True
 
     def write(self, text: str, /) -> int:
-        missing = MAX_LINES - len(self._lines)
+        prints = self._prints
+        missing = MAX_LINES - len(prints.lines)
         if missing > 0:
             number = self._line_number(sys._getframe(1))
             *finished, last = text.split("\n", missing)
             for part in finished:
-                self._add(part, number)
-                self._finish()
-            if len(self._lines) < MAX_LINES:
-                self._add(last, number)
+                prints.add(part, number)
+                prints.finish_line()
+            if len(prints.lines) < MAX_LINES:
+                prints.add(last, number)
         return len(text)
 
     @contextmanager
     def collected(self, reply: pb.HostReply) -> Iterator[None]:
-        """Adds the lines that the block prints to the reply."""
-        self._clear()
+        """Adds the lines that the block prints in this thread to the reply."""
+        self._prints.clear()
         try:
             yield
         finally:
-            if self._unfinished.text:
-                self._finish()
-            reply.printed.extend(self._lines)
-            self._clear()
-
-    def _add(self, part: str, number: int) -> None:
-        if part:
-            self._unfinished.line = self._unfinished.line or number
-            self._unfinished.text = (self._unfinished.text + part)[:MAX_LINE_CHARACTERS]
-
-    def _finish(self) -> None:
-        self._lines.append(self._unfinished)
-        self._unfinished = pb.PrintedLine()
-
-    def _clear(self) -> None:
-        self._lines.clear()
-        self._unfinished = pb.PrintedLine()
+            if self._prints.unfinished.text:
+                self._prints.finish_line()
+            reply.printed.extend(self._prints.lines)
+            self._prints.clear()
 
     def _line_number(self, frame: FrameType | None) -> int:
         """Returns the line of the app's source in the innermost of its frames, or 0."""
         while frame is not None and frame.f_code.co_filename != self._source:
             frame = frame.f_back
         return 0 if frame is None else frame.f_lineno
+
+
+class _Prints(threading.local):
+    """The lines that the current thread has printed."""
+
+    def __init__(self) -> None:
+        self.lines: list[pb.PrintedLine] = []
+        self.unfinished = pb.PrintedLine()
+
+    def add(self, part: str, number: int) -> None:
+        if part:
+            self.unfinished.line = self.unfinished.line or number
+            self.unfinished.text = (self.unfinished.text + part)[:MAX_LINE_CHARACTERS]
+
+    def finish_line(self) -> None:
+        self.lines.append(self.unfinished)
+        self.unfinished = pb.PrintedLine()
+
+    def clear(self) -> None:
+        self.lines.clear()
+        self.unfinished = pb.PrintedLine()

@@ -9,6 +9,7 @@ from cornserve.task.base import Task
 from cornserve.task.errors import InvocationError, TaskError
 from cornserve.task.output import Output, with_streams
 from cornserve.task.references import Blob, Stream, Tensor, TensorStream
+from cornserve.task.side_effects import recorded
 from cornserve.task.spec import ExecutorSpec
 from cornserve.task.unit import UnitTask
 
@@ -23,6 +24,7 @@ __all__ = [
     "Tensor",
     "TensorStream",
     "UnitTask",
+    "recorded",
     "replayable_choice",
     "with_streams",
 ]

@@ -19,6 +19,10 @@ class ActiveRecording(Protocol):
         """Records an invocation of the unit task `task`, or repeats it. Returns its output."""
         ...
 
+    def run_once(self, effect: Any) -> Any:
+        """Returns the value of a `SideEffect`, which runs once for the request."""
+        ...
+
     def record_yield(self, value: Any) -> None:
         """Records a value or a stream that a generator has yielded."""
         ...

@@ -89,10 +89,9 @@ class TensorStreamError(TaskError):
 class SwallowedSuspensionError(TaskError):
     """Code of a composite task caught a `Suspension`, which Cornserve must receive."""
 
-    def __init__(self, task: str, invocation: int, field: str | None) -> None:
-        awaited = f"`{field}`" if field else "the values"
+    def __init__(self, task: str, awaited: str) -> None:
         super().__init__(
-            f"{task} caught the BaseException by which it waits for {awaited} of invocation {invocation}: "
+            f"{task} caught the BaseException by which it waits for {awaited}: "
             "use `except Exception`, and neither a `return` nor a unit task in a `finally`"
         )
 
@@ -122,13 +121,50 @@ class InvocationError(TaskError):
         super().__init__(f"{task} (invocation {invocation}) failed with {code}: {message}")
 
 
+class SideEffectError(TaskError):
+    """A function that was called by `recorded` has raised an exception, or has taken too long.
+
+    Args:
+        function: the name of the function.
+    """
+
+    def __init__(self, function: str, reason: str) -> None:
+        super().__init__(f"{function}: {reason}")
+
+
 class Suspension(BaseException):
-    """Ends a run of `invoke` that reads a value which is not available yet."""
+    """Ends a run of `invoke` that needs a value which is not available yet.
+
+    Args:
+        awaited: the value, such as "`text` of invocation 3".
+    """
+
+    def __init__(self, awaited: str) -> None:
+        self.awaited = awaited
+
+    def __str__(self) -> str:
+        return f"waiting for {self.awaited}"
+
+
+class OutputSuspension(Suspension):
+    """Code reads an output of an invocation that has not ended."""
 
     def __init__(self, invocation: int, field: str | None) -> None:
         self.invocation = invocation
         self.field = field
         """The field that was read, or None for all values of the invocation."""
+        super().__init__(f"{f'`{field}`' if field else 'the values'} of invocation {invocation}")
 
-    def __str__(self) -> str:
-        return f"waiting for {self.field or 'all values'} of invocation {self.invocation}"
+
+class SideEffectSuspension(Suspension):
+    """Code has called `recorded`.
+
+    Args:
+        index: the number of the call, from 0.
+        function: the name of the function.
+    """
+
+    def __init__(self, index: int, function: str) -> None:
+        self.index = index
+        self.function = function
+        super().__init__(f"the result of {function}")

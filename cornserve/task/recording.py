@@ -20,7 +20,9 @@ from cornserve.task.errors import (
     AbortedError,
     DivergenceError,
     InvocationError,
+    OutputSuspension,
     OutsideRequestError,
+    SideEffectSuspension,
     Suspension,
     SwallowedSuspensionError,
     TensorStreamError,
@@ -29,6 +31,7 @@ from cornserve.task.errors import (
 from cornserve.task.lazy_model import stored_fields
 from cornserve.task.output import Output, pending_output, release_output
 from cornserve.task.references import Blob, Origin, ReferenceEncoder, Stream, Tensor, TensorReference, TensorStream
+from cornserve.task.side_effects import SideEffect, SideEffectResult
 from cornserve.task.unit import UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_policies.replayable_random import ReplayableRandom
@@ -186,7 +189,7 @@ class Invocation:
         if self.error is not None:
             raise self.error.with_traceback(None)  # each replay raises it, and would lengthen its traceback
         if not self.ended:
-            raise Suspension(self.index, field)
+            raise OutputSuspension(self.index, field)
         return None
 
 
@@ -206,12 +209,17 @@ class Recording:
         max_invocations: int = DEFAULT_MAX_INVOCATIONS,
     ) -> None:
         self.invocations: list[Invocation] = []
+        self.side_effects: list[SideEffectResult] = []
+        """The results of the calls with side effects, in the order of the calls."""
+        self.next_side_effect: SideEffect | None = None
+        """The call for which the last run waits."""
         self._on_record = on_record
         self.random = random
         self._first_random_index = random.index
         self._open_stream = open_stream
         self._max_invocations = max_invocations
         self._position = 0
+        self._side_effect_position = 0
         self._consumed_streams: set[Origin] = set()
         """The streams of tensors that have a consumer."""
         self._task = ""
@@ -229,7 +237,8 @@ class Recording:
         Returns the result of `code`, or a suspension with the value that it waits for. Raises the exceptions of `code`,
         and `TaskError`.
         """
-        self._position = 0
+        self._position = self._side_effect_position = 0
+        self.next_side_effect = None
         self._task = task
         self._on_yield = on_yield
         self._suspension = self._failure = None
@@ -258,6 +267,9 @@ class Recording:
             missing = self.invocations[self._position]
             message = f"it ended before it repeated the call of {missing.task.name} at {missing.line}"
             raise DivergenceError(task, self._position, message)
+        if self._side_effect_position < len(self.side_effects):
+            missing_call = self.side_effects[self._side_effect_position].function
+            raise DivergenceError(task, None, f"it ended before it repeated the recorded call of {missing_call}")
         return result
 
     def release_outputs(self) -> None:
@@ -273,7 +285,7 @@ class Recording:
 
     def _check_not_swallowed(self, cause: BaseException | None = None) -> None:
         if self._suspension is not None:
-            raise SwallowedSuspensionError(self._task, self._suspension.invocation, self._suspension.field) from cause
+            raise SwallowedSuspensionError(self._task, self._suspension.awaited) from cause
 
     def invoke(self, task: UnitTask[Any, Any], request: Any) -> Any:
         """Repeats the next recorded invocation, or records a new one. Returns its output."""
@@ -288,6 +300,21 @@ class Recording:
             raise TooManyInvocationsError(self._task, self._max_invocations)
         self._consume_streams(task, encoder.inputs)
         return self._record(Invocation(index, task, body, tuple(encoder.inputs), task.size(request), _line()))
+
+    def run_once(self, effect: SideEffect) -> Any:
+        """Returns the value of a call that has run. Otherwise, the call is `next_side_effect`."""
+        self._check_not_swallowed()
+        index = self._side_effect_position
+        self._side_effect_position += 1
+        if index == len(self.side_effects):
+            self.next_side_effect = effect
+            self._suspension = SideEffectSuspension(index, effect.function)
+            raise self._suspension
+        result = self.side_effects[index]
+        if result.function != effect.function:
+            message = f"it calls {effect.function} where it called {result.function} in the recording"
+            raise DivergenceError(self._task, None, message)
+        return result.read()
 
     def record_yield(self, value: Any) -> None:
         self._check_not_swallowed()

@@ -34,6 +34,7 @@ class HostCommand(_message.Message):
     SOURCE_ITEMS_FIELD_NUMBER: _builtins.int
     END_SESSION_FIELD_NUMBER: _builtins.int
     CLASSIFY_FIELD_NUMBER: _builtins.int
+    RUN_SIDE_EFFECT_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     @_builtins.property
     def load(self) -> Global___LoadApp: ...
@@ -51,6 +52,8 @@ class HostCommand(_message.Message):
     def end_session(self) -> Global___EndSession: ...
     @_builtins.property
     def classify(self) -> Global___Classify: ...
+    @_builtins.property
+    def run_side_effect(self) -> Global___RunSideEffect: ...
     def __init__(
         self,
         *,
@@ -62,12 +65,13 @@ class HostCommand(_message.Message):
         source_items: Global___SourceItems | None = ...,
         end_session: Global___EndSession | None = ...,
         classify: Global___Classify | None = ...,
+        run_side_effect: Global___RunSideEffect | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["classify", b"classify", "end_session", b"end_session", "find_media", b"find_media", "kind", b"kind", "load", b"load", "play", b"play", "read_mapped", b"read_mapped", "source_items", b"source_items"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["classify", b"classify", "end_session", b"end_session", "find_media", b"find_media", "kind", b"kind", "load", b"load", "play", b"play", "read_mapped", b"read_mapped", "run_side_effect", b"run_side_effect", "source_items", b"source_items"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "classify", b"classify", "end_session", b"end_session", "find_media", b"find_media", "kind", b"kind", "load", b"load", "play", b"play", "read_mapped", b"read_mapped", "source_items", b"source_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "classify", b"classify", "end_session", b"end_session", "find_media", b"find_media", "kind", b"kind", "load", b"load", "play", b"play", "read_mapped", b"read_mapped", "run_side_effect", b"run_side_effect", "source_items", b"source_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["load", "find_media", "play", "read_mapped", "source_items", "end_session", "classify"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["load", "find_media", "play", "read_mapped", "source_items", "end_session", "classify", "run_side_effect"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -85,6 +89,7 @@ class HostReply(_message.Message):
     SOURCE_READ_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     CLASSIFIED_FIELD_NUMBER: _builtins.int
+    SIDE_EFFECT_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
     PRINTED_FIELD_NUMBER: _builtins.int
     call: _builtins.int
@@ -107,6 +112,8 @@ class HostReply(_message.Message):
     @_builtins.property
     def classified(self) -> Global___Classified: ...
     @_builtins.property
+    def side_effect(self) -> Global___SideEffectResult: ...
+    @_builtins.property
     def printed(self) -> _containers.RepeatedCompositeFieldContainer[Global___PrintedLine]:
         """The lines that a play has printed, also if it has ended with an error."""
 
@@ -121,14 +128,15 @@ class HostReply(_message.Message):
         source_read: Global___SourceRead | None = ...,
         error: Global___HostError | None = ...,
         classified: Global___Classified | None = ...,
+        side_effect: Global___SideEffectResult | None = ...,
         seconds: _builtins.float = ...,
         printed: _abc.Iterable[Global___PrintedLine] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["classified", b"classified", "error", b"error", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "media_parts", b"media_parts", "played", b"played", "source_read", b"source_read"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["classified", b"classified", "error", b"error", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "media_parts", b"media_parts", "played", b"played", "side_effect", b"side_effect", "source_read", b"source_read"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "classified", b"classified", "error", b"error", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "media_parts", b"media_parts", "played", b"played", "printed", b"printed", "seconds", b"seconds", "source_read", b"source_read"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "classified", b"classified", "error", b"error", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "media_parts", b"media_parts", "played", b"played", "printed", b"printed", "seconds", b"seconds", "side_effect", b"side_effect", "source_read", b"source_read"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["loaded", "media_parts", "played", "mapped_items", "source_read", "error", "classified"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["loaded", "media_parts", "played", "mapped_items", "source_read", "error", "classified", "side_effect"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -329,6 +337,7 @@ class Play(_message.Message):
     UPDATES_FIELD_NUMBER: _builtins.int
     READER_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
+    SIDE_EFFECTS_FIELD_NUMBER: _builtins.int
     session: _builtins.int
     reader: _builtins.str
     """The name of the function that reads the response."""
@@ -342,6 +351,10 @@ class Play(_message.Message):
     def updates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Update]:
         """What has arrived since the last play."""
 
+    @_builtins.property
+    def side_effects(self) -> _containers.RepeatedCompositeFieldContainer[Global___SideEffectResult]:
+        """The results of calls with side effects since the last play."""
+
     def __init__(
         self,
         *,
@@ -350,14 +363,63 @@ class Play(_message.Message):
         updates: _abc.Iterable[Global___Update] | None = ...,
         reader: _builtins.str = ...,
         path: _builtins.int = ...,
+        side_effects: _abc.Iterable[Global___SideEffectResult] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "path", b"path", "reader", b"reader", "session", b"session", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "path", b"path", "reader", b"reader", "session", b"session", "side_effects", b"side_effects", "updates", b"updates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Play: _TypeAlias = Play  # noqa: Y015
+
+@_typing.final
+class RunSideEffect(_message.Message):
+    """Runs the call for which the last play waits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    session: _builtins.int
+    def __init__(
+        self,
+        *,
+        session: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunSideEffect: _TypeAlias = RunSideEffect  # noqa: Y015
+
+@_typing.final
+class SideEffectResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FUNCTION_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    function: _builtins.str
+    value: _builtins.bytes
+    """The returned value as JSON."""
+    error: _builtins.str
+    """The reason for which there is no value, or empty."""
+    def __init__(
+        self,
+        *,
+        function: _builtins.str = ...,
+        value: _builtins.bytes = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "function", b"function", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SideEffectResult: _TypeAlias = SideEffectResult  # noqa: Y015
 
 @_typing.final
 class BeginSession(_message.Message):
@@ -494,6 +556,7 @@ class Played(_message.Message):
     INVOCATIONS_FIELD_NUMBER: _builtins.int
     AWAITED_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
+    AWAITED_SIDE_EFFECT_FIELD_NUMBER: _builtins.int
     YIELDED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def invocations(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordedInvocation]:
@@ -506,6 +569,8 @@ class Played(_message.Message):
         """A result for each request. None if the code has yielded something that the reader reads."""
 
     @_builtins.property
+    def awaited_side_effect(self) -> Global___AwaitedSideEffect: ...
+    @_builtins.property
     def yielded(self) -> _containers.RepeatedCompositeFieldContainer[Global___Yielded]:
         """What the code has yielded, after that of earlier plays."""
 
@@ -515,13 +580,14 @@ class Played(_message.Message):
         invocations: _abc.Iterable[Global___RecordedInvocation] | None = ...,
         awaited: Global___Awaited | None = ...,
         results: Global___Results | None = ...,
+        awaited_side_effect: Global___AwaitedSideEffect | None = ...,
         yielded: _abc.Iterable[Global___Yielded] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "outcome", b"outcome", "results", b"results"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "awaited_side_effect", b"awaited_side_effect", "outcome", b"outcome", "results", b"results"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "invocations", b"invocations", "outcome", b"outcome", "results", b"results", "yielded", b"yielded"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "awaited_side_effect", b"awaited_side_effect", "invocations", b"invocations", "outcome", b"outcome", "results", b"results", "yielded", b"yielded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["awaited", "results"]  # noqa: Y015
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["awaited", "results", "awaited_side_effect"]  # noqa: Y015
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 
@@ -717,6 +783,31 @@ class Awaited(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Awaited: _TypeAlias = Awaited  # noqa: Y015
+
+@_typing.final
+class AwaitedSideEffect(_message.Message):
+    """The play waits for the result of a call with side effects."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    FUNCTION_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """The number of the call."""
+    function: _builtins.str
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        function: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["function", b"function", "index", b"index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AwaitedSideEffect: _TypeAlias = AwaitedSideEffect  # noqa: Y015
 
 @_typing.final
 class Results(_message.Message):

@@ -21,7 +21,7 @@ from cornserve.gateway.play.hosted_invocation import HostedInvocation
 from cornserve.gateway.play.hosted_request import BeginCommand
 from cornserve.gateway.play.player import PlaySettings
 from cornserve.task import Blob, Stream, TaskError
-from cornserve.task.errors import DivergenceError, Suspension
+from cornserve.task.errors import DivergenceError, OutputSuspension, SideEffectSuspension, Suspension
 from cornserve.task.references import Origin
 from cornserve.v1 import app_host_pb2 as pb
 from cornserve.validation_errors import describe_all
@@ -66,6 +66,10 @@ class HostedPlayer:
         """The number of values that the code in the host has yielded."""
         self._printed = 0
         """The number of lines that the plays have printed."""
+        self._side_effects: list[pb.SideEffectResult] = []
+        """The results of all calls with side effects that have run."""
+        self._sent_side_effects = 0
+        """The number of results that the host has received."""
         self._streams_host: AppHost | None = None
         """The host that has the mapped streams of the last results that contained streams."""
         self._restoring = asyncio.Lock()
@@ -96,10 +100,30 @@ class HostedPlayer:
         if self._begin is None:
             self._begin = BeginCommand(self._settings, self._random_index, requests)
         played = await self._play(reader)
-        if played.HasField("awaited"):
-            return Suspension(played.awaited.invocation, played.awaited.field or None)
+        match played.WhichOneof("outcome"):
+            case "awaited":
+                return OutputSuspension(played.awaited.invocation, played.awaited.field or None)
+            case "awaited_side_effect":
+                return SideEffectSuspension(played.awaited_side_effect.index, played.awaited_side_effect.function)
         results: list[Any] = [self._load(result, reader) for result in played.results.results]
         return results
+
+    async def run_side_effect(self, suspension: SideEffectSuspension) -> None:
+        """Runs the call once: if its process ends meanwhile, the request fails, because the effect is unknown."""
+        host = self._host
+        if host is None or host.lost is not None:
+            return  # The next play runs in another host, and waits for the call again.
+        try:
+            async with self._until_deadline():
+                reply = await host.run_side_effect(self.number)
+        except AppHostLostError as error:
+            reason = f"{error.reason} while {suspension.function} ran, which is not repeated"
+            raise AppCodeError(reason, self._app.name, self.task_name) from None
+        self._settings.log_prints([PrintedLine(line.text, line.line) for line in reply.printed])
+        if reply.HasField("error"):
+            raise exception_of(reply.error, self._app.name, self.task_name)
+        reply.side_effect.function = suspension.function
+        self._side_effects.append(reply.side_effect)
 
     def close(self) -> None:
         self._app.end_session(self.number, self._host)
@@ -155,16 +179,18 @@ class HostedPlayer:
             host = await self._app.host()
         if host is not self._host:
             self._host, self._is_begun = host, False
-            self._sent_updates = self._recorded = self._host_yielded = 0
+            self._sent_updates = self._sent_side_effects = self._recorded = self._host_yielded = 0
         return host
 
     def _play_command(self, reader: ResponseReader[Any]) -> pb.Play:
         assert self._begin is not None
         updates = self._updates[self._sent_updates :]
         play = pb.Play(session=self.number, reader=reader.name, updates=updates, path=self._path)
+        play.side_effects.extend(self._side_effects[self._sent_side_effects :])
         if not self._is_begun:
             play.begin.CopyFrom(self._begin.message)
         self._is_begun, self._sent_updates = True, len(self._updates)
+        self._sent_side_effects = len(self._side_effects)
         return play
 
     async def _call(self, host: AppHost, command: pb.HostCommand, rest: Sequence[bytes] = ()) -> pb.HostReply:

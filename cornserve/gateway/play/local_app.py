@@ -21,7 +21,7 @@ from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.task import Stream
 from cornserve.task.base import Task
 from cornserve.task.dry_record import DryRecording
-from cornserve.task.errors import Suspension
+from cornserve.task.errors import SideEffectSuspension, Suspension
 from cornserve.task.recording import Recording
 
 Result = TypeVar("Result")
@@ -95,6 +95,9 @@ class LocalPlayer:
     async def play(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
         with self._running():
             return self._recording.play(self.task_name, partial(self._run, requests, reader))
+
+    async def run_side_effect(self, suspension: SideEffectSuspension) -> None:
+        raise AssertionError(f"no task of the library has side effects, such as {suspension.function}")
 
     @contextmanager
     def _running(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from cornserve.gateway.observe.app_logs import PrintedLine
 from cornserve.gateway.play.stream_buffer import StreamBuffer
 from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.task import Stream
-from cornserve.task.errors import Suspension
+from cornserve.task.errors import SideEffectSuspension, Suspension
 from cornserve.task.references import Origin
 from cornserve_policies.replayable_random import ReplayableRandom
 
@@ -69,6 +69,9 @@ class Player(Protocol):
         If the reader reads what a task yields, and there is one request, `yielded` then has what the task has yielded.
         Returns the results, or a suspension with the value that the task waits for. Raises the errors of the task.
         """
+
+    async def run_side_effect(self, suspension: SideEffectSuspension) -> None:
+        """Runs the call with side effects for which the last play waits."""
 
     def close(self) -> None:
         """Frees everything that belongs to the request."""

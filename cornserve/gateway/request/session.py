@@ -19,7 +19,7 @@ from cornserve.gateway.request.dispatcher import Dispatcher
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.served_app import ServedApp
 from cornserve.task import Stream, TaskError
-from cornserve.task.errors import Suspension
+from cornserve.task.errors import OutputSuspension, SideEffectSuspension, Suspension
 from cornserve.task.references import Origin
 from cornserve_policies.path_table import PATH_DRAWS, CellPath, PathTable
 from cornserve_policies.replayable_random import ReplayableRandom
@@ -117,7 +117,7 @@ class Session:
                 return [reader.yields.join(items)]
             if not isinstance(outcome, Suspension):
                 return outcome
-            await self._wait_for_value(outcome)
+            await self._wait(outcome)
 
     async def _play(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
         """Plays the task once, and dispatches the new invocations."""
@@ -146,7 +146,7 @@ class Session:
                     yield batch
             if not isinstance(outcome, Suspension):
                 return
-            await self._wait_for_value(outcome)
+            await self._wait(outcome)
             outcome = await self._play(requests, reader)
 
     async def _choose_path(self, plan: PathTable[RouteCell], requests: Sequence[Any]) -> None:
@@ -161,7 +161,14 @@ class Session:
         if self._logs_decisions:
             log_path(self._request_id, chosen, "plan" if known_type else "plan, unknown type")
 
-    async def _wait_for_value(self, suspension: Suspension) -> None:
+    async def _wait(self, suspension: Suspension) -> None:
+        """Waits until the task can run on."""
+        if isinstance(suspension, SideEffectSuspension):
+            await self._player.run_side_effect(suspension)
+        elif isinstance(suspension, OutputSuspension):
+            await self._wait_for_output(suspension)
+
+    async def _wait_for_output(self, suspension: OutputSuspension) -> None:
         invocation = self._player.invocations[suspension.invocation]
         while not invocation.has_value(suspension.field):
             await self._dispatcher.next_progress()

@@ -49,6 +49,7 @@ WITH_INSTANCE = ["docs/reference/task-api.md", "docs/reference/sdk.md"]
 """Pages that need a running instance."""
 AFTER_THE_README = [
     "docs/how-to/write-a-task.md",
+    "docs/how-to/write-an-agent.md",
     "docs/how-to/serve-a-language-model.md",
     "docs/how-to/serve-lora-adapters.md",
     "docs/how-to/use-the-sdk.md",

@@ -17,6 +17,7 @@ from cornserve.task.divergence import first_difference
 from cornserve.task.errors import (
     AbortedError,
     DivergenceError,
+    OutputSuspension,
     OutsideRequestError,
     Suspension,
     SwallowedSuspensionError,
@@ -46,7 +47,7 @@ def test_independent_invocations_are_recorded_together() -> None:
 def test_reading_a_value_suspends_the_code() -> None:
     outcome, recording = record(lambda: shout.invoke(ShoutRequest(text="a")).length)
 
-    assert isinstance(outcome, Suspension)
+    assert isinstance(outcome, OutputSuspension)
     assert (outcome.invocation, outcome.field) == (0, "length")
     assert len(recording.invocations) == 1
 

@@ -1,0 +1,31 @@
+"""Runs the calls with side effects of an app in threads."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from cornserve.app_host.prints import PrintCapture
+from cornserve.task.side_effects import SideEffect
+from cornserve.v1 import app_host_pb2 as pb
+
+MAX_THREADS: Final = 16
+"""The number of calls of an app that run concurrently. Further ones wait."""
+
+
+class SideEffectRunner:
+    def __init__(self, prints: PrintCapture) -> None:
+        self._prints = prints
+        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="side-effect")
+
+    async def run(self, call: int, effect: SideEffect) -> pb.HostReply:
+        """Returns the reply to a command, with the result and the printed lines."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, call, effect)
+
+    def _run(self, call: int, effect: SideEffect) -> pb.HostReply:
+        reply = pb.HostReply(call=call)
+        with self._prints.collected(reply):
+            result = effect.run()
+        reply.side_effect.CopyFrom(pb.SideEffectResult(value=result.value, error=result.error))
+        return reply
