@@ -14,8 +14,14 @@ from tests.unit.echo_executors import EchoExecutors
 
 
 @pytest.fixture
-async def executors() -> AsyncIterator[EchoExecutors]:
-    executors = EchoExecutors()
+def queue() -> int:
+    """The number of invocations that an executor takes."""
+    return 1024
+
+
+@pytest.fixture
+async def executors(queue: int) -> AsyncIterator[EchoExecutors]:
+    executors = EchoExecutors(queue)
     yield executors
     await executors.close()
 

@@ -26,9 +26,14 @@ SLAB_BYTES = 8 * 1024 * 1024
 
 
 class EchoExecutors:
-    """Starts echo executors on demand. `states` and `services` contain theirs by endpoint."""
+    """Starts echo executors on demand. `states` and `services` contain theirs by endpoint.
 
-    def __init__(self) -> None:
+    Args:
+        queue: the number of invocations that each executor takes.
+    """
+
+    def __init__(self, queue: int = 1024) -> None:
+        self._queue = queue
         self.states: dict[str, ExecutorState] = {}
         self.services: dict[str, ExecutorService] = {}
         self._metrics: dict[str, ExecutorMetrics] = {}
@@ -52,7 +57,7 @@ class EchoExecutors:
             Path(self._directory.name), CREDENTIALS, slab_bytes=SLAB_BYTES, request_bytes=SLAB_BYTES // 2
         )
         metrics = ExecutorMetrics(lambda: (*executor.metrics(), *transport.metrics()))
-        service = ExecutorService(executor, state, metrics, transport)
+        service = ExecutorService(executor, state, metrics, transport, self._queue)
         served = AsyncExitStack()
         served.push_async_callback(transport.stop)
 

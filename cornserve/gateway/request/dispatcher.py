@@ -1,6 +1,7 @@
 """Decides where the invocations of one request run, and what follows when an attempt fails.
 
-An attempt that has not begun costs nothing, so another replica gets the invocation. If the executor dies, the
+An attempt that has not begun costs nothing, so another replica gets the invocation. If all have full queues, a request
+that they have accepted before waits, and a new one fails. If the executor dies, the
 invocation is retried if it has no output yet, or if its task can resume the output exactly. If the tensors of a
 completed invocation are lost before their consumers have read them, it runs again; its values stay the same.
 
@@ -19,6 +20,7 @@ from cornserve.app.route_plan import RouteCell
 from cornserve.gateway.observe.decision_log import log_replica
 from cornserve.gateway.observe.request_stats import RequestStats
 from cornserve.gateway.request.dataflow import DataflowGraph
+from cornserve.gateway.request.fan_out import MAX_RUNNING, FanOut
 from cornserve.gateway.request.invocation_execution import InvocationExecution
 from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request.replica_pool import ReplicaPool
@@ -77,6 +79,9 @@ class Dispatcher:
         self._arrived_us = arrived_us
         self._deadline = deadline
         self._retries = RetryPolicy()
+        self._fan_outs: dict[str, FanOut] = {}
+        """The invocations of the request by their executor groups."""
+        self._is_starting_held = False
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_at(deadline, self._expire)
         self._progress: asyncio.Future[None] | None = None
@@ -91,6 +96,7 @@ class Dispatcher:
         for execution in self.executions:
             execution.release()
             execution.cancel()
+        self._fan_outs.clear()
         self._graph.clear()  # breaks the reference cycle: executions refer to this dispatcher
         self._replicas.release_route(self._route)
 
@@ -157,6 +163,8 @@ class Dispatcher:
                 self._release_if_unneeded(producer)
                 if self._discard_unread_streams(producer, ended):
                     unhandled.append(producer)
+            self._fan_out(ended).on_ended(ended)
+        self._start_held()
         self._notify_progress()
 
     def on_failed(self, execution: InvocationExecution, code: str, message: str) -> None:
@@ -165,11 +173,26 @@ class Dispatcher:
             if code == "ABORTED":
                 self._retries.dead_replicas.add(execution.replica)
         has_replica = code == "RESOURCE_EXHAUSTED" and self._select_replica(execution) is not None
+        if code == "RESOURCE_EXHAUSTED" and not has_replica and self._wait_for_queue(execution):
+            return
         is_exact = code != "ABORTED" or not self._is_stream_read(execution) or execution.invocation.is_continuable
         if self._retries.allows(execution, code, has_replica=has_replica) and is_exact:
             self._retry(execution)
         else:
             self._fail(execution, code, message)
+
+    def _wait_for_queue(self, execution: InvocationExecution) -> bool:
+        """Starts an execution later, because the queues are full. Returns whether the request has been accepted."""
+        fan_out = self._fan_out(execution)
+        fan_out.on_refused(execution)
+        if not fan_out.is_accepted:
+            return False
+        execution.prepare_retry()
+        if fan_out.is_full:
+            fan_out.hold(execution)
+        else:
+            self._start_later(execution)
+        return True
 
     def on_inputs_lost(self, execution: InvocationExecution, inputs: Sequence[int], message: str) -> None:
         if not execution.is_resumable:
@@ -302,6 +325,8 @@ class Dispatcher:
         """Starts a waiting execution now, or as soon as a replica is available."""
         if not execution.is_waiting or self._fail_early(execution) or self._try_start(execution):
             return
+        if any(producer.is_waiting for producer in self._graph.producers(execution.invocation)):
+            return  # The producer starts its consumers.
         if not self._fail_replaced(execution):
             self._start_later(execution)
 
@@ -326,21 +351,46 @@ class Dispatcher:
         return is_replaced
 
     def _try_start(self, execution: InvocationExecution) -> bool:
-        """Starts the execution, and then its waiting consumers, if it and all its producers have replicas."""
+        """Starts the execution, and then its waiting consumers, if it and all its producers have replicas.
+
+        Returns whether it has started, or waits for other invocations of the request to end.
+        """
         producers = self._graph.producers(execution.invocation)
         if not all(producer.replica is not None for producer in producers):
             return False
+        fan_out = self._fan_out(execution)
+        if fan_out.is_full:
+            fan_out.hold(execution)
+            return True
         replica = self._select_replica(execution)
         if replica is None:
             return False
         if self._route.policies.log_decisions:
             invocation, now, reason = execution.invocation, self._loop.time(), self._route.policies.routing
             log_replica(self._request_id, invocation.index, execution.attempt, replica.load, now, reason)
+        fan_out.add_running(execution)
         execution.start(replica, self._start_command(execution))
         for consumer in self._graph.consumers(execution.invocation):
-            if consumer.is_waiting:
-                self._try_start(consumer)
+            self._start(consumer)
         return True
+
+    def _start_held(self) -> None:
+        """Starts executions that waited for others to end."""
+        if self._is_starting_held:
+            return  # The caller fails one of them, and goes on with the next.
+        self._is_starting_held = True
+        for fan_out in list(self._fan_outs.values()):
+            while (execution := fan_out.take_held()) is not None:
+                self._start(execution)
+        self._is_starting_held = False
+
+    def _fan_out(self, execution: InvocationExecution) -> FanOut:
+        group = self._group(execution)
+        fan_out = self._fan_outs.get(group)
+        if fan_out is None:
+            replicas = self._replicas.replica_count(group, self._route.endpoints.get(group, ()))
+            fan_out = self._fan_outs[group] = FanOut(MAX_RUNNING * max(1, replicas))
+        return fan_out
 
     def _start_later(self, execution: InvocationExecution) -> None:
         task = asyncio.create_task(self._start_when_available(execution))
@@ -352,17 +402,23 @@ class Dispatcher:
             while execution.is_waiting:
                 await self._replicas.wait_for_change(RETRY_SECONDS)
                 execution.refused_by.clear()
-                self._start_or_fail(execution)
+                if self._start_or_fail(execution):
+                    return
         except Exception as error:
             log.error("cannot start an invocation", extra=logs.traceback_field(redacted_traceback(error)))
             self._fail(execution, "INTERNAL", f"the gateway cannot start it: {error!r}")
 
-    def _start_or_fail(self, execution: InvocationExecution) -> None:
-        """Starts a waiting execution if a replica is available, and fails it if none will be soon."""
-        if execution.is_waiting and not self._try_start(execution) and not self._fail_replaced(execution):
-            outage = self._replicas.outage(self._group(execution))
-            if outage:
-                self._fail(execution, "UNAVAILABLE", outage)
+    def _start_or_fail(self, execution: InvocationExecution) -> bool:
+        """Starts a waiting execution if a replica is available, and fails it if none will be soon.
+
+        Returns whether another attempt to start it is unnecessary.
+        """
+        if not execution.is_waiting or self._try_start(execution) or self._fail_replaced(execution):
+            return True
+        outage = self._replicas.outage(self._group(execution))
+        if outage:
+            self._fail(execution, "UNAVAILABLE", outage)
+        return bool(outage)
 
     def _group(self, execution: InvocationExecution) -> str:
         """Returns the executor group that runs an invocation."""
@@ -407,7 +463,7 @@ class Dispatcher:
 
     def _expire(self) -> None:
         for execution in self.executions:
-            if execution.is_waiting:
+            if execution.is_waiting and not self._fan_out(execution).is_accepted:
                 task = execution.invocation.task_name
                 self._fail(execution, "UNAVAILABLE", f"no executor of {task} became ready before the deadline")
             elif not execution.is_finished:

@@ -123,10 +123,17 @@ class ReplicaPool:
             unrouted_endpoints: used if no route contains the group any more: the endpoints of a draining old version.
             exclude: endpoints not to select.
         """
-        endpoints = self._endpoints[key] if key in self._endpoints else sorted(unrouted_endpoints)
+        endpoints = self._routed_endpoints(key, unrouted_endpoints)
         connections = [self._connection(endpoint) for endpoint in endpoints]
         chosen = routing.choose(invocation, _board(connections, exclude), _now())
         return None if chosen is None else self._connections[chosen.id]
+
+    def replica_count(self, key: str, unrouted_endpoints: Sequence[str]) -> int:
+        """Returns the number of replicas from which `select` chooses."""
+        return len(self._routed_endpoints(key, unrouted_endpoints))
+
+    def _routed_endpoints(self, key: str, unrouted_endpoints: Sequence[str]) -> Sequence[str]:
+        return self._endpoints[key] if key in self._endpoints else sorted(unrouted_endpoints)
 
     def outage(self, key: str) -> str:
         """Returns why requests to the group must not wait for a replica, or an empty text if one may come soon."""

@@ -98,7 +98,7 @@ def test_an_image_with_millions_of_blocks_is_rejected_quickly(data: bytes) -> No
     with pytest.raises(MediaError):
         read_image_header(data)
 
-    assert time.thread_time() - before < 0.2
+    assert time.thread_time() - before < 0.5
 
 
 class CountedBytes(bytes):
