@@ -62,7 +62,7 @@ class SideEffectResult:
 def recorded(function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
     """Calls a function once for the request, and returns its result each time that `invoke` runs.
 
-    The function runs in another thread, with a time limit of its own. Its result is converted to JSON and back: a model
+    The function runs in another thread, and has its own time limit. Its result is converted to JSON and back: a model
     becomes a dict. Raises `SideEffectError` if the function raises an exception or takes too long.
     """
     name = getattr(function, "__qualname__", type(function).__name__)

@@ -1,9 +1,9 @@
 """Decides where the invocations of one request run, and what follows when an attempt fails.
 
 An attempt that has not begun costs nothing, so another replica gets the invocation. If all have full queues, a request
-that they have accepted before waits, and a new one fails. If the executor dies, the
-invocation is retried if it has no output yet, or if its task can resume the output exactly. If the tensors of a
-completed invocation are lost before their consumers have read them, it runs again; its values stay the same.
+that they have accepted before waits, and a new one fails. If the executor dies, the invocation is retried if it has no
+output yet, or if its task can resume the output exactly. If the tensors of a completed invocation are lost before their
+consumers have read them, it runs again; its values stay the same.
 
 A tensor stays with the executor that produced it, and consumers fetch it from there. So an invocation starts once all
 its producers have replicas, and tensors are released once no consumer can need them.
@@ -359,7 +359,7 @@ class Dispatcher:
         if not all(producer.replica is not None for producer in producers):
             return False
         fan_out = self._fan_out(execution)
-        if fan_out.is_full:
+        if not producers and fan_out.is_full:  # A producer may need its consumers, and starts them.
             fan_out.hold(execution)
             return True
         replica = self._select_replica(execution)

@@ -3,6 +3,8 @@
 Executors refuse invocations when their queues are full. A request with many independent invocations must neither fail
 therefore nor fill the queues for other requests. When an invocation ends, the next one starts. The limit is halved when
 an executor refuses an invocation, and grows by one with each that ends, as in TCP's congestion control.
+
+Invocations that consume tensors are not limited before an executor refuses one: their producers are.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class FanOut:
     def on_refused(self, execution: InvocationExecution) -> None:
         """Lowers the limit, because the queue of an executor is full."""
         self._running.discard(execution)
-        self._limit = max(1, self._limit // 2)
+        self._limit = max(1, len(self._running) // 2)
 
     def on_ended(self, execution: InvocationExecution) -> None:
         if execution in self._running:
