@@ -14,6 +14,7 @@ from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, AppRecord, Store
+from cornserve.gateway.request.fan_out import MAX_RUNNING
 from cornserve.v1 import executor_pb2 as pb
 from tests.unit.echo_executors import SLAB_BYTES, EchoExecutors
 from tests.unit.gateway.published_route import publish_route
@@ -56,7 +57,7 @@ class Post(Task[Letters, EchoResponse]):
         outputs = [self.read.invoke(read) for _ in range(request.readers)]
         return EchoResponse(text=" | ".join(output.text for output in outputs), words_sent=len(notes))
 
-app = App(name="post", paths=[Post()])
+app = App(name="post", paths=[Post()], max_invocations=1000)
 """
 
 
@@ -123,6 +124,15 @@ async def test_a_consumer_may_be_recorded_after_its_producers_have_completed(ser
     response = await served.send("early", "late", sequential=True)
 
     assert response.json()["text"] == "early late"
+    await until(lambda: served.held_bytes() == 0)
+
+
+async def test_more_producers_than_run_at_a_time_share_their_consumers(served: PostApp) -> None:
+    texts = [str(number) for number in range(2 * MAX_RUNNING + 10)]
+
+    response = await served.send(*texts, writing=0.2, readers=3)
+
+    assert response.json()["text"] == " | ".join([" ".join(texts)] * 3)
     await until(lambda: served.held_bytes() == 0)
 
 
