@@ -6,7 +6,7 @@ This module loads OpenTelemetry, so it is imported only if tracing is enabled.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from opentelemetry.trace import Span, SpanKind, StatusCode, set_span_in_context
 from starlette.requests import Request
@@ -37,11 +37,23 @@ class RequestTrace:
         )
         self._context = set_span_in_context(self._span)
 
+    def play(self, task: str) -> AbstractContextManager[None]:
+        """Covers a run of a task."""
+        return self._step(f"play {task}", {"cornserve.task": task})
+
+    def side_effect(self, function: str) -> AbstractContextManager[None]:
+        """Covers a call of a function by `recorded`."""
+        return self._step(f"recorded {function}", {"code.function.name": function})
+
     @contextmanager
-    def play(self, task: str) -> Iterator[None]:
-        span = tracing.start_span(f"play {task}", SpanKind.INTERNAL, self._context, {"cornserve.task": task})
+    def _step(self, name: str, attributes: dict[str, str]) -> Iterator[None]:
+        span = tracing.start_span(name, SpanKind.INTERNAL, self._context, attributes)
         try:
             yield
+        except Exception as error:
+            span.set_attribute("error.type", type(error).__name__)
+            span.set_status(StatusCode.ERROR)
+            raise
         finally:
             span.end()
 

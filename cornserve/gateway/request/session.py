@@ -164,7 +164,8 @@ class Session:
     async def _wait(self, suspension: Suspension) -> None:
         """Waits until the task can run on."""
         if isinstance(suspension, SideEffectSuspension):
-            await self._player.run_side_effect(suspension)
+            with nullcontext() if self._trace is None else self._trace.side_effect(suspension.function):
+                await self._player.run_side_effect(suspension)
         elif isinstance(suspension, OutputSuspension):
             await self._wait_for_output(suspension)
 

@@ -20,7 +20,7 @@ from tests.integration.observe.collector import Span, TraceCollector, running_co
 from tests.waiting import until
 
 SOURCE = """
-from cornserve import App, Task
+from cornserve import App, Task, recorded
 from cornserve_echo import EchoRequest, EchoResponse, EchoTask
 
 class Echo(Task[EchoRequest, EchoResponse]):
@@ -30,6 +30,8 @@ class Echo(Task[EchoRequest, EchoResponse]):
     def invoke(self, request: EchoRequest) -> EchoResponse:
         if request.seconds == 0.001:
             raise KeyError(request.text)
+        if request.text == "count":
+            recorded(len, request.text)
         first = self.echo.invoke(request)
         return self.echo.invoke(EchoRequest(text=first.text))
 
@@ -108,6 +110,25 @@ async def test_one_trace_follows_a_request_through_gateway_and_executors(instanc
     assert {span.parent for span in runs} == {span.id for span in attempts}
     assert {span.attributes["cornserve.code"] for span in [*runs, *attempts]} == {"OK"}
     assert spans == {}
+
+
+async def test_a_recorded_call_has_a_span(instance: ObservedInstance) -> None:
+    trace = secrets.token_hex(16)
+
+    await asyncio.to_thread(instance.invoke, {"text": "count"}, traceparent=f"00-{trace}-{secrets.token_hex(8)}-01")
+
+    (call,) = (await trace_of(instance, trace, 9))["recorded len"]
+    assert call.attributes["code.function.name"] == "len"
+
+
+async def test_the_span_of_a_run_that_fails_names_the_error(instance: ObservedInstance) -> None:
+    trace = secrets.token_hex(16)
+
+    body = {"text": "a", "seconds": 0.001}  # fails in the app's code
+    await asyncio.to_thread(instance.invoke, body, traceparent=f"00-{trace}-{secrets.token_hex(8)}-01")
+
+    *_, last = (await trace_of(instance, trace, 2))["play Echo"]
+    assert last.attributes["error.type"] == "AppCodeError"
 
 
 def test_every_process_of_the_instance_can_be_scraped(instance: ObservedInstance) -> None:
