@@ -67,11 +67,13 @@ class RecordedCall:
         request: the input as the executor receives it. Its tensors and streams are references.
         play: the number of the run of `invoke` that has recorded the call, from 0. Calls of one play run concurrently,
             as far as they do not need outputs of each other.
+        line: the line of the app that makes the call, such as "app.py:12".
     """
 
     task: UnitTask[Any, Any]
     request: Any
     play: int
+    line: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,8 @@ def run_task(
             return TaskRun(outcome, calls, yielded)
         ended = not isinstance(outcome, Suspension)
         for invocation in recording.invocations[len(calls) :]:
-            call = RecordedCall(invocation.task, invocation.task.decode(invocation.request, invocation.inputs), number)
+            decoded = invocation.task.decode(invocation.request, invocation.inputs)
+            call = RecordedCall(invocation.task, decoded, number, invocation.line)
             calls.append(call)
             _finish(invocation, answer(call.task, call.request), items)
     raise AssertionError("unreachable")

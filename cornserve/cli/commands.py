@@ -32,6 +32,7 @@ from cornserve.cli.scale import scale
 from cornserve.cli.speak import speak
 from cornserve.cli.status import status
 from cornserve.cli.transcribe import transcribe
+from cornserve.cli.try_task import try_task
 from cornserve.cli.up import up
 from cornserve_planner.command import EXAMPLES as PLAN_EXAMPLES
 from cornserve_planner.command import plan
@@ -199,6 +200,14 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
     ),
     (
         APPS,
+        try_task,
+        [
+            """cornserve try agent.py '{"question": "Why?"}' --answers '{"LLMTask": {"text": "Because."}}'""",
+            "cornserve try agent.py @request.json --answers @answers.json --json",
+        ],
+    ),
+    (
+        APPS,
         bench,
         [
             "cornserve bench smollm2",
@@ -215,7 +224,8 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
 ]
 
 for panel, command, lines in _COMMANDS:
-    app.command(rich_help_panel=panel, epilog=examples(*lines))(command)
+    name = "try" if command is try_task else None  # not the name of a function
+    app.command(name, rich_help_panel=panel, epilog=examples(*lines))(command)
 
 
 def main() -> None:

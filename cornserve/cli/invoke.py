@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from cornserve.cli.console import CliError, print_json
+from cornserve.cli.console import print_json
 from cornserve.cli.gateway import open_client
+from cornserve.cli.json_argument import read_json
 from cornserve.cli.options import AppName, Json, Url
 
 
@@ -28,31 +27,10 @@ def invoke(
     """Call an app with its own request type, and print the response as JSON."""
     from cornserve.client import StreamItem
 
-    body = _read(request)
+    body = read_json(request, "request")
     with open_client(ctx, url) as client:
         if not stream:
             print_json(client.invoke(app, body))
             return
         for event in client.stream(app, body):
             print_json(event._asdict() if isinstance(event, StreamItem) else {"response": event.response}, lines=True)
-
-
-def _read(request: str) -> Any:
-    from pydantic_core import from_json
-
-    try:
-        match request[:1]:
-            case "@":
-                text = Path(request[1:]).expanduser().read_text()
-            case "-" if request == "-":
-                text = sys.stdin.read()
-            case _:
-                text = request
-        return from_json(
-            text.encode(errors="surrogateescape")
-        )  # Python decodes command-line arguments with surrogateescape.
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise CliError(f"cannot read the request {request[:80]!r}: {reason}: give JSON, @FILE or -") from error
-    except ValueError as error:
-        raise CliError(f"the request is not valid JSON: {error}") from error

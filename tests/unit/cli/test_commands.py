@@ -29,6 +29,7 @@ COMMANDS = [
     "demo",
     "speak",
     "invoke",
+    "try",
     "bench",
     "logs",
     "events",
