@@ -465,7 +465,7 @@ from cornserve_echo import EchoRequest, EchoTask
 from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, CompletionRequest, Usage
 
 class Reviser(Task[ChatRequest | CompletionRequest, ChatResponse]):
-    '''Repeats the prompt as a draft, and then, one word every tenth of a second, its capitals.'''
+    '''Repeats the prompt as a draft, and then, in a second, its capitals.'''
 
     def post_init(self) -> None:
         self.echo = EchoTask()
@@ -479,7 +479,7 @@ class Reviser(Task[ChatRequest | CompletionRequest, ChatResponse]):
         if capitals == "CRASH":
             raise ValueError("no revision")
         yield ChatResponse(text="Revision: ")
-        revision = self.echo.invoke(EchoRequest(text=capitals, seconds=len(capitals.split()) / 10))
+        revision = self.echo.invoke(EchoRequest(text=capitals, seconds=1))
         yield revision.words.map(lambda word: ChatChunk(text=word + " "))
         return ChatResponse(text=revision.text, usage=Usage(prompt_tokens=1, completion_tokens=2))
 

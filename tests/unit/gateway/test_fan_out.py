@@ -36,7 +36,7 @@ async def test_a_part_of_them_runs_at_a_time(
     await deploy(MANY)
     await deploy(STEPS.replace('name="steps"', 'name="other"'))
 
-    request = asyncio.create_task(order(gateway, MAX_RUNNING + 10, seconds=1))
+    request = asyncio.create_task(order(gateway, MAX_RUNNING + 10, seconds=3))
     await until(lambda: executors.running() == MAX_RUNNING)
     other = await gateway.post("/v1/apps/other/invoke", json={"words": ["a"]})
 
@@ -51,7 +51,7 @@ async def test_concurrent_requests_wait_for_room_in_the_queue(
 ) -> None:
     await deploy(MANY)
 
-    results = await asyncio.gather(*(order(gateway, 2 * MAX_RUNNING, seconds=0.3) for _ in range(3)))
+    results = await asyncio.gather(*(order(gateway, 2 * MAX_RUNNING, seconds=1) for _ in range(3)))
 
     assert [len(words) for words in results] == [2 * MAX_RUNNING] * 3
     assert executors.total("cornserve_executor_invocations_total", {"code": "RESOURCE_EXHAUSTED"}) > 0
