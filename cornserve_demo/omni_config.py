@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transformers import Qwen3OmniMoeConfig
+if TYPE_CHECKING:
+    from transformers import Qwen3OmniMoeConfig
 
 MEDIA_TOKENS = {
     "image_token": "<|image_pad|>",
@@ -35,6 +36,8 @@ _TALKER_LAYERS = {
 
 
 def make_config(tokenizer: Any) -> Qwen3OmniMoeConfig:
+    from transformers import Qwen3OmniMoeConfig
+
     token_id = tokenizer.convert_tokens_to_ids
     return Qwen3OmniMoeConfig(
         thinker_config=_thinker(tokenizer),

@@ -7,17 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from cornserve_demo.omni_config import MEDIA_TOKENS
 from tests.models.tiny_family import chat_template, save, text_config, tokenizer
 
-SPECIAL_TOKENS = {
-    "image_token": "<|image_pad|>",
-    "video_token": "<|video_pad|>",
-    "audio_token": "<|audio_pad|>",
-    "vision_bos_token": "<|vision_start|>",
-    "vision_eos_token": "<|vision_end|>",
-    "audio_bos_token": "<|audio_start|>",
-    "audio_eos_token": "<|audio_end|>",
-}
 ROPE = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [6, 5, 5], "mrope_interleaved": True}
 EXPERTS = {"moe_intermediate_size": 64, "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True}
 
@@ -86,7 +78,7 @@ def make_processor(*further_tokens: str) -> Any:
         ),
         video_processor=Qwen2VLVideoProcessor(size=size, patch_size=16),  # The processor uses its own limits.
         feature_extractor=WhisperFeatureExtractor(feature_size=128, return_attention_mask=True),
-        tokenizer=tokenizer([*SPECIAL_TOKENS.values(), *further_tokens], extra_special_tokens=SPECIAL_TOKENS),
+        tokenizer=tokenizer([*MEDIA_TOKENS.values(), *further_tokens], extra_special_tokens=MEDIA_TOKENS),
         chat_template=chat_template(
             "<|vision_start|><|image_pad|><|vision_end|>",
             "<|audio_start|><|audio_pad|><|audio_end|>",
