@@ -108,7 +108,6 @@ class HostSession:
             played.awaited.invocation = outcome.invocation
             played.awaited.field = outcome.field or ""
         elif isinstance(outcome, SideEffectSuspension):
-            played.awaited_side_effect.index = outcome.index
             played.awaited_side_effect.function = outcome.function
         elif yields is not None and yields.has_any:
             played.results.SetInParent()

@@ -46,15 +46,14 @@ def try_task(
     run.
     """
     run = _run(file, read_json(request, "request"), _Answers(read_json(answers, "object of answers")), path)
-    response = _response(run)
     if json:
         calls = [_describe(call) for call in run.calls]
-        print_json({"calls": calls, "yielded": [*map(_compact, run.yielded)], "response": response})
+        print_json({"calls": calls, "yielded": [*map(_compact, run.yielded)], "response": run.response})
         return
     for line in _lines(run):
         typer.echo(line)
     typer.echo("response")
-    print_json(response)
+    print_json(run.response)
 
 
 class _Answers:
@@ -121,13 +120,6 @@ def _load(file: Path) -> App:
         return load_app_source(source, _MODULE, filename=file.name)
     except DefinitionError as error:
         raise CliError(str(error)) from error
-
-
-def _response(run: TaskRun[Any]) -> Any:
-    """Returns the response as JSON values, in which streams are null."""
-    from pydantic_core import from_json, to_json
-
-    return from_json(to_json(run.response))
 
 
 def _lines(run: TaskRun[Any]) -> Iterator[str]:

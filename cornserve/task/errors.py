@@ -160,11 +160,9 @@ class SideEffectSuspension(Suspension):
     """Code has called `recorded`.
 
     Args:
-        index: the number of the call, from 0.
         function: the name of the function.
     """
 
-    def __init__(self, index: int, function: str) -> None:
-        self.index = index
+    def __init__(self, function: str) -> None:
         self.function = function
         super().__init__(f"the result of {function}")

@@ -308,7 +308,7 @@ class Recording:
         self._side_effect_position += 1
         if index == len(self.side_effects):
             self.next_side_effect = effect
-            self._suspension = SideEffectSuspension(index, effect.function)
+            self._suspension = SideEffectSuspension(effect.function)
             raise self._suspension
         result = self.side_effects[index]
         if result.function != effect.function:

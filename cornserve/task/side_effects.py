@@ -45,7 +45,7 @@ class SideEffectResult:
     Args:
         function: the name of the function.
         value: the returned value as JSON.
-        error: the reason for which the call has no value, or an empty text.
+        error: the error of a call without a value, otherwise empty.
     """
 
     function: str

@@ -405,7 +405,7 @@ class SideEffectResult(_message.Message):
     value: _builtins.bytes
     """The returned value as JSON."""
     error: _builtins.str
-    """The reason for which there is no value, or empty."""
+    """The error of a call without a value, otherwise empty."""
     def __init__(
         self,
         *,
@@ -790,20 +790,16 @@ class AwaitedSideEffect(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    INDEX_FIELD_NUMBER: _builtins.int
     FUNCTION_FIELD_NUMBER: _builtins.int
-    index: _builtins.int
-    """The number of the call."""
     function: _builtins.str
     def __init__(
         self,
         *,
-        index: _builtins.int = ...,
         function: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["function", b"function", "index", b"index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["function", b"function"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

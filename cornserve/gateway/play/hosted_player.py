@@ -104,7 +104,7 @@ class HostedPlayer:
             case "awaited":
                 return OutputSuspension(played.awaited.invocation, played.awaited.field or None)
             case "awaited_side_effect":
-                return SideEffectSuspension(played.awaited_side_effect.index, played.awaited_side_effect.function)
+                return SideEffectSuspension(played.awaited_side_effect.function)
         results: list[Any] = [self._load(result, reader) for result in played.results.results]
         return results
 
@@ -119,7 +119,7 @@ class HostedPlayer:
         except AppHostLostError as error:
             reason = f"{error.reason} while {suspension.function} ran, which is not repeated"
             raise AppCodeError(reason, self._app.name, self.task_name) from None
-        self._settings.log_prints([PrintedLine(line.text, line.line) for line in reply.printed])
+        self._log_lines(reply.printed)
         if reply.HasField("error"):
             raise exception_of(reply.error, self._app.name, self.task_name)
         reply.side_effect.function = suspension.function
@@ -212,7 +212,10 @@ class HostedPlayer:
         lines = reply.printed[self._printed :]
         if lines:
             self._printed += len(lines)
-            self._settings.log_prints([PrintedLine(line.text, line.line) for line in lines])
+            self._log_lines(lines)
+
+    def _log_lines(self, lines: Sequence[pb.PrintedLine]) -> None:
+        self._settings.log_prints([PrintedLine(line.text, line.line) for line in lines])
 
     @asynccontextmanager
     async def _until_deadline(self) -> AsyncIterator[None]:
