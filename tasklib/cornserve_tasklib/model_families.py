@@ -57,8 +57,11 @@ _UNSUPPORTED_IMAGE_IDS = re.compile(r"Qwen/Qwen-Image-.+|stabilityai/stable-diff
 
 _WHOLE_IMAGE_PIPELINES = ("StableDiffusion3Pipeline", "FluxPipeline")
 
-_SPEAKING_IDS = re.compile(r"Qwen/Qwen3-Omni-.+-Instruct")
+_SPEAKING_IDS = re.compile(r"Qwen/(Qwen2\.5-Omni-.+|Qwen3-Omni-.+-Instruct)")
 """Hugging Face ids of multimodal models with a talker."""
+
+_SPEAKING_TYPES = ("qwen2_5_omni", "qwen3_omni_moe")
+"""The types of models that can have a talker."""
 
 ModelPaths = dict[str, Task[Any, Any]]
 """Tasks by path name. The first one is the default."""
@@ -149,7 +152,7 @@ def _paths(model: str, options: ModelOptions) -> ModelPaths:
         return _transcribe_path(model, options)
     model_type = config.get("model_type")
     if encoder_modalities(model_type) and any(name.endswith(_MULTIMODAL) for name in architectures):
-        has_talker = model_type == "qwen3_omni_moe" and config.get("enable_audio_output") is True
+        has_talker = model_type in _SPEAKING_TYPES and config.get("enable_audio_output") is True
         return _multimodal_paths(model, str(model_type), _tool_parser(Path(model)), has_talker, options)
     if any(name.endswith("ForCausalLM") for name in architectures):
         return _chat_path(model, _tool_parser(Path(model)), options)
@@ -288,16 +291,17 @@ def _multimodal_paths(
     if len(split.encoders) > 1:
         paths["joint-e-l"] = path(split_encoder=True, with_enc=False, joint_encoder=True)
         paths["joint-e-el"] = path(split_encoder=True, with_enc=True, joint_encoder=True)
-    return paths | (_speaking_paths(model, options) if has_talker else {})
+    return paths | (_speaking_paths(model, model_type, options) if has_talker else {})
 
 
-def _speaking_paths(model: str, options: ModelOptions) -> ModelPaths:
+def _speaking_paths(model: str, model_type: str, options: ModelOptions) -> ModelPaths:
     """Returns the paths of chats whose responses are spoken, which have another type than those of other chats."""
 
     def apart(*, split_encoder: bool) -> SpeakingChat:
         return SpeakingChat(
             model_id=model,
             revision=options.revision,
+            reads_states=model_type == "qwen2_5_omni",
             split_encoder=split_encoder,
             options=options.engine("llm"),
             encoder_options=options.named("encoder", EncoderOptions),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import BaseModel, ConfigDict, field_validator
@@ -17,7 +17,7 @@ from cornserve_tasklib.media import MODALITIES
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.sampling_fields import STRICT
 from cornserve_tasklib.talker import SpokenChunk, TalkerOptions, TalkerRequest, TalkerResponse, TalkerTask
-from cornserve_tasklib.thinker import MultimodalThinker
+from cornserve_tasklib.thinker import MultimodalThinker, ThinkerResponse
 
 
 class SpokenChatRequest(BaseModel):
@@ -60,12 +60,14 @@ class SpokenChatResponse(Output):
 
 
 class SpeakingChat(Task[SpokenChatRequest, SpokenChatResponse]):
-    """Runs a Qwen3-Omni for chats, and speaks its responses while they are generated."""
+    """Runs a Qwen2.5-Omni or a Qwen3-Omni for chats, and speaks its responses while they are generated."""
 
     model_id: str
     """A Hugging Face id, or the path of a model directory."""
     revision: str | None = None
     """See `LLMTask.revision`."""
+    reads_states: bool = False
+    """Whether the talker reads the hidden states of the whole chat and the response. True for a Qwen2.5-Omni."""
     split_encoder: bool = False
     """See `Mllm.split_encoder`. By default, the language model's executors encode the media."""
     options: EngineOptions = EngineOptions()
@@ -94,11 +96,9 @@ class SpeakingChat(Task[SpokenChatRequest, SpokenChatResponse]):
         message = self.thinker.invoke(request.chat)
         if "audio" not in request.modalities:
             return SpokenChatResponse(message=message)
-        texts = ["".join(message.texts) for message in request.chat.messages if message.role == "user"]
         speech = self.talker.invoke(
             TalkerRequest(
-                **{"prompt": message.prompt} if request.chat.media else {"user_messages": texts},
-                tokens=message.tokens,
+                **self._talker_inputs(request.chat, message),
                 voice=request.voice,
                 seed=request.seed,
                 temperature=request.temperature,
@@ -106,3 +106,11 @@ class SpeakingChat(Task[SpokenChatRequest, SpokenChatResponse]):
             )
         )
         return SpokenChatResponse(audio=speech.chunks, message=message, speech=speech)
+
+    def _talker_inputs(self, chat: ChatRequest, message: ThinkerResponse) -> dict[str, Any]:
+        if self.reads_states:
+            return {"states": message.states}
+        if chat.media:
+            return {"prompt": message.prompt, "tokens": message.tokens}
+        texts = ["".join(message.texts) for message in chat.messages if message.role == "user"]
+        return {"user_messages": texts, "tokens": message.tokens}

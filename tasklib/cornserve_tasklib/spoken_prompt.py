@@ -1,4 +1,4 @@
-"""Prompts with media, as the talkers of Omni models read them."""
+"""Prompts and tokens of thinkers, as the talkers of Omni models read them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ class SpokenPrompt(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     tokens: list[int]
-    """All tokens of the prompt, of which those of media have hidden states. Empty in the place of a thinker: the talker
-    then reads an empty message."""
+    """All tokens of the prompt. Empty in the place of a thinker: the talker then reads an empty message."""
     image_grids: list[Grid] = []
     video_grids: list[Grid] = []
     seconds_per_grid: list[float] = []
@@ -24,3 +23,11 @@ class SpokenPrompt(BaseModel):
     """The frames of the spectrogram of each audio, including the sound of videos."""
     has_sound: bool = False
     """Whether the audio is the sound of the videos."""
+
+
+class SpokenTokens(BaseModel):
+    """Tokens of a response, whose hidden states a talker reads."""
+
+    model_config = ConfigDict(frozen=True)
+
+    tokens: list[int]

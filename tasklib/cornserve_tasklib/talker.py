@@ -1,4 +1,4 @@
-"""Talkers: the parts of models such as Qwen3-Omni that speak the response of their language model."""
+"""Talkers: the parts of Qwen2.5-Omni and Qwen3-Omni that speak the response of their language model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cornserve_tasklib.model_settings import ModelSettings
 from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, STRICT, Tokens
 
 SAMPLE_RATE = 24_000
-"""Samples per second of Qwen3-Omni's speech."""
+"""Samples per second of the speech."""
 
 
 class TalkerRequest(BaseModel):
@@ -24,9 +24,11 @@ class TalkerRequest(BaseModel):
     model_config = STRICT | ConfigDict(frozen=True)
 
     user_messages: Annotated[list[Annotated[str, MaxLen(1_000_000)]], MinLen(1), MaxLen(10_000)] | None = None
-    """The texts of the user's messages, in order. The talker reads no other message."""
+    """The texts of the user's messages, in order. The talker of a Qwen3-Omni reads no other message."""
     prompt: TensorStream | None = None
     """The prompt of a chat with media, as `ThinkerResponse.prompt`. Set either `user_messages` or `prompt`."""
+    states: TensorStream | None = None
+    """The prompt and the tokens of a Qwen2.5-Omni, as `ThinkerResponse.states`. Set no other input."""
     token_ids: Tokens | None = None
     """The tokens of the response. An end token in the last position is not spoken."""
     tokens: TensorStream | None = None
@@ -42,7 +44,11 @@ class TalkerRequest(BaseModel):
     """The format of the whole speech. Chunks are always samples."""
 
     @model_validator(mode="after")
-    def _check_tokens(self) -> Self:
+    def _check_inputs(self) -> Self:
+        if self.states is not None:
+            if any(value is not None for value in (self.user_messages, self.prompt, self.token_ids, self.tokens)):
+                raise ValueError("states: remove user_messages, prompt, token_ids and tokens")
+            return self
         if (self.token_ids is None) == (self.tokens is None):
             raise ValueError("token_ids, tokens: set one of them")
         if (self.user_messages is None) == (self.prompt is None):
@@ -61,7 +67,7 @@ class TalkerResponse(Output):
     """A speech, as a stream of chunks and as a whole."""
 
     chunks: Stream[SpokenChunk] = Stream()
-    """The chunks, as they are decoded. The first has a single frame of codes, and the following ones up to 16."""
+    """The chunks, as they are decoded. The first ones are short: 80 ms."""
     audio: str = ""
     """The whole speech in the format of the request, in base64."""
     text: str = ""
@@ -84,13 +90,17 @@ class TalkerOptions(BaseModel):
     max_batch_speeches: int = Field(default=8, ge=1)
     """The maximum number of speeches that are generated together. Further ones wait."""
     max_tokens: int = Field(default=4096, ge=64, le=32_768)
-    """The maximum number of tokens of the user's messages and of frames of a speech together."""
+    """The maximum number of tokens that the talker reads of the chat and of frames of a speech together. A second has
+    12.5 frames with a Qwen3-Omni, and 50 with a Qwen2.5-Omni."""
     gpus: int = Field(default=1, ge=0, le=1)
     """GPUs of a replica. With 0, the model runs on the CPU."""
 
 
 class TalkerTask(ModelSettings, UnitTask[TalkerRequest, TalkerResponse]):
-    """Runs the talker and the vocoder of a Qwen3-Omni in one executor. The frames of all speeches are batched."""
+    """Runs the talker and the vocoder of a Qwen2.5-Omni or a Qwen3-Omni in one executor.
+
+    The frames of all speeches are batched.
+    """
 
     executor = "talker"
 

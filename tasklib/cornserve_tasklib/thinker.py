@@ -15,15 +15,23 @@ class ThinkerResponse(ChatResponse):
     """The response of a thinker."""
 
     prompt: TensorStream = TensorStream()
-    """The prompt of a chat with media, as a talker reads it. A single tensor has a row for each token of a medium, its
-    hidden state. The metadata is a `SpokenPrompt`."""
+    """The prompt of a chat with media, as the talker of a Qwen3-Omni reads it. A single tensor has a row for each token
+    of a medium, its hidden state. The metadata is a `SpokenPrompt`."""
 
     tokens: TensorStream = TensorStream()
     """The generated tokens of the first choice, as they are generated. Each tensor is int64, of the shape [tokens]."""
 
+    states: TensorStream = TensorStream()
+    """The hidden states that the talker of a Qwen2.5-Omni reads. The first tensor has a row for each token of the
+    prompt, and its metadata is a `SpokenPrompt`. Each following tensor has the rows of generated tokens, and its
+    metadata is a `SpokenTokens`. The last token of a response has no row."""
+
 
 class TokenSource(UnitTask[LLMRequest, ThinkerResponse]):
-    """Publishes `max_tokens` tokens without a model. They are the input of talkers that are measured alone."""
+    """Publishes `max_tokens` tokens, and hidden states of zero, without a model.
+
+    They are the input of talkers that are measured alone.
+    """
 
     executor = "token_source"
 

@@ -89,3 +89,10 @@ def tiny_qwen3omni_talker() -> Path:
     """A Qwen3-Omni with random weights that speaks: thinker, talker and vocoder."""
     shared = [MODELS / name for name in ("tiny_qwen3omni.py", "tiny_family.py", "random_weights.py")]
     return cached_model(MODELS / "tiny_qwen3omni_talker.py", *shared, MODELS / "byte_tokenizer.py")
+
+
+@pytest.fixture(scope="session")
+def tiny_qwen25omni_talker() -> Path:
+    """A Qwen2.5-Omni with random weights that speaks: thinker, talker and vocoder."""
+    shared = [MODELS / name for name in ("tiny_qwen25omni.py", "tiny_family.py", "random_weights.py")]
+    return cached_model(MODELS / "tiny_qwen25omni_talker.py", *shared, MODELS / "byte_tokenizer.py")

@@ -20,14 +20,20 @@ SPECIAL_TOKENS = {
 }
 
 
+ROPE = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6]}
+
+
 def make(directory: Path) -> None:
     from transformers import Qwen2_5OmniConfig, Qwen2_5OmniForConditionalGeneration
 
-    processor = _processor()
-    token_id = processor.tokenizer.convert_tokens_to_ids
-    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6]}
-    thinker = {
-        "text_config": text_config(processor.tokenizer, rope_parameters=rope, tie_word_embeddings=False),
+    processor = make_processor()
+    config = Qwen2_5OmniConfig(thinker_config=thinker_config(processor), enable_audio_output=False)
+    save(Qwen2_5OmniForConditionalGeneration, config, processor, directory)
+
+
+def thinker_config(processor: Any) -> dict[str, Any]:
+    return {
+        "text_config": text_config(processor.tokenizer, rope_parameters=ROPE, tie_word_embeddings=False),
         "vision_config": {
             "depth": 2,
             "hidden_size": 64,
@@ -45,6 +51,14 @@ def make(directory: Path) -> None:
             "n_window": 100,
             "output_dim": 128,
         },
+        **media_ids(processor),
+    }
+
+
+def media_ids(processor: Any) -> dict[str, int]:
+    """Returns the tokens of media, as the configurations of thinker and talker name them."""
+    token_id = processor.tokenizer.convert_tokens_to_ids
+    return {
         "image_token_index": token_id("<|IMAGE|>"),
         "video_token_index": token_id("<|VIDEO|>"),
         "audio_token_index": token_id("<|AUDIO|>"),
@@ -53,11 +67,9 @@ def make(directory: Path) -> None:
         "vision_start_token_id": token_id("<|vision_bos|>"),
         "vision_end_token_id": token_id("<|vision_eos|>"),
     }
-    config = Qwen2_5OmniConfig(thinker_config=thinker, enable_audio_output=False)
-    save(Qwen2_5OmniForConditionalGeneration, config, processor, directory)
 
 
-def _processor() -> Any:
+def make_processor(*further_tokens: str) -> Any:
     from transformers import Qwen2_5OmniProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor, WhisperFeatureExtractor
 
     # An image is 4 to 256 tokens.
@@ -66,7 +78,7 @@ def _processor() -> Any:
         image_processor=Qwen2VLImageProcessor(size=size),
         video_processor=Qwen2VLVideoProcessor(size=size),  # The processor uses its own limits.
         feature_extractor=WhisperFeatureExtractor(feature_size=128, chunk_length=300, return_attention_mask=True),
-        tokenizer=tokenizer([*SPECIAL_TOKENS.values()], extra_special_tokens=SPECIAL_TOKENS),
+        tokenizer=tokenizer([*SPECIAL_TOKENS.values(), *further_tokens], extra_special_tokens=SPECIAL_TOKENS),
         chat_template=chat_template(
             "<|vision_bos|><|IMAGE|><|vision_eos|>",
             "<|audio_bos|><|AUDIO|><|audio_eos|>",

@@ -19,10 +19,10 @@ from cornserve_executors.llm.connector import EmbeddingsConnector
 from cornserve_executors.llm.constraint_checker import ConstraintChecker, constraints
 from cornserve_executors.llm.hidden_states import HiddenStatesConnector
 from cornserve_executors.llm.lora import load_adapters, lora_args
-from cornserve_executors.llm.media_states import MediaStatesReader, StatesDelivery
 from cornserve_executors.llm.output_parser import check_parsers
 from cornserve_executors.llm.prompt_renderer import PromptRenderer
 from cornserve_executors.llm.response_builder import ResponseBuilder
+from cornserve_executors.llm.thinker_states import STATES_READERS, StatesDelivery
 from cornserve_executors.llm.worker_extension import WorkerExtension
 from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
@@ -51,9 +51,14 @@ class LLMEngine(VllmEngine):
         check_parsers(config)
         super().__init__(engine_args(config))
         self._adapters: dict[str, LoRARequest] = {}
+        self._states_reader = STATES_READERS.get(self._vllm.model_config.hf_config.model_type)
         renderer = self._vllm.renderer
         self._prompt_renderer = PromptRenderer(self._vllm.model_config, renderer, config)
         self._constraint_checker = ConstraintChecker(self._vllm.vllm_config, renderer.tokenizer)
+
+    def reads_states(self, output: str) -> bool:
+        """Returns whether the talker of the model reads the hidden states in this field of a thinker's response."""
+        return self._states_reader is not None and self._states_reader.output == output
 
     def encodes(self, modality: Modality) -> bool:
         """Returns whether the engine has loaded the model's encoder of this modality."""
@@ -87,7 +92,8 @@ class LLMEngine(VllmEngine):
             delivered: chunks that another executor sent before it died. `deliver` receives the chunks that follow.
             embeddings: the embeddings of the encoded media, in order. The engine reads them until this returns.
             input_bytes: the size of the request.
-            deliver_states: receives the states of the prompt's media before the first chunk. Only for thinkers.
+            deliver_states: receives the hidden states that the talker reads; those of the prompt come before the first
+                chunk. Only for thinkers.
         """
         if request.priority and self._vllm.vllm_config.scheduler_config.policy != "priority":
             raise InvalidRequestError(
@@ -111,7 +117,8 @@ class LLMEngine(VllmEngine):
             async with AsyncExitStack() as stack:
                 states = None
                 if deliver_states is not None:
-                    reader = MediaStatesReader(self._vllm, rendered, id, deliver_states)
+                    assert self._states_reader is not None
+                    reader = self._states_reader(self._vllm, rendered, id, deliver_states)
                     states = await stack.enter_async_context(reader)
                     sampling = states.with_states(sampling)
                 outputs = self._vllm.generate(
@@ -121,7 +128,7 @@ class LLMEngine(VllmEngine):
                 async for output in outputs:
                     _raise_if_aborted(output, embeddings)
                     if states is not None:
-                        await states.deliver_once()
+                        await states.deliver(_first_tokens(output))
                     for chunk in response.add_output(output):
                         if deliver is not None:
                             await deliver(chunk)
@@ -169,7 +176,7 @@ def engine_args(config: LLMTask) -> dict[str, Any]:
     )
     if settings.on_cpu():
         args["worker_cls"] = CPU_WORKER
-    if isinstance(config, ThinkerTask) and model_fields(config).get("model_type") == "qwen3_omni_moe":
+    if isinstance(config, ThinkerTask) and model_fields(config).get("model_type") in STATES_READERS:
         args["kv_transfer_config"] = {
             "kv_connector": HiddenStatesConnector.__name__,
             "kv_connector_module_path": HiddenStatesConnector.__module__,
@@ -178,6 +185,11 @@ def engine_args(config: LLMTask) -> dict[str, Any]:
     if config.with_enc:
         return args | {"limit_mm_per_prompt": media_limits(config), "mm_processor_cache_gb": PROCESSOR_CACHE_GIB}
     return args | {"language_model_only": True, "mm_processor_cache_gb": 0}
+
+
+def _first_tokens(output: RequestOutput) -> list[int]:
+    """Returns the new tokens of the first choice."""
+    return [token for completion in output.outputs if completion.index == 0 for token in completion.token_ids]
 
 
 def _raise_if_aborted(output: RequestOutput, embeddings: Sequence[TensorView]) -> None:

@@ -23,7 +23,7 @@ from cornserve_tasklib.thinker import ThinkerResponse, ThinkerTask
 
 if TYPE_CHECKING:
     from cornserve_executors.llm.engine import ChunkDelivery, LLMEngine
-    from cornserve_executors.llm.media_states import MediaStates, StatesDelivery
+    from cornserve_executors.llm.thinker_states import StatesDelivery, ThinkerStates
 
 
 log = logging.getLogger(__name__)
@@ -87,23 +87,36 @@ class ThinkerExecutor(LanguageModelExecutor[ThinkerTask, LLMRequest, ThinkerResp
             if wants_chunks:
                 await _send(context, chunk)
 
-        async def deliver_states(states: MediaStates) -> None:
-            metadata = states.prompt.model_dump_json().encode()
-            await context.publish("prompt", states.data, states.dtype, states.shape, metadata)
+        async def deliver_states(states: ThinkerStates) -> None:
+            metadata = states.tokens.model_dump_json().encode()
+            await context.publish(states.output, states.data, states.dtype, states.shape, metadata)
             await publish_delivered()  # A talker reads the prompt first.
 
-        async def publish_delivered() -> None:
-            for chunk in _delivered_chunks(context):
-                await _publish_tokens(context, chunk)
+        delivered = _delivered_chunks(context)
 
-        reads_prompt = context.is_requested("prompt")
-        if not reads_prompt:
+        async def publish_delivered() -> None:
+            while delivered:
+                await _publish_tokens(context, delivered.pop(0))
+
+        reads_states = self._reads_states(context)
+        if not reads_states:
             await publish_delivered()
-        is_streamed = wants_chunks or context.is_requested("tokens")
+        is_streamed = wants_chunks or context.is_requested("tokens") or context.is_requested("states")
         response = await self.generate(
-            request, context, deliver if is_streamed else None, deliver_states if reads_prompt else None
+            request, context, deliver if is_streamed else None, deliver_states if reads_states else None
         )
         return ThinkerResponse(**dict(response))
+
+    def _reads_states(self, context: InvocationContext) -> bool:
+        """Returns whether the invocation's talker reads hidden states.
+
+        Raises `InvalidRequestError` for states that the model's talker does not read.
+        """
+        requested = [name for name in ("prompt", "states") if context.is_requested(name)]
+        for name in requested:
+            if not self._engine.reads_states(name):
+                raise InvalidRequestError(f"{name}: the talker of this model does not read it")
+        return bool(requested)
 
 
 def _delivered_chunks(context: InvocationContext) -> list[ChatChunk]:

@@ -1,9 +1,9 @@
-"""Reads the hidden states of media in prompts, which the talkers of Omni models need.
+"""Reads hidden states of tokens, which the talkers of Omni models need.
 
 The model keeps the states of the tokens of a step, in the order of the batch. A request names the positions that it
-needs (`STATES` in `SamplingParams.extra_args`). vLLM passes the tokens of each step to a KV connector: its scheduler
-side computes in which slots of the KV cache the positions are, and its worker side finds the slots in the batch. The
-connector does not transfer a KV cache.
+needs (`STATES` in `SamplingParams.extra_args`), or needs all. vLLM passes the tokens of each step to a KV connector:
+its scheduler side computes in which slots of the KV cache the positions are, and its worker side finds the slots in the
+batch. The connector does not transfer a KV cache.
 
 Tokens whose KV cache is reused have no states: such a request must set `skip_reading_prefix_cache`.
 """
@@ -23,6 +23,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorRole,
     SupportsHMA,
 )
+from vllm.sequence import IntermediateTensors
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
@@ -33,7 +34,7 @@ STATES = "hidden_states"
 class KeepsHiddenStates:
     """A base of models that keep the hidden states of the last step, if the engine has a `HiddenStatesConnector`.
 
-    The layer is the one whose states the talker accepts.
+    The layer is the one whose states the talker accepts: for a Qwen2.5-Omni, the last one after its norm.
     """
 
     language_model: Any
@@ -45,16 +46,17 @@ class KeepsHiddenStates:
         transfer = vllm_config.kv_transfer_config
         if transfer is None or transfer.kv_connector != HiddenStatesConnector.__name__:
             return
-        config = vllm_config.model_config.hf_config
-        self.language_model.model._set_aux_hidden_state_layers((config.talker_config.accept_hidden_layer,))
+        talker = vllm_config.model_config.hf_config.talker_config
+        if hasattr(talker, "accept_hidden_layer"):
+            self.language_model.model._set_aux_hidden_state_layers((talker.accept_hidden_layer,))
         shape = vllm_config.scheduler_config.max_num_batched_tokens, vllm_config.model_config.get_hidden_size()
         KeepsHiddenStates.states_of_step = torch.empty(shape)  # On the device and in the dtype of the model.
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         result = super().forward(*args, **kwargs)  # type: ignore[misc]
-        if self.states_of_step is None or not isinstance(result, tuple):
+        if self.states_of_step is None or isinstance(result, IntermediateTensors):
             return result
-        output, (states,) = result
+        output, (states,) = result if isinstance(result, tuple) else (result, (result,))
         self.states_of_step[: len(states)].copy_(states)
         return output
 
@@ -65,8 +67,8 @@ class WantedStates:
 
     key: str
     """Identifies the states in the worker."""
-    positions: Sequence[int]
-    """Positions in the prompt, in order."""
+    positions: Sequence[int] | None
+    """Positions in the prompt, in order. None: all, and those of generated tokens."""
     blocks: list[int] = field(default_factory=list)
     """The blocks of its KV cache."""
     read: int = 0
@@ -74,7 +76,10 @@ class WantedStates:
 
     def next_slots(self, start: int, end: int, block_size: int) -> list[int]:
         """Returns the slots of the positions that are computed from `start` to `end`, and not yet read."""
-        positions = [position for position in self.positions[self.read :] if start <= position < end]
+        if self.positions is None:
+            positions = list(range(max(start, self.read), end))
+        else:
+            positions = [position for position in self.positions[self.read :] if start <= position < end]
         self.read += len(positions)
         return [self.blocks[position // block_size] * block_size + position % block_size for position in positions]
 

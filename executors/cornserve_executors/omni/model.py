@@ -1,4 +1,4 @@
-"""Loads a whole Qwen3-Omni, and generates a text and its speech with transformers' own `generate`."""
+"""Loads a whole Omni model, and generates a text and its speech with transformers' own `generate`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from transformers import AutoConfig, AutoProcessor, Qwen3OmniMoeForConditionalGeneration
+from transformers import AutoConfig, AutoProcessor
 from transformers.generation import StoppingCriteriaList
 
 from cornserve_executors.base import ExecutorStartError, InvalidRequestError
 from cornserve_executors.media.audio_decoding import decode_audio, resample
 from cornserve_executors.media.image_decoding import decode_image
+from cornserve_executors.omni.families import FAMILIES, repair_talker, talker_arguments, voices
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.media import Audio, Image, MediaPart
 from cornserve_tasklib.messages import ContentPart, TextPart
@@ -48,7 +49,7 @@ class OmniModel:
     """A whole model on one device."""
 
     def __init__(self, config: OmniTask, device: str) -> None:
-        """Raises `ExecutorStartError` if the model is incomplete, or not a Qwen3-Omni that speaks."""
+        """Raises `ExecutorStartError` if the model is incomplete, or does not speak."""
         self._options = config.options
         model_id, revision = config.model_id, config.revision
         dtype = config.options.dtype
@@ -56,16 +57,17 @@ class OmniModel:
             dtype = "float32" if device == "cpu" else "bfloat16"
         try:
             settings = AutoConfig.from_pretrained(model_id, revision=revision)
-            if settings.model_type != "qwen3_omni_moe" or not settings.enable_audio_output:
-                raise ExecutorStartError(f"{model_id} cannot speak: use a Qwen3-Omni with a talker")
+            family = FAMILIES.get(settings.model_type)
+            if family is None or not settings.enable_audio_output:
+                raise ExecutorStartError(f"{model_id} cannot speak: use a Qwen2.5-Omni or a Qwen3-Omni with a talker")
             self._processor = AutoProcessor.from_pretrained(model_id, revision=revision)
-            model = Qwen3OmniMoeForConditionalGeneration.from_pretrained(
-                model_id, revision=revision, dtype=getattr(torch, dtype)
-            )
+            model = family.from_pretrained(model_id, revision=revision, dtype=getattr(torch, dtype))
         except (OSError, ValueError) as error:
             raise ExecutorStartError(f"{model_id} cannot be loaded: {str(error).partition(chr(10))[0]}") from error
         self._model = model.to(device).eval()
-        self._voices: dict[str, int] = settings.talker_config.speaker_id
+        self._voices = voices(model)
+        if settings.model_type == "qwen2_5_omni":
+            repair_talker(model.talker)
 
     def check(self, request: SpokenChatRequest) -> None:
         """Raises `InvalidRequestError` for fields, voices and media that the model does not have."""
@@ -128,7 +130,8 @@ class OmniModel:
 
     def _talker_arguments(self, request: SpokenChatRequest, stopping: StoppingCriteriaList) -> dict[str, Any]:
         return {
-            "speaker": min(self._voices) if request.voice is None else request.voice,
+            "speaker": self._voices[min(self._voices) if request.voice is None else request.voice.lower()],
+            **talker_arguments(self._model),
             "talker_max_new_tokens": self._options.max_frames,
             "talker_stopping_criteria": stopping,
             **_sampling("talker", request.temperature),

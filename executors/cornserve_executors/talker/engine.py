@@ -16,14 +16,13 @@ from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.device_thread import run_on_device
 from cornserve_executors.media.audio_encoding import encode_file
 from cornserve_executors.step_batcher import StepBatcher
-from cornserve_executors.talker.loader import load_talker
-from cornserve_executors.talker.prompt import MediaPrompt, TalkerPrompt, TalkerPrompts
-from cornserve_executors.talker.speech_state import MAX_CHUNK_FRAMES, SpeechState
-from cornserve_executors.talker.spoken_text import SpokenText
+from cornserve_executors.talker.loader import load_speech_model
+from cornserve_executors.talker.prompt import ThinkerPrompt
+from cornserve_executors.talker.speech_state import SpeechState
+from cornserve_executors.talker.spoken_text import SpokenPart, SpokenText
 from cornserve_executors.talker.stats import TalkerStats
-from cornserve_executors.talker.step import TalkerStep
-from cornserve_executors.talker.vocoder import Vocoder
 from cornserve_tasklib.seeds import seed_or_random
+from cornserve_tasklib.spoken_prompt import SpokenPrompt
 from cornserve_tasklib.talker import SAMPLE_RATE, SpokenChunk, TalkerRequest, TalkerResponse, TalkerTask
 
 Result = TypeVar("Result")
@@ -37,22 +36,10 @@ class TalkerEngine:
         """Loads the model. Blocks, and can run in any thread."""
         self._options = config.options
         self._stats = stats
-        model = load_talker(config, "cuda" if torch.cuda.is_available() else "cpu")
-        self._voices: dict[str, int] = model.config.talker_config.speaker_id
-        self._device = model.embeddings.device
-        self._vocabulary = len(model.embeddings)
-        self._end_token: int = model.config.im_end_token_id
-        with torch.inference_mode():
-            self._prompts = TalkerPrompts(model)
-        self._step = TalkerStep(model, self._prompts, self._options.max_batch_speeches, self._options.max_tokens)
-        self._vocoder = Vocoder(model.vocoder)
+        self._model = load_speech_model(config, "cuda" if torch.cuda.is_available() else "cpu")
+        self._step = self._model.step(self._options.max_batch_speeches, self._options.max_tokens)
         self._device_thread = ThreadPoolExecutor(1, "device")
         self._batcher = StepBatcher(self._run_step, self._device_thread, self._options.max_batch_speeches, stats)
-
-    @property
-    def voices(self) -> Sequence[str]:
-        """The names of the model's voices, in order."""
-        return sorted(self._voices)
 
     async def run(self) -> None:
         """Speaks until cancelled. Raises `EngineDeadError` when the device fails permanently."""
@@ -61,14 +48,15 @@ class TalkerEngine:
     async def warm_up(self) -> None:
         """Speaks a few frames, so that torch completes its lazy initialization."""
         request = TalkerRequest(user_messages=["corn"], token_ids=[0])
-        text = self._text(_once([0]))
+        text = self._text(_once(SpokenPart([0], [torch.zeros(1)])))
         await text.read_first()
+        await text.read_rest(lambda: None)
 
         def speak() -> None:
-            speech = self._start(request, text, 0, None)
-            for _ in range(2):
-                if not speech.is_done:
-                    self._step_and_decode([speech])
+            speech = self._start(request, text, 0, ThinkerPrompt(SpokenPrompt(tokens=[]), torch.zeros(0, 1)))
+            speech.max_frames = 2
+            while not speech.is_done:
+                self._step_and_decode([speech])
 
         await self._run(speak)
 
@@ -77,25 +65,27 @@ class TalkerEngine:
         request: TalkerRequest,
         request_id: str,
         send: SendChunk | None = None,
-        tokens: AsyncIterator[Sequence[int]] | None = None,
-        media: MediaPrompt | None = None,
+        parts: AsyncIterator[SpokenPart] | None = None,
+        prompt: ThinkerPrompt | None = None,
     ) -> TalkerResponse:
         """Speaks a text, and sends its samples to `send` as they are decoded.
 
         Args:
-            tokens: yields the tokens of the text, part by part. By default, they are `request.token_ids`.
-            media: the prompt, if it contains media. By default, it is `request.user_messages`.
+            parts: yields the text. By default, it is `request.token_ids`.
+            prompt: the thinker's prompt. By default, it is `request.user_messages`.
 
-        Raises `InvalidRequestError` for an unknown voice or token, and for a text that is too long.
+        Raises `InvalidRequestError` for an unknown voice or token, for inputs that the model does not read, and for a
+        text that is too long.
         """
+        self._model.check(request)
         seed = seed_or_random(request.seed)
         self._check_voice(request)
-        text = self._text(_once(request.token_ids or ()) if tokens is None else tokens)
+        text = self._text(_once(SpokenPart(request.token_ids or ())) if parts is None else parts)
         await text.read_first()
         if not text.tokens:
             return TalkerResponse(audio=await _encode(b"", request), seed=seed)
         started = time.perf_counter()
-        speech = await self._run(lambda: self._start(request, text, seed, media))
+        speech = await self._run(lambda: self._start(request, text, seed, prompt))
         samples: list[bytes] = []
         arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
 
@@ -121,7 +111,7 @@ class TalkerEngine:
         pcm = b"".join(samples)
         return TalkerResponse(
             audio=await _encode(pcm, request),
-            text=self._prompts.decode(text.tokens),
+            text=self._model.decode(text.tokens),
             seconds=len(pcm) / 2 / SAMPLE_RATE,
             finish_reason="stop" if speech.has_ended else "length",
             seed=seed,
@@ -135,35 +125,33 @@ class TalkerEngine:
         return await asyncio.get_running_loop().run_in_executor(self._device_thread, run_on_device, work)
 
     def _check_voice(self, request: TalkerRequest) -> None:
-        if request.voice is not None and request.voice.lower() not in self._voices:
-            raise InvalidRequestError(f"voice: the model has no voice {request.voice!r}: use {', '.join(self.voices)}")
+        voices = self._model.voices
+        if request.voice is not None and request.voice.lower() not in voices:
+            raise InvalidRequestError(f"voice: the model has no voice {request.voice!r}: use {', '.join(voices)}")
 
-    def _text(self, parts: AsyncIterator[Sequence[int]]) -> SpokenText:
-        return SpokenText(parts, self._end_token, self._vocabulary)
+    def _text(self, parts: AsyncIterator[SpokenPart]) -> SpokenText:
+        return SpokenText(parts, self._model.end_token, len(self._model.embeddings))
 
-    def _start(self, request: TalkerRequest, text: SpokenText, seed: int, media: MediaPrompt | None) -> SpeechState:
-        prompt = self._prompt(request, text.tokens[0], media)
-        tokens = len(prompt.rows)
+    def _start(self, request: TalkerRequest, text: SpokenText, seed: int, prompt: ThinkerPrompt | None) -> SpeechState:
+        vocoder = self._model.vocoder
+        voice = self._model.voices[0] if request.voice is None else request.voice.lower()
+        talker_prompt = self._model.prompt(request, text, prompt, voice)
+        tokens = len(talker_prompt.rows)
         max_frames = self._options.max_tokens - tokens
         if max_frames < len(text.tokens):
             raise InvalidRequestError(
-                f"the messages of the user and the response have {tokens} and {len(text.tokens)} tokens: this app "
+                f"{self._model.prompt_name} and the response have {tokens} and {len(text.tokens)} tokens: this app "
                 f"allows at most {self._options.max_tokens} together (max_tokens)"
             )
         return SpeechState(
-            prompt=prompt,
+            prompt=talker_prompt,
             text=text,
             seed=seed,
             temperature=request.temperature,
             max_frames=max_frames,
-            vocoder=self._vocoder.start(),
+            vocoder=vocoder.start(voice, seed),
+            chunk_frames=vocoder.chunk_frames(0),
         )
-
-    def _prompt(self, request: TalkerRequest, first: int, media: MediaPrompt | None) -> TalkerPrompt:
-        voice = self._voices[self.voices[0] if request.voice is None else request.voice.lower()]
-        if media is not None:
-            return self._prompts.of_media(media, first, voice)
-        return self._prompts.of_texts(request.user_messages or (), first, voice)
 
     def _run_step(self, speeches: Sequence[SpeechState]) -> None:
         run_on_device(lambda: self._step_and_decode(speeches))
@@ -174,23 +162,27 @@ class TalkerEngine:
                 raise speech.failure
         self._step.run(speeches)
         for speech in speeches:
-            while frames := speech.next_chunk:
-                codes = torch.tensor(frames, device=self._device).T
-                speech.chunks.append(self._decode(speech, codes))
-                speech.decoded += len(frames)
-                speech.chunk_frames = min(2 * speech.chunk_frames, MAX_CHUNK_FRAMES)
+            self._decode(speech)
 
-    def _decode(self, speech: SpeechState, codes: torch.Tensor) -> torch.Tensor:
-        """Returns the samples of the next frames. A speech cannot be decoded again after a failure."""
+    def _decode(self, speech: SpeechState) -> None:
+        """Decodes the chunks whose frames exist. A speech cannot be decoded again after a failure."""
+        vocoder = self._model.vocoder
         try:
-            return self._vocoder.decode(speech.vocoder, codes).cpu()
+            while frames := speech.next_chunk:
+                codes = torch.tensor(frames, device=self._model.embeddings.device).T
+                speech.add_samples(vocoder.decode(speech.vocoder, codes))
+                speech.decoded += len(frames)
+                speech.chunk_frames = vocoder.chunk_frames(speech.decoded)
+            if speech.is_done and not speech.is_decoded:
+                speech.add_samples(vocoder.finish(speech.vocoder))
+                speech.is_decoded = True
         except Exception as error:
             speech.failure = error
             raise
 
 
-async def _once(tokens: Sequence[int]) -> AsyncIterator[Sequence[int]]:
-    yield tokens
+async def _once(part: SpokenPart) -> AsyncIterator[SpokenPart]:
+    yield part
 
 
 async def _encode(pcm: bytes, request: TalkerRequest) -> str:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import TYPE_CHECKING
 
 from prometheus_client import Metric
 
-from cornserve.task import TensorStream
 from cornserve.transport import TensorView
 from cornserve_executors.base import InvocationContext
 from cornserve_executors.device_executor import DeviceExecutor
 from cornserve_executors.talker.stats import TalkerStats
-from cornserve_tasklib.spoken_prompt import SpokenPrompt
+from cornserve_tasklib.spoken_prompt import SpokenPrompt, SpokenTokens
 from cornserve_tasklib.talker import SpokenChunk, TalkerRequest, TalkerResponse, TalkerTask
 
 if TYPE_CHECKING:
     from cornserve_executors.talker.engine import TalkerEngine
-    from cornserve_executors.talker.prompt import MediaPrompt
+    from cornserve_executors.talker.prompt import ThinkerPrompt
+    from cornserve_executors.talker.spoken_text import SpokenPart
 
 
 class TalkerExecutor(DeviceExecutor[TalkerTask, TalkerRequest, TalkerResponse]):
@@ -42,30 +42,50 @@ class TalkerExecutor(DeviceExecutor[TalkerTask, TalkerRequest, TalkerResponse]):
             await context.send("chunks", chunk.model_dump_json().encode())
 
         stream = send if context.is_requested("chunks") else None
-        media = None if request.prompt is None else await _read_prompt(context, request.prompt)
-        if request.tokens is None:
-            return await self._engine.speak(request, context.id, stream, media=media)
-        async with aclosing(_read_tokens(context.receive_stream(request.tokens))) as tokens:
-            return await self._engine.speak(request, context.id, stream, tokens, media)
+        async with AsyncExitStack() as stack:
+            prompt, parts = None, None
+            if request.states is not None:
+                views = context.receive_stream(request.states)
+                prompt = await _read_prompt(views)
+                parts = await stack.enter_async_context(aclosing(_read_states(views)))
+            if request.prompt is not None:
+                prompt = await _read_prompt(context.receive_stream(request.prompt))
+            if request.tokens is not None:
+                views = context.receive_stream(request.tokens)
+                parts = await stack.enter_async_context(aclosing(_read_tokens(views)))
+            return await self._engine.speak(request, context.id, stream, parts, prompt)
 
     def metrics(self) -> Iterable[Metric]:
         return self._stats.metrics()
 
 
-async def _read_prompt(context: InvocationContext, prompt: TensorStream) -> MediaPrompt:
-    from cornserve_executors.talker.prompt import MediaPrompt
+async def _read_prompt(views: AsyncIterator[TensorView]) -> ThinkerPrompt:
+    from cornserve_executors.talker.prompt import ThinkerPrompt
     from cornserve_executors.tensor_copies import copy_from_buffer
 
-    async for view in context.receive_stream(prompt):
+    async for view in views:
         described = SpokenPrompt.model_validate_json(view.metadata)
-        media = MediaPrompt(described, copy_from_buffer(view.view, view.dtype, view.shape))
+        prompt = ThinkerPrompt(described, copy_from_buffer(view.view, view.dtype, view.shape))
         view.check()
-        return media
+        return prompt
     raise RuntimeError("the thinker has not sent its prompt")
 
 
-async def _read_tokens(views: AsyncIterator[TensorView]) -> AsyncGenerator[Sequence[int], None]:
+async def _read_tokens(views: AsyncIterator[TensorView]) -> AsyncGenerator[SpokenPart, None]:
+    from cornserve_executors.talker.spoken_text import SpokenPart
+
     async for view in views:
         tokens = array("q", bytes(view.view)).tolist()
         view.check()
-        yield tokens
+        yield SpokenPart(tokens)
+
+
+async def _read_states(views: AsyncIterator[TensorView]) -> AsyncGenerator[SpokenPart, None]:
+    from cornserve_executors.talker.spoken_text import SpokenPart
+    from cornserve_executors.tensor_copies import copy_from_buffer
+
+    async for view in views:
+        tokens = SpokenTokens.model_validate_json(view.metadata).tokens
+        states = copy_from_buffer(view.view, view.dtype, view.shape)
+        view.check()
+        yield SpokenPart(tokens, states.unbind())

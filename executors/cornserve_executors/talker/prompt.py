@@ -1,27 +1,24 @@
-"""Converts a chat and the thinker's response to the inputs of the talker."""
+"""The inputs of a talker before its first step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from cornserve_executors.talker.loader import LoadedTalker
 from cornserve_tasklib.spoken_prompt import SpokenPrompt
-
-HEADER_TOKENS = 3
-"""The tokens with which a response begins: a start, the role and a line break."""
 
 
 @dataclass(frozen=True, slots=True)
-class MediaPrompt:
-    """A chat with media in messages of the user."""
+class ThinkerPrompt:
+    """A chat as the thinker has read it."""
 
     prompt: SpokenPrompt
     states: torch.Tensor
-    """The hidden states of the media, of the shape [media tokens, width of the thinker]."""
+    """Hidden states of the shape [tokens, width of the thinker]. Those of media for a Qwen3-Omni, of all tokens for a
+    Qwen2.5-Omni."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,109 +33,25 @@ class TalkerPrompt:
     """The position of each later token, minus its index. The patches of an image share positions."""
 
 
-class TalkerPrompts:
-    """Embeds texts as the talker reads them: its own projection of the thinker's embeddings of tokens."""
+def media_positions(talker: Any, tokens: Sequence[int], prompt: SpokenPrompt, device: torch.device) -> torch.Tensor:
+    """Returns the positions of tokens in time, height and width, of the shape [3, tokens].
 
-    def __init__(self, model: LoadedTalker) -> None:
-        self._model = model
-        config = model.config
-        special = [config.tts_bos_token_id, config.tts_eos_token_id, config.tts_pad_token_id]
-        self._start, self._end, self._padding = self.embed(special).split(1)
-        talker = config.talker_config
-        self._media_tokens = {talker.image_token_id, talker.video_token_id, talker.audio_token_id}
-        # transformers' positions of audio read it from here, but only the configuration of the thinker has it.
-        model.talker.config.audio_config = config.thinker_config.audio_config
+    Args:
+        talker: transformers' talker.
+        prompt: describes the media among the tokens.
+    """
 
-    @property
-    def end(self) -> torch.Tensor:
-        """The row after a text, of the shape [width]."""
-        return self._end[0]
+    def tensor(values: Sequence[Any]) -> torch.Tensor | None:
+        return torch.tensor(values, device=device) if values else None
 
-    @property
-    def padding(self) -> torch.Tensor:
-        """The row of each step after the end of a text, of the shape [width]."""
-        return self._padding[0]
-
-    def embed(self, tokens: Sequence[int]) -> torch.Tensor:
-        """Returns rows of the shape [tokens, width]."""
-        ids = torch.tensor(tokens, dtype=torch.long, device=self._model.embeddings.device)
-        rows: torch.Tensor = self._model.talker.text_projection(self._model.embeddings[ids])
-        return rows
-
-    def decode(self, spoken: Sequence[int]) -> str:
-        """Returns the text of tokens."""
-        text: str = self._model.tokenizer.decode(spoken, skip_special_tokens=True)
-        return text
-
-    def of_texts(self, user_messages: Sequence[str], first: int, voice: int) -> TalkerPrompt:
-        """Returns the prompt of a chat of texts.
-
-        Args:
-            first: the first token of the response.
-            voice: the code of the voice.
-        """
-        messages = [{"role": "user", "content": message} for message in user_messages]
-        tokenizer = self._model.tokenizer
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        tokens: list[int] = tokenizer(text, add_special_tokens=False).input_ids
-        user = self._user_tokens(tokens)
-        rows = torch.cat([self.embed(user), self._header(tokens, first, voice)])
-        return TalkerPrompt(rows, torch.arange(len(rows), device=rows.device).expand(3, -1))
-
-    def of_media(self, media: MediaPrompt, first: int, voice: int) -> TalkerPrompt:
-        """Returns the prompt of a chat with media. See `of_texts` for `first` and `voice`."""
-        prompt = media.prompt
-        if not prompt.tokens:
-            return self.of_texts([""], first, voice)
-        user = self._user_tokens(prompt.tokens)
-        embedded = self.embed(user)
-        is_medium = torch.tensor([token in self._media_tokens for token in user], device=embedded.device)
-        embedded[is_medium] = self._model.talker.hidden_projection(media.states.to(embedded))
-        rows = torch.cat([embedded, self._header(prompt.tokens, first, voice)])
-        positions = self._positions(user, len(rows), prompt)
-        return TalkerPrompt(rows, positions, int(positions.max()) + 1 - len(rows))
-
-    def _positions(self, user: Sequence[int], length: int, prompt: SpokenPrompt) -> torch.Tensor:
-        """Returns the positions of a prompt in time, height and width, of the shape [3, length]."""
-        device = self._model.embeddings.device
-
-        def tensor(values: Sequence[Any]) -> torch.Tensor | None:
-            return torch.tensor(values, device=device) if values else None
-
-        padding = [self._model.config.tts_pad_token_id] * (length - len(user))
-        positions, _ = self._model.talker.get_rope_index(
-            torch.tensor([[*user, *padding]], device=device),
-            tensor(prompt.image_grids),
-            tensor(prompt.video_grids),
-            torch.ones(1, length, dtype=torch.long, device=device),
-            prompt.has_sound,
-            tensor(prompt.audio_frames),
-            tensor(prompt.seconds_per_grid),
-        )
-        return positions[:, 0]
-
-    def _user_tokens(self, tokens: Sequence[int]) -> list[int]:
-        """Returns the tokens of the messages of the user, which are all that the talker reads of a chat."""
-        messages = self._messages(tokens)
-        user = [message for message in messages if message[1:2] == [self._model.config.user_token_id]]
-        return [token for message in user for token in message]
-
-    def _messages(self, tokens: Sequence[int]) -> Iterator[list[int]]:
-        starts = [n for n, token in enumerate(tokens) if token == self._model.config.im_start_token_id]
-        for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):
-            yield list(tokens[start:end])
-
-    def _header(self, tokens: Sequence[int], first: int, voice: int) -> torch.Tensor:
-        """Returns the rows with which the response begins, of the shape [9, width].
-
-        Args:
-            tokens: those of the chat, which end with the header of the response.
-            first, voice: see `of_texts`.
-        """
-        talker, config = self._model.talker, self._model.config.talker_config
-        codes = [config.codec_nothink_id, config.codec_think_bos_id, config.codec_think_eos_id, voice]
-        codes += [config.codec_pad_id, config.codec_bos_id]
-        embedded_codes = talker.get_input_embeddings()(torch.tensor(codes, device=self._model.embeddings.device))
-        text = torch.cat([self._padding.expand(4, -1), self._start, self.embed([first])])
-        *_, header = self._messages(tokens)
-        return torch.cat([self.embed(header[:HEADER_TOKENS]), text + embedded_codes])
+    positions, _ = talker.get_rope_index(
+        torch.tensor([tokens], device=device),
+        tensor(prompt.image_grids),
+        tensor(prompt.video_grids),
+        torch.ones(1, len(tokens), dtype=torch.long, device=device),
+        prompt.has_sound,
+        tensor(prompt.audio_frames),
+        tensor(prompt.seconds_per_grid),
+    )
+    result: torch.Tensor = positions[:, 0]
+    return result

@@ -19,8 +19,13 @@ class SlotCache(Cache):  # type: ignore[misc]
         """Allocates the memory. The dtype and the device are those of `like`."""
         super().__init__(layers=[])
         shape = (slots, config.num_key_value_heads, length, config.head_dim)
+        self.slots = slots
         self._keys = [like.new_zeros(shape) for _ in range(config.num_hidden_layers)]
         self._values = [like.new_zeros(shape) for _ in range(config.num_hidden_layers)]
+
+    @property
+    def device(self) -> torch.device:
+        return self._keys[0].device
 
     def begin(self, slots: Sequence[int], lengths: Sequence[int], tokens: int) -> torch.Tensor:
         """Selects the slots of the next forward pass, whose rows have `tokens` new tokens.
@@ -30,8 +35,8 @@ class SlotCache(Cache):  # type: ignore[misc]
 
         Returns the attention mask, of the shape [rows, 1, tokens, longest row].
         """
-        device = self._keys[0].device
-        self._slots = torch.tensor(slots, device=device)
+        device = self.device
+        self._slot_indices = torch.tensor(slots, device=device)
         self._positions = torch.tensor(lengths, device=device)[:, None] + torch.arange(tokens, device=device)
         self._longest = max(lengths) + tokens
         return (torch.arange(self._longest, device=device) <= self._positions[:, :, None])[:, None]
@@ -41,10 +46,9 @@ class SlotCache(Cache):  # type: ignore[misc]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Writes the new keys and values, and returns those of the whole rows."""
         for cached, new in ((self._keys[layer_idx], key_states), (self._values[layer_idx], value_states)):
-            cached[self._slots[:, None], :, self._positions] = new.transpose(1, 2)
-        return tuple(
-            cached[self._slots, :, : self._longest] for cached in (self._keys[layer_idx], self._values[layer_idx])
-        )
+            cached[self._slot_indices[:, None], :, self._positions] = new.transpose(1, 2)
+        keys, values = self._keys[layer_idx], self._values[layer_idx]
+        return keys[self._slot_indices, :, : self._longest], values[self._slot_indices, :, : self._longest]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Returns 0, because the caller passes positions and masks."""

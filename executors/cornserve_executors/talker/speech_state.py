@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 from cornserve_executors.talker.prompt import TalkerPrompt
 from cornserve_executors.talker.spoken_text import SpokenText
-from cornserve_executors.talker.vocoder import VocoderState
-
-MAX_CHUNK_FRAMES = 16
-"""The maximum number of frames that the vocoder decodes at once. The first chunk has one frame, and the size
-doubles with each chunk, so that the first samples arrive early."""
 
 
 @dataclass(slots=True, eq=False)
@@ -26,9 +22,12 @@ class SpeechState:
     seed: int
     temperature: float
     max_frames: int
-    vocoder: VocoderState
+    vocoder: Any
+    """The state of the speech in the vocoder."""
+    chunk_frames: int
+    """The size of the next chunk."""
     rows: list[torch.Tensor] = field(default_factory=list)
-    """The tokens of the text after the first, as the talker reads them. The shape of each is [width]."""
+    """The tokens of the text after the first one, as the talker reads them. The shape of each is [width]."""
     has_all_rows: bool = False
     length: int = 0
     """The tokens in the talker's cache."""
@@ -40,8 +39,8 @@ class SpeechState:
     """The codes of all frames."""
     decoded: int = 0
     """The number of frames that the vocoder has decoded."""
-    chunk_frames: int = 1
-    """The size of the next chunk."""
+    is_decoded: bool = False
+    """Whether the vocoder has decoded the whole speech."""
     chunks: list[torch.Tensor] = field(default_factory=list)
     """Samples that have not been taken yet."""
     failure: Exception | None = None
@@ -50,13 +49,23 @@ class SpeechState:
     """Whether the talker has generated its end."""
 
     @property
+    def has_started(self) -> bool:
+        return self.length > 0
+
+    @property
+    def last_hidden(self) -> torch.Tensor:
+        """The talker's last output, of the shape [1, 1, width]. Only after the first step."""
+        assert self.hidden is not None
+        return self.hidden
+
+    @property
     def is_done(self) -> bool:
         return self.has_ended or len(self.frames) >= self.max_frames
 
     @property
     def is_ready(self) -> bool:
         """Whether the next step does not have to wait for a token."""
-        return self.hidden is None or self.text.is_complete or len(self.frames) + 1 < len(self.text.tokens)
+        return not self.has_started or self.text.is_complete or len(self.frames) + 1 < len(self.text.tokens)
 
     @property
     def has_row(self) -> bool:
@@ -72,6 +81,11 @@ class SpeechState:
         """
         frames = self.frames[self.decoded : self.decoded + self.chunk_frames]
         return frames if self.is_done or len(frames) == self.chunk_frames else []
+
+    def add_samples(self, samples: torch.Tensor) -> None:
+        """Adds decoded samples, of the shape [samples]."""
+        if len(samples):
+            self.chunks.append(samples.cpu())
 
     def take_chunks(self) -> list[torch.Tensor]:
         """Returns the samples since the last call."""

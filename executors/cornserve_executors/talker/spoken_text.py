@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+import torch
 
 from cornserve_executors.base import InvalidRequestError
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenPart:
+    """The next tokens of a text."""
+
+    tokens: Sequence[int]
+    states: Sequence[torch.Tensor] = ()
+    """The thinker's hidden states of the tokens, each of the shape [width], for talkers that read them."""
 
 
 class SpokenText:
@@ -16,14 +28,16 @@ class SpokenText:
         vocabulary: the number of the model's tokens.
     """
 
-    def __init__(self, parts: AsyncIterator[Sequence[int]], end_token: int, vocabulary: int) -> None:
+    def __init__(self, parts: AsyncIterator[SpokenPart], end_token: int, vocabulary: int) -> None:
         self.tokens: list[int] = []
         """The tokens so far, without an end token in the last position."""
+        self.states: list[torch.Tensor] = []
+        """The hidden states of the tokens, for talkers that read them."""
         self.is_complete = False
         self._parts = parts
         self._end_token = end_token
         self._vocabulary = vocabulary
-        self._held_back: list[int] = []
+        self._held_back = SpokenPart(())
         """An end token that is spoken if another token follows."""
 
     async def read_first(self) -> None:
@@ -48,10 +62,12 @@ class SpokenText:
         self.is_complete = True
         on_tokens()
 
-    def _add(self, part: Sequence[int]) -> None:
-        unknown = [token for token in part if token >= self._vocabulary]
+    def _add(self, part: SpokenPart) -> None:
+        unknown = [token for token in part.tokens if token >= self._vocabulary]
         if unknown:
             raise InvalidRequestError(f"token_ids: {unknown[0]} is not a token of the model")
-        tokens = [*self._held_back, *part]
-        self._held_back = [tokens.pop()] if tokens and tokens[-1] == self._end_token else []
-        self.tokens += tokens
+        tokens, states = [*self._held_back.tokens, *part.tokens], [*self._held_back.states, *part.states]
+        spoken = len(tokens) - 1 if tokens and tokens[-1] == self._end_token else len(tokens)
+        self._held_back = SpokenPart(tokens[spoken:], states[spoken:])
+        self.states += states[:spoken]  # Before the tokens, because another thread reads them.
+        self.tokens += tokens[:spoken]

@@ -1,4 +1,4 @@
-"""A whole Qwen3-Omni on transformers: its speech equals that of the separate talker."""
+"""A whole Omni model on transformers: its speech equals that of the separate talker."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import pytest
 import pytest_asyncio
 
 from cornserve_executors.base import ExecutorStartError, InvalidRequestError
+from cornserve_executors.media.grey_image import GREY_IMAGE
 from cornserve_executors.omni.stats import OmniStats
 from cornserve_executors.talker.stats import TalkerStats
 from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.media import MediaPart
+from cornserve_tasklib.messages import ChatMessage
 from cornserve_tasklib.omni import OmniOptions, OmniTask
 from cornserve_tasklib.speaking_chat import SpokenChatRequest
 from cornserve_tasklib.talker import SAMPLE_RATE, SpokenChunk, TalkerOptions, TalkerRequest, TalkerTask
@@ -34,6 +37,8 @@ pytestmark = [
 ]
 
 FRAMES = 40
+CODES_PER_SECOND = 50
+"""The rate of a Qwen2.5-Omni."""
 
 
 def value(stats: OmniStats, name: str) -> float:
@@ -97,6 +102,21 @@ async def test_text_alone_does_not_run_the_talker(engine: OmniEngine) -> None:
     assert (text.audio, text.seconds) == ("", 0)
 
 
+async def test_a_whole_qwen25_omni_speaks_about_an_image(tiny_qwen25omni_talker: Path) -> None:
+    from cornserve_executors.omni.engine import OmniEngine
+
+    codes = 10
+    options = OmniOptions(max_tokens=8, max_frames=codes)
+    engine = OmniEngine(OmniTask(model_id=str(tiny_qwen25omni_talker), options=options), OmniStats())
+    message = ChatMessage(role="user", content=[MediaPart(type="media", media=GREY_IMAGE)])
+
+    response = await engine.respond(request(chat={"messages": [message]}, voice="ethan", temperature=0.9, seed=1))
+    engine.shutdown()
+
+    assert len(response.token_ids) == 8
+    assert response.seconds == codes / CODES_PER_SECOND
+
+
 async def test_a_seed_gives_the_same_response(engine: OmniEngine) -> None:
     sampled = request(chat={"temperature": 1.0}, temperature=1.0, seed=3)
 
@@ -142,5 +162,5 @@ async def test_the_metrics_are_documented(stats: OmniStats) -> None:
 async def test_a_model_that_cannot_speak_is_rejected() -> None:
     from cornserve_executors.omni.model import OmniModel
 
-    with pytest.raises(ExecutorStartError, match="cannot speak: use a Qwen3-Omni with a talker"):
+    with pytest.raises(ExecutorStartError, match=r"cannot speak: use a Qwen2\.5-Omni or a Qwen3-Omni with a talker"):
         OmniModel(OmniTask(model_id=str(tiny_model("qwen3omni"))), "cpu")

@@ -32,6 +32,10 @@ class TransformersSpeech:
         self._model.talker.config.audio_config = self._model.config.thinker_config.audio_config
         self._processor = AutoProcessor.from_pretrained(model)
 
+    @property
+    def vocoder(self) -> Any:
+        return self._model.code2wav
+
     def speak(
         self,
         chat: Sequence[dict[str, Any]],

@@ -26,6 +26,7 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from cornserve_executors.talker.engine import TalkerEngine
+    from cornserve_executors.talker.spoken_text import SpokenPart
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -33,6 +34,10 @@ MAX_TOKENS = 80
 FRAME_SAMPLES = 1920
 END_TOKEN = 258
 """The token `<|im_end|>` of the tiny model, whose other tokens are bytes."""
+PROMPT_TOKENS = 9
+"""The header of the response and the voice."""
+MESSAGE_TOKENS = 5
+"""The start, the role, two line breaks, and the end of a message."""
 LOOKAHEAD_SAMPLES = 555
 """The samples that the vocoder's transposed convolutions need of the following frame."""
 
@@ -99,7 +104,7 @@ async def test_speech_equals_that_of_transformers(
 ) -> None:
     chat = [{"role": role, "content": text} for role, text in messages]
     users = [text for role, text in messages if role == "user"]
-    length = engine._options.max_tokens - len(engine._prompts.of_texts(users, 0, 0).rows)
+    length = MAX_TOKENS - PROMPT_TOKENS - sum(len(text) + MESSAGE_TOKENS for text in users)
     expected = reference.speak(chat, voice, tokens, length)
 
     response = await engine.speak(
@@ -115,18 +120,19 @@ async def test_speech_equals_that_of_transformers(
 
 
 @pytest.mark.parametrize("sizes", [[1] * 40, [1, 2, 4, 8, 16, 9]])
-async def test_chunks_have_no_seams(tiny_qwen3omni_talker: Path, sizes: list[int]) -> None:
+async def test_chunks_have_no_seams(
+    tiny_qwen3omni_talker: Path, reference: TransformersSpeech, sizes: list[int]
+) -> None:
     import torch
 
-    from cornserve_executors.talker.loader import load_talker
-    from cornserve_executors.talker.vocoder import Vocoder
+    from cornserve_executors.talker.loader import load_speech_model
 
-    module = load_talker(TalkerTask(model_id=str(tiny_qwen3omni_talker)), "cpu").vocoder
-    vocoder = Vocoder(module)
+    vocoder = load_speech_model(TalkerTask(model_id=str(tiny_qwen3omni_talker)), "cpu").vocoder
+    module = reference.vocoder
     codes = torch.randint(0, 100, (4, 40), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         whole = module(codes[None])[0, 0]
-        state = vocoder.start()
+        state = vocoder.start("ethan", 0)
         chunks = [vocoder.decode(state, part) for part in codes.split(sizes, 1)]
 
     assert len(torch.cat(chunks)) == len(whole) == 40 * FRAME_SAMPLES - LOOKAHEAD_SAMPLES
@@ -139,8 +145,12 @@ async def test_a_failure_of_the_vocoder_fails_its_speech_only(
 ) -> None:
     import torch
 
+    from cornserve_executors.talker.qwen3_omni.vocoder import Code2Wav
+
     expected = [await pcm(engine, request) for request in REQUESTS[:3]]
-    convolve, failures = engine._vocoder._convolve, [torch.OutOfMemoryError("full")]
+    vocoder = engine._model.vocoder
+    assert isinstance(vocoder, Code2Wav)
+    convolve, failures = vocoder._convolve, [torch.OutOfMemoryError("full")]
 
     def fail_once(hidden: torch.Tensor) -> torch.Tensor:
         samples = convolve(hidden)
@@ -148,7 +158,7 @@ async def test_a_failure_of_the_vocoder_fails_its_speech_only(
             raise failures.pop()
         return samples
 
-    monkeypatch.setattr(engine._vocoder, "_convolve", fail_once)
+    monkeypatch.setattr(vocoder, "_convolve", fail_once)
     found = await asyncio.gather(
         *(pcm(engine, request, str(number)) for number, request in enumerate(REQUESTS[:3])), return_exceptions=True
     )
@@ -223,18 +233,20 @@ async def test_a_response_that_was_cut_is_spoken_to_its_last_token(engine: Talke
 
 
 async def test_a_text_that_arrives_while_it_is_spoken_gives_the_same_speech(engine: TalkerEngine) -> None:
+    from cornserve_executors.talker.spoken_text import SpokenPart
+
     texts = ["a small red boat", "yes", "", f"ends {chr(0)} twice"]
     all_tokens = [[*text.encode(), END_TOKEN] for text in texts]
     all_tokens[-1][5] = END_TOKEN  # An end token is spoken if another token follows.
     expected = [await engine.speak(request(token_ids=tokens), "whole") for tokens in all_tokens]
     chunk_sent = asyncio.Event()
 
-    async def arrive(tokens: list[int]) -> AsyncIterator[list[int]]:
+    async def arrive(tokens: list[int]) -> AsyncIterator[SpokenPart]:
         for token in tokens[:3]:
-            yield [token]
+            yield SpokenPart([token])
         await chunk_sent.wait()  # The speech has begun, and waits for the fourth token.
         for start in range(3, len(tokens), 2):
-            yield tokens[start : start + 2]
+            yield SpokenPart(tokens[start : start + 2])
 
     async def send(chunk: SpokenChunk) -> None:
         chunk_sent.set()
@@ -248,8 +260,10 @@ async def test_a_text_that_arrives_while_it_is_spoken_gives_the_same_speech(engi
 
 
 async def test_an_error_of_the_text_ends_the_speech(engine: TalkerEngine, stats: TalkerStats) -> None:
-    async def fail() -> AsyncIterator[list[int]]:
-        yield [*b"abc"]
+    from cornserve_executors.talker.spoken_text import SpokenPart
+
+    async def fail() -> AsyncIterator[SpokenPart]:
+        yield SpokenPart(b"abc")
         raise InvalidRequestError("the text is lost")
 
     with pytest.raises(InvalidRequestError, match="the text is lost"):
@@ -273,6 +287,7 @@ async def test_a_request_has_one_text(fields: dict[str, Any]) -> None:
             {"token_ids": [5] * 70},
             r"the messages of the user and the response have \d+ and 70 tokens: this app allows at most 80",
         ),
+        ({"user_messages": None, "token_ids": None, "states": TensorStream()}, "states: the talker of a Qwen3-Omni"),
         ({"user_messages": ["x" * 100]}, r"the messages of the user and the response have \d+ and"),
     ],
 )
@@ -306,10 +321,10 @@ async def test_a_cancelled_speech_stops_between_steps_and_frees_its_place(
 
 
 async def test_a_model_without_a_talker_is_rejected() -> None:
-    from cornserve_executors.talker.loader import load_talker
+    from cornserve_executors.talker.loader import load_speech_model
 
-    with pytest.raises(ExecutorStartError, match="cannot speak: use a Qwen3-Omni with a talker"):
-        load_talker(TalkerTask(model_id=str(tiny_model("qwen3omni"))), "cpu")
+    with pytest.raises(ExecutorStartError, match=r"cannot speak: use a Qwen2\.5-Omni or a Qwen3-Omni with a talker"):
+        load_speech_model(TalkerTask(model_id=str(tiny_model("qwen3omni"))), "cpu")
 
 
 async def test_every_metric_is_documented(stats: TalkerStats) -> None:

@@ -97,7 +97,7 @@ def test_one_separate_encoder_encodes_images_and_videos() -> None:
 
 
 def test_a_model_with_two_encoders_has_types_of_both_and_options_with_joint_and_separate_encoders() -> None:
-    graph = recorded(*default_paths("Qwen/Qwen2.5-Omni-7B").values())
+    graph = recorded(*default_paths("Qwen/Qwen3-Omni-30B-A3B-Thinking").values())
 
     assert graph.types.keys() == {
         "llm",

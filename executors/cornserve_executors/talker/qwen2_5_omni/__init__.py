@@ -1,0 +1,1 @@
+"""Speech of Qwen2.5-Omni on transformers."""

@@ -1,0 +1,83 @@
+"""The parts of a Qwen2.5-Omni that speak."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import (
+    Qwen2_5OmniTalkerForConditionalGeneration,
+    Qwen2_5OmniToken2WavModel,
+)
+
+from cornserve_executors.base import InvalidRequestError
+from cornserve_executors.talker.checkpoint import SpeechCheckpoint
+from cornserve_executors.talker.prompt import TalkerPrompt, ThinkerPrompt, media_positions
+from cornserve_executors.talker.qwen2_5_omni.step import Qwen25OmniStep
+from cornserve_executors.talker.qwen2_5_omni.vocoder import Token2Wav
+from cornserve_executors.talker.qwen2_5_omni.voices import load_voices
+from cornserve_executors.talker.speech_model import SpeechModel
+from cornserve_executors.talker.spoken_text import SpokenText
+from cornserve_tasklib.talker import TalkerRequest
+
+
+class Qwen25OmniSpeech(SpeechModel):
+    """Reads the thinker's hidden states of the whole chat, and of each token of the response.
+
+    transformers 5.19 leaves out an attention mask of ones, and without a mask its talker adds no codes to the last two
+    rows of a prompt, and gives media the positions of text. This class always does both, as in the training.
+    """
+
+    prompt_name = "the chat"
+
+    def __init__(
+        self, config: Any, tokenizer: Any, checkpoint: SpeechCheckpoint, device: str, dtype: torch.dtype
+    ) -> None:
+        """Raises `ExecutorStartError` if the checkpoint is incomplete."""
+        talker = Qwen2_5OmniTalkerForConditionalGeneration._from_config(config.talker_config)
+        self._talker = checkpoint.fill(talker, "talker.", device, dtype)
+        token2wav = Qwen2_5OmniToken2WavModel._from_config(config.token2wav_config)
+        token2wav = checkpoint.fill(token2wav, "token2wav.", device, torch.float32)
+        voices = load_voices(checkpoint.model_id, checkpoint.revision, device)
+        self._start_tokens = {name: voice.start_token for name, voice in voices.items()}
+        super().__init__(tokenizer, checkpoint.embeddings(device, dtype), [*voices], Token2Wav(token2wav, voices))
+        self._media_tokens = {
+            getattr(config.thinker_config, f"{medium}_token_index") for medium in ("image", "video", "audio")
+        }
+
+    @property
+    def end_token(self) -> int:
+        token: int = self.tokenizer.eos_token_id
+        return token
+
+    def check(self, request: TalkerRequest) -> None:
+        if request.states is None:
+            raise InvalidRequestError(
+                "states: the talker of a Qwen2.5-Omni reads hidden states: set reads_states of the SpeakingChat"
+            )
+
+    def prompt(
+        self, request: TalkerRequest, text: SpokenText, prompt: ThinkerPrompt | None, voice: str
+    ) -> TalkerPrompt:
+        assert prompt is not None  # `states` begin with it.
+        tokens = prompt.prompt.tokens
+        start, first = self._start_tokens[voice], text.tokens[0]
+        first_row = self.embed([first]) + text.states[0].to(self.embeddings)
+        rows = torch.cat([self._chat(prompt), self.embed([start]), first_row])
+        pad, begin = self._talker.codec_pad_token, self._talker.codec_bos_token
+        codes = torch.tensor([pad, begin], device=rows.device)
+        rows[-2:] += self._talker.get_input_embeddings()(codes)
+        positions = media_positions(self._talker, [*tokens, start, first], prompt.prompt, rows.device)
+        return TalkerPrompt(rows, positions, int(positions.max()) + 1 - len(rows))
+
+    def _chat(self, prompt: ThinkerPrompt) -> torch.Tensor:
+        """Returns rows of the shape [tokens, width]: hidden states, and embeddings except those of media."""
+        tokens = prompt.prompt.tokens
+        if not tokens:
+            return self.embed([])
+        is_medium = torch.tensor([token in self._media_tokens for token in tokens], device=self.embeddings.device)
+        embedded = self.embed(tokens).masked_fill(is_medium[:, None], 0)
+        return embedded + prompt.states.to(self.embeddings)
+
+    def step(self, slots: int, length: int) -> Qwen25OmniStep:
+        return Qwen25OmniStep(self._talker, self.embeddings, slots, length)

@@ -1,0 +1,1 @@
+"""Speech of Qwen3-Omni on transformers."""

@@ -1,0 +1,66 @@
+"""The parts of a Qwen3-Omni that speak."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import (
+    Qwen3OmniMoeCode2Wav,
+    Qwen3OmniMoeTalkerForConditionalGeneration,
+)
+
+from cornserve_executors.base import InvalidRequestError
+from cornserve_executors.talker.checkpoint import SpeechCheckpoint
+from cornserve_executors.talker.prompt import TalkerPrompt, ThinkerPrompt
+from cornserve_executors.talker.qwen3_omni.prompt import TalkerPrompts
+from cornserve_executors.talker.qwen3_omni.step import Qwen3OmniStep
+from cornserve_executors.talker.qwen3_omni.vocoder import Code2Wav
+from cornserve_executors.talker.speech_model import SpeechModel
+from cornserve_executors.talker.spoken_text import SpokenText
+from cornserve_tasklib.talker import TalkerRequest
+
+
+class Qwen3OmniSpeech(SpeechModel):
+    """Reads the tokens of texts, and the hidden states of media."""
+
+    prompt_name = "the messages of the user"
+
+    def __init__(
+        self, config: Any, tokenizer: Any, checkpoint: SpeechCheckpoint, device: str, dtype: torch.dtype
+    ) -> None:
+        """Raises `ExecutorStartError` if the checkpoint is incomplete."""
+        self._config = config
+        talker = Qwen3OmniMoeTalkerForConditionalGeneration._from_config(config.talker_config)
+        vocoder = Qwen3OmniMoeCode2Wav._from_config(config.code2wav_config)
+        self._talker = checkpoint.fill(talker, "talker.", device, dtype)
+        # transformers' positions of audio read it from here, but only the configuration of the thinker has it.
+        self._talker.config.audio_config = config.thinker_config.audio_config
+        # The vocoder is small, and lower precision is audible.
+        code2wav = Code2Wav(checkpoint.fill(vocoder, "code2wav.", device, torch.float32))
+        self._voice_codes: dict[str, int] = config.talker_config.speaker_id
+        super().__init__(tokenizer, checkpoint.embeddings(device, dtype), [*self._voice_codes], code2wav)
+        with torch.inference_mode():
+            self._prompts = TalkerPrompts(config, tokenizer, self._talker, self.embeddings)
+
+    @property
+    def end_token(self) -> int:
+        token: int = self._config.im_end_token_id
+        return token
+
+    def check(self, request: TalkerRequest) -> None:
+        if request.states is not None:
+            raise InvalidRequestError(
+                "states: the talker of a Qwen3-Omni reads tokens: send them, and user_messages or prompt"
+            )
+
+    def prompt(
+        self, request: TalkerRequest, text: SpokenText, prompt: ThinkerPrompt | None, voice: str
+    ) -> TalkerPrompt:
+        first, code = text.tokens[0], self._voice_codes[voice]
+        if prompt is not None:
+            return self._prompts.of_media(prompt, first, code)
+        return self._prompts.of_texts(request.user_messages or (), first, code)
+
+    def step(self, slots: int, length: int) -> Qwen3OmniStep:
+        return Qwen3OmniStep(self._talker, self._prompts, slots, length)

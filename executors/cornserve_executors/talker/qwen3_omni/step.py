@@ -1,0 +1,88 @@
+"""The talker of Qwen3-Omni with its code predictor, which generates all codes of a frame but the first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers.cache_utils import DynamicCache
+
+from cornserve_executors.talker.qwen3_omni.prompt import TalkerPrompts
+from cornserve_executors.talker.sampling import Sampling, sample
+from cornserve_executors.talker.slot_cache import SlotCache
+from cornserve_executors.talker.speech_state import SpeechState
+from cornserve_executors.talker.step import CodeRules, TalkerStep
+
+TALKER_SAMPLING = Sampling(top_k=50, top_p=1.0)
+PREDICTOR_SAMPLING = Sampling(top_k=50, top_p=0.8)
+SUPPRESSED_CODES = 1024
+"""The last codes of the vocabulary are special. Only the end is generated."""
+
+
+class Qwen3OmniStep(TalkerStep):
+    """Each step runs the code predictor for the current frame, and the talker for the first code of the next one.
+
+    Args:
+        talker: transformers' `Qwen3OmniMoeTalkerForConditionalGeneration`.
+        slots: the number of speeches.
+        length: the number of tokens and frames of a speech.
+    """
+
+    def __init__(self, talker: Any, prompts: TalkerPrompts, slots: int, length: int) -> None:
+        config = talker.config
+        vocabulary: int = config.text_config.vocab_size
+        end: int = config.codec_eos_token_id
+        rules = CodeRules(
+            vocabulary=vocabulary,
+            ends=frozenset({end}),
+            suppressed=frozenset(range(vocabulary - SUPPRESSED_CODES, vocabulary)) - {end},
+            sampling=TALKER_SAMPLING,
+        )
+        cache = SlotCache(config.text_config, slots, length, like=prompts.end)
+        super().__init__(cache, rules, config.num_code_groups)
+        self._talker = talker
+        self._prompts = prompts
+
+    def _embed(self, speech: SpeechState, start: int) -> Sequence[torch.Tensor]:
+        tokens = speech.text.tokens[start:]
+        return self._prompts.embed(tokens).unbind() if tokens else ()
+
+    @property
+    def _end(self) -> torch.Tensor:
+        return self._prompts.end
+
+    @property
+    def _padding(self) -> torch.Tensor:
+        return self._prompts.padding
+
+    def _complete_frames(self, speeches: Sequence[SpeechState]) -> tuple[torch.Tensor, torch.Tensor]:
+        predictor = self._talker.code_predictor
+        noise, temperatures = self._noise(speeches), self._temperatures(speeches)
+        codes = [torch.tensor([speech.code for speech in speeches], device=noise.device)]
+        embedded = self._talker.get_input_embeddings()(codes[0][:, None])
+        total = embedded
+        inputs = torch.cat([torch.cat([speech.last_hidden for speech in speeches]), embedded], 1)
+        cache = DynamicCache(config=predictor.config)
+        for group in range(self._groups - 1):
+            output = predictor.model(inputs_embeds=inputs, past_key_values=cache, use_cache=True).last_hidden_state
+            logits = predictor.lm_head[group](output[:, -1])
+            codes.append(sample(logits, noise[:, group + 1], temperatures, PREDICTOR_SAMPLING))
+            inputs = predictor.get_input_embeddings()[group](codes[-1][:, None])
+            total = total + inputs
+        return torch.stack(codes, 1), total
+
+    def _run_talker(self, inputs: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        output = self._talker.model(
+            inputs_embeds=inputs,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=self._cache,
+            use_cache=True,
+        )
+        hidden: torch.Tensor = output.last_hidden_state[:, -1:]
+        return hidden
+
+    def _first_codes(self, hidden: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self._talker.codec_head(hidden)
+        return logits

@@ -1,0 +1,169 @@
+"""The talker of Qwen2.5-Omni. Its speech is compared with that of transformers in `serving/test_speaking_states.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+import torch
+from pydantic import ValidationError
+
+from cornserve.concurrency import gather_all
+from cornserve.task import TensorStream
+from cornserve_executors.base import ExecutorStartError, InvalidRequestError
+from cornserve_executors.talker.stats import TalkerStats
+from cornserve_tasklib.spoken_prompt import SpokenPrompt
+from cornserve_tasklib.talker import SpokenChunk, TalkerOptions, TalkerRequest, TalkerTask
+from tests.integration.talker.reference import samples_of
+
+if TYPE_CHECKING:
+    from cornserve_executors.talker.engine import TalkerEngine
+    from cornserve_executors.talker.prompt import ThinkerPrompt
+    from cornserve_executors.talker.spoken_text import SpokenPart
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+MAX_TOKENS = 64
+WIDTH = 128
+CHAT = list(b"hello")
+MEL_FRAME_SAMPLES = 240
+
+
+@pytest.fixture(scope="module")
+def stats() -> TalkerStats:
+    return TalkerStats()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(tiny_qwen25omni_talker: Path, stats: TalkerStats) -> AsyncIterator[TalkerEngine]:
+    from cornserve_executors.talker.engine import TalkerEngine
+
+    options = TalkerOptions(max_batch_speeches=4, max_tokens=MAX_TOKENS)
+    engine = TalkerEngine(TalkerTask(model_id=str(tiny_qwen25omni_talker), options=options), stats)
+    work = asyncio.create_task(engine.run())
+    await engine.warm_up()
+    yield engine
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    engine.shutdown()
+
+
+def request(**fields: Any) -> TalkerRequest:
+    given: dict[str, Any] = {"states": TensorStream(), "seed": 1}
+    return TalkerRequest(**given | fields)
+
+
+def prompt() -> ThinkerPrompt:
+    from cornserve_executors.talker.prompt import ThinkerPrompt
+
+    states = torch.randn(len(CHAT), WIDTH, generator=torch.Generator().manual_seed(0))
+    return ThinkerPrompt(SpokenPrompt(tokens=CHAT), states)
+
+
+async def parts(text: str, size: int) -> AsyncIterator[SpokenPart]:
+    from cornserve_executors.talker.spoken_text import SpokenPart
+
+    tokens = text.encode()
+    states = torch.randn(len(tokens), WIDTH, generator=torch.Generator().manual_seed(len(text))).unbind()
+    for start in range(0, len(tokens), size):
+        yield SpokenPart(list(tokens[start : start + size]), states[start : start + size])
+        await asyncio.sleep(0)
+
+
+SPEECHES = [
+    (request(), "a small red boat"),
+    (request(seed=2, temperature=0.0), "yes"),
+    (request(seed=4, temperature=1.5, voice="Ethan"), "twenty blue birds"),
+]
+
+
+async def test_a_seed_gives_the_same_speech_in_any_batch_and_for_any_parts(
+    engine: TalkerEngine, stats: TalkerStats
+) -> None:
+    alone = [
+        (await engine.speak(given, "alone", None, parts(text, len(text)), prompt())).audio for given, text in SPEECHES
+    ]
+
+    together = await gather_all(
+        engine.speak(given, str(number), None, parts(text, 1), prompt())
+        for number, (given, text) in enumerate(SPEECHES)
+    )
+
+    assert [response.audio for response in together] == alone
+    assert len(set(alone)) == len(SPEECHES)
+
+
+async def test_the_first_chunk_is_short(engine: TalkerEngine) -> None:
+    chunks: list[str] = []
+
+    async def send(chunk: SpokenChunk) -> None:
+        chunks.append(chunk.pcm)
+
+    response = await engine.speak(request(), "streamed", send, parts("a small red boat", 2), prompt())
+
+    # A block of 24 mel frames, without those that wait for their context.
+    assert len(samples_of(chunks[0])) == (24 - 16) * MEL_FRAME_SAMPLES
+    assert len(chunks) > 2
+    assert b"".join(map(b64decode, chunks)) == b64decode(response.audio)
+    assert (response.finish_reason, len(samples_of(response.audio)) % (2 * MEL_FRAME_SAMPLES)) == ("length", 0)
+
+
+async def test_chunks_differ_little_from_codes_decoded_at_once(tiny_qwen25omni_talker: Path) -> None:
+    from cornserve_executors.talker.loader import load_speech_model
+    from tests.integration.talker.repaired_qwen25 import RepairedSpeech
+
+    vocoder = load_speech_model(TalkerTask(model_id=str(tiny_qwen25omni_talker)), "cpu").vocoder
+    codes = torch.randint(0, 70, (1, 90), generator=torch.Generator().manual_seed(1))
+    whole = RepairedSpeech(tiny_qwen25omni_talker).decode(codes, "Ethan", seed=6)
+    with torch.inference_mode():
+        state = vocoder.start("ethan", 6)
+        chunks = [vocoder.decode(state, part) for part in codes.split([24, 12, 24, 12, 12, 6], 1)]
+        samples = torch.cat([*chunks, vocoder.finish(state)])
+
+    assert len(samples) == len(whole) == 90 * 2 * MEL_FRAME_SAMPLES
+    assert 0 < (samples - whole).abs().max() < 1e-3 * whole.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"voice": "alice"}, "voice: the model has no voice 'alice': use chelsie, ethan"),
+        (
+            {"states": None, "user_messages": ["hello"], "token_ids": [1]},
+            r"the talker of a Qwen2\.5-Omni reads hidden states: set reads_states",
+        ),
+    ],
+)
+async def test_an_invalid_request_is_rejected(engine: TalkerEngine, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        await engine.speak(request(**fields), "invalid")
+
+
+async def test_a_chat_that_is_too_long_is_rejected(engine: TalkerEngine) -> None:
+    with pytest.raises(InvalidRequestError, match="the chat and the response have 7 and 70 tokens: this app allows"):
+        await engine.speak(request(), "long", None, parts("x" * 70, 70), prompt())
+
+
+async def test_states_replace_all_other_inputs() -> None:
+    with pytest.raises(ValidationError, match="states: remove user_messages, prompt, token_ids and tokens"):
+        request(token_ids=[1])
+
+
+async def test_a_model_without_voices_is_rejected(tiny_qwen25omni_talker: Path, tmp_path: Path) -> None:
+    from cornserve_executors.talker.loader import load_speech_model
+
+    model = tmp_path / "model"
+    shutil.copytree(tiny_qwen25omni_talker, model)
+    (model / "spk_dict.pt").write_bytes(b"no voices")
+    with pytest.raises(ExecutorStartError, match=r"spk_dict\.pt cannot be read: .+: download the model again"):
+        load_speech_model(TalkerTask(model_id=str(model)), "cpu")
+
+    (model / "spk_dict.pt").unlink()
+    with pytest.raises(ExecutorStartError, match=r"has no voices: spk_dict\.pt not found"):
+        load_speech_model(TalkerTask(model_id=str(model)), "cpu")
