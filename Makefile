@@ -15,7 +15,7 @@ export NO_MKDOCS_2_WARNING := 1
 # Without compiled modules, each process that tests start compiles Cornserve.
 unexport PYTHONPATH PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test unit integration chaos families check docs setup programs manifests cluster cluster-down test-cluster \
+.PHONY: help run test unit integration chaos families clients check docs setup programs manifests cluster cluster-down test-cluster \
 	lock format images clean
 stage = @printf '\n\033[1;36m=== %s ===\033[0m\n' "$(1)"
 
@@ -44,6 +44,9 @@ chaos: setup ## Runs the chaos tests in full (30 to 40 minutes) and prints a tab
 
 families: setup ## Compares every model family on every path with vLLM and transformers
 	@$(PYTEST) -m families
+
+clients: setup ## Runs a dozen client libraries of OpenAI's and Anthropic's APIs with their defaults (needs npm)
+	@scripts/clients
 
 check: programs ## Checks format, lint, types, layers, generated files and prose
 	@scripts/check

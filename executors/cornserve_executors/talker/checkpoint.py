@@ -21,7 +21,7 @@ _COMPUTED = ".inv_freq"
 
 
 class SpeechCheckpoint:
-    """The weights of a model. Raises `OSError` or `ExecutorStartError` if there are none."""
+    """The weights of a model. Raises `OSError` or `ExecutorStartError` if the model has no weights."""
 
     def __init__(self, settings: TalkerTask) -> None:
         self.model_id, self.revision = settings.model_id, settings.revision

@@ -19,7 +19,7 @@ class SpeechModel(ABC):
     """A talker and its vocoder."""
 
     prompt_name: ClassVar[str]
-    """What the talker reads of a chat, in messages."""
+    """The part of a chat that the talker reads, as error messages name it."""
 
     def __init__(self, tokenizer: Any, embeddings: torch.Tensor, voices: Sequence[str], vocoder: Vocoder[Any]) -> None:
         """Keeps the loaded parts.

@@ -22,7 +22,7 @@ REPETITION_PENALTY = 1.05
 
 @dataclass(frozen=True, slots=True)
 class CodeRules:
-    """How a talker samples the first code of a frame."""
+    """The rules by which a talker samples the first code of a frame."""
 
     vocabulary: int
     ends: frozenset[int]
@@ -38,7 +38,7 @@ class TalkerStep(ABC):
     """A talker with a cache."""
 
     def __init__(self, cache: SlotCache, rules: CodeRules, groups: int) -> None:
-        """Allocates the memory for as many speeches as the cache has slots.
+        """Allocates the memory for one speech in each slot of the cache.
 
         Args:
             groups: the codes of a frame.

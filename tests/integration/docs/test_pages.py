@@ -79,6 +79,7 @@ NOT_RUN = {
         "make test",
         "make chaos",
         "make families",
+        "make clients",
         "helm install cornserve-crds helm/cornserve-crds",  # these need a cluster
         f"helm install cornserve helm/cornserve --namespace team-a --create-namespace --set images.registry={REGISTRY}",
         "cornserve --namespace team-a deploy Qwen/Qwen3-0.6B",

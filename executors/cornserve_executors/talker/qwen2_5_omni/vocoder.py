@@ -1,8 +1,8 @@
 """Decodes the codes of Qwen2.5-Omni to samples, block by block.
 
 A flow-matching transformer generates a mel spectrogram of all codes, and BigVGAN converts it to samples. The
-transformer attends to blocks of frames: in each evaluation, the influence of a block reaches its neighbours. This
-vocoder generates the next blocks within a window of their neighbours, and draws the noise of each block from the seed
+transformer attends to blocks of frames: in each evaluation, the influence of a block reaches its neighbors. This
+vocoder generates the next blocks within a window of their neighbors, and draws the noise of each block from the seed
 and the block's index. The result is close to that of all codes at once, but not equal.
 """
 
@@ -46,7 +46,7 @@ class Token2WavState:
     frames: torch.Tensor | None = None
     """The last mel frames, of the shape [1, bands, frames]: those whose samples are missing, and their context."""
     context: int = 0
-    """How many of these frames are context."""
+    """The number of these frames that are context."""
 
 
 class Token2Wav(Vocoder[Token2WavState]):

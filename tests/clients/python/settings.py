@@ -1,0 +1,9 @@
+"""The app that the programs call."""
+
+import os
+
+SERVER = os.environ["CORNSERVE_URL"]
+BASE_URL = f"{SERVER}/v1"
+MODEL = os.environ["CORNSERVE_APP"]
+API_KEY = "none"
+QUESTION = "Name a color. Answer with one word."

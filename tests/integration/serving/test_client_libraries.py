@@ -1,0 +1,63 @@
+"""Client libraries with their defaults, installed by `make clients`: each program must end without an error."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.integration.serving.conftest import CommandLine
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+
+APP = "assistant"
+ROOT = Path(__file__).parents[3]
+PROGRAMS = ROOT / "tests/clients"
+INSTALLED = ROOT / ".cache/clients"
+SOURCE = """\
+from cornserve import App
+from cornserve_tasklib import Chat
+
+app = App(name={app!r}, paths=[Chat(model_id={model!r}, tool_parser="hermes")])
+"""
+
+
+def programs(directory: str, suffix: str) -> list[str]:
+    return sorted(file.name for file in (PROGRAMS / directory).glob(f"*{suffix}") if file.stem != "settings")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def assistant(cornserve: CommandLine, smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.mktemp("assistant") / "app.py"
+    file.write_text(SOURCE.format(app=APP, model=str(smollm2)))
+    deployed = cornserve.run("deploy", str(file))
+    assert deployed.returncode == 0, deployed.stderr
+
+
+def run(cornserve: CommandLine, smollm2: Path, directory: Path, command: Sequence[str | Path]) -> None:
+    variables = {
+        "CORNSERVE_URL": cornserve.url,
+        "CORNSERVE_APP": APP,
+        "CORNSERVE_TOKENIZER": str(smollm2),
+        # No library calls its maker.
+        "HF_HUB_OFFLINE": "1",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    }
+    completed = subprocess.run(
+        command, cwd=directory, env=os.environ | variables, capture_output=True, text=True, timeout=200, check=False
+    )
+    print(completed.stdout)
+    assert completed.returncode == 0, completed.stderr
+
+
+@pytest.mark.parametrize("program", programs("python", ".py"))
+def test_a_python_library_works(cornserve: CommandLine, smollm2: Path, program: str) -> None:
+    run(cornserve, smollm2, PROGRAMS / "python", [INSTALLED / "python/bin/python", program])
+
+
+@pytest.mark.parametrize("program", programs("node", ".mjs"))
+def test_a_node_library_works(cornserve: CommandLine, smollm2: Path, program: str) -> None:
+    run(cornserve, smollm2, INSTALLED / "node", ["node", program])
