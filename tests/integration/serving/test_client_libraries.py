@@ -19,10 +19,12 @@ PROGRAMS = ROOT / "tests/clients"
 INSTALLED = ROOT / ".cache/clients"
 SOURCE = """\
 from cornserve import App
-from cornserve_tasklib import Chat
+from cornserve_tasklib import Chat, EngineOptions
 
-app = App(name={app!r}, paths=[Chat(model_id={model!r}, tool_parser="hermes")])
+options = EngineOptions(max_model_len=512)
+app = App(name={app!r}, paths=[Chat(model_id={model!r}, tool_parser="hermes", options=options)])
 """
+"""Some libraries do not limit responses, so the context does."""
 
 
 def programs(directory: str, suffix: str) -> list[str]:
