@@ -12,7 +12,7 @@ from vllm.config.structured_outputs import StructuredOutputsConfig
 from vllm.lora.request import LoRARequest
 
 from cornserve.transport import TensorView
-from cornserve_executors.base import EngineDeadError, InvalidRequestError
+from cornserve_executors.base import EngineDeadError, ExecutorStartError, InvalidRequestError
 from cornserve_executors.llm import trace
 from cornserve_executors.llm.chat_media import media_limits, model_fields
 from cornserve_executors.llm.connector import EmbeddingsConnector
@@ -22,7 +22,7 @@ from cornserve_executors.llm.lora import load_adapters, lora_args
 from cornserve_executors.llm.output_parser import check_parsers
 from cornserve_executors.llm.prompt_renderer import PromptRenderer
 from cornserve_executors.llm.response_builder import ResponseBuilder
-from cornserve_executors.llm.thinker_states import STATES_READERS, StatesDelivery
+from cornserve_executors.llm.thinker_states import STATES_READERS, AllStatesReader, StatesDelivery
 from cornserve_executors.llm.worker_extension import WorkerExtension
 from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
@@ -155,7 +155,10 @@ class LLMEngine(VllmEngine):
 
 
 def engine_args(config: LLMTask) -> dict[str, Any]:
-    """Returns the arguments of vLLM's `AsyncEngineArgs`. Text models ignore those that concern media."""
+    """Returns the arguments of vLLM's `AsyncEngineArgs`. Text models ignore those that concern media.
+
+    Raises `ExecutorStartError` for options that a thinker does not support.
+    """
     args = (
         settings.engine_args(config)
         | lora_args(config.options.lora_modules)
@@ -176,7 +179,12 @@ def engine_args(config: LLMTask) -> dict[str, Any]:
     )
     if settings.on_cpu():
         args["worker_cls"] = CPU_WORKER
-    if isinstance(config, ThinkerTask) and model_fields(config).get("model_type") in STATES_READERS:
+    reader = STATES_READERS.get(model_fields(config).get("model_type", "")) if isinstance(config, ThinkerTask) else None
+    if reader is AllStatesReader and args.get("speculative_config"):
+        raise ExecutorStartError(
+            "speculative_config: the talker of this model would read the states of rejected tokens: remove the argument"
+        )
+    if reader is not None:
         args["kv_transfer_config"] = {
             "kv_connector": HiddenStatesConnector.__name__,
             "kv_connector_module_path": HiddenStatesConnector.__module__,

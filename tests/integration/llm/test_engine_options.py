@@ -11,9 +11,10 @@ import pytest
 
 from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.vllm import settings
-from cornserve_tasklib import CompletionRequest, EngineOptions, LLMTask
+from cornserve_tasklib import CompletionRequest, EngineOptions, LLMTask, ThinkerTask
 from tests.integration.llm.client import connected
 from tests.integration.llm.process import ExecutorProcess, running_executor
+from tests.models.tiny_families import tiny_model
 from tests.waiting import until
 
 CONTEXT = 2000
@@ -104,3 +105,13 @@ def test_invalid_options_are_named(tiny_llama: Path, options: dict[str, object],
 
     with pytest.raises(ExecutorStartError, match=reason):
         LLMEngine(task)
+
+
+def test_a_thinker_whose_states_are_read_does_not_speculate() -> None:
+    settings.prepare_environment()
+    from cornserve_executors.llm.engine import LLMEngine
+
+    options = EngineOptions(engine_args={"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}})
+
+    with pytest.raises(ExecutorStartError, match="speculative_config: the talker of this model"):
+        LLMEngine(ThinkerTask(model_id=str(tiny_model("qwen25omni")), options=options))
