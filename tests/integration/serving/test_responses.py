@@ -59,6 +59,8 @@ def test_errors_of_the_executor_name_fields_of_the_request(client: OpenAI, model
         client.responses.create(
             model=model, input="x", text={"format": {"type": "json_schema", "name": "a", "schema": schema}}
         )
+    with pytest.raises(BadRequestError, match=r"reasoning\.effort: the model's chat template"):
+        client.responses.create(model=model, input="Hi!", reasoning={"effort": "low"})
     with pytest.raises(BadRequestError, match="tools: this app cannot parse tool calls"):
         client.responses.create(
             model=model, input="x", tools=[{"type": "function", "name": "a", "parameters": None, "strict": None}]

@@ -139,6 +139,7 @@ async def test_tools_and_formats_become_those_of_a_chat(relay: AsyncOpenAI) -> N
         tools=[ADD],
         tool_choice={"type": "function", "name": "add"},
         parallel_tool_calls=False,
+        reasoning={"effort": "max", "summary": "auto"},
         text={"format": {"type": "json_schema", "name": "sum", "schema": {"type": "object"}, "strict": True}},
     )
 
@@ -146,6 +147,7 @@ async def test_tools_and_formats_become_those_of_a_chat(relay: AsyncOpenAI) -> N
     assert chat["tools"] == [{"type": "function", "function": function}]
     assert chat["tool_choice"] == {"type": "function", "function": {"name": "add"}}
     assert chat["parallel_tool_calls"] is False
+    assert chat["reasoning_effort"] == "xhigh"
     schema = {"name": "sum", "schema": {"type": "object"}, "strict": True}
     assert chat["response_format"] == {"type": "json_schema", "json_schema": schema}
 
@@ -154,7 +156,7 @@ async def test_tools_and_formats_become_those_of_a_chat(relay: AsyncOpenAI) -> N
     "fields",
     [
         {"store": False, "background": False, "truncation": "disabled", "previous_response_id": None},
-        {"reasoning": {"effort": "low", "summary": "auto"}, "include": ["reasoning.encrypted_content"]},
+        {"reasoning": {"summary": "auto"}, "include": ["reasoning.encrypted_content"]},
         {"text": {"verbosity": "low", "format": {"type": "text"}}, "tools": [], "tool_choice": "auto"},
         {"prompt_cache_key": "a", "safety_identifier": "b", "user": "c", "service_tier": "flex"},
     ],

@@ -105,13 +105,15 @@ class TextOptions(BaseModel):
 
 
 class ReasoningOptions(BaseModel):
-    """The options of the reasoning. They are accepted and not used."""
+    """The options of the reasoning."""
 
     model_config = STRICT
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
+    """Accepted and not used."""
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
+    """Accepted and not used."""
 
 
 class CreateResponseRequest(HintedRequest):
@@ -152,6 +154,7 @@ class CreateResponseRequest(HintedRequest):
                 tool_choice=self._tool_choice,
                 parallel_tool_calls=self.parallel_tool_calls,
                 response_format=None if self.text.format is None else self.text.format.response_format,
+                reasoning_effort=self._reasoning_effort,
             )
         except ValidationError as error:
             raise ApiError.from_validation_error(error) from error
@@ -175,6 +178,11 @@ class CreateResponseRequest(HintedRequest):
         if isinstance(self.tool_choice, FunctionToolChoice):
             return NamedToolChoice(type="function", function=FunctionChoice(name=self.tool_choice.name))
         return None if self.tool_choice == "auto" else self.tool_choice
+
+    @property
+    def _reasoning_effort(self) -> Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None:
+        effort = None if self.reasoning is None else self.reasoning.effort
+        return "xhigh" if effort == "max" else effort
 
     def _renamed(self, slot: MediaSlot) -> MediaSlot:
         def rename(path: str) -> str:
@@ -203,6 +211,7 @@ class CreateResponseRequest(HintedRequest):
 _MESSAGE = re.compile(r"^messages\[(\d+)\]")
 
 _RENAMED = (
+    (re.compile(r"^reasoning_effort\b"), "reasoning.effort"),
     (re.compile(r"^response_format(?:\.json_schema)?\b"), "text.format"),
     (re.compile(r"^(tools\[\d+\])\.function\b"), r"\1"),
     (re.compile(r"^messages\b(?:\[\d+\])?(?:\.\w+|\[\d+\])*"), "input"),
