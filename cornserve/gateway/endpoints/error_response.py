@@ -13,9 +13,7 @@ from starlette.routing import Match
 from cornserve.control.store.base import (
     FieldConflictError,
     RecordRejectedError,
-    StoreDamagedError,
     StoreError,
-    UnreadableRecordError,
 )
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.errors import ApiError
@@ -61,16 +59,13 @@ def _to_api_error(error: Exception, method: str, path: str) -> ApiError:
             first = error.errors()[0]
             param = str(first["loc"][-1])
             return ApiError(400, f"{param}: {describe_error(first)}", param=param)
-        case StoreDamagedError() | UnreadableRecordError():
-            log.error("%s %s: %s", method, path, error)
-            return ApiError(503, str(error), code="store_error")
         case FieldConflictError():
             return ApiError(409, str(error), code="field_conflict")
         case RecordRejectedError():
             return ApiError(400, str(error), code="invalid_app")
         case StoreError():
-            log.error("%s %r: the store failed: %s", method, path, error)
-            return ApiError(503, f"the store failed: {error}: retry after 1 s", code="store_error")
+            log.error("%s %r: %s", method, path, error)
+            return ApiError(503, str(error), code="store_error")
         case _:  # the server logs the traceback
             log.error("%s %r failed", method, path)
             return ApiError(500, "the gateway failed: see its log", code="internal_error")

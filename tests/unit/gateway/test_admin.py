@@ -367,7 +367,7 @@ async def test_pauses_of_an_event_stream_contain_comments(
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
-        (StoreUnavailableError("the disk is full"), 503, "the store failed: the disk is full: retry after 1 s"),
+        (StoreUnavailableError("the disk is full"), 503, "the disk is full"),
         (RuntimeError("a secret"), 500, "the gateway failed: see its log"),
     ],
 )
