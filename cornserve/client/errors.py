@@ -12,6 +12,8 @@ from pydantic_core import from_json
 
 from cornserve.app.record import AppView
 from cornserve.client.deadline import ADMIN_SECONDS, CONNECT_SECONDS
+from cornserve.home import Home
+from cornserve.instance import Instance
 
 
 class ClientError(Exception):
@@ -45,7 +47,19 @@ class UnreachableError(ClientError):
 
     def __init__(self, url: str) -> None:
         self.url = url
-        super().__init__(f"cannot connect to Cornserve at {url}: start it with `cornserve up`, or set CORNSERVE_URL")
+        remedy = "start it with `cornserve up`, or set CORNSERVE_URL"
+        if _is_running(url):
+            remedy = "the instance runs, and its gateway is starting again: retry"
+        super().__init__(f"cannot connect to Cornserve at {url}: {remedy}")
+
+
+def _is_running(url: str) -> bool:
+    """Returns whether an instance of this user has the URL, and its supervisor runs."""
+    try:
+        instance = Instance.find_running(Home.default())
+    except (OSError, RuntimeError):  # RuntimeError: "~" of an unknown user.
+        return False
+    return instance is not None and instance.url == url
 
 
 CLUSTER_UNREACHABLE = "cluster_unreachable"

@@ -104,6 +104,17 @@ def test_the_error_for_an_unreachable_gateway_suggests_a_fix(kind: type[Client])
         client.apps()
 
 
+def test_the_error_for_a_running_instance_tells_that_its_gateway_is_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving() as gone:
+        pass
+    monkeypatch.setenv("CORNSERVE_HOME", str(tmp_path))
+    Instance.of_current_process(gone.url).write(Home(tmp_path))
+    with Client(gone.url) as client, pytest.raises(UnreachableError, match="its gateway is starting again: retry"):
+        client.apps()
+
+
 def test_a_read_is_retried_after_a_broken_connection(server: StubServer, client: Client) -> None:
     server.on(
         "GET /admin/v1/apps", StubResponse(b"{", cut=True), StubResponse(b"{", cut=True), json_response({"apps": []})
