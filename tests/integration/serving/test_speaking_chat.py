@@ -22,6 +22,8 @@ from tests.integration.serving.speaking_chats import MEDIA_CHATS, MediaChat
 from tests.integration.talker.reference import TransformersSpeech, samples_of
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.timeout(300)
+
 APP = "speaker"
 SPLIT_APP = "split-speaker"
 """An app with encoders in separate executors."""
