@@ -12,7 +12,7 @@ from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.encoder.checkpoint import EncoderCheckpoint
 from cornserve_tasklib.talker import TalkerTask
 
-EMBEDDINGS = "thinker.model.embed_tokens.weight"
+_EMBEDDINGS = "thinker.model.embed_tokens.weight"
 """The thinker's embeddings of tokens."""
 
 _EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
@@ -45,7 +45,7 @@ class SpeechCheckpoint:
 
     def embeddings(self, device: str, dtype: torch.dtype) -> torch.Tensor:
         """Returns the thinker's embeddings of tokens, of the shape [tokens, width]."""
-        ((_, embeddings),) = self._checkpoint.read_tensors([EMBEDDINGS])
+        ((_, embeddings),) = self._checkpoint.read_tensors([_EMBEDDINGS])
         return embeddings.to(device, dtype)
 
 
