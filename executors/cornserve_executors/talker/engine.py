@@ -16,7 +16,7 @@ from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.device_thread import run_on_device
 from cornserve_executors.media.audio_encoding import encode_file
 from cornserve_executors.step_batcher import StepBatcher
-from cornserve_executors.talker.loader import load_speech_model
+from cornserve_executors.talker.loader import load_talker_model
 from cornserve_executors.talker.prompt import ThinkerPrompt
 from cornserve_executors.talker.speech_state import SpeechState
 from cornserve_executors.talker.spoken_text import SpokenPart, SpokenText
@@ -36,7 +36,7 @@ class TalkerEngine:
         """Loads the model. Blocks, and can run in any thread."""
         self._options = config.options
         self._stats = stats
-        self._model = load_speech_model(config, "cuda" if torch.cuda.is_available() else "cpu")
+        self._model = load_talker_model(config, "cuda" if torch.cuda.is_available() else "cpu")
         self._step = self._model.step(self._options.max_batch_speeches, self._options.max_tokens)
         self._device_thread = ThreadPoolExecutor(1, "device")
         self._batcher = StepBatcher(self._run_step, self._device_thread, self._options.max_batch_speeches, stats)

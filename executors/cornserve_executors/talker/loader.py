@@ -8,7 +8,7 @@ from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.talker.checkpoint import SpeechCheckpoint, select_dtype
 from cornserve_executors.talker.qwen2_5_omni.model import Qwen25OmniSpeech
 from cornserve_executors.talker.qwen3_omni.model import Qwen3OmniSpeech
-from cornserve_executors.talker.speech_model import SpeechModel
+from cornserve_executors.talker.talker_model import TalkerModel
 from cornserve_tasklib.talker import TalkerTask
 
 _MODELS: dict[str, type[Qwen25OmniSpeech | Qwen3OmniSpeech]] = {
@@ -17,7 +17,7 @@ _MODELS: dict[str, type[Qwen25OmniSpeech | Qwen3OmniSpeech]] = {
 }
 
 
-def load_speech_model(settings: TalkerTask, device: str) -> SpeechModel:
+def load_talker_model(settings: TalkerTask, device: str) -> TalkerModel:
     """Raises `ExecutorStartError` if the model is incomplete, or does not speak."""
     model_id, revision = settings.model_id, settings.revision
     try:

@@ -125,9 +125,9 @@ async def test_chunks_have_no_seams(
 ) -> None:
     import torch
 
-    from cornserve_executors.talker.loader import load_speech_model
+    from cornserve_executors.talker.loader import load_talker_model
 
-    vocoder = load_speech_model(TalkerTask(model_id=str(tiny_qwen3omni_talker)), "cpu").vocoder
+    vocoder = load_talker_model(TalkerTask(model_id=str(tiny_qwen3omni_talker)), "cpu").vocoder
     module = reference.vocoder
     codes = torch.randint(0, 100, (4, 40), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
@@ -321,10 +321,10 @@ async def test_a_cancelled_speech_stops_between_steps_and_frees_its_place(
 
 
 async def test_a_model_without_a_talker_is_rejected() -> None:
-    from cornserve_executors.talker.loader import load_speech_model
+    from cornserve_executors.talker.loader import load_talker_model
 
     with pytest.raises(ExecutorStartError, match=r"cannot speak: use a Qwen2\.5-Omni or a Qwen3-Omni with a talker"):
-        load_speech_model(TalkerTask(model_id=str(tiny_model("qwen3omni"))), "cpu")
+        load_talker_model(TalkerTask(model_id=str(tiny_model("qwen3omni"))), "cpu")
 
 
 async def test_every_metric_is_documented(stats: TalkerStats) -> None:

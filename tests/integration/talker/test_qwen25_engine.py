@@ -115,10 +115,10 @@ async def test_the_first_chunk_is_short(engine: TalkerEngine) -> None:
 
 
 async def test_chunks_differ_little_from_codes_decoded_at_once(tiny_qwen25omni_talker: Path) -> None:
-    from cornserve_executors.talker.loader import load_speech_model
+    from cornserve_executors.talker.loader import load_talker_model
     from tests.integration.talker.repaired_qwen25 import RepairedSpeech
 
-    vocoder = load_speech_model(TalkerTask(model_id=str(tiny_qwen25omni_talker)), "cpu").vocoder
+    vocoder = load_talker_model(TalkerTask(model_id=str(tiny_qwen25omni_talker)), "cpu").vocoder
     codes = torch.randint(0, 70, (1, 90), generator=torch.Generator().manual_seed(1))
     whole = RepairedSpeech(tiny_qwen25omni_talker).decode(codes, "Ethan", seed=6)
     with torch.inference_mode():
@@ -156,14 +156,14 @@ async def test_states_replace_all_other_inputs() -> None:
 
 
 async def test_a_model_without_voices_is_rejected(tiny_qwen25omni_talker: Path, tmp_path: Path) -> None:
-    from cornserve_executors.talker.loader import load_speech_model
+    from cornserve_executors.talker.loader import load_talker_model
 
     model = tmp_path / "model"
     shutil.copytree(tiny_qwen25omni_talker, model)
     (model / "spk_dict.pt").write_bytes(b"no voices")
     with pytest.raises(ExecutorStartError, match=r"spk_dict\.pt cannot be read: .+: download the model again"):
-        load_speech_model(TalkerTask(model_id=str(model)), "cpu")
+        load_talker_model(TalkerTask(model_id=str(model)), "cpu")
 
     (model / "spk_dict.pt").unlink()
     with pytest.raises(ExecutorStartError, match=r"has no voices: spk_dict\.pt not found"):
-        load_speech_model(TalkerTask(model_id=str(model)), "cpu")
+        load_talker_model(TalkerTask(model_id=str(model)), "cpu")

@@ -16,12 +16,12 @@ from cornserve_executors.talker.prompt import TalkerPrompt, ThinkerPrompt, media
 from cornserve_executors.talker.qwen2_5_omni.step import Qwen25OmniStep
 from cornserve_executors.talker.qwen2_5_omni.vocoder import Token2Wav
 from cornserve_executors.talker.qwen2_5_omni.voices import load_voices
-from cornserve_executors.talker.speech_model import SpeechModel
 from cornserve_executors.talker.spoken_text import SpokenText
+from cornserve_executors.talker.talker_model import TalkerModel
 from cornserve_tasklib.talker import TalkerRequest
 
 
-class Qwen25OmniSpeech(SpeechModel):
+class Qwen25OmniSpeech(TalkerModel):
     """Reads the thinker's hidden states of the whole chat, and of each token of the response.
 
     transformers 5.19 leaves out an attention mask of ones, and without a mask its talker adds no codes to the last two

@@ -16,12 +16,12 @@ from cornserve_executors.talker.prompt import TalkerPrompt, ThinkerPrompt
 from cornserve_executors.talker.qwen3_omni.prompt import TalkerPrompts
 from cornserve_executors.talker.qwen3_omni.step import Qwen3OmniStep
 from cornserve_executors.talker.qwen3_omni.vocoder import Code2Wav
-from cornserve_executors.talker.speech_model import SpeechModel
 from cornserve_executors.talker.spoken_text import SpokenText
+from cornserve_executors.talker.talker_model import TalkerModel
 from cornserve_tasklib.talker import TalkerRequest
 
 
-class Qwen3OmniSpeech(SpeechModel):
+class Qwen3OmniSpeech(TalkerModel):
     """Reads the tokens of texts, and the hidden states of media."""
 
     prompt_name = "the messages of the user"

@@ -15,7 +15,7 @@ from cornserve_executors.talker.vocoder import Vocoder
 from cornserve_tasklib.talker import TalkerRequest
 
 
-class SpeechModel(ABC):
+class TalkerModel(ABC):
     """A talker and its vocoder."""
 
     prompt_name: ClassVar[str]
