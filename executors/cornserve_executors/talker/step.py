@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -37,12 +38,14 @@ class CodeRules:
 class TalkerStep(ABC):
     """A talker with a cache."""
 
-    def __init__(self, cache: SlotCache, rules: CodeRules, groups: int) -> None:
+    def __init__(self, talker: Any, cache: SlotCache, rules: CodeRules, groups: int) -> None:
         """Allocates the memory for one speech in each slot of the cache.
 
         Args:
+            talker: transformers' talker.
             groups: the codes of a frame.
         """
+        self._talker = talker
         self._cache = cache
         self._rules = rules
         self._groups = groups
@@ -84,18 +87,9 @@ class TalkerStep(ABC):
     def _complete_frames(self, speeches: Sequence[SpeechState]) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the codes of the current frames, [rows, groups], and their summed embeddings, [rows, 1, width]."""
 
-    @abstractmethod
-    def _run_talker(self, inputs: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Returns the last hidden states, of the shape [rows, 1, width].
-
-        Args:
-            inputs: the shape is [rows, tokens, width].
-            positions: the shape is [3, rows, tokens].
-        """
-
-    @abstractmethod
-    def _first_codes(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Returns the logits of the first codes, of the shape [rows, vocabulary]."""
+    def _project(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Returns the inputs of the talker's layers, of the shape [rows, tokens, width]."""
+        return inputs
 
     def _assign_slots(self, speeches: Sequence[SpeechState]) -> None:
         """Gives slots to new speeches, and then takes those of speeches that are not among the given ones."""
@@ -135,10 +129,21 @@ class TalkerStep(ABC):
             raise
 
     def _forward(self, speeches: Sequence[SpeechState], inputs: torch.Tensor, positions: torch.Tensor) -> None:
-        """Generates the first code of the next frame of each speech. See `_run_talker` for the arguments."""
+        """Generates the first code of the next frame of each speech.
+
+        Args:
+            inputs: the shape is [rows, tokens, width].
+            positions: the shape is [3, rows, tokens].
+        """
         slots, lengths = [self._slots[speech] for speech in speeches], [speech.length for speech in speeches]
-        hidden = self._run_talker(inputs, self._cache.begin(slots, lengths, inputs.shape[1]), positions)
-        logits = penalize(self._first_codes(hidden[:, 0]).float(), self._is_used[slots], REPETITION_PENALTY)
+        hidden = self._talker.model(
+            inputs_embeds=self._project(inputs),
+            attention_mask=self._cache.begin(slots, lengths, inputs.shape[1]),
+            position_ids=positions,
+            past_key_values=self._cache,
+            use_cache=True,
+        ).last_hidden_state[:, -1:]
+        logits = penalize(self._talker.codec_head(hidden[:, 0]).float(), self._is_used[slots], REPETITION_PENALTY)
         logits = logits.masked_fill(self._is_suppressed, -torch.inf)
         codes = sample(logits, self._noise(speeches)[:, 0], self._temperatures(speeches), self._rules.sampling)
         self._is_used[slots, codes] = True

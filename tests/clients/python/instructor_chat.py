@@ -12,7 +12,7 @@ class Person(BaseModel):
 
 
 client = OpenAI(base_url=BASE_URL, api_key=API_KEY)
-messages = [{"role": "user", "content": "Anna is 31 years old. Who is it?"}]
+messages = [{"role": "user", "content": "Extract the person: Anna is 31 years old."}]
 for mode in (instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA):
     typed = instructor.from_openai(client, mode=mode)
     print(typed.chat.completions.create(model=MODEL, response_model=Person, messages=messages))

@@ -31,8 +31,7 @@ class Qwen25OmniStep(TalkerStep):
             sampling=Sampling(top_k=40, top_p=0.8),
             penalized=frozenset({talker.codec_mask_token, talker.codec_pad_token, talker.codec_bos_token}),
         )
-        super().__init__(SlotCache(talker.config, slots, length, like=embeddings), rules, groups=1)
-        self._talker = talker
+        super().__init__(talker, SlotCache(talker.config, slots, length, like=embeddings), rules, groups=1)
         self._embeddings = embeddings
 
     def _embed(self, speech: SpeechState, start: int) -> Sequence[torch.Tensor]:
@@ -54,17 +53,6 @@ class Qwen25OmniStep(TalkerStep):
         codes = torch.tensor([[speech.code] for speech in speeches], device=self._embeddings.device)
         return codes, self._talker.get_input_embeddings()(codes)
 
-    def _run_talker(self, inputs: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        output = self._talker.model(
-            inputs_embeds=self._talker.thinker_to_talker_proj(inputs),
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=self._cache,
-            use_cache=True,
-        )
-        hidden: torch.Tensor = output.last_hidden_state[:, -1:]
-        return hidden
-
-    def _first_codes(self, hidden: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self._talker.codec_head(hidden)
-        return logits
+    def _project(self, inputs: torch.Tensor) -> torch.Tensor:
+        projected: torch.Tensor = self._talker.thinker_to_talker_proj(inputs)
+        return projected

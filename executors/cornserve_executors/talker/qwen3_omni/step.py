@@ -40,8 +40,7 @@ class Qwen3OmniStep(TalkerStep):
             sampling=TALKER_SAMPLING,
         )
         cache = SlotCache(config.text_config, slots, length, like=prompts.end)
-        super().__init__(cache, rules, config.num_code_groups)
-        self._talker = talker
+        super().__init__(talker, cache, rules, config.num_code_groups)
         self._prompts = prompts
 
     def _embed(self, speech: SpeechState, start: int) -> Sequence[torch.Tensor]:
@@ -71,18 +70,3 @@ class Qwen3OmniStep(TalkerStep):
             inputs = predictor.get_input_embeddings()[group](codes[-1][:, None])
             total = total + inputs
         return torch.stack(codes, 1), total
-
-    def _run_talker(self, inputs: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        output = self._talker.model(
-            inputs_embeds=inputs,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=self._cache,
-            use_cache=True,
-        )
-        hidden: torch.Tensor = output.last_hidden_state[:, -1:]
-        return hidden
-
-    def _first_codes(self, hidden: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self._talker.codec_head(hidden)
-        return logits
