@@ -113,7 +113,7 @@ class PromptEncoder(ComponentSettings, UnitTask[ImageGenerationRequest, EncodedP
         return frozenset({"text_encoder"})
 
     def input_source(self) -> PromptEncoder:
-        return self.model_copy(update={"constant": True, "gpus": 0})
+        return self.model_validate(self.model_dump() | {"constant": True, "gpus": 0})
 
 
 class EditPromptEncoder(ComponentSettings, UnitTask[ImageEditRequest, EncodedPrompt]):
@@ -159,7 +159,7 @@ class ImageDenoiser(ModelSettings, UnitTask[DenoiseRequest, DenoisedLatents]):
 
     def input_source(self) -> ImageDenoiser:
         options = self.options.model_copy(update={"gpus": 0})
-        return self.model_copy(update={"constant": True, "options": options})
+        return self.model_validate(self.model_dump() | {"constant": True, "options": options})
 
     def size(self, request: DenoiseRequest) -> InputSize:
         return image_generation_size(request)

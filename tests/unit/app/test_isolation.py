@@ -10,10 +10,18 @@ from cornserve.app.record import AppSpec
 from cornserve.app.source import SourceError, load_app_source
 from cornserve.task.dry_record import DryRecording
 from cornserve.task.references import Origin
+from cornserve.task.unit import unit_tasks
 from cornserve_echo.notes import NoteRequest, NoteTask, ReadRequest, ReadTask
 from cornserve_echo.stages import Caption, CaptionRequest, StageTask
 from cornserve_echo.task import EchoRequest, EchoResponse
-from cornserve_tasklib import ChatRequest, SpeakingChat, SpokenChatRequest, TokenSource
+from cornserve_tasklib import (
+    ChatRequest,
+    GenerateImages,
+    ImageGenerationRequest,
+    SpeakingChat,
+    SpokenChatRequest,
+    TokenSource,
+)
 
 CAPTION = """
 from cornserve import App
@@ -40,6 +48,14 @@ app = App("speaker", [SpeakingChat(model_id="m")])
 """
 SPEAK = SpeakingChat(model_id="m")
 
+IMAGES = """
+from cornserve import App
+from cornserve_tasklib import GenerateImages
+
+app = App("images", [GenerateImages(model_id="m", split=True)])
+"""
+GENERATE = GenerateImages(model_id="m", split=True)
+
 
 class ReadNote(Task[EchoRequest, EchoResponse]):
     def post_init(self) -> None:
@@ -51,7 +67,7 @@ class ReadNote(Task[EchoRequest, EchoResponse]):
 
 
 def isolated(source: str, executor: str) -> App:
-    app = {CAPTION: "caption", NOTES: "notes", SPEAKER: "speaker"}
+    app = {CAPTION: "caption", NOTES: "notes", SPEAKER: "speaker", IMAGES: "images"}
     return load_app_source(isolated_source("alone", app[source], AppSpec(source=source), 0, executor), "isolated_test")
 
 
@@ -79,6 +95,18 @@ def test_a_talker_reads_the_tokens_of_a_source() -> None:
         (TokenSource().key, ()),
         (SPEAK.talker.key, (Origin(0, "tokens"),)),
     ]
+
+
+def test_the_components_of_an_image_model_read_tensors_of_sources_that_need_no_gpu() -> None:
+    request = ImageGenerationRequest(prompt="corn")
+
+    for unit, inputs in ((GENERATE.denoiser, "embeddings"), (GENERATE.decoder, "latents")):
+        app = isolated(IMAGES, unit.key)
+        *sources, (measured, origins) = recorded(app, request)
+        keys = {key for key, _ in sources}
+        assert (measured, origins) == (unit.key, (Origin(len(sources) - 1, inputs),))
+        assert keys.isdisjoint({GENERATE.prompt_encoder.key, GENERATE.denoiser.key})
+        assert {task.spec.gpus for task in unit_tasks(app.paths[0]) if task.key in keys} == {0}
 
 
 def test_executors_that_consume_the_outputs_do_not_run() -> None:
