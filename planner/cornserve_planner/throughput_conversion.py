@@ -5,7 +5,8 @@ measured on an executor that runs it alone. On an executor with several componen
 factor α, which is fitted to the measured mixes.
 
 Unlike the paper, each time has a confidence interval, several mixes of an option are fitted together, and a component
-that was not measured alone is fitted if enough mixes separate it from the others (`conversion_fit.py`).
+that was not measured alone is fitted if enough mixes separate it from the others (`conversion_fit.py`). Components that
+the same options run for the same requests need not be separated: each gets an equal part of their time.
 """
 
 from __future__ import annotations
@@ -138,10 +139,16 @@ class _Conversion:
         self.demands = demands
         needed = frozenset().union(*(kind.components for kind in demands.types.values()))
         on_paths = frozenset(name for path in graph.paths for name in path.options)
-        self.options = [
+        used = [
             replace(option, components=components)
             for option in graph.options
             if option.name in on_paths and (components := tuple(name for name in option.components if name in needed))
+        ]
+        self.groups = _group_components(used, demands)
+        """Components that need not be separated, by the first of each group, which stands for all."""
+        self.options = [
+            replace(option, components=tuple(name for name in option.components if name in self.groups))
+            for option in used
         ]
         self.measured: dict[str, list[ThroughputMeasurement]] = {}
         for measurement in measurements:
@@ -162,10 +169,20 @@ class _Conversion:
             waiting = [option for option in waiting if option not in fitted]
         fits = [(option.name, self.fits[option.name]) for option in self.options]
         return ThroughputConversion(
-            {(name, component): cost for name, fit in fits for component, cost in fit.costs.items()},
+            {
+                (name, member): cost * (1 / len(self.groups[component]))
+                for name, fit in fits
+                for component, cost in fit.costs.items()
+                for member in self.groups[component]
+            },
             self.demands,
             {name: fit.factor for name, fit in fits},
-            {(name, component): rates for name, fit in fits for component, rates in fit.rates.items()},
+            {
+                (name, member): rates
+                for name, fit in fits
+                for component, rates in fit.rates.items()
+                for member in self.groups[component]
+            },
             tuple(check for _, fit in fits for check in fit.checks),
         )
 
@@ -223,3 +240,14 @@ class _Conversion:
             if name in self.measured:
                 raise InvalidInputError(where, "is assumed, but the option was measured: remove the factor")
             require_between(where, factor, *FACTORS)
+
+
+def _group_components(options: Iterable[DeploymentOption], demands: TypeDemands) -> dict[str, tuple[str, ...]]:
+    """Returns the components that the same options run for the same requests, by the first of them."""
+    kinds, options = demands.types.values(), tuple(options)
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for component in dict.fromkeys(name for option in options for name in option.components):
+        users = [option.name for option in options if component in option.components]
+        shares = [component in kind.components and kind.frequency.get(component, 1.0) for kind in kinds]
+        groups.setdefault((*users, *shares), []).append(component)
+    return {members[0]: tuple(members) for members in groups.values()}

@@ -130,6 +130,16 @@ def test_components_that_no_request_needs_are_not_separated_from_others() -> Non
     assert conversion.factors["EL"] == pytest.approx(1.2)
 
 
+def test_components_that_all_requests_need_on_the_same_options_are_not_separated() -> None:
+    graph = ExecutorGraph(GRAPH.components, GRAPH.options, (DeclaredPath(("EL",)),))
+
+    conversion = convert(graph, [IMAGE], [ThroughputMeasurement("EL", 2.0, {"image": 1.0})])
+
+    ((valid, (step,)),) = [(path, path.steps) for path in graph.valid_paths(IMAGE)]
+    assert valid.name == "EL"
+    assert conversion(IMAGE, step) == pytest.approx(0.5)
+
+
 def test_one_unknown_component_needs_two_mixes_because_the_factor_is_also_unknown() -> None:
     graph = ExecutorGraph(GRAPH.components, GRAPH.options, (DeclaredPath(("EL",)), DeclaredPath(("E", "EL"))))
     alone = ThroughputMeasurement("E", 4.0, HALF)
