@@ -8,11 +8,14 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache
 
+MIN_LENGTH = 256
+"""The shortest row of a forward pass, in tokens."""
+
 
 class SlotCache(Cache):  # type: ignore[misc]
     """Keys and values of the shape [slots, heads, length, width] for each layer, allocated once.
 
-    Before each forward pass, `begin` selects the slots of its rows.
+    Before each forward pass, `select` selects the slots of its rows.
     """
 
     def __init__(self, config: Any, slots: int, length: int, like: torch.Tensor) -> None:
@@ -27,19 +30,29 @@ class SlotCache(Cache):  # type: ignore[misc]
     def device(self) -> torch.device:
         return self._keys[0].device
 
-    def begin(self, slots: Sequence[int], lengths: Sequence[int], tokens: int) -> torch.Tensor:
-        """Selects the slots of the next forward pass, whose rows have `tokens` new tokens.
+    def rows(self, slots: Sequence[int], lengths: Sequence[int], tokens: int) -> tuple[torch.Tensor, ...]:
+        """Returns the rows of a forward pass with `tokens` new tokens each.
 
         Args:
             lengths: the tokens that each slot contains. Further contents are overwritten.
 
-        Returns the attention mask, of the shape [rows, 1, tokens, longest row].
+        Returns the slots, [rows], the positions of the new tokens, [rows, tokens], and the attention mask, of the
+        shape [rows, 1, tokens, length]. The length is that of the longest row, rounded up.
         """
         device = self.device
-        self._slot_indices = torch.tensor(slots, device=device)
-        self._positions = torch.tensor(lengths, device=device)[:, None] + torch.arange(tokens, device=device)
-        self._longest = max(lengths) + tokens
-        return (torch.arange(self._longest, device=device) <= self._positions[:, :, None])[:, None]
+        positions = torch.tensor(lengths, device=device)[:, None] + torch.arange(tokens, device=device)
+        length = self._round_up(max(lengths) + tokens)
+        mask = (torch.arange(length, device=device) <= positions[:, :, None])[:, None]
+        return torch.tensor(slots, device=device), positions, mask
+
+    def select(self, slots: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> None:
+        """Selects the rows of the next forward pass, as `rows` returns them."""
+        self._slot_indices, self._positions, self._length = slots, positions, mask.shape[-1]
+
+    def _round_up(self, length: int) -> int:
+        """Returns one of a few lengths, because a CUDA graph is captured for each."""
+        longest: int = self._keys[0].shape[2]
+        return min(longest, max(MIN_LENGTH, 1 << (length - 1).bit_length()))
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -48,7 +61,7 @@ class SlotCache(Cache):  # type: ignore[misc]
         for cached, new in ((self._keys[layer_idx], key_states), (self._values[layer_idx], value_states)):
             cached[self._slot_indices[:, None], :, self._positions] = new.transpose(1, 2)
         keys, values = self._keys[layer_idx], self._values[layer_idx]
-        return keys[self._slot_indices, :, : self._longest], values[self._slot_indices, :, : self._longest]
+        return keys[self._slot_indices, :, : self._length], values[self._slot_indices, :, : self._length]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Returns 0, because the caller passes positions and masks."""

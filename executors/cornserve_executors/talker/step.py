@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from cornserve_executors.talker.graphs import GraphedFunction
 from cornserve_executors.talker.sampling import Sampling, draw_noise, penalize, sample
 from cornserve_executors.talker.slot_cache import SlotCache
 from cornserve_executors.talker.speech_state import SpeechState
@@ -53,6 +54,7 @@ class TalkerStep(ABC):
         self._is_used = torch.zeros(cache.slots, rules.vocabulary, dtype=torch.bool, device=cache.device)
         self._is_suppressed = torch.zeros(rules.vocabulary, dtype=torch.bool, device=cache.device)
         self._is_suppressed[sorted(rules.suppressed)] = True
+        self._decode = GraphedFunction(self._run_layers)
 
     def run(self, speeches: Sequence[SpeechState]) -> None:
         """Generates the next frame of each speech whose next row has arrived. The slots of other speeches become
@@ -135,22 +137,37 @@ class TalkerStep(ABC):
             inputs: the shape is [rows, tokens, width].
             positions: the shape is [3, rows, tokens].
         """
+        tokens = inputs.shape[1]
         slots, lengths = [self._slots[speech] for speech in speeches], [speech.length for speech in speeches]
-        hidden = self._talker.model(
-            inputs_embeds=self._project(inputs),
-            attention_mask=self._cache.begin(slots, lengths, inputs.shape[1]),
-            position_ids=positions,
-            past_key_values=self._cache,
-            use_cache=True,
-        ).last_hidden_state[:, -1:]
-        logits = penalize(self._talker.codec_head(hidden[:, 0]).float(), self._is_used[slots], REPETITION_PENALTY)
+        run = self._decode if tokens == 1 else self._run_layers
+        hidden, logits = run(inputs, positions, *self._cache.rows(slots, lengths, tokens))
+        logits = penalize(logits.float(), self._is_used[slots], REPETITION_PENALTY)
         logits = logits.masked_fill(self._is_suppressed, -torch.inf)
         codes = sample(logits, self._noise(speeches)[:, 0], self._temperatures(speeches), self._rules.sampling)
         self._is_used[slots, codes] = True
         for row, (speech, code) in enumerate(zip(speeches, codes.tolist(), strict=True)):
             speech.hidden, speech.code = hidden[row : row + 1], code
-            speech.length += inputs.shape[1]
+            speech.length += tokens
             speech.has_ended = code in self._rules.ends
+
+    def _run_layers(
+        self,
+        inputs: torch.Tensor,
+        positions: torch.Tensor,
+        slots: torch.Tensor,
+        cache_positions: torch.Tensor,
+        mask: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the talker's outputs for the last tokens, [rows, 1, width], and the logits of the next codes."""
+        self._cache.select(slots, cache_positions, mask)
+        hidden = self._talker.model(
+            inputs_embeds=self._project(inputs),
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=self._cache,
+            use_cache=True,
+        ).last_hidden_state[:, -1:]
+        return hidden, self._talker.codec_head(hidden[:, 0])
 
     def _noise(self, speeches: Sequence[SpeechState]) -> torch.Tensor:
         """Returns the noise of the current frames, of the shape [rows, groups, codes]."""

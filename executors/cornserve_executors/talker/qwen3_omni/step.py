@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import DynamicCache
 
+from cornserve_executors.talker.graphs import GraphedFunction
 from cornserve_executors.talker.qwen3_omni.prompt import TalkerPrompts
 from cornserve_executors.talker.sampling import Sampling, sample
 from cornserve_executors.talker.slot_cache import SlotCache
@@ -42,6 +43,7 @@ class Qwen3OmniStep(TalkerStep):
         cache = SlotCache(config.text_config, slots, length, like=prompts.end)
         super().__init__(talker, cache, rules, config.num_code_groups)
         self._prompts = prompts
+        self._predict = GraphedFunction(self._run_predictor)
 
     def _embed(self, speech: SpeechState, start: int) -> Sequence[torch.Tensor]:
         tokens = speech.text.tokens[start:]
@@ -56,12 +58,20 @@ class Qwen3OmniStep(TalkerStep):
         return self._prompts.padding
 
     def _complete_frames(self, speeches: Sequence[SpeechState]) -> tuple[torch.Tensor, torch.Tensor]:
-        predictor = self._talker.code_predictor
         noise, temperatures = self._noise(speeches), self._temperatures(speeches)
-        codes = [torch.tensor([speech.code for speech in speeches], device=noise.device)]
-        embedded = self._talker.get_input_embeddings()(codes[0][:, None])
-        total = embedded
-        inputs = torch.cat([torch.cat([speech.last_hidden for speech in speeches]), embedded], 1)
+        codes = torch.tensor([speech.code for speech in speeches], device=noise.device)
+        hidden = torch.cat([speech.last_hidden for speech in speeches])
+        frames, embedded = self._predict(codes, hidden, noise, temperatures)
+        return frames, embedded
+
+    def _run_predictor(
+        self, first: torch.Tensor, hidden: torch.Tensor, noise: torch.Tensor, temperatures: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Generates the codes of frames after the first ones, [rows], from the talker's outputs, [rows, 1, width]."""
+        predictor = self._talker.code_predictor
+        codes = [first]
+        embedded = self._talker.get_input_embeddings()(first[:, None])
+        total, inputs = embedded, torch.cat([hidden, embedded], 1)
         cache = DynamicCache(config=predictor.config)
         for group in range(self._groups - 1):
             output = predictor.model(inputs_embeds=inputs, past_key_values=cache, use_cache=True).last_hidden_state

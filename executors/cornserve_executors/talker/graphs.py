@@ -1,0 +1,69 @@
+"""Runs functions of tensors as CUDA graphs, each of which launches all its kernels at once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import torch
+
+Tensors = tuple[torch.Tensor, ...]
+TensorFunction = Callable[..., Tensors]
+
+logger = logging.getLogger(__name__)
+
+
+class GraphedFunction:
+    """Runs a function of tensors. On a GPU, it is captured once for each combination of shapes, and then replayed.
+
+    The function must read no other changing values than its inputs and the contents of tensors that it keeps, must
+    not wait for the GPU, and must have the same effect if it runs twice. If it cannot be captured, it runs as it is.
+    On a CPU, it runs with the same fixed inputs as on a GPU.
+    """
+
+    def __init__(self, function: TensorFunction) -> None:
+        self._function = function
+        self._graphs: dict[tuple[torch.Size, ...], _Graph] = {}
+
+    def __call__(self, *inputs: torch.Tensor) -> Tensors:
+        """Returns copies of the results of the function."""
+        shapes = tuple(tensor.shape for tensor in inputs)
+        graph = self._graphs.get(shapes)
+        if graph is None:
+            graph = self._graphs[shapes] = _Graph(self._function, inputs)
+        return graph.run(inputs)
+
+
+class _Graph:
+    """A function whose inputs have fixed shapes."""
+
+    def __init__(self, function: TensorFunction, inputs: Sequence[torch.Tensor]) -> None:
+        self._inputs = [tensor.clone() for tensor in inputs]
+        self._replay: Callable[[], Tensors] = lambda: function(*self._inputs)
+        if self._inputs[0].is_cuda:
+            self._capture(function)
+
+    def run(self, inputs: Sequence[torch.Tensor]) -> Tensors:
+        for fixed, tensor in zip(self._inputs, inputs, strict=True):
+            fixed.copy_(tensor)
+        return tuple(tensor.clone() for tensor in self._replay())
+
+    def _capture(self, function: TensorFunction) -> None:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # Kernels and libraries allocate their memory in the first run.
+            function(*self._inputs)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                outputs = function(*self._inputs)
+        except RuntimeError as error:
+            logger.warning("cannot capture a CUDA graph, and launches each kernel separately: %s", error)
+            return
+
+        def replay() -> Tensors:
+            graph.replay()
+            return outputs
+
+        self._replay = replay
