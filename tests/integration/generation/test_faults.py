@@ -37,9 +37,10 @@ Streamed = StreamItem | StreamResult
 
 @dataclass(frozen=True)
 class Generator:
-    """An app, and a request whose result does not depend on chance."""
+    """An app of a tiny model, and a request whose result does not depend on chance."""
 
     name: str
+    model: str
     request: dict[str, Any]
 
     def generate(self, machine: CliInstance, first_item: Future[None] | None = None) -> str:
@@ -48,7 +49,7 @@ class Generator:
             *items, result = self._signal_first(client.stream(self.name, self.request), first_item)
         assert all(isinstance(item, StreamItem) for item in items)
         assert isinstance(result, StreamResult)
-        if self.name == "speaker":
+        if "speech" in result.response:
             speech: str = result.response["speech"]["audio"]
             return speech
         image: str = result.response["images"][0]["b64_json"]
@@ -62,27 +63,45 @@ class Generator:
             yield item
 
 
-SPEAKER, PAINTER = Generator("speaker", SPEAK), Generator("painter", DRAW)
-STREAMING_STAGES = [(SPEAKER, "thinker"), (SPEAKER, "talker"), (PAINTER, "image_denoiser")]
+SPEAKER = Generator("speaker", "tiny_qwen3omni_talker", SPEAK)
+STATES_SPEAKER = Generator("states-speaker", "tiny_qwen25omni_talker", SPEAK)
+"""Its talker reads the thinker's states while they are computed."""
+PAINTER = Generator("painter", "tiny_qwenimage", DRAW)
+GENERATORS = [SPEAKER, STATES_SPEAKER, PAINTER]
+STREAMING_STAGES = [
+    (SPEAKER, "thinker"),
+    (SPEAKER, "talker"),
+    (STATES_SPEAKER, "thinker"),
+    (STATES_SPEAKER, "talker"),
+    (PAINTER, "image_denoiser"),
+]
 """The stages that run while the client receives items."""
 OTHER_STAGES = [(SPEAKER, "encoder"), (PAINTER, "prompt_encoder"), (PAINTER, "latent_decoder")]
 
 
 @pytest.fixture(scope="module")
 def machine(
-    tmp_path_factory: pytest.TempPathFactory, tiny_qwen3omni_talker: Path, tiny_qwenimage: Path
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_qwen3omni_talker: Path,
+    tiny_qwen25omni_talker: Path,
+    tiny_qwenimage: Path,
 ) -> Iterator[CliInstance]:
-    with running_instance(tmp_path_factory.mktemp("faults") / "home", cpu_slots=8) as machine:
-        speaker = ["--name", "speaker", "--share", "e-speech=1", "--option", "talker.max_tokens=80"]
-        machine.do("deploy", str(tiny_qwen3omni_talker), *speaker)
-        machine.do("deploy", str(tiny_qwenimage), "--name", "painter", "--share", "split=1")
+    speech = ["--share", "e-speech=1", "--option"]
+    deployments = [
+        (SPEAKER, tiny_qwen3omni_talker, [*speech, "talker.max_tokens=80"]),
+        (STATES_SPEAKER, tiny_qwen25omni_talker, [*speech, "talker.max_tokens=180"]),
+        (PAINTER, tiny_qwenimage, ["--share", "split=1"]),
+    ]
+    with running_instance(tmp_path_factory.mktemp("faults") / "home", cpu_slots=16) as machine:
+        for app, model, options in deployments:
+            machine.do("deploy", str(model), "--name", app.name, *options)
         yield machine
 
 
 @pytest.fixture(scope="module")
 def results(machine: CliInstance) -> dict[str, str]:
     """The result of each app without a fault."""
-    return {app.name: app.generate(machine) for app in (SPEAKER, PAINTER)}
+    return {app.name: app.generate(machine) for app in GENERATORS}
 
 
 @pytest.mark.parametrize(("app", "stage"), STREAMING_STAGES)
@@ -93,19 +112,19 @@ def test_a_stage_killed_during_a_stream_leads_to_the_same_result_or_an_error(
     with ThreadPoolExecutor(1) as thread:
         work = thread.submit(app.generate, machine, first_item)
         first_item.result(timeout=60)
-        (executor,) = _executors(machine, stage)
+        (executor,) = _executors(machine, app, stage)
         executor.kill()
         outcome = _outcome(work, results[app.name])
 
     _expect_recovery(machine, results, app)
-    record_fault(FaultResult(f"kill -9 of {stage} during a stream", 1, 1, outcome, leaks=0))
+    record_fault(FaultResult(f"kill -9 of {stage} of {app.name} during a stream", 1, 1, outcome, leaks=0))
 
 
 @pytest.mark.parametrize(("app", "stage"), OTHER_STAGES)
 def test_a_stage_killed_before_its_output_leads_to_the_same_result_or_an_error(
     machine: CliInstance, results: dict[str, str], app: Generator, stage: str, record_fault: FaultRecorder
 ) -> None:
-    executors = _executors(machine, stage)
+    executors = _executors(machine, app, stage)
     for executor in executors:
         executor.suspend()  # A stage that does not run cannot end early.
     with ThreadPoolExecutor(1) as thread:
@@ -119,7 +138,7 @@ def test_a_stage_killed_before_its_output_leads_to_the_same_result_or_an_error(
     record_fault(FaultResult(f"kill -9 of {stage}", 1, 1, outcome, leaks=0))
 
 
-@pytest.mark.parametrize("app", [SPEAKER, PAINTER])
+@pytest.mark.parametrize("app", GENERATORS)
 def test_a_disconnect_stops_all_stages_and_frees_their_tensors(
     machine: CliInstance, app: Generator, record_fault: FaultRecorder
 ) -> None:
@@ -150,10 +169,10 @@ def _expect_recovery(machine: CliInstance, results: dict[str, str], app: Generat
     wait_until(lambda: executor_total(machine.url, HELD) == 0)
 
 
-def _executors(machine: CliInstance, stage: str) -> list[psutil.Process]:
+def _executors(machine: CliInstance, app: Generator, stage: str) -> list[psutil.Process]:
     """Returns the processes of a stage: one, or those for images and audio."""
-    executors = machine.processes("cornserve_executors.base")
-    return [process for process in executors if f"/{stage}-" in " ".join(process.cmdline())]
+    executors = {process: " ".join(process.cmdline()) for process in machine.processes("cornserve_executors.base")}
+    return [process for process, command in executors.items() if f"/{stage}-" in command and app.model in command]
 
 
 def _gateway_requests(machine: CliInstance, app: Generator) -> float:
