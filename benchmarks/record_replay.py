@@ -55,6 +55,8 @@ class RecordReplayRow:
     plain: PassTiming
     record: PassTiming
     """The sum of all runs that record, without the time between them."""
+    resume: PassTiming
+    """The same, if the code runs on with each value in place of a run from its start, as in app hosts."""
     replay: PassTiming
     """One replay of a request after all its invocations have ended."""
     bytes_per_request: int
@@ -92,16 +94,18 @@ def _options() -> argparse.Namespace:
 def measure(shape: str, invocations: int, repeats: int, seconds: float) -> RecordReplayRow:
     task = CompositeTask(shape=shape)
     ended, plays, _ = record(task, invocations)
-    plain, recording, replay = _timings(
+    plain, recording, resume, replay = _timings(
         (
             _timed(lambda: SHAPES[shape](_plain, invocations)),
             lambda: record(task, invocations)[2],
+            lambda: record(task, invocations, resumes=True)[2],
             _timed(lambda: _play(ended, task, invocations)),
         ),
         repeats,
         seconds,
     )
-    return RecordReplayRow(shape, invocations, plays, plain, recording, replay, _bytes_per_request(task, invocations))
+    memory = _bytes_per_request(task, invocations)
+    return RecordReplayRow(shape, invocations, plays, plain, recording, resume, replay, memory)
 
 
 def measure_dry_records(repeats: int, seconds: float) -> list[DryRecordRow]:
@@ -138,13 +142,13 @@ def _plain(request: TextInput) -> TextOutput:
     return _OUTPUT
 
 
-def record(task: CompositeTask, invocations: int) -> tuple[Recording, int, float]:
+def record(task: CompositeTask, invocations: int, *, resumes: bool = False) -> tuple[Recording, int, float]:
     """Records a request until it ends; returns the recording, the number of runs, and their duration."""
     recording: Recording | None = None
     plays, seconds = 0, 0.0
     while True:
         started = time.perf_counter()
-        recording = recording or Recording(ReplayableRandom("request"))
+        recording = recording or Recording(ReplayableRandom("request"), resumes=resumes)
         outcome = _play(recording, task, invocations)
         seconds += time.perf_counter() - started
         plays += 1
@@ -204,7 +208,7 @@ def _bytes_per_request(task: CompositeTask, invocations: int) -> int:
 def _print(machine: MachineInfo, repeats: int, rows: Sequence[RecordReplayRow]) -> None:
     table = create_table(
         ("task",),
-        ("calls", "plays", "plain", "record", "replay", "rec ÷ plain", "rec ÷ call", "rep ÷ call", "KiB"),
+        ("calls", "plays", "plain", "record", "resume", "replay", "rec ÷ plain", "res ÷ call", "rep ÷ call", "KiB"),
     )
     for row in rows:
         table.add_row(*_cells(row), end_section=row.invocations == SIZES[-1])
@@ -220,12 +224,13 @@ def _print_dry_records(machine: MachineInfo, repeats: int, rows: Sequence[DryRec
 
 
 def _cells(row: RecordReplayRow) -> list[str]:
-    timings = [f"{_short(timing.min)} ({_short(timing.median)})" for timing in (row.plain, row.record, row.replay)]
+    measured = (row.plain, row.record, row.resume, row.replay)
+    timings = [f"{_short(timing.min)} ({_short(timing.median)})" for timing in measured]
     return [
         *(row.shape, str(row.invocations), str(row.plays)),
         *timings,
         f"{row.record.min / row.plain.min:.1f}",
-        f"{row.record.min / row.invocations:.1f}",
+        f"{row.resume.min / row.invocations:.1f}",
         f"{row.replay.min / row.invocations:.1f}",
         f"{row.bytes_per_request / 1024:.1f}",
     ]

@@ -74,6 +74,7 @@ class HostSession:
             open_stream=lambda origin: open_source(self._recording.invocations[origin.invocation], origin.output),
             on_record=self._apply_early_updates,
             max_invocations=loaded.app.max_invocations,
+            resumes=True,
         )
         self._requests = self._parse(begin)
 
@@ -92,14 +93,14 @@ class HostSession:
             dry.close()
 
     def play(self, command: pb.Play) -> pb.Played:
-        """Runs the task. Raises its errors."""
+        """Runs the task from its start, or from where the last play has ended. Raises its errors."""
         for update in command.updates:
             self._update(update)
         for result in command.side_effects:
             self._recording.side_effects.append(SideEffectResult(result.function, result.value, result.error))
         reader = READERS[command.reader]
         path = self._loaded.app.paths[command.path]
-        yields = self._begin_yields(path, reader)
+        yields = self._find_yields(reader)
         outcome = self._recording.play(
             path.name, lambda: self._run(path, reader), None if yields is None else yields.add
         )
@@ -130,16 +131,15 @@ class HostSession:
         self._recording.release_outputs()
         self._recording.close()
 
-    def _begin_yields(self, path: Task[Any, Any], reader: ResponseReader[Any]) -> Yields | None:
-        """Returns the recorder of yielded values for the next play, or None if its reader ignores them.
+    def _find_yields(self, reader: ResponseReader[Any]) -> Yields | None:
+        """Returns the recorder of yielded values, or None if the reader ignores them.
 
         The tasks of several requests run one after another, so their yields would not be early.
         """
         if reader.yields is None or len(self._requests) != 1:
             return None
         if self._yields is None:
-            self._yields = Yields(path.name, reader.yields, self.mapped)
-        self._yields.begin_play()
+            self._yields = Yields(reader.yields, self.mapped)
         return self._yields
 
     def _run(self, path: Task[Any, Any], reader: ResponseReader[Any]) -> list[Any]:
@@ -189,6 +189,7 @@ class HostSession:
         described = pb.RecordedInvocation(
             task=task.name,
             key=task.key,
+            line=invocation.line,
             request=invocation.request,
             size=pb.RecordedSize(text=size.text, media=size.media, output=size.output, items=size.items),
             tensors=sorted(task.layout.tensors),

@@ -9,38 +9,26 @@ from pydantic_core import to_json
 
 from cornserve.app.response_readers import YieldReader
 from cornserve.task import Stream
-from cornserve.task.errors import DivergenceError
 from cornserve.v1 import app_host_pb2 as pb
 
 Mapped = list[AsyncIterator[Sequence[Any]]]
 
 
 class Yields:
-    """Describes each yielded value once, although every play yields it again.
+    """Describes each yielded value.
 
     Args:
         mapped: receives the streams whose items the app computes.
     """
 
-    def __init__(self, task: str, reader: YieldReader[Any], mapped: Mapped) -> None:
-        self._task = task
+    def __init__(self, reader: YieldReader[Any], mapped: Mapped) -> None:
         self._reader = reader
         self._mapped = mapped
         self._described: list[pb.Yielded] = []
-        self._position = 0
         self._sent = 0
 
-    def begin_play(self) -> None:
-        self._position = 0
-
     def add(self, value: Any) -> None:
-        """Adds a value, or compares it with that of an earlier play. Raises `DivergenceError`."""
-        read = self._reader.read(value)
-        index, self._position = self._position, self._position + 1
-        if index == len(self._described):
-            self._described.append(self._describe(read))
-        elif not _is_repeated(self._described[index], read):
-            raise DivergenceError(self._task, None, f"it yielded another value number {index + 1}")
+        self._described.append(self._describe(self._reader.read(value)))
 
     def _describe(self, read: Stream[Any] | Sequence[Any]) -> pb.Yielded:
         if not isinstance(read, Stream):
@@ -67,12 +55,3 @@ def describe_stream(described: pb.ResultStream, stream: Stream[Any], mapped: Map
     else:
         described.mapped = len(mapped)
         mapped.append(stream.batches())
-
-
-def _is_repeated(described: pb.Yielded, read: Stream[Any] | Sequence[Any]) -> bool:
-    if not isinstance(read, Stream):
-        return [*described.items] == [*map(to_json, read)]
-    stream = described.stream
-    if read.origin is None:
-        return stream.HasField("mapped")
-    return (stream.origin.invocation, stream.origin.output) == tuple(read.origin)

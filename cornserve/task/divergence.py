@@ -34,6 +34,29 @@ def calling_line(outermost: CodeType) -> str:
     return fallback
 
 
+def changed_task(recorded: str, line: str, repeated: str, repeated_line: str) -> str:
+    """Describes a call of another task than the recorded one, or of the same task with other settings.
+
+    Args:
+        recorded, repeated: names of tasks.
+        line, repeated_line: lines of the app that call them.
+    """
+    name = "it with other settings" if recorded == repeated else recorded
+    return f"{line} called {name} in the recording, {repeated_line} calls {repeated} now"
+
+
+def changed_input(recorded: bytes, line: str, repeated: bytes, repeated_line: str) -> str:
+    """Describes a call with another input than the recorded one.
+
+    Args:
+        recorded, repeated: the inputs as JSON.
+        line, repeated_line: lines of the app that make the calls.
+    """
+    difference = first_difference(recorded, repeated) or "a tensor, a stream or a medium is another one"
+    lines = f"{line} called it in the recording, {repeated_line} now"
+    return f"its input differs from the recorded one: {lines}; {difference}"
+
+
 def first_difference(recorded: bytes, repeated: bytes) -> str:
     """Returns where two inputs, given as JSON, differ first, and both values. Empty if they are equal."""
     return _difference(json.loads(recorded), json.loads(repeated), "")

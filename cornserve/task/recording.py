@@ -3,19 +3,20 @@
 `Recording.play` runs the code of a task from its start. It returns the output of invocations that an earlier run
 recorded, and records new ones. It ends with the code's result, or with a `Suspension` if the code reads a value that is
 not available yet. The caller then dispatches the new invocations, stores their results in them, and plays the code
-again.
+again. A recording that resumes its code does not run it again: the code waits for the value, and runs on.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
 from cornserve.task.active_recording import active_recording
-from cornserve.task.divergence import calling_line, first_difference
+from cornserve.task.divergence import calling_line, changed_input, changed_task
 from cornserve.task.errors import (
     AbortedError,
     DivergenceError,
@@ -32,6 +33,7 @@ from cornserve.task.lazy_model import stored_fields
 from cornserve.task.output import Output, pending_output, release_output
 from cornserve.task.references import Blob, Origin, ReferenceEncoder, Stream, Tensor, TensorReference, TensorStream
 from cornserve.task.side_effects import SideEffect, SideEffectResult
+from cornserve.task.suspendable_code import SuspendableCode
 from cornserve.task.unit import UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_policies.replayable_random import ReplayableRandom
@@ -190,7 +192,7 @@ class Invocation:
             raise self.error.with_traceback(None)  # each replay raises it, and would lengthen its traceback
         if not self.ended:
             raise OutputSuspension(self.index, field)
-        return None
+        return None if field is None else vars(self.output)[field]
 
 
 class Recording:
@@ -198,6 +200,7 @@ class Recording:
 
     Args:
         on_record: is called with each new invocation. It may set results that are already available.
+        resumes: whether code that waits for a value runs on in the next play. Otherwise, the next play repeats it.
     """
 
     def __init__(
@@ -207,6 +210,7 @@ class Recording:
         open_stream: OpenStream | None = None,
         on_record: Callable[[Invocation], None] | None = None,
         max_invocations: int = DEFAULT_MAX_INVOCATIONS,
+        resumes: bool = False,
     ) -> None:
         self.invocations: list[Invocation] = []
         self.side_effects: list[SideEffectResult] = []
@@ -226,9 +230,12 @@ class Recording:
         self._on_yield: Callable[[Any], None] | None = None
         self._suspension: Suspension | None = None
         self._failure: InvocationError | None = None
+        self._resumes = resumes
+        self._suspended: SuspendableCode[Any] | None = None
+        """The code that runs, or waits for a value, if it can be resumed."""
 
     def play(self, task: str, code: Callable[[], T], on_yield: Callable[[Any], None] | None = None) -> T | Suspension:
-        """Runs `code` from its start.
+        """Runs `code` from its start, or from where it waits for a value.
 
         Args:
             task: names the code in errors.
@@ -237,15 +244,11 @@ class Recording:
         Returns the result of `code`, or a suspension with the value that it waits for. Raises the exceptions of `code`,
         and `TaskError`.
         """
-        self._position = self._side_effect_position = 0
         self.next_side_effect = None
-        self._task = task
-        self._on_yield = on_yield
-        self._suspension = self._failure = None
-        self.random.index = self._first_random_index
-        token = active_recording.set(self)
+        if self._suspended is None:
+            self._begin(task, on_yield)
         try:
-            result = code()
+            result = self._run_on(code) if self._resumes else self._run(code)
         except Suspension as suspension:
             return suspension.with_traceback(None)  # see `cornserve.tracebacks`
         except (ValidationError, PydanticSerializationError) as error:
@@ -260,8 +263,8 @@ class Recording:
             if isinstance(error, Exception):
                 raise
             raise AbortedError(task, error) from error  # the error itself would end the process
-        finally:
-            active_recording.reset(token)
+        if isinstance(result, Suspension):
+            return result
         self._check_not_swallowed()
         if self._position < len(self.invocations):
             missing = self.invocations[self._position]
@@ -272,13 +275,49 @@ class Recording:
             raise DivergenceError(task, None, f"it ended before it repeated the recorded call of {missing_call}")
         return result
 
+    def _begin(self, task: str, on_yield: Callable[[Any], None] | None) -> None:
+        self._position = self._side_effect_position = 0
+        self._task = task
+        self._on_yield = on_yield
+        self._suspension = self._failure = None
+        self.random.index = self._first_random_index
+
+    def _run(self, code: Callable[[], T]) -> T:
+        token = active_recording.set(self)
+        try:
+            return code()
+        finally:
+            active_recording.reset(token)
+
+    def _run_on(self, code: Callable[[], T]) -> T | Suspension:
+        """Runs the suspended code, or else `code`, until it ends or waits for a value."""
+        if self._suspended is None:
+            self._suspended = SuspendableCode(partial(self._run, code))
+        running: SuspendableCode[T] = self._suspended
+        try:
+            return running.run()
+        finally:
+            if running.has_ended:
+                self._suspended = None
+
+    def _suspend(self, suspension: Suspension) -> None:
+        """Waits for the next play, or ends this one by raising the suspension."""
+        if self._suspended is not None and self._suspended.is_current:
+            self._suspended.suspend(suspension)
+            return
+        self._suspension = suspension
+        raise suspension
+
     def release_outputs(self) -> None:
         """Makes the outputs raise an error if code has kept them. Their values must have been read."""
         for invocation in self.invocations:
             invocation.release_output()
 
     def close(self) -> None:
-        """Frees the invocations and their outputs."""
+        """Ends suspended code, and frees the invocations and their outputs."""
+        if self._suspended is not None:
+            self._suspended.close()
+            self._suspended = None
         for invocation in self.invocations:
             invocation.free_output()
         self.invocations = []
@@ -306,10 +345,9 @@ class Recording:
         self._check_not_swallowed()
         index = self._side_effect_position
         self._side_effect_position += 1
-        if index == len(self.side_effects):
+        while index == len(self.side_effects):
             self.next_side_effect = effect
-            self._suspension = SideEffectSuspension(effect.function)
-            raise self._suspension
+            self._suspend(SideEffectSuspension(effect.function))
         result = self.side_effects[index]
         if result.function != effect.function:
             message = f"it calls {effect.function} where it called {result.function} in the recording"
@@ -339,14 +377,14 @@ class Recording:
             if active_recording.get(None) is not self:
                 raise OutsideRequestError(f"a value of {invocation.task.name}'s output was read")
             self._check_not_swallowed()
-            try:
-                return invocation.read_value(field)
-            except Suspension as suspension:
-                self._suspension = suspension
-                raise
-            except InvocationError as failure:
-                self._failure = failure
-                raise
+            while True:
+                try:
+                    return invocation.read_value(field)
+                except Suspension as suspension:
+                    self._suspend(suspension)
+                except InvocationError as failure:
+                    self._failure = failure
+                    raise
 
         layout = invocation.task.layout
         references: dict[str, TensorReference | Stream[Any]] = {
@@ -370,13 +408,10 @@ class Recording:
         self, recorded: Invocation, task: UnitTask[Any, Any], request: bytes, inputs: Sequence[Origin | Blob]
     ) -> Output:
         if recorded.task is not task and recorded.task.key != task.key:
-            name = "it with other settings" if recorded.task.name == task.name else recorded.task.name
-            message = f"{recorded.line} called {name} in the recording, {_line()} calls {task.name} now"
+            message = changed_task(recorded.task.name, recorded.line, task.name, _line())
             raise DivergenceError(task.name, recorded.index, message)
         if recorded.request != request or recorded.inputs != tuple(inputs):
-            difference = first_difference(recorded.request, request) or "a tensor, a stream or a medium is another one"
-            lines = f"{recorded.line} called it in the recording, {_line()} now"
-            message = f"its input differs from the recorded one: {lines}; {difference}"
+            message = changed_input(recorded.request, recorded.line, request, _line())
             raise DivergenceError(task.name, recorded.index, message)
         return recorded.output
 

@@ -634,6 +634,7 @@ class RecordedInvocation(_message.Message):
     SIZE_FIELD_NUMBER: _builtins.int
     TENSOR_STREAMS_FIELD_NUMBER: _builtins.int
     HAS_VALUES_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
     task: _builtins.str
     key: _builtins.str
     """The key of the executor spec."""
@@ -643,6 +644,8 @@ class RecordedInvocation(_message.Message):
     continues: _builtins.bool
     """Whether another executor can continue the streams."""
     has_values: _builtins.bool
+    line: _builtins.str
+    """The line of the app that makes the call, such as "app.py:12"."""
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordedInput]: ...
     @_builtins.property
@@ -667,10 +670,11 @@ class RecordedInvocation(_message.Message):
         size: Global___RecordedSize | None = ...,
         tensor_streams: _abc.Iterable[_builtins.str] | None = ...,
         has_values: _builtins.bool = ...,
+        line: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["size", b"size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["continues", b"continues", "has_values", b"has_values", "inputs", b"inputs", "key", b"key", "reports_usage", b"reports_usage", "request", b"request", "size", b"size", "streams", b"streams", "task", b"task", "tensor_streams", b"tensor_streams", "tensors", b"tensors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continues", b"continues", "has_values", b"has_values", "inputs", b"inputs", "key", b"key", "line", b"line", "reports_usage", b"reports_usage", "request", b"request", "size", b"size", "streams", b"streams", "task", b"task", "tensor_streams", b"tensor_streams", "tensors", b"tensors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

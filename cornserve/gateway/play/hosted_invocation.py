@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from pydantic_core import from_json
 
 from cornserve.app_host.invocation_failure import describe_failure
+from cornserve.task.divergence import changed_input, changed_task
 from cornserve.task.errors import InvocationError
 from cornserve.task.references import Blob, Origin
 from cornserve.v1 import app_host_pb2 as pb
@@ -33,6 +34,7 @@ class HostedInvocation:
         "index",
         "inputs",
         "is_continuable",
+        "line",
         "origins",
         "reported_usage",
         "reports_usage",
@@ -54,6 +56,7 @@ class HostedInvocation:
         self.task_name = recorded.task
         self.executor_key = recorded.key
         self.request = recorded.request
+        self.line = recorded.line
         size = recorded.size
         self.size = InputSize(size.text, size.media, size.output, size.items)
         self.inputs = inputs
@@ -103,6 +106,10 @@ class HostedInvocation:
     def dump_item(self, stream: str, item: bytes) -> bytes:
         return item
 
-    def is_repeated_by(self, recorded: pb.RecordedInvocation, inputs: Sequence[Origin | Blob]) -> bool:
-        """Returns whether another host has recorded the same invocation."""
-        return (self.executor_key, self.request, list(self.inputs)) == (recorded.key, recorded.request, list(inputs))
+    def difference(self, recorded: pb.RecordedInvocation, inputs: Sequence[Origin | Blob]) -> str:
+        """Returns how the invocation that another host has recorded differs from this one. Empty if it does not."""
+        if self.executor_key != recorded.key:
+            return changed_task(self.task_name, self.line, recorded.task, recorded.line)
+        if (self.request, list(self.inputs)) != (recorded.request, list(inputs)):
+            return changed_input(self.request, self.line, recorded.request, recorded.line)
+        return ""

@@ -65,7 +65,11 @@ class HostedPlayer:
         self._host_yielded = 0
         """The number of values that the code in the host has yielded."""
         self._printed = 0
-        """The number of lines that the plays have printed."""
+        """The number of lines that have been logged."""
+        self._host_printed = 0
+        """The number of lines that the current run of the code has printed."""
+        self._is_suspended = False
+        """Whether the code in the host waits for a value. Otherwise, the next play runs it from its start."""
         self._side_effects: list[pb.SideEffectResult] = []
         """The results of all calls with side effects that have run."""
         self._sent_side_effects = 0
@@ -167,6 +171,7 @@ class HostedPlayer:
                 return self._add_play(host, reply.played, reader)
 
     def _add_play(self, host: AppHost, played: pb.Played, reader: ResponseReader[Any]) -> pb.Played:
+        self._is_suspended = played.WhichOneof("outcome") in ("awaited", "awaited_side_effect")
         self._add_invocations(played.invocations)
         self._add_yielded(played.yielded, reader)
         if played.yielded or any(result.has_streams for result in played.results.results):
@@ -179,11 +184,15 @@ class HostedPlayer:
             host = await self._app.host()
         if host is not self._host:
             self._host, self._is_begun = host, False
-            self._sent_updates = self._sent_side_effects = self._recorded = self._host_yielded = 0
+            self._sent_updates = self._sent_side_effects = self._recorded = 0
+            self._host_yielded = 0
+            self._is_suspended = False
         return host
 
     def _play_command(self, reader: ResponseReader[Any]) -> pb.Play:
         assert self._begin is not None
+        if not self._is_suspended:
+            self._host_printed = 0
         updates = self._updates[self._sent_updates :]
         play = pb.Play(session=self.number, reader=reader.name, updates=updates, path=self._path)
         play.side_effects.extend(self._side_effects[self._sent_side_effects :])
@@ -208,10 +217,11 @@ class HostedPlayer:
         return reply
 
     def _log_prints(self, reply: pb.HostReply) -> None:
-        """Logs the lines that a play has printed, except for those that an earlier play has printed, too."""
-        lines = reply.printed[self._printed :]
+        """Logs the lines that a play has printed, except for those that an earlier run has printed, too."""
+        lines = reply.printed[max(0, self._printed - self._host_printed) :]
+        self._host_printed += len(reply.printed)
         if lines:
-            self._printed += len(lines)
+            self._printed = self._host_printed
             self._log_lines(lines)
 
     def _log_lines(self, lines: Sequence[pb.PrintedLine]) -> None:
@@ -257,8 +267,8 @@ class HostedPlayer:
             index = self._recorded
             if index == len(self.invocations):
                 self.invocations.append(HostedInvocation(index, invocation, inputs, self._updates.append))
-            elif not self.invocations[index].is_repeated_by(invocation, inputs):
-                raise DivergenceError(self.task_name, index, "another process of the app recorded another invocation")
+            elif difference := self.invocations[index].difference(invocation, inputs):
+                raise DivergenceError(invocation.task, index, difference)
             self._recorded += 1
 
     def _add_yielded(self, yielded: Sequence[pb.Yielded], reader: ResponseReader[Any]) -> None:

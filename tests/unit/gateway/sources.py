@@ -517,3 +517,31 @@ class Countdown(Task[EchoRequest, EchoResponse]):
 
 app = App(name="countdown", paths=[Countdown()])
 """
+
+STARTS = """
+import os
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from pydantic import BaseModel
+
+starts: dict[str, int] = {}
+
+class Starts(BaseModel):
+    starts: int
+
+class Count(Task[EchoRequest, Starts]):
+    '''Makes two calls, one after the other, and returns how often its code has started for the text.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: EchoRequest) -> Starts:
+        starts[request.text] = starts.get(request.text, 0) + 1
+        text = str(os.getpid()) if request.text == "process id" else request.text
+        first = self.echo.invoke(EchoRequest(text=text, seconds=request.seconds))
+        second = self.echo.invoke(EchoRequest(text=first.text))
+        assert second.text == text
+        return Starts(starts=starts[request.text])
+
+app = App(name="starts", paths=[Count()])
+"""

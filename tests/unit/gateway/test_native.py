@@ -195,13 +195,17 @@ async def test_the_logs_of_an_app_have_the_tracebacks_of_its_code_without_conten
     assert (await gateway.get("/admin/v1/apps/steps/logs?lines=1")).json()["replicas"][0]["lines"] == frames[-1:]
 
 
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
 async def test_the_logs_of_an_app_have_what_its_code_prints_once_for_each_request(
-    gateway: httpx.AsyncClient, deploy: Deploy
+    gateway: httpx.AsyncClient, deploy: Deploy, accept: str
 ) -> None:
     await deploy(CHATTERBOX)
     print_line = CHATTERBOX.splitlines().index('            print("word", word)') + 1
 
-    responses = [await gateway.post("/v1/apps/chatterbox/invoke", json={"words": words}) for words in (["a", "b"], [])]
+    responses = [
+        await gateway.post("/v1/apps/chatterbox/invoke", json={"words": words}, headers={"accept": accept})
+        for words in (["a", "b"], [])
+    ]
     log, *_ = (await gateway.get("/admin/v1/apps/chatterbox/logs")).json()["replicas"]
 
     written, failed = [response.headers["x-request-id"] for response in responses]

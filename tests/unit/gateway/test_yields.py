@@ -116,12 +116,11 @@ async def test_an_error_follows_what_came_before_it(gateway: httpx.AsyncClient, 
     ("line", "message"),
     [
         ("yield 1", "invoke yielded a value of the type int: yield a str, a ChatChunk, a ChatResponse"),
-        ("yield str(next(numbers))", "it yielded another value number 1"),
         ("yield 'a'; return None", "returned a value of the type NoneType, not ChatResponse"),
     ],
 )
 async def test_invalid_yields_are_errors(gateway: httpx.AsyncClient, deploy: Deploy, line: str, message: str) -> None:
-    await deploy(REVISER.replace('yield "Draft: "', line).replace("class Rev", "numbers = iter(range(9))\n\nclass Rev"))
+    await deploy(REVISER.replace('yield "Draft: "', line))
 
     response = await gateway.post("/v1/chat/completions", json={**chat("a b"), "stream": True})
 

@@ -1,0 +1,55 @@
+"""The code of an app waits for values in its process. It runs again only after the loss of the process."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx2 as httpx
+
+from tests.unit.echo_executors import EchoExecutors
+from tests.unit.gateway.app_hosts import app_hosts
+from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.sources import STARTS
+from tests.waiting import until
+
+FIRST_CALL = next(number for number, line in enumerate(STARTS.splitlines(), start=1) if "first = " in line)
+
+
+async def test_code_starts_once_for_a_request_with_several_turns(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(STARTS)
+
+    response = await gateway.post("/v1/apps/starts/invoke", json={"text": "same input"})
+
+    assert response.json() == {"starts": 1}
+
+
+async def test_another_process_repeats_the_code(
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
+) -> None:
+    await deploy(STARTS)
+
+    response = await kill_during_first_call(gateway, executors, "same input")
+
+    assert response.json() == {"starts": 1}  # The other process counts from zero.
+
+
+async def test_code_that_differs_in_another_process_names_both_lines(
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
+) -> None:
+    await deploy(STARTS)
+
+    response = await kill_during_first_call(gateway, executors, "process id")
+
+    assert response.status_code == 500
+    message = response.json()["error"]["message"]
+    assert "its input differs from the recorded one" in message
+    assert message.count(f"app.py:{FIRST_CALL}") == 2
+    assert "`text` is " in message
+
+
+async def kill_during_first_call(gateway: httpx.AsyncClient, executors: EchoExecutors, text: str) -> httpx.Response:
+    request = asyncio.create_task(gateway.post("/v1/apps/starts/invoke", json={"text": text, "seconds": 0.5}))
+    await until(lambda: executors.running() == 1)
+    for host in app_hosts():
+        host.kill()
+    return await request
