@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 """Compares the planner's predictions with deployed plans.
 
-A model of an encoder and a language model is profiled on slots of this machine. For three workloads, all strategies
-are planned from the profile, deployed, and measured: the throughput with many requests in flight, twice, and the
-latencies with Poisson arrivals at 80 % of the predicted throughput.
+A model is profiled on slots of this machine. For each workload, all strategies are planned from the profile, deployed,
+and measured: the throughput with many requests in flight, twice, and the latencies with Poisson arrivals at 80 % of the
+predicted throughput.
 
-By default, the executors wait for set times. With MODEL, a directory of a multimodal model, they run this model:
+By default, the model has an encoder and a language model, and the executors wait for set times. With MODEL, a directory
+of a multimodal model, they run this model:
 
     benchmarks/strategies.py MODEL
+
+Other workloads are images and speech, of a Qwen-Image and a Qwen3-Omni, by default those of `cornserve demo`:
+
+    benchmarks/strategies.py --workloads images spoken half-spoken
 """
 
 from __future__ import annotations
@@ -24,7 +29,10 @@ from benchmarks.harness.report import create_table, print_report
 from benchmarks.harness.slot_instance import SlotInstance
 from benchmarks.harness.strategies.measurement import DeployedStrategy, StrategyMeasurement
 from benchmarks.harness.strategies.model_workloads import model_workloads
+from benchmarks.harness.strategies.output_workloads import image_workloads, speech_workloads
 from benchmarks.harness.strategies.stage_workloads import STAGE_WORKLOADS
+from benchmarks.harness.strategies.workloads import StrategyWorkload
+from cornserve_demo.round_trip import MODELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +58,15 @@ class StrategiesReport:
 def main() -> None:
     options = _options()
     machine = MachineInfo.current()
-    workloads = model_workloads(options.model.resolve()) if options.model else STAGE_WORKLOADS
-    chosen = [workload for workload in workloads if workload.name in options.workloads]
+    chosen = [workload for workload in _workloads(options.model) if workload.name in options.workloads]
     results = []
     with tempfile.TemporaryDirectory() as directory:
         instance = SlotInstance(Path(directory) / "instance", options.slots)
         measurement = StrategyMeasurement(instance, options.seconds, options.runs, options.error, options.budget)
         with instance.started() as client:
             for workload in chosen:
-                for result in measurement.measure(client, workload, options.strategies):
+                strategies = [name for name in workload.strategies if name in options.strategies]
+                for result in measurement.measure(client, workload, strategies):
                     print(result, file=sys.stderr)
                     results.append(result)
     report = StrategiesReport(machine, options.slots, results)
@@ -68,16 +76,25 @@ def main() -> None:
         report.show()
 
 
+def _workloads(model: Path | None) -> tuple[StrategyWorkload, ...]:
+    model = None if model is None else model.resolve()
+    chats: tuple[StrategyWorkload, ...] = STAGE_WORKLOADS if model is None else model_workloads(model)
+    images = image_workloads(model or MODELS / "drawer-model")
+    return *chats, *images, *speech_workloads(model or MODELS / "speller-model")
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, nargs="?", metavar="MODEL", help="a directory of a multimodal model")
+    parser.add_argument("model", type=Path, nargs="?", metavar="MODEL", help="the directory of a model")
     parser.add_argument("--slots", type=int, default=2, help="slots of one core each; several may share a core")
     parser.add_argument("--seconds", type=float, default=10, help="smallest duration of each run")
     parser.add_argument("--error", type=float, default=0.05, help="half width of the intervals of the profile")
     parser.add_argument("--budget", default="30m", help="device time for the profile of a workload")
     parser.add_argument("--runs", type=int, default=2, help="runs with many requests in flight")
-    _add_choice(parser, "--workloads", [workload.name for workload in STAGE_WORKLOADS])
-    _add_choice(parser, "--strategies", list(STAGE_WORKLOADS[0].strategies))
+    chats = [workload.name for workload in STAGE_WORKLOADS]
+    _add_choice(parser, "--workloads", [workload.name for workload in _workloads(None)], chats)
+    strategies = list(STAGE_WORKLOADS[0].strategies)
+    _add_choice(parser, "--strategies", strategies, strategies)
     parser.add_argument("--quick", action="store_true", help="one strategy of one workload with a short run")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
@@ -87,8 +104,9 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _add_choice(parser: argparse.ArgumentParser, option: str, names: list[str]) -> None:
-    parser.add_argument(option, nargs="+", choices=names, default=names, help=f"the {option[2:]} to measure")
+def _add_choice(parser: argparse.ArgumentParser, option: str, names: list[str], default: list[str]) -> None:
+    text = f"the {option[2:]} to measure (default: {' '.join(default)})"
+    parser.add_argument(option, nargs="+", choices=names, default=default, metavar="NAME", help=f"{text}: %(choices)s")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,165 @@
+"""Workloads of real models whose responses are images or speech."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from string import ascii_lowercase
+from typing import Any, Protocol
+
+from benchmarks.harness.strategies.workloads import Paths, draw_block, draw_types
+from cornserve.bench.requests import random_text
+
+WORD_LETTERS = 6
+MAX_TOKENS = 32
+"""The length of the response of a model that was not trained to spell."""
+
+
+class OutputRequests(Protocol):
+    """The requests of a workload, of one type or of two."""
+
+    def source(self, name: str) -> str:
+        """Returns the source of an app with all paths."""
+        ...
+
+    @property
+    def strategies(self) -> dict[str, Paths]: ...
+
+    @property
+    def components(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The components of the requests of the first and of the second type."""
+        ...
+
+    def draw(self, random: Random, is_first: bool) -> Mapping[str, Any]:
+        """Returns a request of the first type or of the second."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OutputWorkload:
+    """
+    Args:
+        share: share of the requests of the first type.
+    """
+
+    name: str
+    requests: OutputRequests
+    share: float
+
+    @property
+    def strategies(self) -> dict[str, Paths]:
+        return self.requests.strategies
+
+    def write_app(self, directory: Path) -> Path:
+        path = directory / f"{self.name}.py"
+        path.write_text(self.requests.source(self.name))
+        return path
+
+    def profile_arguments(self, directory: Path) -> tuple[str, ...]:
+        random = Random(0)
+        lines = [json.dumps(self.requests.draw(random, is_first)) + "\n" for is_first in draw_block(self.share)]
+        path = directory / f"{self.name}.jsonl"
+        path.write_text("".join(lines))
+        return "--requests", str(path)
+
+    def write_shares(self, directory: Path) -> Path:
+        shares = (self.share, round(1 - self.share, 6))
+        types = {
+            "+".join(components): {"components": components, "share": share}
+            for components, share in zip(self.requests.components, shares, strict=True)
+            if share
+        }
+        path = directory / f"{self.name}.workload.json"
+        path.write_text(json.dumps({"format": "cornserve-planner/workload", "version": 1, "types": types}))
+        return path
+
+    def draw_requests(self, seed: int) -> Iterator[bytes]:
+        random = Random(seed)
+        return (json.dumps(self.requests.draw(random, first)).encode() for first in draw_types(self.share, seed))
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRequests:
+    """Requests for images.
+
+    Args:
+        model: the directory of an image model that can be split.
+        side: width and height of an image in pixels.
+    """
+
+    model: Path
+    side: int
+    steps: int
+    words: int
+
+    def source(self, name: str) -> str:
+        return f"""\
+from cornserve import App
+from cornserve_tasklib import GenerateImages
+
+paths = [GenerateImages(model_id={str(self.model)!r}, split=split) for split in (False, True)]
+app = App({name!r}, paths)
+"""
+
+    @property
+    def strategies(self) -> dict[str, Paths]:
+        stages = self.components[0]
+        monolith = ("+".join(stages),)
+        return {"monolith": [monolith], "separate": [stages], "planner": [monolith, stages]}
+
+    @property
+    def components(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        stages = ("text_encoder", "denoiser", "vae")
+        return stages, stages
+
+    def draw(self, random: Random, is_first: bool) -> Mapping[str, Any]:
+        size = f"{self.side}x{self.side}"
+        return {"prompt": random_text(self.words, random), "size": size, "num_inference_steps": self.steps}
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechRequests:
+    """Requests to spell words, with spoken responses and with written ones.
+
+    Args:
+        model: the directory of an Omni model that speaks.
+    """
+
+    model: Path
+
+    def source(self, name: str) -> str:
+        return f"""\
+from cornserve import App
+from cornserve_tasklib import OmniChat, SpeakingChat
+
+paths = [chat(model_id={str(self.model)!r}) for chat in (SpeakingChat, OmniChat)]
+app = App({name!r}, paths)
+"""
+
+    @property
+    def strategies(self) -> dict[str, Paths]:
+        thinker = "audio_encoder+image_encoder+video_encoder+llm"
+        monolith, separate = (f"{thinker}+talker",), (thinker, "talker")
+        return {"monolith": [monolith], "separate": [separate], "planner": [monolith, separate]}
+
+    @property
+    def components(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return ("llm", "talker"), ("llm",)
+
+    def draw(self, random: Random, is_first: bool) -> Mapping[str, Any]:
+        word = "".join(random.choices(ascii_lowercase, k=WORD_LETTERS))
+        messages = [{"role": "user", "content": f"Spell {word}"}]
+        chat = {"messages": messages, "max_tokens": MAX_TOKENS, "temperature": 0}
+        return {"chat": chat, "modalities": ["text", "audio"] if is_first else ["text"]}
+
+
+def image_workloads(model: Path) -> tuple[OutputWorkload, ...]:
+    return (OutputWorkload("images", ImageRequests(model, side=64, steps=8, words=8), share=1.0),)
+
+
+def speech_workloads(model: Path) -> tuple[OutputWorkload, ...]:
+    requests = SpeechRequests(model)
+    return OutputWorkload("spoken", requests, share=1.0), OutputWorkload("half-spoken", requests, share=0.5)
