@@ -71,6 +71,13 @@ class WholeChat(NamedTuple):
     images: list[GeneratedImage]
 
 
+class ReadPrompt(NamedTuple):
+    """The prompt of a language model."""
+
+    token_ids: list[int]
+    text: str
+
+
 class Ending(NamedTuple):
     """The values that follow the last chunk."""
 
@@ -159,6 +166,11 @@ def _read_yielded_chunks(value: object) -> Stream[ChatChunk] | Sequence[ChatChun
 
 def _read_yielded(value: Any) -> Stream[Any] | Sequence[Any]:
     return value if isinstance(value, Stream) else [value]
+
+
+def _read_prompt(response: ChatResponse, _: object) -> ReadPrompt | None:
+    tokens = response.prompt_token_ids
+    return None if tokens is None else ReadPrompt(tokens, response.text)
 
 
 def _read_ending(response: ChatResponse, _: object) -> Ending:
@@ -292,6 +304,9 @@ CHUNKS = _reader(
 """The chunks that the task yields, or those of its response, or one chunk for each choice of a response that the task
 has created itself."""
 
+PROMPT = _reader("prompt", _of_chat(_read_prompt), ReadPrompt | None)
+"""The prompt of a request with `prompt_only`, or None for a response that the task has created itself."""
+
 ENDING = _reader("ending", _of_chat(_read_ending), Ending)
 SPOKEN_STREAMS: ResponseReader[dict[str, Stream[Any]]] = ResponseReader(
     "spoken streams", _read_spoken_streams, to_json, from_json, RawJson
@@ -338,7 +353,7 @@ are `RawJson`."""
 READERS: dict[str, ResponseReader[Any]] = {
     reader.name: reader
     for reader in (
-        *(WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, ENDING, SPOKEN_STREAMS, WHOLE_SPEECH),
+        *(WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, PROMPT, ENDING, SPOKEN_STREAMS, WHOLE_SPEECH),
         *(VECTORS, SCORES, IMAGES, IMAGE_PROGRESS),
         *(SPEECH, SPEECH_ENDING),
         *(TRANSCRIPT, MAPPED_CHUNKS_OR_TRANSCRIPT, TRANSCRIPT_CHUNKS, JSON, STREAMS),

@@ -202,6 +202,7 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
         APPS,
         try_task,
         [
+            """cornserve try agent.py '{"question": "Why?"}'""",
             """cornserve try agent.py '{"question": "Why?"}' --answers '{"LLMTask": {"text": "Because."}}'""",
             "cornserve try agent.py @request.json --answers @answers.json --json",
         ],

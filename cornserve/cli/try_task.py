@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from itertools import groupby
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import uuid4
 
 import typer
 
 from cornserve.cli.console import CliError, print_json
+from cornserve.cli.gateway import open_client
 from cornserve.cli.json_argument import read_json
-from cornserve.cli.options import Json
+from cornserve.cli.options import Json, Url
 
 if TYPE_CHECKING:
     from cornserve.app.app import App
+    from cornserve.app.run_record import RunRecord
+    from cornserve.client import Client
     from cornserve.task import UnitTask
     from cornserve.testing import RecordedCall, TaskRun
 
@@ -25,27 +31,37 @@ _MAX_CHARACTERS = 200
 
 
 def try_task(
-    file: Annotated[Path, typer.Argument(metavar="FILE.py", help="The source of the app.")],
+    ctx: typer.Context,
+    target: Annotated[str, typer.Argument(metavar="FILE.py | APP", help="The source of an app, or a deployed app.")],
     request: Annotated[
         str, typer.Argument(metavar="JSON | @FILE | -", help="The request, a file with it, or - for standard input.")
     ],
     answers: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--answers",
             metavar="JSON | @FILE",
-            help="The outputs of the unit tasks by name: an object for all calls, or a list with one for each call.",
+            help="The outputs of the unit tasks by name, which then run without executors: an object for all calls, "
+            "or a list with one for each call.",
         ),
-    ] = "{}",
-    path: Annotated[int, typer.Option("--path", min=0, help="The number of the path, from 0.")] = 0,
+    ] = None,
+    path: Annotated[
+        int, typer.Option("--path", min=0, help="The number of the path, from 0. Only with --answers.")
+    ] = 0,
+    url: Url = None,
     json: Json = False,
 ) -> None:
-    """Run a task with given outputs of its unit tasks, without executors, and print its calls round by round.
+    """Run a task once, and print its calls of unit tasks round by round.
 
-    A round is one run of `invoke`, up to a value that is not available. Functions that the task calls with `recorded`
-    run.
+    A FILE.py is deployed on the instance as a temporary app, and deleted at the end. With --answers, no instance
+    needs to run. A round is one run of `invoke`, up to a value that is not available. Functions that the task calls
+    with `recorded` run.
     """
-    run = _run(file, read_json(request, "request"), _Answers(read_json(answers, "object of answers")), path)
+    body = read_json(request, "request")
+    if answers is None:
+        _try_on_instance(ctx, target, body, url, as_json=json)
+        return
+    run = _run(Path(target), body, _Answers(read_json(answers, "object of answers")), path)
     if json:
         calls = [_describe(call) for call in run.calls]
         print_json({"calls": calls, "yielded": [*map(_compact, run.yielded)], "response": run.response})
@@ -54,6 +70,69 @@ def try_task(
         typer.echo(line)
     typer.echo("response")
     print_json(run.response)
+
+
+def _try_on_instance(ctx: typer.Context, target: str, body: Any, url: str | None, *, as_json: bool) -> None:
+    """Prints the calls and the response. Raises `CliError` with the error of the task."""
+    with open_client(ctx, url) as client, _deployed(client, target) as app:
+        run = client.record(app, body)
+    if as_json:
+        print_json(run.model_dump(exclude_none=True))
+    else:
+        for line in _recorded_lines(run):
+            typer.echo(line)
+    if run.error is not None:
+        raise CliError(run.error)
+    if not as_json:
+        typer.echo("response")
+        print_json(run.response)
+
+
+@contextmanager
+def _deployed(client: Client, target: str) -> Iterator[str]:
+    """Yields the name of an app: that of a temporary one for a file."""
+    from cornserve.cli.progress_display import ProgressDisplay
+    from cornserve.client import ClientError
+    from cornserve.client.deploy_target import resolve_target
+
+    if not target.endswith(".py"):
+        yield target
+        return
+    temporary = resolve_target(_renamed(_read_source(Path(target)), f"try-{uuid4().hex[:8]}"))
+    display = ProgressDisplay()
+    try:
+        with display.shown():
+            deployed = client.deploy(temporary, wait=False)
+            *_, view = display.follow(client.follow(deployed), f"{target} does not serve")
+        if view.phase != "serving":
+            raise CliError(f"{target} failed to start: {view.status.message}")
+        yield view.name
+    finally:
+        with suppress(ClientError):
+            client.delete(temporary.name)
+
+
+def _renamed(source: str, name: str) -> str:
+    """Returns source that defines the same app with another name. Its lines keep their numbers."""
+    settings = "shares=[*app.shares], max_invocations=app.max_invocations, probes=app.probes"
+    return f"{source}\n\nfrom cornserve import App\n\napp = App({name!r}, [*app.paths], {settings})\n"
+
+
+def _recorded_lines(run: RunRecord) -> Iterator[str]:
+    numbered = enumerate(run.calls)
+    for number, calls in groupby(numbered, lambda pair: pair[1].round):
+        yield f"round {number}"
+        for index, call in calls:
+            yield f"  {index} {call.task} ({call.line}): {_cut(_json_text(call.request))}"
+            if call.error is not None:
+                yield f"    failed: {call.error}"
+            elif call.output is not None:
+                yield f"    returned {_cut(_json_text(call.output))}"
+
+
+def _json_text(value: dict[str, Any]) -> str:
+    """Returns the JSON of an object without its empty values."""
+    return dumps({name: value for name, value in value.items() if value not in (None, "", [], {})}, ensure_ascii=False)
 
 
 class _Answers:
@@ -113,13 +192,16 @@ def _load(file: Path) -> App:
     from cornserve.task.errors import DefinitionError
 
     try:
-        source = file.expanduser().read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
-    try:
-        return load_app_source(source, _MODULE, filename=file.name)
+        return load_app_source(_read_source(file), _MODULE, filename=file.name)
     except DefinitionError as error:
         raise CliError(str(error)) from error
+
+
+def _read_source(file: Path) -> str:
+    try:
+        return file.expanduser().read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _lines(run: TaskRun[Any]) -> Iterator[str]:
@@ -137,7 +219,10 @@ def _describe(call: RecordedCall) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    text = _compact(value)
+    return _cut(_compact(value))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
 
 

@@ -111,6 +111,12 @@ def invoke(app: str, request: BaseModel | Mapping[str, Any], timeout: float | No
     return _model_call(f"/v1/apps/{quote_app_name(app)}/invoke", encode_json("request", request), timeout, accept)
 
 
+def record(app: str, request: BaseModel | Mapping[str, Any], timeout: float | None) -> ApiCall:
+    return _model_call(
+        f"/admin/v1/apps/{quote_app_name(app)}/record", encode_json("request", request), timeout, "application/json"
+    )
+
+
 def chat(app: str, messages: Messages, options: Mapping[str, Any], timeout: float | None, *, stream: bool) -> ApiCall:
     if "stream" in options:
         raise TypeError("`stream` is not an option: `chat` streams its response, and `complete` returns it as a whole")

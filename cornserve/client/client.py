@@ -15,6 +15,7 @@ from cornserve.app.app import App
 from cornserve.app.event import AppEvent
 from cornserve.app.graph import AppGraph
 from cornserve.app.record import AppSpec, AppView, ReplicaLog, UnreadableApp
+from cornserve.app.run_record import RunRecord
 from cornserve.client import calls, responses, retries
 from cornserve.client.address import GatewayAddress
 from cornserve.client.app_watch import PAUSE_SECONDS, AppLoadWait, AppWatch, is_deployed_generation, require_serving
@@ -244,6 +245,10 @@ class Client:
     def invoke(self, app: str, request: BaseModel | Mapping[str, Any], *, timeout: float | None = None) -> Any:
         """Returns the app's response as parsed JSON, with `None` for streams."""
         return self._call(calls.invoke(app, request, timeout), responses.json_document)
+
+    def record(self, app: str, request: BaseModel | Mapping[str, Any], *, timeout: float | None = None) -> RunRecord:
+        """Returns the app's response, and its calls of unit tasks with their outputs. Needs the admin token."""
+        return self._call(calls.record(app, request, timeout), responses.run_record)
 
     def stream(
         self, app: str, request: BaseModel | Mapping[str, Any], *, timeout: float | None = None

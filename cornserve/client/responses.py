@@ -10,6 +10,7 @@ from pydantic_core import from_json
 
 from cornserve.app.event import AppEvent
 from cornserve.app.record import AppView, ReplicaLog, UnreadableApp
+from cornserve.app.run_record import RunRecord
 from cornserve.client.errors import error_from_json, unexpected_response
 from cornserve.client.sse import ServerSentEvent
 
@@ -148,6 +149,10 @@ def decode_event(url: str, decoder: EventDecoder[T], event: ServerSentEvent) -> 
 
 def json_document(document: Any) -> Any:
     return document
+
+
+def run_record(document: Any) -> RunRecord:
+    return RunRecord.model_validate(document)
 
 
 def app_view(document: Any) -> AppView:

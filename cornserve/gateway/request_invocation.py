@@ -20,6 +20,10 @@ class RequestInvocation(Protocol):
     def task_name(self) -> str: ...
 
     @property
+    def line(self) -> str:
+        """The line of the app that makes the call, such as "app.py:12"."""
+
+    @property
     def executor_key(self) -> str: ...
 
     @property

@@ -117,6 +117,8 @@ class ChatResponse(ChatChoice, Output):
     """The chunks of all choices."""
     usage: Usage = Usage()
     """Token counts."""
+    prompt_token_ids: list[int] | None = None
+    """The tokens of the prompt, if the request asks for the prompt alone."""
     further: list[ChatChoice] = Field(default_factory=list)
     """The second and later choices, if `n` is greater than one."""
     images: list[GeneratedImage] = Field(default_factory=list)

@@ -78,12 +78,22 @@ class SamplingFields(BaseModel):
     lora: SkipJsonSchema[str | None] = None
     """The LoRA adapter that the executor applies. Only an `LLMTask` sets it."""
 
+    prompt_only: SkipJsonSchema[bool] = False
+    """Whether the response has the prompt alone: its tokens, and with `echo` its text. Only the gateway sets it."""
+
     @field_validator("lora")
     @classmethod
     def _reject_adapter_from_client(cls, lora: str | None, info: ValidationInfo) -> str | None:
         if lora is not None and not isinstance(info.context, ReferenceDecoder):
             raise ValueError("a request cannot select an adapter: remove the field, and use the app of the adapter")
         return lora
+
+    @field_validator("prompt_only")
+    @classmethod
+    def _reject_prompt_only_from_client(cls, prompt_only: bool, info: ValidationInfo) -> bool:
+        if prompt_only and not isinstance(info.context, ReferenceDecoder):
+            raise ValueError("a request cannot set it: use /tokenize")
+        return prompt_only
 
     def with_lora(self, name: str) -> Self:
         """Returns a copy for the LoRA adapter `name`."""

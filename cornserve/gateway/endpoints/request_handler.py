@@ -110,7 +110,7 @@ class RequestHandler:
             self._status = 200
             return partial(self._send_body, body, content_type)
         except Exception as error:
-            raise self._to_api_error(error) from None
+            raise self.api_error(error) from None
         finally:
             self._finish()
 
@@ -152,11 +152,11 @@ class RequestHandler:
             self._status = 200
         except Exception as error:
             if not stream.is_started:
-                raise self._to_api_error(error) from None
-            api_error = self._to_api_error(error)
+                raise self.api_error(error) from None
+            failure = self.api_error(error)
             if content_type != sse.CONTENT_TYPE:
                 return  # the server closes the connection of an incomplete response
-            await stream.send(encode_error(api_error))
+            await stream.send(encode_error(failure))
         finally:
             self._finish()
         await stream.finish()
@@ -202,8 +202,11 @@ class RequestHandler:
             log.info("app %r, line %d, printed: %s", self._app, number, text)
         self._context.app_logs.add_prints(self._app, self.id, lines)
 
-    def _to_api_error(self, error: Exception) -> ApiError:
-        """Clears the traceback of `error`, which would keep the request in memory."""
+    def api_error(self, error: Exception) -> ApiError:
+        """Returns the error for the client.
+
+        Logs the errors of code. Clears the traceback of `error`, which would keep the request in memory.
+        """
         if isinstance(error, AppCodeError):
             log.error("the request failed: %s", error.place, extra=logs.traceback_field(error.traceback))
             self._context.app_logs.add_failure(self._app, self.id, error)

@@ -1,4 +1,4 @@
-"""The operations of `/v1`, and the router that runs them."""
+"""The operations that call models, and the router that runs them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cornserve.app.run_record import RunRecord
 from cornserve.gateway.context import GatewayContext
-from cornserve.gateway.endpoints import native
+from cornserve.gateway.endpoints import native, record
 from cornserve.gateway.endpoints.anthropic import messages
 from cornserve.gateway.endpoints.anthropic.message_objects import MessageObject, TokenCount
 from cornserve.gateway.endpoints.anthropic.message_request import CountTokensRequest, CreateMessageRequest
@@ -23,6 +24,7 @@ from cornserve.gateway.endpoints.openai import (
     responses,
     scoring,
     speech,
+    tokenization,
     transcriptions,
 )
 from cornserve.gateway.endpoints.openai.response_objects import ResponseObject
@@ -47,6 +49,7 @@ class Operation(NamedTuple):
 
 
 INVOKE = Operation("/v1/apps/{name}/invoke", native.invoke, None, None)
+RECORD = Operation("/admin/v1/apps/{name}/record", record.record, None, RunRecord)
 OPERATIONS = [
     Operation("/v1/chat/completions", chat.create_chat_completion, chat.ChatCompletionRequest, chat.ChatCompletion),
     Operation("/v1/responses", responses.create_response, CreateResponseRequest, ResponseObject),
@@ -77,7 +80,10 @@ OPERATIONS = [
     Operation("/v1/images/generations", images.create_image, images.CreateImageRequest, images.ImageList),
     Operation("/v1/images/edits", images.edit_image, images.EditImageForm, images.ImageList, FORM),
     Operation("/v1/audio/speech", speech.create_speech, speech.CreateSpeechRequest, None),
+    Operation("/tokenize", tokenization.tokenize, tokenization.TokenizeRequest, tokenization.TokenList),
+    Operation("/detokenize", tokenization.detokenize, tokenization.DetokenizeRequest, tokenization.DetokenizedText),
     INVOKE,
+    RECORD,
 ]
 
 
@@ -116,4 +122,6 @@ class V1Router:
         match path.split("/"):
             case ["", "v1", "apps", name, "invoke"] if name:
                 return INVOKE, {"name": name}
+            case ["", "admin", "v1", "apps", name, "record"] if name:
+                return RECORD, {"name": name}
         return None, {}

@@ -14,6 +14,7 @@ from cornserve.app.arrivals import ARRIVALS_TOKEN
 from cornserve.browser_origins import BrowserOrigins
 from cornserve.control.profiling_job import PROFILER_TOKEN, TEMPORARY_PREFIX
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.http.model_paths import calls_model
 from cornserve.instance_secret import InstanceSecret
 
 PUBLIC_PATHS = ("/healthz", "/health", "/livez", "/ping", "/readyz")
@@ -88,7 +89,7 @@ class Authenticator:
         host = headers.get(b"host", b"")
         origin = headers.get(b"origin")
         is_own_page = origin is None or self._is_own_host(origin)
-        is_allowed_page = is_own_page or (path.startswith("/v1/") and self._origins.allows(origin or b""))
+        is_allowed_page = is_own_page or (calls_model(path) and self._origins.allows(origin or b""))
         if not (is_allowed_page and self._is_own_host(b"//" + host)):
             message = (
                 "the Host or Origin header names another host: without API keys, the gateway accepts only requests to "

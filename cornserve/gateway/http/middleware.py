@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.admission import RequestAdmission
 from cornserve.gateway.http.auth import Authenticator
+from cornserve.gateway.http.model_paths import calls_model
 from cornserve.gateway.http.request_body import BODY, ClientDisconnected, RequestBody
 from cornserve.limits import MIB
 
@@ -72,7 +73,7 @@ class RequestMiddleware:
         Administrative requests and probes do not count, so they work while the gateway is full.
         """
         self._authenticator.check(path, headers)
-        is_counted = path.startswith("/v1/")
+        is_counted = calls_model(path)
         if is_counted:
             self._admission.check_in_flight()
         size = int(headers.get(b"content-length", b"0"))

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from cornserve.app.response_readers import ResponseReader
 from cornserve.app_host.app_host import AppHost
@@ -128,6 +129,16 @@ class HostedPlayer:
             raise exception_of(reply.error, self._app.name, self.task_name)
         reply.side_effect.function = suspension.function
         self._side_effects.append(reply.side_effect)
+
+    def outputs(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = [{} for _ in self.invocations]
+        for update in self._updates:
+            match update.WhichOneof("kind"):
+                case "value":
+                    found[update.invocation][update.value.field] = from_json(update.value.json)
+                case "values" if update.values:
+                    found[update.invocation] |= from_json(update.values)
+        return found
 
     def close(self) -> None:
         self._app.end_session(self.number, self._host)

@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
+from pydantic_core import from_json
 
 from cornserve.app.app import App
 from cornserve.app.media_slots import MediaSlot, find_media_slots
@@ -73,6 +74,12 @@ class LocalPlayer:
     @property
     def yielded(self) -> Sequence[Stream[Any]]:
         return ()  # No task of the library yields.
+
+    def outputs(self) -> list[dict[str, Any]]:
+        return [
+            from_json(invocation.output.values_json()) if invocation.ended and invocation.error is None else {}
+            for invocation in self._recording.invocations
+        ]
 
     def select_path(self, path: int) -> None:
         self._path: Task[Any, Any] = self._local_app.app.paths[path]

@@ -54,6 +54,9 @@ class Player(Protocol):
     def yielded(self) -> Sequence[Stream[Any]]:
         """All that the task has yielded so far, in order. A value is a stream of one item."""
 
+    def outputs(self) -> list[dict[str, Any]]:
+        """Returns the values that have arrived, by their names, of each invocation."""
+
     def select_path(self, path: int) -> None:
         """Selects a path by its index."""
 

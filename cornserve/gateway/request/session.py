@@ -17,6 +17,7 @@ from cornserve.gateway.play.player import PlaySettings
 from cornserve.gateway.play.stream_buffer import StreamBuffer
 from cornserve.gateway.request.dispatcher import Dispatcher
 from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.gateway.served_app import ServedApp
 from cornserve.task import Stream, TaskError
 from cornserve.task.errors import OutputSuspension, SideEffectSuspension, Suspension
@@ -71,6 +72,9 @@ class Session:
             deadline=deadline,
         )
         self._request_id = request_id
+        self._plays = 0
+        self.rounds: list[int] = []
+        """The number of the play that has recorded each invocation, from 1."""
         self._stats = stats
         self._logs_decisions = served.route.policies.log_decisions
         self._plan = served.route.plan
@@ -101,6 +105,15 @@ class Session:
         """The first attempt number for another session of the same request."""
         return self._dispatcher.next_attempt
 
+    @property
+    def invocations(self) -> Sequence[RequestInvocation]:
+        """All recorded invocations, in the order of the task's calls."""
+        return self._player.invocations
+
+    def outputs(self) -> list[dict[str, Any]]:
+        """Returns the values that have arrived, by their names, of each invocation."""
+        return self._player.outputs()
+
     async def run(self, request: Any, reader: ResponseReader[Result]) -> Result:
         """Returns what `reader` reads in the app's response to `request`. Streams in it may be incomplete."""
         (result,) = await self.run_each([request], reader)
@@ -124,7 +137,9 @@ class Session:
         with nullcontext() if self._trace is None else self._trace.play(self._player.task_name):
             outcome = await self._player.play(requests, reader)
         self._streams = self._streams or _has_stream(outcome)
+        self._plays += 1
         if new := self._player.invocations[len(self._dispatcher.executions) :]:
+            self.rounds += [self._plays] * len(new)
             self._dispatcher.dispatch(new, streams=self._streams)
         if not isinstance(outcome, Suspension):
             self._dispatcher.end_recording()

@@ -104,6 +104,8 @@ class LLMEngine(VllmEngine):
             rendered = await self._prompt_renderer.render(
                 request, embeddings, stream=deliver is not None, owner=id, input_bytes=input_bytes
             )
+            if request.prompt_only:
+                return rendered.prompt_response()
             if delivered:
                 rendered = rendered.continue_after(delivered)
             response = ResponseBuilder(rendered)

@@ -28,7 +28,7 @@ from cornserve_executors.llm.continuation import Continuation
 from cornserve_executors.llm.output_parser import OutputParser
 from cornserve_executors.vllm.large_texts import LargeTexts, check_length
 from cornserve_tasklib.chat_request import ChatRequest
-from cornserve_tasklib.chat_response import ChatChunk
+from cornserve_tasklib.chat_response import ChatChunk, ChatResponse, Usage
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.llm import LLMRequest, LLMTask
 
@@ -59,6 +59,23 @@ class RenderedRequest:
         tokens: list[int] = self.prompt["prompt_token_ids"]
         return tokens
 
+    def prompt_response(self) -> ChatResponse:
+        """Returns the tokens of the prompt, and its text if the request is a text.
+
+        Raises `InvalidRequestError` if the model does not have one of the given tokens.
+        """
+        tokens, known = self.prompt_tokens, len(self.tokenizer)
+        if max(tokens) >= known:
+            raise InvalidRequestError(f"prompt: no token {max(tokens)}: the tokens of this model are 0 to {known - 1}")
+        text = self.prompt_text if isinstance(self.request, CompletionRequest) else ""
+        return ChatResponse(text=text, prompt_token_ids=tokens, usage=Usage(prompt_tokens=len(tokens)))
+
+    @property
+    def prompt_text(self) -> str:
+        """The text of a request that echoes it. vLLM leaves out an empty one."""
+        text: str = self.prompt.get("prompt", "")
+        return text
+
     def engine_inputs(self) -> tuple[Any, SamplingParams]:
         """Returns the prompt, including the delivered tokens of a continued response, and the sampling parameters."""
         if self.continuation is None:
@@ -74,7 +91,7 @@ class RenderedRequest:
 
 
 _UNSENT = {
-    *("messages", "max_tokens", "max_completion_tokens", "lora", "priority"),
+    *("messages", "max_tokens", "max_completion_tokens", "lora", "priority", "prompt_only"),
     *("mm_processor_kwargs", "media_io_kwargs"),
 }
 """Fields of a chat that vLLM's request does not get."""
@@ -134,7 +151,7 @@ class PromptRenderer:
         return await self._large_texts.run(render, input_bytes, owner)
 
     async def _render_completion(self, request: CompletionRequest, stream: bool) -> RenderedRequest:
-        fields = request.model_dump(exclude_defaults=True, exclude={"lora", "priority"})
+        fields = request.model_dump(exclude_defaults=True, exclude={"lora", "priority", "prompt_only"})
         # vLLM checks the limit before it counts the tokens of the prompt. `_max_tokens` checks it with their number.
         fields |= {"stream": stream, "max_tokens": min(request.max_tokens, self._model_config.max_model_len)}
         vllm_request = VllmCompletionRequest.model_validate(fields)

@@ -46,7 +46,7 @@ class ResponseBuilder:
                 yield choice.append(chunk)
 
     def _echo(self, index: int) -> ChatChunk:
-        return ChatChunk(text=self._rendered.prompt["prompt"], index=index, logprobs=self._prompt_logprobs)
+        return ChatChunk(text=self._rendered.prompt_text, index=index, logprobs=self._prompt_logprobs)
 
     def _convert_logprobs(self, prompt_logprobs: PromptLogprobs) -> list[TokenLogprobs]:
         rendered = self._rendered

@@ -9,6 +9,21 @@ from pathlib import Path
 from tests.integration.cli.cli_instance import CliInstance, write_app
 from tests.waiting import until
 
+TWICE = """
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoResponse, EchoTask
+
+class Twice(Task[EchoRequest, EchoResponse]):
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: EchoRequest) -> EchoResponse:
+        first = self.echo.invoke(request)
+        return self.echo.invoke(EchoRequest(text=f"{first.text} again"))
+
+app = App(name="twice", paths=[Twice()])
+"""
+
 
 async def test_an_app_is_deployed_called_and_deleted(instance: CliInstance, tmp_path: Path) -> None:
     instance.up()
@@ -95,3 +110,39 @@ def test_logs_can_be_followed(instance: CliInstance, tmp_path: Path) -> None:
         assert following.stderr.read() == ""
         following.wait()
     assert following.returncode == 0
+
+
+def test_a_file_is_tried_as_a_temporary_app(instance: CliInstance, tmp_path: Path) -> None:
+    instance.up()
+    file = tmp_path / "twice.py"
+    file.write_text(TWICE)
+
+    tried = instance.run("try", str(file), '{"text": "corn"}')
+    failed = instance.run("try", str(file), '{"text": "corn", "fail": "no more"}')
+
+    lines = [number for number, line in enumerate(TWICE.splitlines(), start=1) if "self.echo.invoke" in line]
+    assert tried.returncode == 0, tried.stderr
+    assert tried.stdout.splitlines()[:6] == [
+        "round 1",
+        f'  0 EchoTask (app.py:{lines[0]}): {{"text": "corn"}}',
+        '    returned {"text": "corn", "words_sent": 1}',
+        "round 2",
+        f'  1 EchoTask (app.py:{lines[1]}): {{"text": "corn again"}}',
+        '    returned {"text": "corn again", "words_sent": 2}',
+    ]
+    assert json.loads(tried.stdout.partition("response\n")[2])["text"] == "corn again"
+    assert failed.returncode == 1
+    assert "    failed: " in failed.stdout
+    assert failed.stderr.splitlines()[-1].startswith("error: ")
+    assert instance.json("status")["apps"] == []
+
+
+def test_a_deployed_app_is_tried(instance: CliInstance, tmp_path: Path) -> None:
+    instance.up()
+    instance.do("deploy", write_app(tmp_path, "echo", prefix="> "))
+
+    run = instance.json("try", "echo", '{"text": "a"}')
+
+    assert [(call["task"], call["output"]["text"]) for call in run["calls"]] == [("EchoTask", "> a")]
+    assert run["response"]["text"] == "> a"
+    assert instance.run("try", "absent", "{}").stderr.startswith("error: unknown model 'absent'")

@@ -109,9 +109,13 @@ def test_wrong_answers_and_errors_of_the_task_are_one_line(file: Path, answers: 
 
 
 def test_wrong_files_requests_and_paths_are_one_line(file: Path, tmp_path: Path) -> None:
+    given = ("--answers", "{}")
     (broken := tmp_path / "broken.py").write_text("app = 1 / 0")
 
-    assert run(file, request='{"q": 1}').stderr == "error: the request is not valid: question: is required: add it\n"
-    assert run(file, "--path", "1").stderr.startswith("error: unknown path 1: the number of paths is 1")
-    assert run(broken).stderr == "error: broken.py:1: ZeroDivisionError: division by zero\n"
-    assert run(tmp_path / "missing.py").stderr.startswith("error: cannot read ")
+    assert (
+        run(file, *given, request='{"q": 1}').stderr
+        == "error: the request is not valid: question: is required: add it\n"
+    )
+    assert run(file, *given, "--path", "1").stderr.startswith("error: unknown path 1: the number of paths is 1")
+    assert run(broken, *given).stderr == "error: broken.py:1: ZeroDivisionError: division by zero\n"
+    assert run(tmp_path / "missing.py", *given).stderr.startswith("error: cannot read ")

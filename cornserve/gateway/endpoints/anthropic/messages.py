@@ -40,10 +40,10 @@ async def create_message(request: Request, context: Context) -> SendResponse:
 
 
 async def count_tokens(request: Request, context: Context) -> SendResponse:
-    """Returns the number of tokens of a prompt. The app processes the prompt and generates one token."""
+    """Returns the number of tokens of a prompt. Nothing is generated."""
     body = await read_fields(request, CountTokensRequest, lambda body: body.media)
     handler = await _create_handler(request, context, body)
-    chat = tracked(ChatRequest, body.chat)
+    chat = tracked(ChatRequest, body.chat, prompt_only=True)
 
     async def respond(session: Session) -> bytes:
         response, _ = await run_chat(session, chat)
