@@ -10,6 +10,7 @@ import typer
 from cornserve.cli.app_argument import is_deployed_name
 from cornserve.cli.console import CliError
 from cornserve.cli.gateway import open_client
+from cornserve.cli.slow_notice import importing
 
 if TYPE_CHECKING:
     from cornserve.app.graph import AppGraph
@@ -30,8 +31,10 @@ def app_model(ctx: typer.Context, app: str, url: str | None) -> str:
             return dumps(model_document(app, client.graph(app)))
     from cornserve.client.deploy_target import resolve_target
 
-    target = resolve_target(app, name=None)
-    return dumps(model_document(target.name, target_graph(target)))
+    with importing(app):
+        target = resolve_target(app, name=None)
+        graph = target_graph(target)
+    return dumps(model_document(target.name, graph))
 
 
 def target_graph(target: DeployTarget) -> AppGraph:

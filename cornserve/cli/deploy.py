@@ -16,6 +16,7 @@ from cornserve.cli.console import CliError, print_json, stderr
 from cornserve.cli.gateway import open_client
 from cornserve.cli.media_options import MediaIoKwargs, MmProcessorKwargs, default_media_options
 from cornserve.cli.options import BUDGET, Json, Url, WaitTimeout
+from cornserve.cli.slow_notice import importing
 from cornserve.cli.target_options import with_latency_targets
 
 if TYPE_CHECKING:
@@ -200,18 +201,19 @@ def deploy(
         raise CliError(
             "--autoscale: the plan determines the replicas: use --adapt, or remove --gpus, --gpus-of and --rate"
         )
-    resolved = resolve_target(
-        target,
-        name=name,
-        replicas=replicas,
-        routing=routing,
-        shares=_shares(share or []),
-        options=_options(option or [], engine_arg or []),
-        lora=lora,
-        drawer=drawer,
-        media_options=default_media_options(media_io_kwargs, mm_processor_kwargs),
-        plan=plan,
-    )
+    with importing(target):
+        resolved = resolve_target(
+            target,
+            name=name,
+            replicas=replicas,
+            routing=routing,
+            shares=_shares(share or []),
+            options=_options(option or [], engine_arg or []),
+            lora=lora,
+            drawer=drawer,
+            media_options=default_media_options(media_io_kwargs, mm_processor_kwargs),
+            plan=plan,
+        )
     resolved = with_adaptation(resolved, adapt or [])
     resolved = with_latency_targets(resolved, ttft=ttft, tbt=tbt, e2e=e2e, admission=admission)
     resolved = with_autoscaling(resolved, autoscale or [])

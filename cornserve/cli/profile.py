@@ -13,6 +13,7 @@ from cornserve.cli.app_argument import is_deployed_name
 from cornserve.cli.console import CliError, print_json, stdout
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import BUDGET, DEFAULT_BUDGET, HomePath, Json, Url, home_directory
+from cornserve.cli.slow_notice import importing
 
 if TYPE_CHECKING:
     from cornserve.client import Client
@@ -100,7 +101,8 @@ def _target(client: Client, app: str) -> DeployTarget:
 
     if is_deployed_name(app):
         return DeployTarget(app, client.app(app).spec, f"cornserve invoke {app} JSON")
-    return resolve_target(app, name=None)
+    with importing(app):
+        return resolve_target(app, name=None)
 
 
 def _show_work(measurement: AppMeasurement, seconds: float, json: bool) -> None:

@@ -17,6 +17,7 @@ from cornserve.cli.console import CliError, print_json
 from cornserve.cli.gateway import open_client
 from cornserve.cli.json_argument import read_json
 from cornserve.cli.options import Json, Url
+from cornserve.cli.slow_notice import importing
 
 if TYPE_CHECKING:
     from cornserve.app.app import App
@@ -98,7 +99,9 @@ def _deployed(client: Client, target: str) -> Iterator[str]:
     if not target.endswith(".py"):
         yield target
         return
-    temporary = resolve_target(_renamed(_read_source(Path(target)), f"try-{uuid4().hex[:8]}"))
+    source = _renamed(_read_source(Path(target)), f"try-{uuid4().hex[:8]}")
+    with importing(target):
+        temporary = resolve_target(source)
     display = ProgressDisplay()
     try:
         with display.shown():
@@ -192,7 +195,8 @@ def _load(file: Path) -> App:
     from cornserve.task.errors import DefinitionError
 
     try:
-        return load_app_source(_read_source(file), _MODULE, filename=file.name)
+        with importing(file):
+            return load_app_source(_read_source(file), _MODULE, filename=file.name)
     except DefinitionError as error:
         raise CliError(str(error)) from error
 

@@ -15,6 +15,11 @@ MAX_START_FAILURES = 2
 """After this number of consecutive replicas that exited before they were ready, the group has failed."""
 
 
+def _is_final(replica: Replica) -> bool:
+    """Returns whether the failure of a replica is that of its group."""
+    return replica.failures >= MAX_START_FAILURES or replica.unschedulable or replica.cannot_start
+
+
 class TaskManager:
     def __init__(self, key: GroupKey, launcher: Launcher) -> None:
         self.key = key
@@ -65,9 +70,7 @@ class TaskManager:
         if self.endpoints:
             return None
         failed = (replica for replica in self._replicas if replica.state is ReplicaState.FAILED)
-        return next(
-            (replica for replica in failed if replica.failures >= MAX_START_FAILURES or replica.unschedulable), None
-        )
+        return next((replica for replica in failed if _is_final(replica)), None)
 
     @property
     def status(self) -> GroupStatus:

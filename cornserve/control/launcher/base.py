@@ -98,6 +98,8 @@ class Replica:
     """Seconds until the replacement of a failed replica starts."""
     unschedulable: bool = False
     """The machine can never run this replica: it needs more GPUs or CPU slots than exist."""
+    cannot_start: bool = False
+    """The replica exited because it cannot start: another one would fail in the same way."""
     metrics: str | None = None
     """`host:port` of the replica's Prometheus metrics."""
     reason: str = ""

@@ -20,6 +20,7 @@ import uvloop
 from pydantic import ValidationError
 
 from cornserve import concurrency
+from cornserve.exit_status import CANNOT_START
 from cornserve.file_limit import raise_file_limit
 from cornserve.home import PRIVATE_UMASK
 from cornserve.instance_secret import InstanceSecretError
@@ -53,18 +54,18 @@ def main() -> int:
         executor = _create(options.spec)
     except (InstanceSecretError, TlsFilesError) as error:
         exit_reason.report(str(error), options.termination_log)
-        return 2
+        return CANNOT_START
     except ValidationError as error:
         problems = describe_all(error.errors())  # in one line: `cornserve deploy` shows the last line of the log
         message = f"invalid settings for the executor {options.spec.executor!r}: {problems}"
         exit_reason.report(message, options.termination_log)
-        return 2
+        return CANNOT_START
     tracing.setup("cornserve-executor", os.environ.get(logs.REPLICA_VARIABLE))
     try:
         uvloop.run(_serve(executor, credentials, options))
     except ExecutorStartError as error:
         exit_reason.report(f"the executor did not start: {error}", options.termination_log)
-        return 1
+        return CANNOT_START
     except EngineDeadError as error:
         exit_reason.report(f"the engine died: {error}", options.termination_log)
         return 1

@@ -211,7 +211,7 @@ class LauncherConformance:
     async def test_a_replica_that_fails_to_start_has_a_reason_and_a_log(self, launcher: Launcher) -> None:
         await launcher.apply(ExecutorGroup(BROKEN, 1))
         [replica] = await observed(launcher, failed)
-        assert replica.failures == 1
+        assert (replica.failures, replica.cannot_start) == (1, False)
         assert replica.endpoint is None
         assert "status 1" in replica.message
         assert "there are no words" in replica.message
@@ -221,6 +221,7 @@ class LauncherConformance:
         await launcher.apply(ExecutorGroup(ExecutorSpec(executor="echo", config={"colour": "red"}), 1))
         [replica] = await observed(launcher, failed)
         assert "colour: is not a known field" in replica.message
+        assert replica.cannot_start
 
     async def test_consecutive_failures_are_counted_and_their_logs_kept(self, launcher: Launcher) -> None:
         await launcher.apply(ExecutorGroup(BROKEN, 1))

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cornserve.cli.commands import app
+from cornserve.cli.slow_notice import SECONDS
 
 SOURCE = """
 from collections.abc import Generator
@@ -106,6 +107,15 @@ def test_wrong_answers_and_errors_of_the_task_are_one_line(file: Path, answers: 
     assert result.exit_code == 1
     assert result.stderr.startswith(f"error: {error}")
     assert result.stderr.count("\n") == 1
+
+
+def test_a_slow_import_is_reported(tmp_path: Path) -> None:
+    (slow := tmp_path / "slow.py").write_text(f"import time\n\ntime.sleep({SECONDS + 0.2})\n{SOURCE}")
+
+    result = run(slow, "--answers", json.dumps(ANSWERS))
+
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == "importing slow.py …\n"
 
 
 def test_wrong_files_requests_and_paths_are_one_line(file: Path, tmp_path: Path) -> None:

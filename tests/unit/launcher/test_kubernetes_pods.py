@@ -133,6 +133,12 @@ def test_a_crash_loop_has_the_last_error_and_the_delay() -> None:
     assert replica.id == "llm-1-x.3"
 
 
+def test_status_2_shows_that_the_executor_cannot_start() -> None:
+    assert observe_pod(pod(terminated(2, "no such model"))).cannot_start
+    assert not observe_pod(pod(terminated(1, "no such model"))).cannot_start
+    assert not observe_pod(pod(RUNNING, last=terminated(2, "no such model"), restarts=1)).cannot_start
+
+
 @pytest.mark.parametrize(
     ("observed", "failures"),
     [

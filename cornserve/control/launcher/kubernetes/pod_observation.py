@@ -13,6 +13,7 @@ from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.kubernetes.names import CONTAINER, INVOCATION_PORT, METRICS_PORT
 from cornserve.control.launcher.kubernetes.start_times import describe_start
 from cornserve.control.launcher.log_lines import cut_line, find_error
+from cornserve.exit_status import CANNOT_START
 from cornserve.kubernetes.pods import find_condition, pod_endpoint
 from cornserve.kubernetes.resources import JsonObject
 from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
@@ -90,6 +91,7 @@ def observe_pod(pod: JsonObject) -> Replica:
         endpoint=pod_endpoint(address, INVOCATION_PORT) if is_running else None,
         metrics=pod_endpoint(address, METRICS_PORT) if is_running else None,
         failures=_failures(pod, status),
+        cannot_start=state is ReplicaState.FAILED and _exit_code(status) == CANNOT_START,
         reason=reason,
         restart_delay=_restart_delay(status) if state is ReplicaState.FAILED else 0,
     )
@@ -175,6 +177,12 @@ def _restart_delay(status: JsonObject) -> float:
     waiting = status.get("state", {}).get("waiting", {})
     match = _BACK_OFF.search(waiting.get("message") or "")
     return 60.0 * int(match[1] or 0) + int(match[2] or 0) if match else 0.0
+
+
+def _exit_code(status: JsonObject) -> int | None:
+    """Returns the exit code of the container's last run."""
+    ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated")
+    return None if ended is None else ended.get("exitCode")
 
 
 def _failures(pod: JsonObject, status: JsonObject) -> int:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cornserve.app.record import ReplicaState
 from cornserve.control.launcher.local.bounded_log import keep_bounded
@@ -16,6 +16,7 @@ from cornserve.control.launcher.local.local_machine import LocalMachine
 from cornserve.control.launcher.local.state_dir import InvalidAddressesError, ProcessRecord, ReplicaDir
 from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
 from cornserve.control.launcher.log_lines import find_error
+from cornserve.exit_status import CANNOT_START
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,14 @@ MAX_MISSED_HEARTBEATS_LOADING = 1800
 """Replaces `MAX_MISSED_HEARTBEATS` for a replica that starts: loading a model may block its process for minutes."""
 REASON_LINES = 100
 """Number of log lines that are searched for the error that ended a process."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessExit:
+    """The end of a process, with the reason for users. `cannot_start`: see `Replica`."""
+
+    reason: str
+    cannot_start: bool
 
 
 class ProcessMonitor:
@@ -63,8 +72,8 @@ class ProcessMonitor:
         self._status = ExecutorStatus(ReplicaState.STARTING, "")
         self._kill_reason = ""
 
-    async def wait_for_exit(self) -> str:
-        """Monitors the process until it exits and returns the reason why it exited."""
+    async def wait_for_exit(self) -> ProcessExit:
+        """Monitors the process until it exits."""
         try:
             await self._monitor()
         except* InvalidAddressesError as errors:
@@ -73,7 +82,8 @@ class ProcessMonitor:
             log.exception("replica %s cannot be monitored and is stopped", self._replica_dir.id)
         status = self._process_group.reap_leader()
         lines = await finish_in_thread(self._machine.state_dir.logs, self._replica_dir.id, REASON_LINES)
-        return _exit_reason(status, find_error(lines), self._kill_reason)
+        reason = _exit_reason(status, find_error(lines), self._kill_reason)
+        return ProcessExit(reason, cannot_start=status == CANNOT_START and not self._kill_reason)
 
     async def cleanup(self) -> None:
         """Kills the remaining processes of the replica and archives its directory."""

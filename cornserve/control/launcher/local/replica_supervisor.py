@@ -181,9 +181,9 @@ class ReplicaSupervisor:
 
     async def _monitor(self, replica_dir: ReplicaDir, process: ProcessRecord) -> None:
         monitor = ProcessMonitor(self._machine, replica_dir, process, self._unwanted, self._show_status)
-        exit_reason = await monitor.wait_for_exit()
+        ended = await monitor.wait_for_exit()
         if self.wanted:
-            self._fail(exit_reason)
+            self._fail(ended.reason, cannot_start=ended.cannot_start)
         await monitor.cleanup()
 
     def _show_status(self, status: ExecutorStatus) -> None:
@@ -197,7 +197,7 @@ class ReplicaSupervisor:
             failures=0 if self._was_ready else self._failures,
         )
 
-    def _fail(self, message: str, *, unschedulable: bool = False) -> None:
+    def _fail(self, message: str, *, unschedulable: bool = False, cannot_start: bool = False) -> None:
         self._failures = 0 if self._was_ready else self._failures + 1
         is_stable = self._ready_since is None or _now() - self._ready_since > STABLE_SECONDS
         self._unstable = 0 if self._was_ready and is_stable else self._unstable + 1
@@ -210,6 +210,7 @@ class ReplicaSupervisor:
             failures=self._failures,
             restart_delay=self._machine.restart_delay(self._failures, self._unstable),
             unschedulable=unschedulable,
+            cannot_start=cannot_start,
         )
 
     def _show(self, **changes: Any) -> None:
