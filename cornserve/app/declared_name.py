@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import accumulate
 
 from cornserve.app.app import check_name
 from cornserve.task.errors import DefinitionError
@@ -29,6 +30,24 @@ def declared_name(source: str) -> str | None:
     Returns None without such a statement, with several of them, or with a name that is computed. The name is then known
     after the source has run.
     """
+    declared = _declaration(source)
+    return None if declared is None else str(declared.value)
+
+
+def renamed_source(source: str, name: str) -> str | None:
+    """Returns the source with another name in the statement that `declared_name` reads, or None without it."""
+    declared = _declaration(source)
+    if declared is None or declared.end_lineno is None or declared.end_col_offset is None:
+        return None
+    encoded = source.encode()
+    starts = [0, *accumulate(len(line) for line in encoded.splitlines(keepends=True))]
+    start = starts[declared.lineno - 1] + declared.col_offset
+    end = starts[declared.end_lineno - 1] + declared.end_col_offset
+    return (encoded[:start] + repr(name).encode() + encoded[end:]).decode()
+
+
+def _declaration(source: str) -> ast.Constant | None:
+    """Returns the name in the only statement `app = App(name="...", ...)`."""
     try:
         statements = ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -55,9 +74,9 @@ def _app_calls(statement: ast.stmt) -> Iterator[ast.Call]:
                 yield call
 
 
-def _name_argument(call: ast.Call) -> str | None:
+def _name_argument(call: ast.Call) -> ast.Constant | None:
     given = [keyword.value for keyword in call.keywords if keyword.arg == "name"] or call.args[:1]
     match given:
-        case [ast.Constant(value=str(name))]:
+        case [ast.Constant(value=str()) as name]:
             return name
     return None

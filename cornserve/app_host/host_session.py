@@ -1,4 +1,4 @@
-"""One request in an app host: records and replays its task, and keeps the streams that the task maps."""
+"""One request in an app host: plays its task, and keeps the streams that the task maps."""
 
 from __future__ import annotations
 

@@ -122,9 +122,11 @@ class HostSessions:
             read.cancel()
         session = self._sessions.pop(number, None)
         if session is not None:
-            self._activity.begin(number)  # Suspended code ends.
-            session.close()
-            self._activity.end()
+            self._activity.begin(number)  # The code may be suspended, and run its `finally` blocks now.
+            try:
+                session.close()
+            finally:
+                self._activity.end()
 
     @contextmanager
     def _running(self, call: int, session: int) -> Iterator[pb.HostReply]:

@@ -55,11 +55,13 @@ def try_task(
     """Run a task once, and print its calls of unit tasks round by round.
 
     A FILE.py is deployed on the instance as a temporary app, and deleted at the end. With --answers, no instance
-    needs to run. A round is one run of `invoke`, up to a value that is not available. Functions that the task calls
+    needs to run. A round ends with a value that is not available. Functions that the task calls
     with `recorded` run.
     """
     body = read_json(request, "request")
     if answers is None:
+        if path:
+            raise CliError("--path needs --answers: on an instance, the shares of the app choose the path")
         _try_on_instance(ctx, target, body, url, as_json=json)
         return
     run = _run(Path(target), body, _Answers(read_json(answers, "object of answers")), path)
@@ -92,6 +94,7 @@ def _try_on_instance(ctx: typer.Context, target: str, body: Any, url: str | None
 @contextmanager
 def _deployed(client: Client, target: str) -> Iterator[str]:
     """Yields the name of an app: that of a temporary one for a file."""
+    from cornserve.app.declared_name import renamed_source
     from cornserve.cli.progress_display import ProgressDisplay
     from cornserve.client import ClientError
     from cornserve.client.deploy_target import resolve_target
@@ -99,7 +102,11 @@ def _deployed(client: Client, target: str) -> Iterator[str]:
     if not target.endswith(".py"):
         yield target
         return
-    source = _renamed(_read_source(Path(target)), f"try-{uuid4().hex[:8]}")
+    source = renamed_source(_read_source(Path(target)), f"try-{uuid4().hex[:8]}")
+    if source is None:
+        raise CliError(
+            f'{target} has no statement `app = App(name="…", …)`: add it, or deploy the app and give its name'
+        )
     with importing(target):
         temporary = resolve_target(source)
     display = ProgressDisplay()
@@ -108,17 +115,12 @@ def _deployed(client: Client, target: str) -> Iterator[str]:
             deployed = client.deploy(temporary, wait=False)
             *_, view = display.follow(client.follow(deployed), f"{target} does not serve")
         if view.phase != "serving":
-            raise CliError(f"{target} failed to start: {view.status.message}")
+            lines = [f"{target} failed to start: {view.status.message}", *(f"  | {line}" for line in view.status.logs)]
+            raise CliError("\n".join(lines))
         yield view.name
     finally:
         with suppress(ClientError):
             client.delete(temporary.name)
-
-
-def _renamed(source: str, name: str) -> str:
-    """Returns source that defines the same app with another name. Its lines keep their numbers."""
-    settings = "shares=[*app.shares], max_invocations=app.max_invocations, probes=app.probes"
-    return f"{source}\n\nfrom cornserve import App\n\napp = App({name!r}, [*app.paths], {settings})\n"
 
 
 def _recorded_lines(run: RunRecord) -> Iterator[str]:

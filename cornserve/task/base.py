@@ -21,8 +21,8 @@ class Task(BaseModel, Generic[Request, Response]):
     """A part of a model's computation that takes a request and returns a response.
 
     A subclass declares its settings as fields, builds the tasks that it calls in `post_init`, and calls them in
-    `invoke`. `invoke` must be synchronous, fast and free of side effects: Cornserve runs it several times per request,
-    first to record which unit tasks it calls, then to replay it with their outputs.
+    `invoke`. `invoke` must be synchronous, fast and free of side effects: Cornserve records which unit tasks it calls,
+    and may run it again with their outputs.
 
         class Summarize(Task[ChatRequest, ChatResponse]):
             model_id: str

@@ -133,7 +133,7 @@ class SideEffectError(TaskError):
 
 
 class Suspension(BaseException):
-    """Ends a run of `invoke` that needs a value which is not available yet.
+    """Ends a play, which needs a value that is not available yet.
 
     Args:
         awaited: the value, such as "`text` of invocation 3".

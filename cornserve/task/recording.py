@@ -239,7 +239,7 @@ class Recording:
 
         Args:
             task: names the code in errors.
-            on_yield: is called with each value that `code` yields, also with those that an earlier run has yielded.
+            on_yield: is called with each value that `code` yields. A repeated run yields its values again.
 
         Returns the result of `code`, or a suspension with the value that it waits for. Raises the exceptions of `code`,
         and `TaskError`.
@@ -302,25 +302,31 @@ class Recording:
 
     def _suspend(self, suspension: Suspension) -> None:
         """Waits for the next play, or ends this one by raising the suspension."""
-        if self._suspended is not None and self._suspended.is_current:
+        if self._suspended is not None:
+            if not self._suspended.is_current:
+                raise OutsideRequestError(f"{suspension.awaited} was awaited by other code")
             self._suspended.suspend(suspension)
             return
         self._suspension = suspension
         raise suspension
 
     def release_outputs(self) -> None:
-        """Makes the outputs raise an error if code has kept them. Their values must have been read."""
+        """Ends suspended code, and makes the outputs raise an error if code has kept them."""
+        self._end_code()
         for invocation in self.invocations:
             invocation.release_output()
 
     def close(self) -> None:
         """Ends suspended code, and frees the invocations and their outputs."""
-        if self._suspended is not None:
-            self._suspended.close()
-            self._suspended = None
+        self._end_code()
         for invocation in self.invocations:
             invocation.free_output()
         self.invocations = []
+
+    def _end_code(self) -> None:
+        if self._suspended is not None:
+            self._suspended.close()
+            self._suspended = None
 
     def _check_not_swallowed(self, cause: BaseException | None = None) -> None:
         if self._suspension is not None:

@@ -1,4 +1,4 @@
-"""Calls with side effects, which run once for each request, although its task runs several times."""
+"""Calls with side effects, which run once for each request, even if its task runs several times."""
 
 from __future__ import annotations
 

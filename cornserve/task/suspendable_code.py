@@ -50,6 +50,6 @@ class SuspendableCode(Generic[T]):
     def close(self) -> None:
         """Ends suspended code, whose `finally` blocks run."""
         self._is_closed = True
-        if self._greenlet and not self._greenlet.dead:
+        if self._greenlet:  # It has started, and has not ended.
             with suppress(BaseException):  # The code has no caller any more.
                 self._greenlet.throw()

@@ -17,10 +17,7 @@ from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResp
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.request.session import Session, StreamNotRequestedError
 from cornserve.gateway.request_invocation import RequestInvocation
-from cornserve.task.references import Blob, Origin
-
-_INPUT = "$input"
-"""The field of a JSON object that stands for a tensor, a stream or a medium."""
+from cornserve.task.references import Blob, Origin, ReferenceDecoder
 
 
 async def record(name: str, request: Request, context: Context) -> SendResponse:
@@ -74,8 +71,9 @@ def _replace_inputs(value: Any, inputs: Sequence[Origin | Blob], invocations: Se
         return [_replace_inputs(item, inputs, invocations) for item in value]
     if not isinstance(value, dict):
         return value
-    if value.keys() == {_INPUT}:
-        return _describe(inputs[value[_INPUT]], invocations)
+    given = ReferenceDecoder(inputs).resolve(value)
+    if isinstance(given, Origin | Blob):
+        return _describe(given, invocations)
     return {name: _replace_inputs(item, inputs, invocations) for name, item in value.items()}
 
 

@@ -1,4 +1,4 @@
-"""One request: plays its task, dispatches new invocations, waits for the demanded value, and replays [C §5.2]."""
+"""One request: plays its task, dispatches new invocations, waits for the demanded value, and plays on [C §5.2]."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Session:
         )
         self._request_id = request_id
         self._plays = 0
-        self.rounds: list[int] = []
+        self._rounds: list[int] = []
         """The number of the play that has recorded each invocation, from 1."""
         self._stats = stats
         self._logs_decisions = served.route.policies.log_decisions
@@ -110,6 +110,12 @@ class Session:
         """All recorded invocations, in the order of the task's calls."""
         return self._player.invocations
 
+    @property
+    def rounds(self) -> list[int]:
+        """The number of the play that has recorded each invocation, from 1. The last play may have failed."""
+        failed = len(self.invocations) - len(self._rounds)
+        return self._rounds + [self._plays + 1] * failed
+
     def outputs(self) -> list[dict[str, Any]]:
         """Returns the values that have arrived, by their names, of each invocation."""
         return self._player.outputs()
@@ -139,7 +145,7 @@ class Session:
         self._streams = self._streams or _has_stream(outcome)
         self._plays += 1
         if new := self._player.invocations[len(self._dispatcher.executions) :]:
-            self.rounds += [self._plays] * len(new)
+            self._rounds += [self._plays] * len(new)
             self._dispatcher.dispatch(new, streams=self._streams)
         if not isinstance(outcome, Suspension):
             self._dispatcher.end_recording()

@@ -11,6 +11,7 @@ from cornserve_executors.base.executor import (
     InvalidRequestError,
     OverloadedError,
     ProgressReporter,
+    TransientStartError,
 )
 
 __all__ = [
@@ -21,4 +22,5 @@ __all__ = [
     "InvocationContext",
     "OverloadedError",
     "ProgressReporter",
+    "TransientStartError",
 ]

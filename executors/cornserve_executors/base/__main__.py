@@ -32,7 +32,7 @@ from cornserve.validation_errors import describe_all
 from cornserve.wire.credentials import ConnectionCredentials, TlsFilesError
 from cornserve.wire.sockets import split_endpoint
 from cornserve_executors.base import exit_reason
-from cornserve_executors.base.executor import EngineDeadError, Executor, ExecutorStartError
+from cornserve_executors.base.executor import EngineDeadError, Executor, ExecutorStartError, TransientStartError
 from cornserve_executors.base.init_process import leave_first_process
 from cornserve_executors.base.server import ExecutorServer, ListenOptions
 
@@ -65,7 +65,7 @@ def main() -> int:
         uvloop.run(_serve(executor, credentials, options))
     except ExecutorStartError as error:
         exit_reason.report(f"the executor did not start: {error}", options.termination_log)
-        return CANNOT_START
+        return 1 if isinstance(error, TransientStartError) else CANNOT_START
     except EngineDeadError as error:
         exit_reason.report(f"the engine died: {error}", options.termination_log)
         return 1

@@ -27,6 +27,10 @@ class ExecutorStartError(Exception):
     log."""
 
 
+class TransientStartError(ExecutorStartError):
+    """The executor did not start, but may start the next time: a GPU or a port may have been in use."""
+
+
 class InvalidRequestError(ValueError):
     """This executor can never serve the request. The client receives the message."""
 

@@ -60,14 +60,17 @@ class RenderedRequest:
         return tokens
 
     def prompt_response(self) -> ChatResponse:
-        """Returns the tokens of the prompt, and its text if the request is a text.
+        """Returns the tokens of the prompt, and its text if the request is a text or tokens.
 
         Raises `InvalidRequestError` if the model does not have one of the given tokens.
         """
-        tokens, known = self.prompt_tokens, len(self.tokenizer)
-        if max(tokens) >= known:
-            raise InvalidRequestError(f"prompt: no token {max(tokens)}: the tokens of this model are 0 to {known - 1}")
-        text = self.prompt_text if isinstance(self.request, CompletionRequest) else ""
+        tokens, text = self.prompt_tokens, ""
+        if isinstance(self.request, CompletionRequest):
+            known, text = len(self.tokenizer), self.prompt_text
+            if isinstance(self.request.prompt, list) and max(tokens) >= known:
+                raise InvalidRequestError(
+                    f"prompt: no token {max(tokens)}: the tokens of this model are 0 to {known - 1}"
+                )
         return ChatResponse(text=text, prompt_token_ids=tokens, usage=Usage(prompt_tokens=len(tokens)))
 
     @property

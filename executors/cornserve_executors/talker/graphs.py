@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -24,31 +25,33 @@ class GraphedFunction:
     def __init__(self, function: TensorFunction) -> None:
         self._function = function
         self._graphs: dict[tuple[torch.Size, ...], _Graph] = {}
+        self._pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else None
+        """The memory of intermediate results, which all graphs share, because one runs at a time."""
 
     def __call__(self, *inputs: torch.Tensor) -> Tensors:
         """Returns copies of the results of the function."""
         shapes = tuple(tensor.shape for tensor in inputs)
         graph = self._graphs.get(shapes)
         if graph is None:
-            graph = self._graphs[shapes] = _Graph(self._function, inputs)
+            graph = self._graphs[shapes] = _Graph(self._function, inputs, self._pool)
         return graph.run(inputs)
 
 
 class _Graph:
     """A function whose inputs have fixed shapes."""
 
-    def __init__(self, function: TensorFunction, inputs: Sequence[torch.Tensor]) -> None:
+    def __init__(self, function: TensorFunction, inputs: Sequence[torch.Tensor], pool: Any) -> None:
         self._inputs = [tensor.clone() for tensor in inputs]
         self._replay: Callable[[], Tensors] = lambda: function(*self._inputs)
         if self._inputs[0].is_cuda:
-            self._capture(function)
+            self._capture(function, pool)
 
     def run(self, inputs: Sequence[torch.Tensor]) -> Tensors:
         for fixed, tensor in zip(self._inputs, inputs, strict=True):
             fixed.copy_(tensor)
         return tuple(tensor.clone() for tensor in self._replay())
 
-    def _capture(self, function: TensorFunction) -> None:
+    def _capture(self, function: TensorFunction, pool: Any) -> None:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # Kernels and libraries allocate their memory in the first run.
@@ -56,8 +59,10 @@ class _Graph:
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, pool, capture_error_mode="thread_local"):
                 outputs = function(*self._inputs)
+        except torch.cuda.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             logger.warning("cannot capture a CUDA graph, and launches each kernel separately: %s", error)
             return

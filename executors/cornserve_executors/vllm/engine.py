@@ -20,7 +20,7 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine import exceptions as vllm_exceptions
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from cornserve_executors.base import EngineDeadError, ExecutorStartError, InvalidRequestError
+from cornserve_executors.base import EngineDeadError, ExecutorStartError, InvalidRequestError, TransientStartError
 from cornserve_executors.vllm.engine_fork import METHOD
 from cornserve_executors.vllm.stats import VllmStats
 
@@ -39,7 +39,7 @@ class VllmEngine:
                 vllm_config, disable_log_stats=True, stat_loggers=[lambda *_: self._stats]
             )
         except RuntimeError as error:  # The engine process has logged its own error.
-            raise ExecutorStartError(f"vLLM's engine failed to start: {error}") from error
+            raise TransientStartError(f"vLLM's engine failed to start: {error}") from error
 
     async def wait_death(self) -> str:
         """Waits until the engine has died, and returns the reason.

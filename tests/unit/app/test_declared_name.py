@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cornserve.app.declared_name import check_declared_name, declared_name
+from cornserve.app.declared_name import check_declared_name, declared_name, renamed_source
 from cornserve.task.errors import DefinitionError
 
 IMPORT = "from cornserve import App, Task\n"
@@ -26,6 +26,27 @@ IMPORT = "from cornserve import App, Task\n"
 )
 def test_the_name_is_read_from_a_literal_only(source: str, name: str | None) -> None:
     assert declared_name(source) == name
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "app = App(name='a', paths=[])",
+        "app = App('a', [])",
+        "ö = 'é'; app = App(\n    name=(\n        'a'), paths=[]\n)",
+    ],
+)
+def test_only_the_name_changes_when_an_app_is_renamed(definition: str) -> None:
+    source = f"{IMPORT}TEXT = 'äa'\n{definition}\nlast = 'a'\n"
+
+    renamed = renamed_source(source, "try-1")
+
+    assert renamed == source.replace(definition, definition.replace("'a'", "'try-1'"))
+    assert declared_name(renamed) == "try-1"
+
+
+def test_an_app_whose_name_is_computed_is_not_renamed() -> None:
+    assert renamed_source(IMPORT + "NAME = 'a'\napp = App(name=NAME, paths=[])", "b") is None
 
 
 def test_a_name_that_is_not_known_before_the_source_runs_is_accepted() -> None:

@@ -22,6 +22,7 @@ from cornserve.gateway.endpoints.anthropic.message_objects import (
 from cornserve.gateway.endpoints.anthropic.message_request import CountTokensRequest, CreateMessageRequest
 from cornserve.gateway.endpoints.openai.chat import run_chat, stream_chunks
 from cornserve.gateway.endpoints.openai.common_fields import check_app
+from cornserve.gateway.endpoints.openai.tokenization import refusing_own_code
 from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.errors import ApiError
@@ -46,7 +47,8 @@ async def count_tokens(request: Request, context: Context) -> SendResponse:
     chat = tracked(ChatRequest, body.chat, prompt_only=True)
 
     async def respond(session: Session) -> bytes:
-        response, _ = await run_chat(session, chat)
+        with refusing_own_code(body.model):
+            response, _ = await run_chat(session, chat)
         count: TokenCount = {"input_tokens": response.usage.prompt_tokens}
         return to_json(count)
 

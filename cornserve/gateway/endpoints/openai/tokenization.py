@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 from fastapi import Request
@@ -11,7 +13,7 @@ from typing_extensions import TypedDict
 
 from cornserve.app.media_slots import MediaSlot, find_media_slots
 from cornserve.app.response_readers import PROMPT, ReadPrompt
-from cornserve.app.unused_fields import tracked
+from cornserve.app.unused_fields import UnusedFieldsError, tracked
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
 from cornserve.gateway.endpoints.openai.common_fields import OpenAIRequest, Text, check_app
@@ -134,10 +136,24 @@ def _prompt_request(prompt: str | list[int], *, add_special_tokens: bool = True)
 
 async def _run(session: Session, request: ChatRequest | CompletionRequest, app: str) -> ReadPrompt:
     """Returns the prompt. Raises an `ApiError` (400) if the app does not return it."""
-    read = await session.run(request, PROMPT)
+    with refusing_own_code(app):
+        read = await session.run(request, PROMPT)
     if read is None:
-        message = (
-            f"the app {app!r} creates its responses itself, without the tokens of a prompt: use the app of a model"
-        )
-        raise ApiError(400, message, param="model")
+        raise _no_prompt(app)
     return read
+
+
+@contextmanager
+def refusing_own_code(app: str) -> Iterator[None]:
+    """Raises an `ApiError` (400) if the app does not pass its request on to a model."""
+    try:
+        yield
+    except UnusedFieldsError as error:
+        if "prompt_only" not in error.fields:
+            raise
+        raise _no_prompt(app) from None
+
+
+def _no_prompt(app: str) -> ApiError:
+    message = f"the app {app!r} does not return the tokens of its prompt: use the app of the model that it calls"
+    return ApiError(400, message, param="model")
