@@ -28,12 +28,17 @@ class ThinkerResponse(ChatResponse):
 
 
 class TokenSource(UnitTask[LLMRequest, ThinkerResponse]):
-    """Publishes `max_tokens` tokens, and hidden states of zero, without a model.
+    """Publishes the tokens of the chat's text as the response, `max_tokens` of them, and hidden states of zero.
 
-    They are the input of talkers that are measured alone.
+    They are the input of talkers that are measured alone. It has the tokenizer of the model, and no weights.
     """
 
     executor = "token_source"
+
+    model_id: str
+    """A Hugging Face id, or the path of a model directory."""
+    revision: str | None = None
+    """See `LLMTask.revision`."""
 
 
 class ThinkerTask(LLMTask):
@@ -44,7 +49,7 @@ class ThinkerTask(LLMTask):
     executor = "thinker"
 
     def input_source(self) -> TokenSource:
-        return TokenSource()
+        return TokenSource(model_id=self.model_id, revision=self.revision)
 
     def invoke(self, request: LLMRequest, embeddings: Sequence[Embeddings | None] = ()) -> ThinkerResponse:
         """See `LLMTask.invoke`."""

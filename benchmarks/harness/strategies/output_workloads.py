@@ -14,8 +14,8 @@ from benchmarks.harness.strategies.workloads import Paths, draw_block, draw_type
 from cornserve.bench.requests import random_text
 
 WORD_LETTERS = 6
-MAX_TOKENS = 32
-"""The length of the response of a model that was not trained to spell."""
+MAX_TOKENS = 14
+"""The letters, the characters between them, and the end."""
 
 
 class OutputRequests(Protocol):

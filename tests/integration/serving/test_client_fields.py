@@ -127,7 +127,6 @@ RESPONSE = Operation(
         "text": {"format": {"type": "text"}, "verbosity": "low"},
         "tool_choice": "none",
         "tools": Together({"tools": [{"type": "function", "strict": False, **FUNCTION}], "tool_choice": "none"}),
-        "top_logprobs": 0,
         "top_p": 0.9,
         "truncation": "disabled",
     },
@@ -142,6 +141,7 @@ RESPONSE = Operation(
         "prompt": {"id": "a"},
         "prompt_cache_options": {},
         "reasoning": {"effort": "low"},  # The template of this model does not use it.
+        "top_logprobs": 0,
     },
 )
 
@@ -158,7 +158,6 @@ MESSAGE = Operation(
         "stop_sequences": ["x"],
         "system": "Be brief.",
         "temperature": 0.5,
-        "thinking": {"type": "disabled"},
         "tool_choice": {"type": "none"},
         "tools": Together(
             {"tools": [{"name": "look", "input_schema": FUNCTION["parameters"]}], "tool_choice": {"type": "none"}}
@@ -171,6 +170,7 @@ MESSAGE = Operation(
         "diagnostics": {},
         "inference_geo": "eu",
         "speed": "fast",
+        "thinking": {"type": "disabled"},  # The template of this model does not use it.
         "user_profile_id": "a",
         "workspace_id": "a",
     },

@@ -92,7 +92,7 @@ def test_a_talker_reads_the_tokens_of_a_source() -> None:
 
     assert recorded(isolated(SPEAKER, SPEAK.thinker.llm.key), request) == [(SPEAK.thinker.llm.key, ())]
     assert recorded(isolated(SPEAKER, SPEAK.talker.key), request) == [
-        (TokenSource().key, ()),
+        (TokenSource(model_id="m").key, ()),
         (SPEAK.talker.key, (Origin(0, "tokens"),)),
     ]
 
