@@ -1,4 +1,4 @@
-"""Tells users what a command waits for."""
+"""Reports what a command waits for."""
 
 from __future__ import annotations
 
