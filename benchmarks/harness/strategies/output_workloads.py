@@ -2,83 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from string import ascii_lowercase
-from typing import Any, Protocol
+from typing import Any
 
-from benchmarks.harness.strategies.workloads import Paths, draw_block, draw_types
+from benchmarks.harness.strategies.workloads import Paths, TypedWorkload
 from cornserve.bench.requests import random_text
 
 WORD_LETTERS = 6
 MAX_TOKENS = 14
 """The letters, the characters between them, and the end."""
-
-
-class OutputRequests(Protocol):
-    """The requests of a workload, of one type or of two."""
-
-    def source(self, name: str) -> str:
-        """Returns the source of an app with all paths."""
-        ...
-
-    @property
-    def strategies(self) -> dict[str, Paths]: ...
-
-    @property
-    def components(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The components of the requests of the first and of the second type."""
-        ...
-
-    def draw(self, random: Random, is_first: bool) -> Mapping[str, Any]:
-        """Returns a request of the first type or of the second."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class OutputWorkload:
-    """
-    Args:
-        share: share of the requests of the first type.
-    """
-
-    name: str
-    requests: OutputRequests
-    share: float
-
-    @property
-    def strategies(self) -> dict[str, Paths]:
-        return self.requests.strategies
-
-    def write_app(self, directory: Path) -> Path:
-        path = directory / f"{self.name}.py"
-        path.write_text(self.requests.source(self.name))
-        return path
-
-    def profile_arguments(self, directory: Path) -> tuple[str, ...]:
-        random = Random(0)
-        lines = [json.dumps(self.requests.draw(random, is_first)) + "\n" for is_first in draw_block(self.share)]
-        path = directory / f"{self.name}.jsonl"
-        path.write_text("".join(lines))
-        return "--requests", str(path)
-
-    def write_shares(self, directory: Path) -> Path:
-        shares = (self.share, round(1 - self.share, 6))
-        types = {
-            "+".join(components): {"components": components, "share": share}
-            for components, share in zip(self.requests.components, shares, strict=True)
-            if share
-        }
-        path = directory / f"{self.name}.workload.json"
-        path.write_text(json.dumps({"format": "cornserve-planner/workload", "version": 1, "types": types}))
-        return path
-
-    def draw_requests(self, seed: int) -> Iterator[bytes]:
-        random = Random(seed)
-        return (json.dumps(self.requests.draw(random, first)).encode() for first in draw_types(self.share, seed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +92,10 @@ app = App({name!r}, paths)
         return {"chat": chat, "modalities": ["text", "audio"] if is_first else ["text"]}
 
 
-def image_workloads(model: Path) -> tuple[OutputWorkload, ...]:
-    return (OutputWorkload("images", ImageRequests(model, side=64, steps=8, words=8), share=1.0),)
+def image_workloads(model: Path) -> tuple[TypedWorkload, ...]:
+    return (TypedWorkload("images", ImageRequests(model, side=64, steps=8, words=8), share=1.0),)
 
 
-def speech_workloads(model: Path) -> tuple[OutputWorkload, ...]:
+def speech_workloads(model: Path) -> tuple[TypedWorkload, ...]:
     requests = SpeechRequests(model)
-    return OutputWorkload("spoken", requests, share=1.0), OutputWorkload("half-spoken", requests, share=0.5)
+    return TypedWorkload("spoken", requests, share=1.0), TypedWorkload("half-spoken", requests, share=0.5)
