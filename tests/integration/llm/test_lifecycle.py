@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cornserve.exit_status import CANNOT_START
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_tasklib import ChatRequest, CompletionRequest, EngineOptions, LLMTask
 from tests.integration.llm.client import connected
@@ -96,7 +97,7 @@ def broken_model(tiny_llama: Path, tmp_path: Path) -> Path:
 def start_error(task: LLMTask, directory: Path) -> str:
     """Returns the last line in the log of an executor that fails to start."""
     with running_executor(task, directory) as executor:
-        assert executor.process.wait(START_SECONDS) == 1
+        assert executor.process.wait(START_SECONDS) == CANNOT_START
         return executor.last_line()
 
 
