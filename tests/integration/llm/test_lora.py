@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cornserve.exit_status import CANNOT_START
 from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.vllm import settings
 from cornserve_tasklib import ChatRequest, CompletionRequest, EngineOptions, LLMTask
@@ -126,7 +127,7 @@ def test_an_adapter_that_the_model_cannot_apply_ends_the_start(
     wrong = write_adapter(tmp_path / "wrong", filled(matrices("model.layers.0.mlp.router")))
 
     with running_executor(task(tiny_llama, {**adapters, "wrong": wrong}), tmp_path) as executor:
-        assert executor.process.wait(START_SECONDS) == 1
+        assert executor.process.wait(START_SECONDS) == CANNOT_START
         line = executor.last_line()
 
     reason = "the model has no layer 'model.layers.0.mlp.router' to which vLLM can apply an adapter"
