@@ -97,26 +97,53 @@ def _contains_reference(annotation: Any) -> bool:
     )
 
 
+_READ_VALUE = "read value"
+"""The key of the `ReadValue` among the stored fields of a pending output: not the name of a field."""
+
+
 def pending_output(
     output_type: type[OutputT], references: Mapping[str, TensorReference | Stream[Any]], read_value: ReadValue
 ) -> OutputT:
     """Returns an output that contains `references` and calls `read_value` for every other field."""
     output: OutputT = object.__new__(_cached_in_type(output_type, _PENDING_TYPE, _make_pending_type))
-    stored_fields(output).update(references)
-    object.__setattr__(output, "_read_value", read_value)
+    stored_fields(output).update({**references, _READ_VALUE: read_value})
     return output
+
+
+def references_of(output: Output) -> dict[str, Any]:
+    """Returns the tensors and streams of a pending output."""
+    return {name: value for name, value in stored_fields(output).items() if name != _READ_VALUE}
+
+
+def complete_output(output: Output, fields: Mapping[str, Any]) -> None:
+    """Makes a pending output an ordinary one.
+
+    Args:
+        fields: all fields in the order of their type. The references in a pending output replace those in them.
+    """
+    stored = stored_fields(output)
+    if stored.pop(_READ_VALUE, None) is None:
+        return  # It is complete.
+    complete = {**fields, **stored}
+    stored.clear()
+    stored.update(complete)
+    object.__setattr__(output, "__class__", type(output).__mro__[1])
+    object.__setattr__(output, "__pydantic_fields_set__", set(complete))
+    object.__setattr__(output, "__pydantic_extra__", None)
+    object.__setattr__(output, "__pydantic_private__", None)
 
 
 def release_output(output: Output) -> None:
     """Makes every use of an output, pending or complete, and of its references raise `ReleasedOutputError`."""
     fields = stored_fields(output)
+    is_pending = _READ_VALUE in fields
     for reference in fields.values():
         if isinstance(reference, TensorReference | Stream):
             reference.release()
     fields.clear()
     output_type = type(output)
-    if hasattr(output, "_read_value"):
-        object.__setattr__(output, "_read_value", lambda _: _fail_released(output_type))
+    if is_pending:
+        fields[_READ_VALUE] = lambda _: _fail_released(output_type)
     else:
         object.__setattr__(output, "__class__", _cached_in_type(output_type, _RELEASED_TYPE, _make_released_type))
 
@@ -141,43 +168,75 @@ def with_streams(output: OutputT, **streams: Stream[Any]) -> OutputT:
     Raises:
         TypeError: the output does not have a stream of this name.
     """
-    read_value: ReadValue | None = getattr(output, "_read_value", None)
+    stored = stored_fields(output)
+    read_value: ReadValue | None = stored.get(_READ_VALUE)
     output_type: type[Any] = type(output) if read_value is None else type(output).__mro__[1]
     unknown = streams.keys() - output_layout(output_type).streams.keys()
     if unknown:
         raise TypeError(f"{output_type.__name__} does not have the stream {', '.join(sorted(unknown))}")
     if read_value is None:
         return output.model_copy(update=streams)
-    copy: OutputT = pending_output(output_type, stored_fields(output) | streams, read_value)
+    copy: OutputT = pending_output(output_type, stored | streams, read_value)
     return copy
 
 
 def _make_pending_type(output_type: type[Output]) -> type[Output]:
     def all_fields(self: Any) -> dict[str, Any]:
-        self._read_value(None)
+        _wait_for_all(self)
         return stored_fields(self)
 
-    def fields_set(self: Any) -> frozenset[str]:
-        self._read_value(None)
-        return frozenset()
+    def fields_set(self: Any) -> set[str]:
+        _wait_for_all(self)
+        found: set[str] = self.__pydantic_fields_set__  # of the complete output
+        return found
+
+    # pydantic determines the type of the output before it reads the fields. The output then has another type.
 
     def model_dump_json(self: Any, **options: Any) -> str:
-        # pydantic would wrap the suspension, or the invocation's error, in a ValidationError.
-        self._read_value(None)
+        # pydantic would also wrap the suspension, or the invocation's error, in a ValidationError.
+        _wait_for_all(self)
         return output_type.model_dump_json(self, **options)
+
+    def __copy__(self: Any) -> Any:
+        _wait_for_all(self)
+        return output_type.__copy__(self)
+
+    def __deepcopy__(self: Any, memo: dict[int, Any] | None = None) -> Any:
+        _wait_for_all(self)
+        return output_type.__deepcopy__(self, memo)
+
+    def __eq__(self: Any, other: object) -> bool:
+        _wait_for_all(self)
+        if isinstance(other, Output):
+            vars(other)  # It may be pending, too.
+        return bool(self == other)
 
     return lazy_subclass(
         output_type,
         fields={name: _pending_field(name) for name in output_type.model_fields},
         all_fields=all_fields,
-        slots=["_read_value"],
-        attributes={"__pydantic_fields_set__": property(fields_set), "model_dump_json": model_dump_json},
+        slots=[],
+        attributes={
+            "__pydantic_fields_set__": property(fields_set),
+            "__copy__": __copy__,
+            "__deepcopy__": __deepcopy__,
+            "__eq__": __eq__,
+            "__hash__": output_type.__hash__,
+            "model_dump_json": model_dump_json,
+        },
     )
+
+
+def _wait_for_all(output: Any) -> None:
+    """Completes a pending output. Raises if a value is not available."""
+    read_value: ReadValue | None = stored_fields(output).get(_READ_VALUE)
+    if read_value is not None:
+        complete_output(output, read_value(None))
 
 
 def _pending_field(name: str) -> property:
     def read(self: Any) -> Any:
         values = stored_fields(self)
-        return values[name] if name in values else self._read_value(name)
+        return values[name] if name in values else values[_READ_VALUE](name)
 
     return property(read)

@@ -29,8 +29,7 @@ from cornserve.task.errors import (
     TensorStreamError,
     TooManyInvocationsError,
 )
-from cornserve.task.lazy_model import stored_fields
-from cornserve.task.output import Output, pending_output, release_output
+from cornserve.task.output import Output, complete_output, pending_output, references_of, release_output
 from cornserve.task.references import Blob, Origin, ReferenceEncoder, Stream, Tensor, TensorReference, TensorStream
 from cornserve.task.side_effects import SideEffect, SideEffectResult
 from cornserve.task.suspendable_code import SuspendableCode
@@ -149,9 +148,9 @@ class Invocation:
         fields = from_json(values) if values else {}
         if not isinstance(fields, dict):
             raise ValueError("the values are not a JSON object")
-        pending_fields = stored_fields(self._pending_output)
-        self.output = self.task.output_type.model_validate(fields | self._early_values | pending_fields)
-        pending_fields.update(vars(self.output))  # code may have kept the pending output from an earlier run
+        references = references_of(self._pending_output)
+        self.output = self.task.output_type.model_validate(fields | self._early_values | references)
+        complete_output(self._pending_output, vars(self.output))  # Code may have kept it.
         self.ended = True
 
     def fail(self, code: str, message: str) -> None:
@@ -192,7 +191,8 @@ class Invocation:
             raise self.error.with_traceback(None)  # each replay raises it, and would lengthen its traceback
         if not self.ended:
             raise OutputSuspension(self.index, field)
-        return None if field is None else vars(self.output)[field]
+        fields = vars(self.output)
+        return fields if field is None else fields[field]
 
 
 class Recording:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
 from pydantic import BaseModel, field_validator
+from pydantic_core import to_json
 
-from cornserve import InvocationError, recorded, replayable_choice
+from cornserve import InvocationError, Stream, recorded, replayable_choice
 from cornserve.task.errors import OutputSuspension, OutsideRequestError, SideEffectSuspension, Suspension
+from cornserve.task.output import with_streams
 from cornserve.task.recording import Recording
 from cornserve_policies.replayable_random import ReplayableRandom
 from tests.unit.task.shout_task import Shout, ShoutOutput, ShoutRequest, finish, run
@@ -184,3 +187,39 @@ def test_another_thread_cannot_wait() -> None:
 
     assert play_on(resumed(), code) is None
     assert len(errors) == 1
+
+
+def test_a_returned_output_is_complete_after_the_code_has_ended() -> None:
+    def code() -> ShoutOutput:
+        output = shout.invoke(ShoutRequest(text="a"))
+        assert output.text == "A"
+        return output
+
+    kept = play_on(resumed(), code)
+    complete = ShoutOutput.model_validate(vars(kept))
+
+    assert kept == complete
+    assert complete == kept
+    assert to_json(kept) == to_json(complete)
+    assert kept.model_dump() == complete.model_dump()
+    assert kept.model_copy() == complete
+    assert repr(kept) == repr(complete)
+    assert kept.model_fields_set == complete.model_fields_set
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda output: output.model_copy(update={"text": "b"}).text,
+        lambda output: copy.deepcopy(output).length,
+        lambda output: with_streams(output, words=Stream()).model_dump(mode="json")["text"],
+        lambda output: with_streams(output, words=Stream()).text,
+        lambda output: output == output.model_copy(),
+    ],
+)
+def test_code_that_waits_for_a_whole_output_goes_on_with_a_complete_one(use: Callable[[ShoutOutput], object]) -> None:
+    def code() -> object:
+        return use(shout.invoke(ShoutRequest(text="a")))
+
+    replayed, _ = run(code)
+    assert play_on(resumed(), code) == replayed
