@@ -187,7 +187,7 @@ def _make_pending_type(output_type: type[Output]) -> type[Output]:
 
     def fields_set(self: Any) -> set[str]:
         _wait_for_all(self)
-        found: set[str] = self.__pydantic_fields_set__  # of the complete output
+        found: set[str] = self.__pydantic_fields_set__  # The output is complete now.
         return found
 
     # pydantic determines the type of the output before it reads the fields. The output then has another type.
