@@ -53,7 +53,6 @@ class Invocation:
 
     __slots__ = (
         "_early_values",
-        "_pending_output",
         "ended",
         "error",
         "index",
@@ -85,8 +84,8 @@ class Invocation:
         """The line of the app that makes the call, such as "app.py:12"."""
         self.origins = frozenset(value for value in inputs if isinstance(value, Origin))
         """The outputs of other invocations among the inputs."""
-        self._pending_output: Output
         self.output: Output
+        """Pending until the invocation ends."""
         self.ended = False
         self.error: InvocationError | None = None
         self._early_values: dict[str, Any] = {}
@@ -148,9 +147,9 @@ class Invocation:
         fields = from_json(values) if values else {}
         if not isinstance(fields, dict):
             raise ValueError("the values are not a JSON object")
-        references = references_of(self._pending_output)
-        self.output = self.task.output_type.model_validate(fields | self._early_values | references)
-        complete_output(self._pending_output, vars(self.output))  # Code may have kept it.
+        references = references_of(self.output)
+        complete = self.task.output_type.model_validate(fields | self._early_values | references)
+        complete_output(self.output, vars(complete))  # Code may have kept it.
         self.ended = True
 
     def fail(self, code: str, message: str) -> None:
@@ -160,19 +159,13 @@ class Invocation:
         self.error = error
         self.ended = True
 
-    def set_pending_output(self, output: Output) -> None:
-        """Sets the output that code reads until the invocation ends."""
-        self.output = self._pending_output = output
-
     def release_output(self) -> None:
         """Makes the output raise an error if code has kept it."""
-        release_output(self._pending_output)
-        if self.output is not self._pending_output:
-            release_output(self.output)
+        release_output(self.output)
 
     def free_output(self) -> None:
         """Breaks the reference cycle between the pending output and the recording."""
-        del self.output, self._pending_output
+        del self.output
 
     @property
     def has_early_values(self) -> bool:
@@ -400,7 +393,7 @@ class Recording:
             references[name] = TensorStream(Origin(invocation.index, name))
         for name in layout.streams:
             references[name] = self._stream(Origin(invocation.index, name))
-        invocation.set_pending_output(pending_output(invocation.task.output_type, references, read_value))
+        invocation.output = pending_output(invocation.task.output_type, references, read_value)
         self.invocations.append(invocation)
         if self._on_record is not None:
             self._on_record(invocation)
