@@ -20,7 +20,7 @@ FUNCTION = {"name": "look", "parameters": {"type": "object", "properties": {}}}
 
 
 @dataclass(frozen=True)
-class Operation:
+class ClientOperation:
     """An operation, and the fields that its official client can send.
 
     Args:
@@ -60,7 +60,7 @@ HINTS = {
 }
 STREAM = Together({"stream": True, "stream_options": {"include_usage": True}})
 
-CHAT = Operation(
+CHAT = ClientOperation(
     "/v1/chat/completions",
     frozenset(chat_params.CompletionCreateParamsBase.__annotations__),
     {"messages": QUESTION, "max_tokens": 1},
@@ -93,7 +93,7 @@ CHAT = Operation(
     frozenset({"audio"}),
 )
 
-TEXT = Operation(
+TEXT = ClientOperation(
     "/v1/completions",
     frozenset(text_params.CompletionCreateParamsBase.__annotations__),
     {"prompt": "Hi", "max_tokens": 1},
@@ -111,7 +111,7 @@ TEXT = Operation(
     {"suffix": "a"},
 )
 
-RESPONSE = Operation(
+RESPONSE = ClientOperation(
     "/v1/responses",
     frozenset(response_create_params.ResponseCreateParamsBase.__annotations__),
     {"input": "Hi", "max_output_tokens": 1},
@@ -145,7 +145,7 @@ RESPONSE = Operation(
     },
 )
 
-MESSAGE = Operation(
+MESSAGE = ClientOperation(
     "/v1/messages",
     frozenset(message_create_params.MessageCreateParamsBase.__annotations__),
     {"messages": QUESTION, "max_tokens": 1},
@@ -179,19 +179,19 @@ MESSAGE = Operation(
 OPERATIONS = [CHAT, TEXT, RESPONSE, MESSAGE]
 
 
-def post(cornserve: CommandLine, operation: Operation, body: dict[str, Any]) -> httpx.Response:
+def post(cornserve: CommandLine, operation: ClientOperation, body: dict[str, Any]) -> httpx.Response:
     return httpx.post(f"{cornserve.url}{operation.path}", json=body, timeout=60)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.path)
-def test_every_field_of_the_official_client_is_known(operation: Operation) -> None:
+def test_every_field_of_the_official_client_is_known(operation: ClientOperation) -> None:
     named = {*operation.required, *operation.accepted, *operation.refused, *operation.elsewhere, "model"}
 
     assert sorted(operation.fields - named) == []
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.path)
-def test_accepted_fields(cornserve: CommandLine, model: str, operation: Operation) -> None:
+def test_accepted_fields(cornserve: CommandLine, model: str, operation: ClientOperation) -> None:
     refused = {}
     for name, value in operation.accepted.items():
         response = post(cornserve, operation, operation.body(model, name, value))
@@ -202,7 +202,7 @@ def test_accepted_fields(cornserve: CommandLine, model: str, operation: Operatio
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.path)
-def test_refused_fields_are_named(cornserve: CommandLine, model: str, operation: Operation) -> None:
+def test_refused_fields_are_named(cornserve: CommandLine, model: str, operation: ClientOperation) -> None:
     unnamed = {}
     for name, value in operation.refused.items():
         response = post(cornserve, operation, operation.body(model, name, value))

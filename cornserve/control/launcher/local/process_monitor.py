@@ -37,8 +37,8 @@ REASON_LINES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessExit:
-    """The end of a process, with the reason for users. `cannot_start`: see `Replica`."""
+class ExecutorExit:
+    """The end of an executor, with the reason for users. `cannot_start`: see `Replica`."""
 
     reason: str
     cannot_start: bool
@@ -72,7 +72,7 @@ class ProcessMonitor:
         self._status = ExecutorStatus(ReplicaState.STARTING, "")
         self._kill_reason = ""
 
-    async def wait_for_exit(self) -> ProcessExit:
+    async def wait_for_exit(self) -> ExecutorExit:
         """Monitors the process until it exits."""
         try:
             await self._monitor()
@@ -83,7 +83,7 @@ class ProcessMonitor:
         status = self._process_group.reap_leader()
         lines = await finish_in_thread(self._machine.state_dir.logs, self._replica_dir.id, REASON_LINES)
         reason = _exit_reason(status, find_error(lines), self._kill_reason)
-        return ProcessExit(reason, cannot_start=status == CANNOT_START and not self._kill_reason)
+        return ExecutorExit(reason, cannot_start=status == CANNOT_START and not self._kill_reason)
 
     async def cleanup(self) -> None:
         """Kills the remaining processes of the replica and archives its directory."""
