@@ -11,7 +11,15 @@ from pydantic_core import from_json, to_json
 
 from cornserve.task import Stream
 from cornserve.task.errors import YieldTypeError
-from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, ChatResponse, FinishReason, ToolCallDelta, Usage
+from cornserve_tasklib.chat_response import (
+    ChatChoice,
+    ChatChunk,
+    ChatResponse,
+    FinishReason,
+    PromptLogprobs,
+    ToolCallDelta,
+    Usage,
+)
 from cornserve_tasklib.embedding import EmbeddingResponse
 from cornserve_tasklib.generated_image import GeneratedImage
 from cornserve_tasklib.image_generation import ImageGenerationResponse, ImageProgress
@@ -69,6 +77,7 @@ class WholeChat(NamedTuple):
     choices: list[ChatChoice]
     usage: Usage
     images: list[GeneratedImage]
+    prompt_logprobs: PromptLogprobs | None
 
 
 class ReadPrompt(NamedTuple):
@@ -137,7 +146,7 @@ def _read_whole_chat(response: ChatResponse, _: object = None) -> WholeChat:
     choices = response.choices
     for choice in choices:
         vars(choice)  # waits for all values of a pending output
-    return WholeChat(choices, response.usage, response.images)
+    return WholeChat(choices, response.usage, response.images, response.prompt_logprobs)
 
 
 def _read_mapped_chunks_or_chat(response: ChatResponse, _: object) -> Stream[ChatChunk] | WholeChat:

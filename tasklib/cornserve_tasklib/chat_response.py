@@ -55,6 +55,21 @@ class TokenLogprobs(TokenLogprob):
     """The likeliest tokens at this position, likeliest first."""
 
 
+class PromptLogprob(BaseModel):
+    """The log probability of a token at a position of the prompt, with vLLM's names."""
+
+    logprob: float
+    """The natural logarithm of the probability."""
+    rank: int
+    """The position among all tokens, of which the likeliest one has rank 1."""
+    decoded_token: str
+    """The text of the token."""
+
+
+PromptLogprobs = list[dict[int, PromptLogprob] | None]
+"""The likeliest tokens by their ids, for each position of a prompt. None for the first position."""
+
+
 class ToolCallDelta(BaseModel):
     """The next part of a tool call. The first part has the id and the name, the following ones have the arguments."""
 
@@ -119,6 +134,8 @@ class ChatResponse(ChatChoice, Output):
     """Token counts."""
     prompt_token_ids: list[int] | None = None
     """The tokens of the prompt, if the request asks for the prompt alone."""
+    prompt_logprobs: PromptLogprobs | None = None
+    """The log probabilities at each position of the prompt, if the request asks for them."""
     further: list[ChatChoice] = Field(default_factory=list)
     """The second and later choices, if `n` is greater than one."""
     images: list[GeneratedImage] = Field(default_factory=list)

@@ -38,6 +38,8 @@ class CompletionRequest(SamplingFields):
     def _check_consistency(self) -> Self:
         if self.max_tokens == 0 and not self.echo:
             raise ValueError("max_tokens: 0 needs echo: true: set it, or give at least 1")
+        if self.echo and self.prompt_logprobs is not None and self.prompt_logprobs < (self.logprobs or 0):
+            raise ValueError(f"prompt_logprobs: an echo needs at least those of logprobs: set it to {self.logprobs}")
         return self
 
     @property

@@ -75,6 +75,9 @@ class SamplingFields(BaseModel):
     """Requests with a lower value run first, on an engine with vLLM's `scheduling_policy` "priority"."""
     cache_salt: Annotated[str, StringConstraints(pattern=r"^[^@/\\\x00]{1,128}$")] | None = None
     """A text that separates the KV cache: only requests with the same one share the cache of equal prompts."""
+    prompt_logprobs: Annotated[int, Ge(0), Le(20)] | None = None
+    """The number of likeliest tokens whose log probabilities the response contains for each position of the prompt, as
+    in vLLM. The token of the prompt is always one of them."""
     lora: SkipJsonSchema[str | None] = None
     """The LoRA adapter that the executor applies. Only an `LLMTask` sets it."""
 

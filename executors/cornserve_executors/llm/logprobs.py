@@ -7,7 +7,7 @@ from typing import Any
 
 from vllm.logprobs import Logprob
 
-from cornserve_tasklib.chat_response import TokenLogprob, TokenLogprobs
+from cornserve_tasklib.chat_response import PromptLogprob, PromptLogprobs, TokenLogprob, TokenLogprobs
 
 IMPOSSIBLE = -9999.0
 """Replaces minus infinity, which JSON does not support, as OpenAI and vLLM do."""
@@ -21,6 +21,22 @@ def token_logprobs(
         _convert_token(token_id, candidates or {}, tokenizer, top)
         for token_id, candidates in zip(token_ids, positions, strict=True)
     ]
+
+
+def prompt_logprobs(positions: Sequence[Mapping[int, Logprob] | None], tokenizer: Any) -> PromptLogprobs:
+    """Returns the log probabilities at each position of a prompt, which vLLM has for all positions but the first."""
+    return [None if candidates is None else _convert_position(candidates, tokenizer) for candidates in positions]
+
+
+def _convert_position(candidates: Mapping[int, Logprob], tokenizer: Any) -> dict[int, PromptLogprob]:
+    return {
+        token_id: PromptLogprob(
+            logprob=max(candidate.logprob, IMPOSSIBLE),
+            rank=candidate.rank or 0,
+            decoded_token=_decode(token_id, candidate, tokenizer),
+        )
+        for token_id, candidate in candidates.items()
+    }
 
 
 def _convert_token(token_id: int, candidates: Mapping[int, Logprob], tokenizer: Any, top: int) -> TokenLogprobs:

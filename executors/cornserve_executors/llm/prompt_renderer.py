@@ -93,9 +93,16 @@ class RenderedRequest:
         return bool(self.sampling.output_kind == RequestOutputKind.DELTA)
 
 
-_UNSENT = {
-    *("messages", "max_tokens", "max_completion_tokens", "lora", "priority", "prompt_only"),
-    *("mm_processor_kwargs", "media_io_kwargs"),
+_UNSENT = {"lora", "priority", "prompt_only", "prompt_logprobs"}
+"""Fields of a request that vLLM's request does not get."""
+
+_UNSENT_OF_CHATS = {
+    *_UNSENT,
+    "messages",
+    "max_tokens",
+    "max_completion_tokens",
+    "mm_processor_kwargs",
+    "media_io_kwargs",
 }
 """Fields of a chat that vLLM's request does not get."""
 
@@ -154,7 +161,9 @@ class PromptRenderer:
         return await self._large_texts.run(render, input_bytes, owner)
 
     async def _render_completion(self, request: CompletionRequest, stream: bool) -> RenderedRequest:
-        fields = request.model_dump(exclude_defaults=True, exclude={"lora", "priority", "prompt_only"})
+        fields = request.model_dump(
+            exclude_defaults=True, exclude={"lora", "priority", "prompt_only", "prompt_logprobs"}
+        )
         # vLLM checks the limit before it counts the tokens of the prompt. `_max_tokens` checks it with their number.
         fields |= {"stream": stream, "max_tokens": min(request.max_tokens, self._model_config.max_model_len)}
         vllm_request = VllmCompletionRequest.model_validate(fields)
@@ -163,6 +172,7 @@ class PromptRenderer:
             raise InvalidRequestError(result.error.message)
         (prompt,) = result
         sampling = vllm_request.to_sampling_params(self._max_tokens(request, prompt), {})
+        _add_prompt_logprobs(sampling, request)
         return RenderedRequest(request, prompt, sampling, self._tokenizer)
 
     async def _render_chat(
@@ -170,7 +180,7 @@ class PromptRenderer:
     ) -> RenderedRequest:
         self._check_tools(request)
         chat_prompt = ChatPrompt(request, embeddings, self.chat_media, owner)
-        fields = request.model_dump(exclude_defaults=True, exclude=_UNSENT)
+        fields = request.model_dump(exclude_defaults=True, exclude=_UNSENT_OF_CHATS)
         if request.tools is not None:
             fields["tools"] = [_with_parameters(tool) for tool in fields["tools"]]
         self._check_reasoning_effort(request, fields.get("tools"))
@@ -183,6 +193,7 @@ class PromptRenderer:
             prompt = await chat_prompt.render(renderer, vllm_request)
         # Rendering has added the grammar of the tools to `vllm_request`.
         sampling = vllm_request.to_sampling_params(self._max_tokens(request, prompt), {})
+        _add_prompt_logprobs(sampling, request)
         parser_type = self._parser_type(request)
         if parser_type is None:
             return RenderedRequest(request, prompt, sampling, self._tokenizer)
@@ -251,6 +262,13 @@ def _texts(request: LLMRequest) -> list[str]:
     if isinstance(request, CompletionRequest):
         return [request.prompt] if isinstance(request.prompt, str) else []
     return [text for message in request.messages for text in message.texts]
+
+
+def _add_prompt_logprobs(sampling: SamplingParams, request: LLMRequest) -> None:
+    """Adds the log probabilities of the prompt, which vLLM's requests refuse for streamed responses."""
+    if request.prompt_logprobs is not None:
+        sampling.prompt_logprobs = request.prompt_logprobs
+        sampling.skip_reading_prefix_cache = True  # Cached tokens have no log probabilities.
 
 
 def _with_parameters(tool: dict[str, Any]) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vllm import RequestOutput
-from vllm.logprobs import PromptLogprobs
+from vllm.logprobs import PromptLogprobs as VllmPromptLogprobs
 
 from cornserve_executors.llm.choice_builder import ChoiceBuilder
-from cornserve_executors.llm.logprobs import token_logprobs
+from cornserve_executors.llm.logprobs import prompt_logprobs, token_logprobs
 from cornserve_executors.llm.prompt_renderer import RenderedRequest
-from cornserve_tasklib.chat_response import ChatChunk, ChatResponse, TokenLogprobs, Usage
+from cornserve_tasklib.chat_response import ChatChunk, ChatResponse, PromptLogprobs, TokenLogprobs, Usage
 from cornserve_tasklib.completion import CompletionRequest
 
 
@@ -24,7 +24,8 @@ class ResponseBuilder:
         request = rendered.request
         self._to_echo = set(range(request.n)) if isinstance(request, CompletionRequest) and request.echo else set()
         """Indices of the choices that have not echoed the prompt yet."""
-        self._prompt_logprobs: list[TokenLogprobs] | None = None
+        self._prompt_logprobs: VllmPromptLogprobs | None = None
+        self._echoed_logprobs: list[TokenLogprobs] | None = None
         self._cached_tokens: int | None = None
         """The number of cached tokens that the first output states. Further choices share the prompt of the first."""
 
@@ -32,10 +33,11 @@ class ResponseBuilder:
         """Adds an output and yields the new chunks."""
         if self._cached_tokens is None:
             self._cached_tokens = output.num_cached_tokens
-        if self._to_echo and output.prompt_logprobs:
+        if output.prompt_logprobs and not self._prompt_logprobs:
             # vLLM omits the log probabilities of a streamed choice if its first chunk arrives together with a later
             # chunk of another choice.
-            self._prompt_logprobs = self._prompt_logprobs or self._convert_logprobs(output.prompt_logprobs)
+            self._prompt_logprobs = output.prompt_logprobs
+            self._echoed_logprobs = self._convert_logprobs(output.prompt_logprobs)
         for completion in output.outputs:
             choice = self._choices[completion.index]
             if completion.index in self._to_echo:
@@ -46,12 +48,13 @@ class ResponseBuilder:
                 yield choice.append(chunk)
 
     def _echo(self, index: int) -> ChatChunk:
-        return ChatChunk(text=self._rendered.prompt_text, index=index, logprobs=self._prompt_logprobs)
+        return ChatChunk(text=self._rendered.prompt_text, index=index, logprobs=self._echoed_logprobs)
 
-    def _convert_logprobs(self, prompt_logprobs: PromptLogprobs) -> list[TokenLogprobs]:
-        rendered = self._rendered
-        top = rendered.sampling.prompt_logprobs or 0
-        return token_logprobs(rendered.prompt_tokens, prompt_logprobs, rendered.tokenizer, top)
+    def _convert_logprobs(self, positions: VllmPromptLogprobs) -> list[TokenLogprobs] | None:
+        request, tokenizer = self._rendered.request, self._rendered.tokenizer
+        if not isinstance(request, CompletionRequest) or not request.echo or request.logprobs is None:
+            return None
+        return token_logprobs(self._rendered.prompt_tokens, positions, tokenizer, request.logprobs)
 
     def finish_at_limit(self) -> None:
         """Finishes all choices, because the delivered chunks already have the maximum number of tokens."""
@@ -65,4 +68,11 @@ class ResponseBuilder:
         # A continued response has delivered tokens after the prompt, which may be cached too.
         cached = min(self._cached_tokens or 0, prompt_tokens)
         usage = Usage(prompt_tokens=prompt_tokens, completion_tokens=tokens, cached_tokens=cached)
-        return ChatResponse(**dict(first), usage=usage, further=further)
+        return ChatResponse(
+            **dict(first), usage=usage, prompt_logprobs=self._requested_prompt_logprobs(), further=further
+        )
+
+    def _requested_prompt_logprobs(self) -> PromptLogprobs | None:
+        if self._rendered.request.prompt_logprobs is None or self._prompt_logprobs is None:
+            return None
+        return prompt_logprobs(self._prompt_logprobs, self._rendered.tokenizer)

@@ -303,6 +303,33 @@ async def test_an_echo_may_be_the_whole_response(client: ExecutorClient, stream:
     assert len(response.logprobs) == 7
 
 
+@streams
+async def test_prompt_logprobs_describe_each_position_of_the_prompt(client: ExecutorClient, stream: bool) -> None:
+    request = complete("One two", max_tokens=1, logprobs=2, echo=True, prompt_logprobs=3)
+    response = (await client.invoke(request, stream=stream)).response
+
+    assert response.logprobs is not None
+    assert response.prompt_logprobs is not None
+    first, *positions = response.prompt_logprobs
+    assert first is None
+    for echoed, candidates in zip(response.logprobs[1:7], positions, strict=True):
+        assert candidates is not None
+        by_text = {candidate.decoded_token: candidate for candidate in candidates.values()}
+        assert by_text[echoed.token].logprob == echoed.logprob
+        assert {1, 2, 3} <= {candidate.rank for candidate in candidates.values()}
+        assert len(echoed.top_logprobs) == 2
+
+
+@streams
+async def test_prompt_logprobs_of_a_chat_need_no_echo(client: ExecutorClient, stream: bool) -> None:
+    response = (await client.invoke(ask("One two", prompt_logprobs=0), stream=stream)).response
+
+    assert response.prompt_logprobs is not None
+    assert len(response.prompt_logprobs) == response.usage.prompt_tokens
+    assert all(candidates and len(candidates) == 1 for candidates in response.prompt_logprobs[1:])
+    assert response.logprobs is None
+
+
 PUZZLE: dict[str, object] = {
     "type": "object",
     "properties": {"a": {"type": "string", "pattern": "(a|b)*a(a|b){200}"}},

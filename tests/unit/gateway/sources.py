@@ -117,7 +117,7 @@ MODEL = """
 from cornserve import App, Task
 from cornserve_echo import EchoRequest, EchoTask
 from cornserve_tasklib import ChatChoice, ChatChunk, ChatResponse, LLMRequest, Usage
-from cornserve_tasklib.chat_response import TokenLogprob, TokenLogprobs, ToolCallDelta
+from cornserve_tasklib.chat_response import PromptLogprob, TokenLogprob, TokenLogprobs, ToolCallDelta
 from cornserve_tasklib.messages import FunctionCall, ToolCall
 
 CALL = ToolCall(id="call-1", type="function", function=FunctionCall(name="add", arguments='{"a": 1}'))
@@ -126,6 +126,8 @@ CALLS = {
     "go-on": [ToolCallDelta(index=0, arguments='{"a": ')],
     "end": [ToolCallDelta(index=0, arguments="1}")],
 }
+
+RANKED = PromptLogprob(logprob=-0.5, rank=1, decoded_token="y")
 
 def logprobs(token):
     top = [TokenLogprob(token=token, logprob=-0.5), TokenLogprob(token="?", logprob=-1.5)]
@@ -160,6 +162,7 @@ class Model(Task[LLMRequest, ChatResponse]):
                 text=text,
                 logprobs=logprobs(text),
                 token_ids=[1],
+                prompt_logprobs=None if request.prompt_logprobs is None else [None, {7: RANKED}],
                 further=[ChatChoice(text=f"{text} {number}") for number in range(1, request.n)],
                 usage=Usage(prompt_tokens=2, completion_tokens=request.n, cached_tokens=1),
             )

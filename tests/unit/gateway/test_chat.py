@@ -9,10 +9,11 @@ import httpx2 as httpx
 import openai as openai_client
 import pytest
 from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletionMessageParam
 
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.sources import CHAT, ECHO, ILLUSTRATOR, READER
+from tests.unit.gateway.sources import CHAT, ECHO, ILLUSTRATOR, MODEL, READER
 from tests.waiting import until
 
 
@@ -204,6 +205,19 @@ CHOICE = {"choice": ["yes", "no"]}
 REPEATED = {"type": "object", "properties": {"a": {"pattern": "a{1000}"}, "b": {"patternProperties": {"b{1,2}": {}}}}}
 
 
+async def test_a_completion_has_the_log_probabilities_of_the_prompt(openai: AsyncOpenAI, deploy: Deploy) -> None:
+    await deploy(MODEL)
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "say hello"}]
+
+    plain = await openai.chat.completions.create(model="model", messages=messages)
+    requested = await openai.chat.completions.create(
+        model="model", messages=messages, extra_body={"prompt_logprobs": 1}
+    )
+
+    assert "prompt_logprobs" not in plain.to_dict()
+    assert requested.to_dict()["prompt_logprobs"] == [None, {"7": {"logprob": -0.5, "rank": 1, "decoded_token": "y"}}]
+
+
 @pytest.mark.parametrize(
     ("change", "param", "message"),
     [
@@ -221,6 +235,17 @@ REPEATED = {"type": "object", "properties": {"a": {"pattern": "a{1000}"}, "b": {
         ({"temperature": 3}, "temperature", "must be less than or equal to 2, not 3"),
         ({"temperature": "hot"}, "temperature", "not 'hot'"),
         ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
+        ({"prompt_logprobs": 21}, "prompt_logprobs", "less than or equal to 20"),
+        ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs", "a stream has no log probabilities of the prompt"),
+        (
+            {
+                "prompt_logprobs": 1,
+                "modalities": ["text", "audio"],
+                "audio": {"voice": "a", "format": "wav"},
+            },
+            "audio",
+            "remove prompt_logprobs",
+        ),
         ({"max_tokens": 1, "max_completion_tokens": 2}, None, "two names of one limit"),
         ({"top_k": -2}, "top_k", "greater than or equal to -1"),
         ({"max_tokens": "5"}, "max_tokens", "valid integer, not '5'"),

@@ -65,6 +65,15 @@ async def test_prompts_are_streamed_concurrently(model: AsyncOpenAI) -> None:
     assert chunks[-1].usage.completion_tokens == 1
 
 
+async def test_each_choice_has_the_log_probabilities_of_its_prompt(model: AsyncOpenAI) -> None:
+    completion = await model.completions.create(
+        model="model", prompt=["say a", "say b"], extra_body={"prompt_logprobs": 1}
+    )
+
+    expected = [None, {"7": {"logprob": -0.5, "rank": 1, "decoded_token": "y"}}]
+    assert [choice.to_dict()["prompt_logprobs"] for choice in completion.choices] == [expected, expected]
+
+
 async def test_logprobs_have_the_format_of_completions(model: AsyncOpenAI) -> None:
     completion = await model.completions.create(model="model", prompt="say hello", logprobs=2)
 

@@ -43,6 +43,7 @@ from cornserve_tasklib.chat_response import (
     ChatChoice,
     ChatChunk,
     FinishReason,
+    PromptLogprobs,
     TokenLogprobs,
     ToolCallDelta,
 )
@@ -76,6 +77,8 @@ class ChatCompletionRequest(ChatRequest, GenerationRequest):
         speaks = "audio" in (info.data.get("modalities") or ())
         if speaks and audio is None:
             raise ValueError("is required for the modality 'audio': add it, with voice and format")
+        if audio is not None and info.data.get("prompt_logprobs") is not None:
+            raise ValueError("a spoken response has no log probabilities of the prompt: remove prompt_logprobs")
         if audio is not None and not speaks and "modalities" in info.data:
             raise ValueError('needs modalities: ["text", "audio"]')
         if audio is not None and audio.format != "pcm16" and info.data.get("stream"):
@@ -123,6 +126,7 @@ class ChatCompletion(TypedDict):
     model: str
     choices: list[Choice]
     usage: CompletionUsage
+    prompt_logprobs: NotRequired[PromptLogprobs]
 
 
 class FunctionDelta(BaseModel):
@@ -228,7 +232,7 @@ class ChatHandler:
             choices[0]["message"]["content"] = text
         if chat.images:
             choices[0]["message"]["images"] = _message_images(chat.images)
-        return {
+        completion: ChatCompletion = {
             "id": self._id,
             "object": "chat.completion",
             "created": self._created,
@@ -236,6 +240,9 @@ class ChatHandler:
             "choices": choices,
             "usage": openai_usage(chat.usage),
         }
+        if chat.prompt_logprobs is not None:
+            completion["prompt_logprobs"] = chat.prompt_logprobs
+        return completion
 
     def _choice(self, index: int, choice: ChatChoice) -> Choice:
         result: Choice = {

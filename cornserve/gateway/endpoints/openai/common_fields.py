@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import MaxLen, MinLen
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Tag, ValidationInfo, field_validator
 from typing_extensions import TypedDict
 
 from cornserve.app.operations import Operation
@@ -86,6 +86,13 @@ class GenerationRequest(HintedRequest):
 
     return_token_ids: bool = False
     """Whether choices and chunks contain their token ids, as in vLLM."""
+
+    @field_validator("prompt_logprobs", check_fields=False)
+    @classmethod
+    def _refuse_prompt_logprobs_of_streams(cls, number: int | None, info: ValidationInfo) -> int | None:
+        if number is not None and info.data.get("stream"):
+            raise ValueError("a stream has no log probabilities of the prompt: remove stream")
+        return number
 
     @property
     def wants_usage(self) -> bool:

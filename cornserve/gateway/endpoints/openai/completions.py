@@ -30,7 +30,7 @@ from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResp
 from cornserve.gateway.request.merge_streams import merge_streams
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
-from cornserve_tasklib.chat_response import ChatChunk, FinishReason, TokenLogprobs, Usage
+from cornserve_tasklib.chat_response import ChatChunk, FinishReason, PromptLogprobs, TokenLogprobs, Usage
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.sampling_fields import MAX_CHOICES, Tokens
 
@@ -79,6 +79,7 @@ class TextChoice(BaseModel):
     finish_reason: FinishReason | None = None
     logprobs: TextLogprobs | None = None
     token_ids: list[int] | None = None
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 class TextCompletion(BaseModel):
@@ -122,8 +123,10 @@ class CompletionHandler:
         completion = self._completion(
             self._choices(whole, texts), openai_usage(Usage.sum([chat.usage for chat in whole]))
         )
-        exclude = None if self._body.return_token_ids else {"choices": {"__all__": {"token_ids"}}}
-        return completion.model_dump_json(exclude=exclude).encode()
+        left_out = set() if self._body.return_token_ids else {"token_ids"}
+        if self._body.prompt_logprobs is None:
+            left_out.add("prompt_logprobs")
+        return completion.model_dump_json(exclude={"choices": {"__all__": left_out}}).encode()
 
     def _choices(self, chats: Sequence[WholeChat], texts: Sequence[str]) -> list[TextChoice]:
         """Returns the choices of all prompts. A text that is not empty replaces that of a prompt's first choice."""
@@ -134,6 +137,7 @@ class CompletionHandler:
                 if index == 0 and first_text:
                     chunk.text = first_text
                 choices.append(self._choice(len(choices), chunk, choice.finish_reason))
+                choices[-1].prompt_logprobs = chat.prompt_logprobs
         return choices
 
     async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
