@@ -28,6 +28,11 @@ def copy_to_buffer(tensor: torch.Tensor, destination: memoryview) -> None:
     destination[: tensor.nbytes] = byte_view(_on_host(tensor))
 
 
+def read_bytes(tensor: torch.Tensor) -> memoryview:
+    """Returns the bytes of a tensor of any device in C order. Blocks until they are on the host."""
+    return byte_view(_on_host(tensor))
+
+
 def copy_from_buffer(source: memoryview, dtype: str, shape: Sequence[int], device: str = "cpu") -> torch.Tensor:
     """Returns a tensor with its own memory. On a GPU, the current stream orders the copy before its uses.
 

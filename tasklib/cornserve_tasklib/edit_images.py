@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from cornserve.task import Task, with_streams
+from cornserve.task import Task
 from cornserve_tasklib.image_components import (
-    DecodeRequest,
     DenoiseRequest,
     EditPromptEncoder,
     ImageDenoiser,
     LatentDecoder,
     SourceEncoder,
+    decode_images,
 )
 from cornserve_tasklib.image_editing import ImageEditor, ImageEditRequest
 from cornserve_tasklib.image_generation import ImageGenerationResponse, ImageGeneratorOptions
@@ -25,7 +25,7 @@ class EditImages(Task[ImageEditRequest, ImageGenerationResponse]):
     options: ImageGeneratorOptions = ImageGeneratorOptions()
     """See `ImageEditor.options`."""
     split: bool = False
-    """Whether text encoder, denoiser and VAE run in separate executors. Requests then have no previews."""
+    """Whether text encoder, denoiser and VAE run in separate executors."""
 
     def post_init(self) -> None:
         model, revision, options = self.model_id, self.revision, self.options
@@ -45,5 +45,4 @@ class EditImages(Task[ImageEditRequest, ImageGenerationResponse]):
         encoded = self.prompt_encoder.invoke(request)
         source = self.source_encoder.invoke(request)
         denoised = self.denoiser.invoke(DenoiseRequest(**fields, embeddings=encoded.embeddings, source=source.latents))
-        images = self.decoder.invoke(DecodeRequest(**fields, latents=denoised.latents))
-        return with_streams(images, progress=denoised.progress)
+        return decode_images(self.decoder, fields, denoised)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from cornserve.task import Task, with_streams
+from cornserve.task import Task
 from cornserve_tasklib.image_components import (
-    DecodeRequest,
     DenoiseRequest,
     ImageDenoiser,
     LatentDecoder,
     PromptEncoder,
+    decode_images,
 )
 from cornserve_tasklib.image_generation import (
     ImageGenerationRequest,
@@ -28,7 +28,7 @@ class GenerateImages(Task[ImageGenerationRequest, ImageGenerationResponse]):
     options: ImageGeneratorOptions = ImageGeneratorOptions()
     """See `ImageGenerator.options`."""
     split: bool = False
-    """Whether text encoder, denoiser and VAE run in separate executors. Requests then have no previews."""
+    """Whether text encoder, denoiser and VAE run in separate executors."""
 
     def post_init(self) -> None:
         model, revision, options = self.model_id, self.revision, self.options
@@ -46,5 +46,4 @@ class GenerateImages(Task[ImageGenerationRequest, ImageGenerationResponse]):
         fields = request.model_dump()
         encoded = self.prompt_encoder.invoke(request)
         denoised = self.denoiser.invoke(DenoiseRequest(**fields, embeddings=encoded.embeddings))
-        images = self.decoder.invoke(DecodeRequest(**fields, latents=denoised.latents))
-        return with_streams(images, progress=denoised.progress)
+        return decode_images(self.decoder, fields, denoised)

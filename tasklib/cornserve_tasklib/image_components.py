@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import BaseModel, Field
 
-from cornserve.task import Output, Stream, Tensor, UnitTask
+from cornserve.task import Output, Stream, Tensor, TensorStream, UnitTask, with_streams
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.engine import Dtype
 from cornserve_tasklib.image_editing import AutoSizedRequest, ImageEditRequest, image_editing_size
@@ -66,8 +68,22 @@ class DenoisedLatents(Output):
 
     progress: Stream[ImageProgress] = Stream()
     """The steps of all images, without previews."""
+    previews: TensorStream = TensorStream()
+    """The steps of all images, for the VAE. Each tensor has the latents of a preview, of the shape
+    [1, tokens, channels], or is a zero for a step without a preview. The metadata is a `StepInfo`."""
     latents: Tensor = Tensor()
     """A tensor of the shape [images, tokens, channels]. The metadata is `LatentsInfo`."""
+
+
+class StepInfo(BaseModel):
+    """Describes a tensor of `DenoisedLatents.previews`."""
+
+    progress: ImageProgress
+    """The step, without its preview."""
+    has_preview: bool
+    """Whether the tensor has the latents of a preview."""
+    size: str
+    """Width and height of the image in pixels."""
 
 
 class LatentsInfo(BaseModel):
@@ -86,6 +102,8 @@ class DecodeRequest(AutoSizedRequest):
 
     latents: Tensor
     """See `DenoisedLatents.latents`."""
+    previews: TensorStream | None = None
+    """See `DenoisedLatents.previews`. None for requests without previews."""
 
 
 class ComponentSettings(ModelSettings):
@@ -175,3 +193,16 @@ class LatentDecoder(ComponentSettings, UnitTask[DecodeRequest, ImageGenerationRe
 
     def size(self, request: DecodeRequest) -> InputSize:
         return image_generation_size(request)
+
+
+def decode_images(decoder: LatentDecoder, fields: dict[str, Any], denoised: DenoisedLatents) -> ImageGenerationResponse:
+    """Returns the images of a request, whose progress comes from the decoder if there are previews to decode.
+
+    Args:
+        fields: the fields of the request.
+    """
+    if fields["partial_images"]:
+        request = DecodeRequest(**fields, latents=denoised.latents, previews=denoised.previews)
+        return decoder.invoke(request)
+    images = decoder.invoke(DecodeRequest(**fields, latents=denoised.latents))
+    return with_streams(images, progress=denoised.progress)

@@ -8,7 +8,6 @@ import torch
 from diffusers import AutoencoderKLQwenImage, QwenImageTransformer2DModel
 
 from cornserve.concurrency import gather_all
-from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.device_thread import DeviceThread
 from cornserve_executors.image_generator.components import (
     WARM_UP_REQUEST,
@@ -25,7 +24,7 @@ from cornserve_executors.image_generator.pipeline import (
     select_dtype,
     select_pipeline_class,
 )
-from cornserve_executors.image_generator.progress import SendProgress
+from cornserve_executors.image_generator.progress import SendStep
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_tasklib.image_components import ImageDenoiser, LatentDecoder, PromptEncoder
 from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageRequest
@@ -86,11 +85,7 @@ class ImageDenoiserEngine(ComponentEngine):
         await self.denoise(WARM_UP_REQUEST, PromptEmbeddings(rows, rows), [0], "warm-up", None)
 
     def check(self, request: ImageRequest) -> None:
-        """Raises `InvalidRequestError` for a request beyond the limits of the options, or with previews."""
-        if request.partial_images:
-            raise InvalidRequestError(
-                "partial_images: the denoiser of this app has no VAE, which previews need: set 0, or omit it"
-            )
+        """Raises `InvalidRequestError` for a request beyond the limits of the options."""
         self._denoiser.check(request)
 
     async def denoise(
@@ -99,10 +94,12 @@ class ImageDenoiserEngine(ComponentEngine):
         embeddings: PromptEmbeddings,
         image_seeds: list[int],
         request_id: str,
-        send: SendProgress | None,
+        send: SendStep | None,
         source: SourceLatents | None = None,
     ) -> torch.Tensor:
         """Returns the latents of all images, of the shape [images, tokens, channels]."""
+        if send is None:
+            request = request.model_copy(update={"partial_images": 0})
 
         async def denoise(number: int, seed: int) -> DenoisedImage:
             with self._stats.image():
@@ -157,7 +154,7 @@ class ConstantLatentsEngine(ComponentEngine):
         embeddings: PromptEmbeddings,
         image_seeds: list[int],
         request_id: str,
-        send: SendProgress | None,
+        send: SendStep | None,
         source: SourceLatents | None = None,
     ) -> torch.Tensor:
         """Returns the latents of all images, of the shape [images, tokens, channels]."""

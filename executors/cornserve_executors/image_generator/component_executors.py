@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import Metric
 
+from cornserve.task import TensorStream
 from cornserve.transport import TensorView
 from cornserve_executors.base import InvocationContext
 from cornserve_executors.device_executor import DeviceExecutor
-from cornserve_executors.image_generator.progress_sender import progress_sender
+from cornserve_executors.image_generator.progress_sender import progress_sender, step_sender
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_tasklib.chat_response import Usage
 from cornserve_tasklib.generated_image import GeneratedImage
@@ -30,6 +31,7 @@ from cornserve_tasklib.image_components import (
     PromptEncoder,
     SourceEncoder,
     SourceInfo,
+    StepInfo,
 )
 from cornserve_tasklib.image_editing import AUTO, ImageEditRequest
 from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageGenerationResponse
@@ -126,7 +128,7 @@ class ImageDenoiserExecutor(DeviceExecutor[ImageDenoiser, DenoiseRequest, Denois
             source, request = await self._read_source(sources[0], request)
         image_seeds = seeds(request)
         latents = await self._engine.denoise(
-            request, embeddings, image_seeds, context.request_id, progress_sender(context), source
+            request, embeddings, image_seeds, context.request_id, step_sender(context, request.size), source
         )
         described = LatentsInfo(seeds=image_seeds, size=request.size, prompt_tokens=info.prompt_tokens)
         await _publish(context, "latents", latents, described.model_dump_json())
@@ -158,6 +160,8 @@ class LatentDecoderExecutor(DeviceExecutor[LatentDecoder, DecodeRequest, ImageGe
         return LatentDecoderEngine
 
     async def invoke(self, request: DecodeRequest, context: InvocationContext) -> ImageGenerationResponse:
+        if request.previews is not None:
+            await self._send_previews(request, request.previews, context)
         received = await context.receive(request.latents)
         info = LatentsInfo.model_validate_json(received.metadata)
         request = request.model_copy(update={"size": info.size})
@@ -165,6 +169,20 @@ class LatentDecoderExecutor(DeviceExecutor[LatentDecoder, DecodeRequest, ImageGe
         images = [GeneratedImage(b64_json=file, seed=seed) for file, seed in zip(files, info.seeds, strict=True)]
         usage = Usage(prompt_tokens=info.prompt_tokens, completion_tokens=request.n * request.image_tokens)
         return ImageGenerationResponse(images=images, size=info.size, usage=usage)
+
+    async def _send_previews(self, request: DecodeRequest, previews: TensorStream, context: InvocationContext) -> None:
+        """Sends the steps of all images, with their previews as image files, until the last step."""
+        send = progress_sender(context)
+        async for received in context.receive_stream(previews):
+            if send is None:
+                continue
+            info = StepInfo.model_validate_json(received.metadata)
+            progress = info.progress
+            if info.has_preview:
+                latents = await _read(received, self._engine.device.name)
+                (file,) = await self._engine.decode(request.model_copy(update={"size": info.size}), latents)
+                progress = progress.model_copy(update={"b64_json": file})
+            await send(progress)
 
 
 async def _publish_prompt(context: InvocationContext, embeddings: PromptEmbeddings) -> EncodedPrompt:

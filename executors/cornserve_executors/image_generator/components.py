@@ -15,7 +15,7 @@ from cornserve_executors.image_generator.defaults import MIN_STEPS, steps_of
 from cornserve_executors.image_generator.denoiser import DenoisedImage, Denoiser, PromptEmbeddings, SourceLatents
 from cornserve_executors.image_generator.image_files import encode_image
 from cornserve_executors.image_generator.pipeline import decode_latents, encode_prompts
-from cornserve_executors.image_generator.progress import EncodeFile, SendProgress, run_image_steps
+from cornserve_executors.image_generator.progress import SendStep, run_image_steps
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_executors.step_batcher import StepBatcher
 from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageGeneratorOptions, ImageRequest
@@ -82,17 +82,15 @@ class BatchedDenoiser:
         image: DenoisedImage,
         number: int,
         request_id: str,
-        send: SendProgress | None,
-        encode_preview: EncodeFile | None = None,
+        send: SendStep | None,
     ) -> None:
         """Runs all steps of an image, and sends its progress.
 
         Args:
             number: the position of the image in the response.
-            encode_preview: writes previews; needed for images that have them.
         """
         run_steps = partial(self._batcher.run_steps, image, request_id)
-        await run_image_steps(run_steps, image, number, send, encode_preview)
+        await run_image_steps(run_steps, image, number, send)
 
     def _run_step(self, images: Sequence[DenoisedImage]) -> None:
         run_on_device(partial(self._denoiser.run_step, images))

@@ -18,7 +18,7 @@ from cornserve_executors.image_generator.components import (
 )
 from cornserve_executors.image_generator.denoiser import PromptEmbeddings, SourceLatents
 from cornserve_executors.image_generator.pipeline import load_pipeline
-from cornserve_executors.image_generator.progress import SendProgress
+from cornserve_executors.image_generator.progress import SendProgress, encode_previews
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_tasklib.chat_response import Usage
 from cornserve_tasklib.generated_image import GeneratedImage
@@ -100,5 +100,6 @@ class ImageGeneratorEngine:
         with self._stats.image():
             image = await self._denoiser.start(request, embeddings, seed, source)
             decode = partial(self._decoder.decode, request)
-            await self._denoiser.denoise(image, number, request_id, send, decode)
+            send_step = None if send is None else encode_previews(send, decode)
+            await self._denoiser.denoise(image, number, request_id, send_step)
             return GeneratedImage(b64_json=await decode(image.latents), seed=seed)

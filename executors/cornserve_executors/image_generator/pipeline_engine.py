@@ -15,7 +15,7 @@ from cornserve_executors.image_generator.denoiser import preview_steps
 from cornserve_executors.image_generator.image_files import encode_image
 from cornserve_executors.image_generator.pipeline_call import PipelineCall
 from cornserve_executors.image_generator.pipeline_family import PipelineFamily
-from cornserve_executors.image_generator.progress import SendProgress, run_image_steps
+from cornserve_executors.image_generator.progress import SendProgress, encode_previews, run_image_steps
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
 from cornserve_executors.step_batcher import StepBatcher
 from cornserve_tasklib.chat_response import Usage
@@ -79,7 +79,8 @@ class PipelineEngine:
         with self._stats.image():
             try:
                 run_steps = partial(self._run_steps, call, request_id)
-                await run_image_steps(run_steps, call, number, send, partial(self._preview, request))
+                send_step = None if send is None else encode_previews(send, partial(self._preview, request))
+                await run_image_steps(run_steps, call, number, send_step)
                 image = await self._device.run(call.finish)
             finally:
                 call.close()

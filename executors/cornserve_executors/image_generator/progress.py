@@ -12,6 +12,9 @@ from cornserve.concurrency import gather_all
 from cornserve_tasklib.image_generation import ImageProgress
 
 SendProgress = Callable[[ImageProgress], Awaitable[None]]
+SendStep = Callable[[ImageProgress, torch.Tensor | None], Awaitable[None]]
+"""Sends a step, and the latents of the preview after it."""
+
 EncodeFile = Callable[[torch.Tensor], Awaitable[str]]
 """Returns the image file of latents, in base64."""
 
@@ -37,13 +40,11 @@ class ProgressReporter:
 
     Args:
         number: the position of the image in the response.
-        encode: writes previews; needed for images that have them.
     """
 
-    def __init__(self, image: SteppedImage, number: int, encode: EncodeFile | None, send: SendProgress) -> None:
+    def __init__(self, image: SteppedImage, number: int, send: SendStep) -> None:
         self._image = image
         self._number = number
-        self._encode = encode
         self._send = send
         self._steps: asyncio.Queue[tuple[int, torch.Tensor | None]] = asyncio.Queue()
 
@@ -56,28 +57,36 @@ class ProgressReporter:
         steps, step = self._image.steps, 0
         while step < steps:
             step, preview = await self._steps.get()
-            file = None if preview is None or self._encode is None else await self._encode(preview)
-            await self._send(ImageProgress(image=self._number, step=step, steps=steps, b64_json=file))
+            await self._send(ImageProgress(image=self._number, step=step, steps=steps), preview)
+
+
+def encode_previews(send: SendProgress, encode: EncodeFile) -> SendStep:
+    """Returns a function that sends steps with their previews as image files."""
+
+    async def send_step(progress: ImageProgress, preview: torch.Tensor | None) -> None:
+        if preview is not None:
+            progress = progress.model_copy(update={"b64_json": await encode(preview)})
+        await send(progress)
+
+    return send_step
 
 
 async def run_image_steps(
     run_steps: Callable[[Callable[[], None]], Coroutine[Any, Any, None]],
     image: SteppedImage,
     number: int,
-    send: SendProgress | None,
-    encode_preview: EncodeFile | None,
+    send: SendStep | None,
 ) -> None:
     """Runs all steps of an image, and sends its progress.
 
     Args:
         run_steps: runs the steps, and calls its argument after each.
         number: the position of the image in the response.
-        encode_preview: writes previews; needed for images that have them.
     """
     if send is None:
         await run_steps(_ignore_step)
     else:
-        progress = ProgressReporter(image, number, encode_preview, send)
+        progress = ProgressReporter(image, number, send)
         await gather_all([run_steps(progress.add_step), progress.run()])
 
 

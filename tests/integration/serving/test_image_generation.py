@@ -10,7 +10,7 @@ from typing import Any
 
 import PIL.Image
 import pytest
-from openai import APIError, BadRequestError, OpenAI
+from openai import BadRequestError, OpenAI
 
 from tests.integration.serving.conftest import CommandLine
 from tests.integration.serving.image_chats import sum_metric
@@ -122,11 +122,16 @@ def test_separate_components_draw_the_same_images(client: OpenAI, split: str) ->
     assert [images.result() for images in found] == expected
 
 
-def test_separate_components_refuse_previews(client: OpenAI, split: str) -> None:
-    with pytest.raises(APIError, match="the denoiser of this app has no VAE, which previews need") as caught:
-        events(client, split, partial_images=1, num_inference_steps=4)
+def test_separate_components_stream_the_same_previews(client: OpenAI, split: str) -> None:
+    whole, separate = (
+        [(event.type, getattr(event, "step", None), getattr(event, "b64_json", None)) for event in found]
+        for found in (
+            events(client, app, seed=9, partial_images=2, num_inference_steps=6, progress=True) for app in (NAME, split)
+        )
+    )
 
-    assert caught.value.param == "partial_images"
+    assert [kind for kind, *_ in whole].count("image_generation.partial_image") == 2
+    assert separate == whole
 
 
 def test_separate_components_stream_their_progress(client: OpenAI, split: str) -> None:
