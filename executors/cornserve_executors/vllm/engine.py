@@ -13,6 +13,8 @@ from typing import Any
 import vllm
 from prometheus_client import Metric
 from pydantic import ValidationError
+from transformers import PretrainedConfig
+from vllm import ModelRegistry
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.exceptions import VLLMClientError
 from vllm.renderers.chat_utils import ChatTemplateResolutionError
@@ -74,9 +76,27 @@ def _vllm_config(args: Mapping[str, Any]) -> Any:
         similar = "".join(f", did you mean {match!r}?" for match in get_close_matches(name, known, n=1))
         raise ExecutorStartError(f"engine_args: vLLM {vllm.__version__} has no argument {name!r}{similar}")
     try:
-        return AsyncEngineArgs(**args).create_engine_config(UsageContext.ENGINE_CONTEXT)
+        engine_args = AsyncEngineArgs(**args)
+        if os.environ[METHOD] == "fork":
+            _import_model(engine_args)
+        return engine_args.create_engine_config(UsageContext.ENGINE_CONTEXT)
     except (ValueError, TypeError) as error:  # pydantic's error is a `ValueError`
         raise ExecutorStartError(f"vLLM rejects {args['model']}: {_first_sentence(error)}") from error
+
+
+def _import_model(args: AsyncEngineArgs) -> None:
+    """Imports the class of the model, which the engine process inherits.
+
+    vLLM would first import it in another process, for 8 s, to inspect a model that is new on this machine.
+    """
+    try:
+        config, _ = PretrainedConfig.get_config_dict(args.model, revision=args.revision)
+    except OSError:  # vLLM explains why.
+        return
+    for architecture in config.get("architectures") or ():
+        model = ModelRegistry.models.get(architecture)
+        if model is not None:
+            ModelRegistry.register_model(architecture, model.load_model_cls())
 
 
 def _first_sentence(error: Exception) -> str:
