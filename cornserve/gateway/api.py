@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from importlib.metadata import version
 
 from fastapi import FastAPI, Request
@@ -41,6 +42,7 @@ from cornserve.gateway.http.middleware import RequestMiddleware
 from cornserve.gateway.http.server import SYNCED
 from cornserve.gateway.media.fetch import MediaFetcher
 from cornserve.gateway.media.media_loader import MediaLoader
+from cornserve.gateway.observe.gateway_logs import APP_LOGS_PATH, APP_LOGS_TOKEN, GatewayLogs
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics
 from cornserve.gateway.request.replica_pool import ReplicaPool
@@ -82,6 +84,7 @@ def create_gateway(
     fork_server = fork_server or ForkServer()
     loader = AppLoader(fork_server, admission.limits, blocking_apps)
     apps = AppRegistry(backend.store, loader, replicas, metrics, backend.endpoints)
+    others = backend.find_gateways or (partial(_static_gateways, gateways) if gateways else None)
     services = (backend.store, apps, replicas, metrics, backend.logs, admission, media, fork_server)
     context = GatewayContext(
         *services,
@@ -89,6 +92,7 @@ def create_gateway(
         controller_metrics,
         backend.events,
         backend.on_kubernetes,
+        GatewayLogs(others, credentials.secret.token(APP_LOGS_TOKEN)),
         ignores_unknown_fields=ignores_unknown_fields,
     )
     router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)
@@ -146,6 +150,7 @@ def create_api(context: GatewayContext) -> FastAPI:
     api.add_api_route("/version", _version)
     api.add_api_route("/metrics", _metrics)
     api.add_api_route(ARRIVALS_PATH, _arrivals, include_in_schema=False)
+    api.add_api_route(f"{APP_LOGS_PATH}/{{name}}", _app_logs, include_in_schema=False)
     return api
 
 
@@ -174,3 +179,12 @@ async def _metrics(context: Context) -> Response:
 
 async def _arrivals(context: Context) -> GatewayArrivals:
     return context.metrics.arrivals()
+
+
+async def _app_logs(name: str, context: Context, lines: int) -> list[str]:
+    """The last lines that the code of an app has written in this gateway."""
+    return context.app_logs.own.last(name, lines)
+
+
+async def _static_gateways(addresses: Sequence[str]) -> list[str]:
+    return [f"http://{address}" for address in addresses]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from cornserve.control.launcher.local.logs import LocalReplicaLogs
 from cornserve.control.store.base import Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.context import AppEventReader, ReplicaLogReader
 from cornserve.gateway.executor_endpoints import EndpointSource
+from cornserve.gateway.observe.gateway_logs import FindGateways
 from cornserve.gateway.state_events import state_events
 from cornserve.home import Home
 
@@ -24,6 +26,8 @@ class Backend:
     """The source of endpoints, or None if the apps' records contain them."""
     on_kubernetes: bool = False
     """Whether the executors are pods."""
+    find_gateways: FindGateways | None = None
+    """Finds the gateways, or None if their addresses are fixed."""
 
 
 @asynccontextmanager
@@ -44,6 +48,7 @@ async def kubernetes_backend(instance: str) -> AsyncIterator[Backend]:
         instance: the label `app.kubernetes.io/instance` of the installation.
     """
     # They load the client of Kubernetes.
+    from cornserve.control.cluster_gateways import cluster_gateways
     from cornserve.control.launcher.kubernetes.logs import ClusterReplicaLogs
     from cornserve.control.store.kubernetes import SPEC_MANAGER, KubernetesStore
     from cornserve.control.store.kubernetes_records import record_codecs
@@ -54,4 +59,5 @@ async def kubernetes_backend(instance: str) -> AsyncIterator[Backend]:
     async with KubeClient.connect(field_manager=SPEC_MANAGER) as client:
         store = KubernetesStore(client, record_codecs())
         logs, events = ClusterReplicaLogs(client, instance), KubernetesEvents(client)
-        yield Backend(store, logs, events, EndpointSliceSource(client, instance), on_kubernetes=True)
+        endpoints, find_gateways = EndpointSliceSource(client, instance), partial(cluster_gateways, client, instance)
+        yield Backend(store, logs, events, endpoints, on_kubernetes=True, find_gateways=find_gateways)

@@ -14,7 +14,7 @@ from cornserve.control.store.base import AppRecord, Store
 from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.http.admission import RequestAdmission
 from cornserve.gateway.media.media_loader import MediaLoader
-from cornserve.gateway.observe.app_logs import AppLogLines
+from cornserve.gateway.observe.gateway_logs import GatewayLogs
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.state_events import state_events
@@ -47,8 +47,8 @@ class GatewayContext:
     events: AppEventReader = state_events
     on_kubernetes: bool = False
     """Whether the executors are pods."""
-    app_logs: AppLogLines = field(default_factory=AppLogLines)
-    """The tracebacks of the requests that this gateway has served."""
+    app_logs: GatewayLogs = field(default_factory=GatewayLogs)
+    """The lines that the code of apps has written."""
     ignores_unknown_fields: bool = False
     """Whether requests may have fields that Cornserve does not know."""
 

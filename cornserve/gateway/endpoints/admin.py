@@ -168,13 +168,12 @@ async def metrics_targets(request: Request, context: Context) -> list[TargetGrou
 
 @router.get("/apps/{name}/logs")
 async def get_logs(name: str, context: Context, lines: int = Query(default=100, ge=1, le=10_000)) -> AppLogs:
-    """Returns the last log lines of the app's executors, and the last prints and tracebacks of its own code in this
+    """Returns the last log lines of the app's executors, and the last prints and tracebacks of its own code in each
     gateway."""
     record = await _get(context.store, name)
-    written = context.app_logs.last(name, lines)
-    gateway = [ReplicaLog(id="gateway", lines=written)] if written else []
+    gateways = await context.app_logs.last(name, lines)
     ids = [replica.id for group in record.status.groups for replica in group.replicas]
-    return AppLogs(replicas=[*gateway, *[ReplicaLog(id=id, lines=await context.logs(id, lines)) for id in ids]])
+    return AppLogs(replicas=[*gateways, *[ReplicaLog(id=id, lines=await context.logs(id, lines)) for id in ids]])
 
 
 def _check_settings(spec: AppSpec, context: GatewayContext) -> None:

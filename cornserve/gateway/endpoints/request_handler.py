@@ -200,7 +200,7 @@ class RequestHandler:
     def _log_prints(self, lines: Sequence[PrintedLine]) -> None:
         for text, number in lines:
             log.info("app %r, line %d, printed: %s", self._app, number, text)
-        self._context.app_logs.add_prints(self._app, self.id, lines)
+        self._context.app_logs.own.add_prints(self._app, self.id, lines)
 
     def api_error(self, error: Exception) -> ApiError:
         """Returns the error for the client.
@@ -209,7 +209,7 @@ class RequestHandler:
         """
         if isinstance(error, AppCodeError):
             log.error("the request failed: %s", error.place, extra=logs.traceback_field(error.traceback))
-            self._context.app_logs.add_failure(self._app, self.id, error)
+            self._context.app_logs.own.add_failure(self._app, self.id, error)
         elif not isinstance(error, ApiError | TaskError):
             log.error("the request failed", extra=logs.traceback_field(redacted_traceback(error)))
         if isinstance(error, InvocationError) and error.code == "INVALID_ARGUMENT":

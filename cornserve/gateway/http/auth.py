@@ -15,6 +15,7 @@ from cornserve.browser_origins import BrowserOrigins
 from cornserve.control.profiling_job import PROFILER_TOKEN, TEMPORARY_PREFIX
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.model_paths import calls_model
+from cornserve.gateway.observe.gateway_logs import APP_LOGS_TOKEN
 from cornserve.instance_secret import InstanceSecret
 
 PUBLIC_PATHS = ("/healthz", "/health", "/livez", "/ping", "/readyz")
@@ -43,7 +44,7 @@ class Authenticator:
     """
 
     def __init__(self, access: Access, host: str, secret: InstanceSecret, origins: BrowserOrigins) -> None:
-        self._internal = [_digest(secret.token(ARRIVALS_TOKEN).encode())]
+        self._internal = [_digest(secret.token(purpose).encode()) for purpose in (ARRIVALS_TOKEN, APP_LOGS_TOKEN)]
         self._profilers = [_digest(secret.token(PROFILER_TOKEN).encode())]
         self._admins = [_digest(access.admin_token.encode())] if access.admin_token else []
         self._users = [*(_digest(key.encode()) for key in access.api_keys), *self._admins] if access.api_keys else []

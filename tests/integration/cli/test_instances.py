@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -279,6 +280,48 @@ def test_each_gateway_is_a_target_of_prometheus_and_is_checked_by_doctor(instanc
     checked = instance.run("doctor").stdout
     assert all(f"http://{gateway} responds" in checked for gateway in gateways)
     assert (instance.home.logs / "gateway-2.log").exists()
+
+
+PRINTER = """
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoResponse, EchoTask
+
+class Printer(Task[EchoRequest, EchoResponse]):
+    '''Prints the text, and returns it.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: EchoRequest) -> EchoResponse:
+        print("got", request.text)
+        return self.echo.invoke(request)
+
+app = App(name="printer", paths=[Printer()])
+"""
+
+
+async def test_the_logs_of_an_app_have_the_prints_in_each_gateway(instance: CliInstance, tmp_path: Path) -> None:
+    instance.up("--gateways", "2")
+    source = tmp_path / "printer.py"
+    source.write_text(PRINTER)
+    instance.deploy(str(source))
+    prints = dict(zip(gateway_addresses(instance), ("one", "two"), strict=True))
+    for gateway, text in prints.items():
+        await until(partial(invoke_printer, gateway, text))
+
+    logs = json.loads(instance.run("logs", "printer", "--json").stdout)["replicas"]
+
+    written = {
+        log["id"]: [line.partition(": ")[2].partition(" request_id=")[0] for line in log["lines"]] for log in logs
+    }
+    assert {gateway: written[f"gateway {gateway}"] for gateway in prints} == {
+        gateway: [f"got {text}"] for gateway, text in prints.items()
+    }
+
+
+def invoke_printer(gateway: str, text: str) -> bool:
+    url = f"http://{gateway}/v1/apps/printer/invoke"
+    return httpx.post(url, json={"text": text}, trust_env=False).is_success
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
