@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.home import Home
-from tests.integration.cli.cli_instance import CliInstance
+from tests.integration.cli.cli_instance import SLAB_MIB, CliInstance
 from tests.models.cache import cached_model
 
 ROOT = Path(__file__).parents[2]
@@ -22,10 +22,10 @@ def machine(tmp_path: Path) -> Iterator[CliInstance]:
 
 
 @contextmanager
-def running_instance(home: Path, *options: str, cpu_slots: int = 4) -> Iterator[CliInstance]:
+def running_instance(home: Path, *options: str, cpu_slots: int = 4, slab_mib: int = SLAB_MIB) -> Iterator[CliInstance]:
     """Starts an instance with options of `cornserve up`, and stops it at the end of the block."""
     machine = CliInstance(Home(home))
-    machine.up(*options, cpu_slots=cpu_slots)
+    machine.up(*options, cpu_slots=cpu_slots, slab_mib=slab_mib)
     try:
         yield machine
     finally:

@@ -22,6 +22,9 @@ from cornserve.home import Home
 
 COMMAND_SECONDS = 100
 
+SLAB_MIB = 64
+"""The shared memory of an executor for tensors. The default takes gigabytes from tests that run at the same time."""
+
 
 @dataclass(frozen=True, slots=True)
 class CliInstance:
@@ -67,8 +70,9 @@ class CliInstance:
     def json(self, *arguments: str) -> Any:
         return json.loads(self.do(*arguments, "--json"))
 
-    def up(self, *options: str, cpu_slots: int = 4) -> None:
-        self.do("up", "--detach", "--port", "0", "--cpu-slots", str(cpu_slots), *options)
+    def up(self, *options: str, cpu_slots: int = 4, slab_mib: int = SLAB_MIB) -> None:
+        memory = ("--limit", f"slab-mib={slab_mib}")
+        self.do("up", "--detach", "--port", "0", "--cpu-slots", str(cpu_slots), *memory, *options)
 
     def deploy(self, app: str) -> None:
         """Deploys a file of an app, and waits until the app serves. Starts no command, which takes most of a second."""

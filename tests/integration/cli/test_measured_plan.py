@@ -39,7 +39,7 @@ async def test_a_child_process_measures_and_is_started_again_after_it_was_killed
     keys.write_text("k" * 16)
     admin.write_text(TOKEN)
     access = ["--api-keys", str(keys), "--admin-token", str(admin)]
-    instance.do("up", "--detach", "--port", "0", "--slots", "small=2", *access)
+    instance.do("up", "--detach", "--port", "0", "--slots", "small=2", "--limit", "slab-mib=64", *access)
     async with AsyncClient(instance.url, admin_token=TOKEN) as client:
 
         async def view() -> AppView:

@@ -38,7 +38,7 @@ QUICK = ("--error", "0.1", "--budget", "2m")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliInstance]:
     instance = CliInstance(Home(tmp_path_factory.mktemp("home")))
     try:
-        instance.do("up", "--detach", "--port", "0", "--slots", "small=2")
+        instance.do("up", "--detach", "--port", "0", "--slots", "small=2", "--limit", "slab-mib=64")
         yield instance
     finally:
         instance.remove()

@@ -32,6 +32,7 @@ class LocalSite:
             self.home,
             DeviceSlots.detect(gpus=0, cpu_slots=self.slots, slot_types=self.slot_types),
             drain_seconds=self.drain_seconds,
+            slab_mib=64,
             first_delay=0.05,
             longest_delay=0.1,
         )

@@ -43,7 +43,8 @@ class CommandLine:
 def cornserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     cornserve = CommandLine(Home(tmp_path_factory.mktemp("home")))
     try:
-        yield CommandLine(cornserve.home, cornserve.json("up", "--detach", "--port", "0", "--cpu-slots", "16")["url"])
+        options = ("--port", "0", "--cpu-slots", "16", "--limit", "slab-mib=128")
+        yield CommandLine(cornserve.home, cornserve.json("up", "--detach", *options)["url"])
     finally:
         down = cornserve.run("down")
     assert down.returncode == 0, down.stderr
