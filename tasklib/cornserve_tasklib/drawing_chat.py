@@ -62,7 +62,9 @@ class DrawingChat(Task[ChatRequest, ChatResponse]):
 
 def _can_be_drawn(request: ChatRequest) -> bool:
     has_format = request.response_format is not None or request.structured_outputs is not None
-    is_plain = request.tools is None and request.n == 1 and not request.logprobs and not request.continue_final_message
+    is_single = request.n == 1 and not request.continue_final_message
+    has_logprobs = request.logprobs or request.prompt_logprobs is not None
+    is_plain = request.tools is None and is_single and not has_logprobs
     return is_plain and not has_format and request.messages[-1].role == "user"
 
 
