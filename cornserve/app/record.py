@@ -357,10 +357,12 @@ class AppStatus(BaseModel):
 
 
 class ReplicaLog(BaseModel):
-    """The last log lines of a replica."""
+    """The last log lines of a replica, or those that the code of the app has written in a gateway."""
 
     id: str
     lines: list[str]
+    error: str | None = None
+    """The reason why lines are missing."""
 
 
 class AppView(BaseModel):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cornserve.cli.console import print_json
+from cornserve.cli.console import print_json, stderr
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
 
@@ -47,13 +47,15 @@ def _fetch(client: Client, app: str, lines: int) -> list[ReplicaLog]:
     from cornserve.client import ReplicaLog
 
     replicas = client.logs(app, lines)
-    if not replicas and (kept := client.app(app).status.logs):
-        return [ReplicaLog(id="failed", lines=kept[-lines:])]
+    if not any(replica.lines for replica in replicas) and (kept := client.app(app).status.logs):
+        return [ReplicaLog(id="failed", lines=kept[-lines:]), *replicas]
     return replicas
 
 
 def _print(replicas: list[ReplicaLog], json: bool) -> None:
     for replica in replicas:
+        if replica.error is not None:
+            stderr().print(f"error: {replica.id}: {replica.error}", style="red", markup=False)
         for line in replica.lines:
             if json:
                 print_json({"replica": replica.id, "line": line}, lines=True)
@@ -65,10 +67,12 @@ def _follow(client: Client, app: str, lines: int) -> Iterator[list[ReplicaLog]]:
     """Yields the last lines of each replica, then its new lines."""
     current = _fetch(client, app, max(lines, FOLLOW_LINES))
     yield [_with_lines(replica, replica.lines[-lines:]) for replica in current]
+    seen: dict[str, Sequence[str]] = {}
     while True:
-        seen = {replica.id: replica.lines for replica in current}
+        seen |= {replica.id: replica.lines for replica in current}
         time.sleep(FOLLOW_SECONDS)
-        current = _fetch(client, app, FOLLOW_LINES)
+        # A replica that cannot be read now is shown again when it can.
+        current = [replica for replica in _fetch(client, app, FOLLOW_LINES) if replica.error is None]
         yield [_with_lines(replica, new_lines(seen.get(replica.id, []), replica.lines)) for replica in current]
 
 

@@ -21,6 +21,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from cornserve.access import Access
+from cornserve.app.app_logs import APP_LOGS_PATH, APP_LOGS_TOKEN
 from cornserve.app.arrivals import ARRIVALS_PATH, GatewayArrivals
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.browser_origins import BrowserOrigins
@@ -42,7 +43,7 @@ from cornserve.gateway.http.middleware import RequestMiddleware
 from cornserve.gateway.http.server import SYNCED
 from cornserve.gateway.media.fetch import MediaFetcher
 from cornserve.gateway.media.media_loader import MediaLoader
-from cornserve.gateway.observe.gateway_logs import APP_LOGS_PATH, APP_LOGS_TOKEN, GatewayLogs
+from cornserve.gateway.observe.gateway_logs import GatewayLogs
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics
 from cornserve.gateway.request.replica_pool import ReplicaPool
@@ -84,7 +85,7 @@ def create_gateway(
     fork_server = fork_server or ForkServer()
     loader = AppLoader(fork_server, admission.limits, blocking_apps)
     apps = AppRegistry(backend.store, loader, replicas, metrics, backend.endpoints)
-    others = backend.find_gateways or (partial(_static_gateways, gateways) if gateways else None)
+    find_gateways = backend.find_gateways or (partial(_static_gateways, gateways) if gateways else None)
     services = (backend.store, apps, replicas, metrics, backend.logs, admission, media, fork_server)
     context = GatewayContext(
         *services,
@@ -92,7 +93,7 @@ def create_gateway(
         controller_metrics,
         backend.events,
         backend.on_kubernetes,
-        GatewayLogs(others, credentials.secret.token(APP_LOGS_TOKEN)),
+        GatewayLogs(find_gateways, credentials.secret.token(APP_LOGS_TOKEN)),
         ignores_unknown_fields=ignores_unknown_fields,
     )
     router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)

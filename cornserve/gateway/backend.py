@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from cornserve.control.arrival_reader import FindGateways
 from cornserve.control.launcher.local.logs import LocalReplicaLogs
 from cornserve.control.store.base import Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.context import AppEventReader, ReplicaLogReader
 from cornserve.gateway.executor_endpoints import EndpointSource
-from cornserve.gateway.observe.gateway_logs import FindGateways
 from cornserve.gateway.state_events import state_events
 from cornserve.home import Home
 

@@ -41,7 +41,7 @@ class GatewayContext:
     media: MediaLoader
     fork_server: ForkServer
     gateways: Sequence[str] = ()
-    """If several gateways share a port: a `host:port` for each of them, for Prometheus."""
+    """If several gateways share a port: a `host:port` for each of them."""
     controller_metrics: str | None = None
     """The `host:port` of the controller's metrics, for Prometheus."""
     events: AppEventReader = state_events

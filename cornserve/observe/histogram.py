@@ -19,6 +19,9 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 TOKENS = tuple(1 << power for power in range(21))
 """Bounds of numbers of tokens."""
 
+REAL_TIME_FACTORS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2.5, 5, 10)
+"""Bounds of real-time factors. Speech above 1 takes longer to generate than to play."""
+
 
 class Histogram:
     __slots__ = ("_bounds", "_counts", "_sum")

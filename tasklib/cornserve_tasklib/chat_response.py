@@ -60,14 +60,14 @@ class PromptLogprob(BaseModel):
 
     logprob: float
     """The natural logarithm of the probability."""
-    rank: int
+    rank: int | None
     """The position among all tokens, of which the likeliest one has rank 1."""
     decoded_token: str
     """The text of the token."""
 
 
 PromptLogprobs = list[dict[int, PromptLogprob] | None]
-"""The likeliest tokens by their ids, for each position of a prompt. None for the first position."""
+"""For each position of a prompt its token and the likeliest ones, by their ids. None for the first position."""
 
 
 class ToolCallDelta(BaseModel):

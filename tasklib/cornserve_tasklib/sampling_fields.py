@@ -116,4 +116,5 @@ class SamplingFields(BaseModel):
     def can_be_continued(self) -> bool:
         """Whether another executor can continue a response: each token depends only on the preceding tokens."""
         has_penalties = (self.presence_penalty, self.frequency_penalty, self.repetition_penalty) != (0, 0, 1)
-        return self.n == 1 and self.seed is None and not has_penalties and not self.min_tokens
+        is_plain = self.n == 1 and self.seed is None and self.prompt_logprobs is None
+        return is_plain and not has_penalties and not self.min_tokens

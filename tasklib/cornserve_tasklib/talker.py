@@ -75,7 +75,7 @@ class TalkerResponse(Output):
     seconds: float = 0
     """The duration of the speech."""
     finish_reason: Literal["stop", "length"] = "stop"
-    """Whether the speech is complete, or ended at the executor's limit `max_tokens`."""
+    """Whether the speech is complete, or ended at one of the executor's limits, `max_tokens` or `max_seconds`."""
     seed: int = 0
     """The seed with which the speech can be generated again."""
 
@@ -92,6 +92,8 @@ class TalkerOptions(BaseModel):
     max_tokens: int = Field(default=4096, ge=64, le=32_768)
     """The maximum number of tokens that the talker reads of the chat and of frames of a speech together. A second has
     12.5 frames with a Qwen3-Omni, and 50 with a Qwen2.5-Omni."""
+    max_seconds: float = Field(default=300, gt=0, le=3600)
+    """The maximum duration of a speech. A longer one ends there."""
     gpus: int = Field(default=1, ge=0, le=1)
     """GPUs of a replica. With 0, the model runs on the CPU."""
 

@@ -32,7 +32,7 @@ DISCONNECTS = by_form(short=50, full=500)
 REPLICAS = 3
 CLIENTS = 32
 WEIGHTS = {Victim.EXECUTOR: 80, Victim.GATEWAY: 10, Victim.CONTROLLER: 10}
-SLAB_MIB = 16
+TIGHT_SLAB_MIB = 16
 HELD = 'cornserve_transport_slab_bytes{state="held"}'
 
 NBYTES = 2 * 1024 * 1024
@@ -41,7 +41,7 @@ NBYTES = 2 * 1024 * 1024
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[CliInstance]:
-    with running_instance(tmp_path / "home", cpu_slots=16, slab_mib=SLAB_MIB) as machine:
+    with running_instance(tmp_path / "home", cpu_slots=16, slab_mib=TIGHT_SLAB_MIB) as machine:
         file = tmp_path / "post.py"
         file.write_text(POST)
         machine.do("deploy", str(file), "--replicas", str(REPLICAS))
@@ -69,7 +69,7 @@ async def test_kills_violate_no_guarantee_and_leak_no_tensor(machine: CliInstanc
 async def test_kills_during_streams_of_tensors_repeat_them_exactly_or_end_with_an_error(
     tmp_path: Path, record_fault: FaultRecorder
 ) -> None:
-    with running_instance(tmp_path / "home", cpu_slots=8, slab_mib=SLAB_MIB) as machine:
+    with running_instance(tmp_path / "home", cpu_slots=8, slab_mib=TIGHT_SLAB_MIB) as machine:
         file = tmp_path / "dictation.py"
         file.write_text(DICTATION)
         machine.do("deploy", str(file), "--replicas", str(REPLICAS))

@@ -10,12 +10,12 @@ from hashlib import sha256
 from urllib.parse import urlsplit
 
 from cornserve.access import ADMIN_TOKEN, API_KEY, Access, is_loopback_name
-from cornserve.app.arrivals import ARRIVALS_TOKEN
+from cornserve.app.app_logs import APP_LOGS_PATH, APP_LOGS_TOKEN
+from cornserve.app.arrivals import ARRIVALS_PATH, ARRIVALS_TOKEN
 from cornserve.browser_origins import BrowserOrigins
 from cornserve.control.profiling_job import PROFILER_TOKEN, TEMPORARY_PREFIX
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.model_paths import calls_model
-from cornserve.gateway.observe.gateway_logs import APP_LOGS_TOKEN
 from cornserve.instance_secret import InstanceSecret
 
 PUBLIC_PATHS = ("/healthz", "/health", "/livez", "/ping", "/readyz")
@@ -44,7 +44,8 @@ class Authenticator:
     """
 
     def __init__(self, access: Access, host: str, secret: InstanceSecret, origins: BrowserOrigins) -> None:
-        self._internal = [_digest(secret.token(purpose).encode()) for purpose in (ARRIVALS_TOKEN, APP_LOGS_TOKEN)]
+        purposes = {ARRIVALS_PATH: ARRIVALS_TOKEN, APP_LOGS_PATH: APP_LOGS_TOKEN}
+        self._internal = {path: _digest(secret.token(purpose).encode()) for path, purpose in purposes.items()}
         self._profilers = [_digest(secret.token(PROFILER_TOKEN).encode())]
         self._admins = [_digest(access.admin_token.encode())] if access.admin_token else []
         self._users = [*(_digest(key.encode()) for key in access.api_keys), *self._admins] if access.api_keys else []
@@ -57,7 +58,7 @@ class Authenticator:
         if path in PUBLIC_PATHS:
             return
         if path.startswith(INTERNAL_PREFIX):
-            self._check_internal_token(headers)
+            self._check_internal_token(path, headers)
             return
         if not self._users:
             self._check_is_local(path, headers)
@@ -81,8 +82,9 @@ class Authenticator:
         message = f"{problem}: send `Authorization: Bearer …` (Cornserve's clients read {variable})"
         raise ApiError(401, message, code="invalid_api_key")
 
-    def _check_internal_token(self, headers: Mapping[bytes, bytes]) -> None:
-        if not _is_accepted(_given_digest(headers), self._internal):
+    def _check_internal_token(self, path: str, headers: Mapping[bytes, bytes]) -> None:
+        accepted = [digest for prefix, digest in self._internal.items() if path.startswith(prefix)]
+        if not _is_accepted(_given_digest(headers), accepted):
             message = f"only processes of the instance may use {INTERNAL_PREFIX}: clients use /v1 and /admin/v1"
             raise ApiError(403, message, code="internal")
 

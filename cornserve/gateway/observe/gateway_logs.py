@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from cornserve.app.app_logs import APP_LOGS_PATH
 from cornserve.app.record import ReplicaLog
+from cornserve.control.arrival_reader import FindGateways
 from cornserve.gateway.observe.app_logs import AppLogLines
 
 if TYPE_CHECKING:  # It takes long to import, and most instances have one gateway.
     from aiohttp import ClientSession
 
-APP_LOGS_PATH: Final = "/internal/v1/app-logs"
-"""The path of the lines of one gateway, which is followed by the name of the app."""
-
-APP_LOGS_TOKEN: Final = "app-logs"
-"""The purpose of the token that the path requires: see `InstanceSecret.token`."""
-
 RESPONSE_SECONDS: Final = 2.0
-"""The time after which a gateway does not answer."""
-
-FindGateways = Callable[[], Awaitable[Sequence[str]]]
-"""Returns the URLs of all gateways if there are several. Raises OSError if they cannot be found."""
+"""A gateway that takes longer counts as unreachable."""
 
 _LINES: TypeAdapter[list[str]] = TypeAdapter(list[str])
 
 
 class GatewayLogs:
-    """Keeps the lines of this gateway, and reads those of all others.
+    """Keeps the lines of this gateway, and reads those of all gateways.
 
     Args:
-        find_gateways: finds this gateway and the others. Without it, this gateway is alone.
-        token: the token for the lines of the others.
+        find_gateways: finds all gateways, this one included. Without it, this gateway is alone.
+        token: the token for their lines.
     """
 
     def __init__(self, find_gateways: FindGateways | None = None, token: str = "") -> None:
@@ -43,23 +35,23 @@ class GatewayLogs:
         self._headers = {"authorization": f"Bearer {token}"}
 
     async def last(self, app: str, count: int) -> list[ReplicaLog]:
-        """Returns the last lines in each gateway. A gateway that cannot be read has a line with the reason."""
-        try:
-            urls = [] if self._find_gateways is None else await self._find_gateways()
-        except OSError as error:
-            return [*self._own_log(app, count), _unreadable("gateway", f"the other gateways: {error}")]
-        if len(urls) < 2:
-            return self._own_log(app, count)
+        """Returns the last lines of each gateway that has lines, or cannot be read."""
+        if self._find_gateways is None:
+            logs = [ReplicaLog(id="gateway", lines=self.own.last(app, count))]
+        else:
+            try:
+                logs = await self._read_all(sorted(await self._find_gateways()), app, count)
+            except OSError as error:
+                message = f"cannot find the other gateways: {error}"
+                logs = [ReplicaLog(id="gateway", lines=self.own.last(app, count), error=message)]
+        return [log for log in logs if log.lines or log.error]
+
+    async def _read_all(self, urls: list[str], app: str, count: int) -> list[ReplicaLog]:
         from aiohttp import ClientSession, ClientTimeout
 
         timeout = ClientTimeout(total=RESPONSE_SECONDS)
         async with ClientSession(headers=self._headers, timeout=timeout, raise_for_status=True) as session:
-            logs = await asyncio.gather(*(_read(session, url, app, count) for url in sorted(urls)))
-        return [log for log in logs if log.lines]
-
-    def _own_log(self, app: str, count: int) -> list[ReplicaLog]:
-        lines = self.own.last(app, count)
-        return [ReplicaLog(id="gateway", lines=lines)] if lines else []
+            return await asyncio.gather(*(_read(session, url, app, count) for url in urls))
 
 
 async def _read(session: ClientSession, url: str, app: str, count: int) -> ReplicaLog:
@@ -70,8 +62,4 @@ async def _read(session: ClientSession, url: str, app: str, count: int) -> Repli
         async with session.get(f"{url}{APP_LOGS_PATH}/{app}", params={"lines": count}) as response:
             return ReplicaLog(id=name, lines=_LINES.validate_json(await response.read()))
     except (ClientError, OSError, ValidationError) as error:  # A timeout is an OSError.
-        return _unreadable(name, f"this gateway: {type(error).__name__}: {error}".removesuffix(": "))
-
-
-def _unreadable(name: str, reason: str) -> ReplicaLog:
-    return ReplicaLog(id=name, lines=[f"cannot read the lines of {reason}"])
+        return ReplicaLog(id=name, lines=[], error=f"{type(error).__name__}: {error}".removesuffix(": "))

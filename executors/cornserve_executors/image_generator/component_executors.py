@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     )
     from cornserve_executors.image_generator.denoiser import PromptEmbeddings, SourceLatents
     from cornserve_executors.image_generator.editing_component_engines import (
+        ConstantEditPromptEngine,
+        ConstantSourceEngine,
         EditPromptEncoderEngine,
         SourceEncoderEngine,
     )
@@ -69,12 +71,15 @@ class PromptEncoderExecutor(DeviceExecutor[PromptEncoder, ImageGenerationRequest
 class EditPromptEncoderExecutor(DeviceExecutor[EditPromptEncoder, ImageEditRequest, EncodedPrompt]):
     library = "diffusers"
 
-    _engine: EditPromptEncoderEngine
+    _engine: EditPromptEncoderEngine | ConstantEditPromptEngine
 
-    def import_engine(self) -> Callable[[EditPromptEncoder], EditPromptEncoderEngine]:
-        from cornserve_executors.image_generator.editing_component_engines import EditPromptEncoderEngine
+    def import_engine(self) -> Callable[[EditPromptEncoder], EditPromptEncoderEngine | ConstantEditPromptEngine]:
+        from cornserve_executors.image_generator.editing_component_engines import (
+            ConstantEditPromptEngine,
+            EditPromptEncoderEngine,
+        )
 
-        return EditPromptEncoderEngine
+        return ConstantEditPromptEngine if self.config.constant else EditPromptEncoderEngine
 
     async def invoke(self, request: ImageEditRequest, context: InvocationContext) -> EncodedPrompt:
         return await _publish_prompt(context, await self._engine.encode(request, context.request_id))
@@ -83,12 +88,15 @@ class EditPromptEncoderExecutor(DeviceExecutor[EditPromptEncoder, ImageEditReque
 class SourceEncoderExecutor(DeviceExecutor[SourceEncoder, ImageEditRequest, EncodedSource]):
     library = "diffusers"
 
-    _engine: SourceEncoderEngine
+    _engine: SourceEncoderEngine | ConstantSourceEngine
 
-    def import_engine(self) -> Callable[[SourceEncoder], SourceEncoderEngine]:
-        from cornserve_executors.image_generator.editing_component_engines import SourceEncoderEngine
+    def import_engine(self) -> Callable[[SourceEncoder], SourceEncoderEngine | ConstantSourceEngine]:
+        from cornserve_executors.image_generator.editing_component_engines import (
+            ConstantSourceEngine,
+            SourceEncoderEngine,
+        )
 
-        return SourceEncoderEngine
+        return ConstantSourceEngine if self.config.constant else SourceEncoderEngine
 
     async def invoke(self, request: ImageEditRequest, context: InvocationContext) -> EncodedSource:
         source, info = await self._engine.encode(request, context.request_id)
@@ -126,6 +134,8 @@ class ImageDenoiserExecutor(DeviceExecutor[ImageDenoiser, DenoiseRequest, Denois
         source = None
         if sources:
             source, request = await self._read_source(sources[0], request)
+        if not context.is_requested("previews"):
+            request = request.model_copy(update={"partial_images": 0})
         image_seeds = seeds(request)
         latents = await self._engine.denoise(
             request, embeddings, image_seeds, context.request_id, step_sender(context, request.size), source
@@ -161,7 +171,7 @@ class LatentDecoderExecutor(DeviceExecutor[LatentDecoder, DecodeRequest, ImageGe
 
     async def invoke(self, request: DecodeRequest, context: InvocationContext) -> ImageGenerationResponse:
         if request.previews is not None:
-            await self._send_previews(request, request.previews, context)
+            await self._send_steps(request, request.previews, context)
         received = await context.receive(request.latents)
         info = LatentsInfo.model_validate_json(received.metadata)
         request = request.model_copy(update={"size": info.size})
@@ -170,8 +180,11 @@ class LatentDecoderExecutor(DeviceExecutor[LatentDecoder, DecodeRequest, ImageGe
         usage = Usage(prompt_tokens=info.prompt_tokens, completion_tokens=request.n * request.image_tokens)
         return ImageGenerationResponse(images=images, size=info.size, usage=usage)
 
-    async def _send_previews(self, request: DecodeRequest, previews: TensorStream, context: InvocationContext) -> None:
-        """Sends the steps of all images, with their previews as image files, until the last step."""
+    async def _send_steps(self, request: DecodeRequest, previews: TensorStream, context: InvocationContext) -> None:
+        """Sends the steps of all images, with their previews as image files, until the last step.
+
+        Reads the steps even if the caller does not: the denoiser waits while too many are unread.
+        """
         send = progress_sender(context)
         async for received in context.receive_stream(previews):
             if send is None:

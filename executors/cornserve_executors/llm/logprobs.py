@@ -32,7 +32,7 @@ def _convert_position(candidates: Mapping[int, Logprob], tokenizer: Any) -> dict
     return {
         token_id: PromptLogprob(
             logprob=max(candidate.logprob, IMPOSSIBLE),
-            rank=candidate.rank or 0,
+            rank=candidate.rank,
             decoded_token=_decode(token_id, candidate, tokenizer),
         )
         for token_id, candidate in candidates.items()

@@ -93,6 +93,9 @@ class RenderedRequest:
         return bool(self.sampling.output_kind == RequestOutputKind.DELTA)
 
 
+MAX_PROMPT_LOGPROBS = 50_000
+"""The maximum number of log probabilities of a prompt. Their JSON has about 3 MB."""
+
 _UNSENT = {"lora", "priority", "prompt_only", "prompt_logprobs"}
 """Fields of a request that vLLM's request does not get."""
 
@@ -161,9 +164,7 @@ class PromptRenderer:
         return await self._large_texts.run(render, input_bytes, owner)
 
     async def _render_completion(self, request: CompletionRequest, stream: bool) -> RenderedRequest:
-        fields = request.model_dump(
-            exclude_defaults=True, exclude={"lora", "priority", "prompt_only", "prompt_logprobs"}
-        )
+        fields = request.model_dump(exclude_defaults=True, exclude=_UNSENT)
         # vLLM checks the limit before it counts the tokens of the prompt. `_max_tokens` checks it with their number.
         fields |= {"stream": stream, "max_tokens": min(request.max_tokens, self._model_config.max_model_len)}
         vllm_request = VllmCompletionRequest.model_validate(fields)
@@ -172,7 +173,7 @@ class PromptRenderer:
             raise InvalidRequestError(result.error.message)
         (prompt,) = result
         sampling = vllm_request.to_sampling_params(self._max_tokens(request, prompt), {})
-        _add_prompt_logprobs(sampling, request)
+        _add_prompt_logprobs(sampling, request, len(prompt["prompt_token_ids"]))
         return RenderedRequest(request, prompt, sampling, self._tokenizer)
 
     async def _render_chat(
@@ -193,7 +194,7 @@ class PromptRenderer:
             prompt = await chat_prompt.render(renderer, vllm_request)
         # Rendering has added the grammar of the tools to `vllm_request`.
         sampling = vllm_request.to_sampling_params(self._max_tokens(request, prompt), {})
-        _add_prompt_logprobs(sampling, request)
+        _add_prompt_logprobs(sampling, request, len(prompt["prompt_token_ids"]))
         parser_type = self._parser_type(request)
         if parser_type is None:
             return RenderedRequest(request, prompt, sampling, self._tokenizer)
@@ -264,9 +265,21 @@ def _texts(request: LLMRequest) -> list[str]:
     return [text for message in request.messages for text in message.texts]
 
 
-def _add_prompt_logprobs(sampling: SamplingParams, request: LLMRequest) -> None:
-    """Adds the log probabilities of the prompt, which vLLM's requests refuse for streamed responses."""
+def _add_prompt_logprobs(sampling: SamplingParams, request: LLMRequest, tokens: int) -> None:
+    """Adds the log probabilities of the prompt, which vLLM's requests refuse for streamed responses.
+
+    Raises `InvalidRequestError` if there are too many for the event loops that convert them.
+
+    Args:
+        tokens: the length of the prompt.
+    """
     if request.prompt_logprobs is not None:
+        count = tokens * (request.prompt_logprobs + 1)
+        if count > MAX_PROMPT_LOGPROBS:
+            raise InvalidRequestError(
+                f"prompt_logprobs: {tokens} tokens with {request.prompt_logprobs} have {count} log probabilities: at "
+                f"most {MAX_PROMPT_LOGPROBS} are allowed: send a lower number, or a shorter prompt"
+            )
         sampling.prompt_logprobs = request.prompt_logprobs
         sampling.skip_reading_prefix_cache = True  # Cached tokens have no log probabilities.
 

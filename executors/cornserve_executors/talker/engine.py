@@ -38,6 +38,7 @@ class TalkerEngine:
         self._stats = stats
         self._model = load_talker_model(config, "cuda" if torch.cuda.is_available() else "cpu")
         self._step = self._model.step(self._options.max_batch_speeches, self._options.max_tokens)
+        self._max_frames = max(1, int(self._options.max_seconds * SAMPLE_RATE / self._model.vocoder.frame_samples))
         self._device_thread = ThreadPoolExecutor(1, "device")
         self._batcher = StepBatcher(self._run_step, self._device_thread, self._options.max_batch_speeches, stats)
 
@@ -77,9 +78,8 @@ class TalkerEngine:
         Raises `InvalidRequestError` for an unknown voice or token, for inputs that the model does not read, and for a
         text that is too long.
         """
-        self._model.check(request)
+        self.check(request)
         seed = seed_or_random(request.seed)
-        self._check_voice(request)
         text = self._text(_once(SpokenPart(request.token_ids or ())) if parts is None else parts)
         await text.read_first()
         if not text.tokens:
@@ -107,15 +107,23 @@ class TalkerEngine:
             text.read_rest(self._batcher.wake),
         ]
         await gather_all(work if send is None else [*work, send_all(send)])
-        self._stats.record_speech(time.perf_counter() - started)
         pcm = b"".join(samples)
+        audio_seconds = len(pcm) / 2 / SAMPLE_RATE
+        self._stats.record_speech(time.perf_counter() - started, audio_seconds)
         return TalkerResponse(
             audio=await _encode(pcm, request),
             text=self._model.decode(text.tokens),
-            seconds=len(pcm) / 2 / SAMPLE_RATE,
+            seconds=audio_seconds,
             finish_reason="stop" if speech.has_ended else "length",
             seed=seed,
         )
+
+    def check(self, request: TalkerRequest) -> None:
+        """Raises `InvalidRequestError` for an unknown voice, and for inputs that the model does not read."""
+        self._model.check(request)
+        voices = self._model.voices
+        if request.voice is not None and request.voice.lower() not in voices:
+            raise InvalidRequestError(f"voice: the model has no voice {request.voice!r}: use {', '.join(voices)}")
 
     def shutdown(self) -> None:
         """Blocks until the current work of the device is done."""
@@ -123,11 +131,6 @@ class TalkerEngine:
 
     async def _run(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._device_thread, run_on_device, work)
-
-    def _check_voice(self, request: TalkerRequest) -> None:
-        voices = self._model.voices
-        if request.voice is not None and request.voice.lower() not in voices:
-            raise InvalidRequestError(f"voice: the model has no voice {request.voice!r}: use {', '.join(voices)}")
 
     def _text(self, parts: AsyncIterator[SpokenPart]) -> SpokenText:
         return SpokenText(parts, self._model.end_token, len(self._model.embeddings))
@@ -148,7 +151,7 @@ class TalkerEngine:
             text=text,
             seed=seed,
             temperature=request.temperature,
-            max_frames=max_frames,
+            max_frames=min(max_frames, self._max_frames),
             vocoder=vocoder.start(voice, seed),
             chunk_frames=vocoder.chunk_frames(0),
         )

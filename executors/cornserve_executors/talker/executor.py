@@ -38,6 +38,8 @@ class TalkerExecutor(DeviceExecutor[TalkerTask, TalkerRequest, TalkerResponse]):
         return partial(TalkerEngine, stats=self._stats)
 
     async def invoke(self, request: TalkerRequest, context: InvocationContext) -> TalkerResponse:
+        self._engine.check(request)
+
         async def send(chunk: SpokenChunk) -> None:
             await context.send("chunks", chunk.model_dump_json().encode())
 

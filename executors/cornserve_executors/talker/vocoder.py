@@ -13,6 +13,9 @@ State = TypeVar("State")
 class Vocoder(ABC, Generic[State]):
     """A vocoder with a state for each speech."""
 
+    frame_samples: int
+    """The number of samples of a frame."""
+
     @abstractmethod
     def start(self, voice: str, seed: int) -> State:
         """Returns the state of a new speech."""

@@ -9,10 +9,7 @@ from contextlib import contextmanager
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from cornserve.observe.histogram import Histogram
-
-FACTORS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2.5, 5, 10)
-"""Bounds of real-time factors. Speech above 1 takes longer to generate than to play."""
+from cornserve.observe.histogram import REAL_TIME_FACTORS, Histogram
 
 
 class TextToSpeechStats:
@@ -25,7 +22,7 @@ class TextToSpeechStats:
         self._audio_seconds = 0.0
         self._first_audio_seconds = Histogram()
         self._sentence_seconds = Histogram()
-        self._real_time_factors = Histogram(FACTORS)
+        self._real_time_factors = Histogram(REAL_TIME_FACTORS)
 
     @contextmanager
     def request(self, characters: int) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from cornserve_executors.base import EngineDeadError, ExecutorStartError, InvalidRequestError, TransientStartError
 from cornserve_executors.vllm.engine_fork import METHOD
 from cornserve_executors.vllm.stats import VllmStats
+
+log = logging.getLogger(__name__)
 
 ENGINE_GONE = "vLLM's EngineCore process is gone"
 
@@ -91,12 +94,12 @@ def _import_model(args: AsyncEngineArgs) -> None:
     """
     try:
         config, _ = PretrainedConfig.get_config_dict(args.model, revision=args.revision)
-    except OSError:  # vLLM explains why.
-        return
-    for architecture in config.get("architectures") or ():
-        model = ModelRegistry.models.get(architecture)
-        if model is not None:
-            ModelRegistry.register_model(architecture, model.load_model_cls())
+        for architecture in config.get("architectures") or ():
+            model = ModelRegistry.models.get(architecture)
+            if model is not None:
+                ModelRegistry.register_model(architecture, model.load_model_cls())
+    except Exception:
+        log.debug("the model is not imported", exc_info=True)  # vLLM explains why.
 
 
 def _first_sentence(error: Exception) -> str:

@@ -24,6 +24,7 @@ COMMAND_SECONDS = 100
 
 SLAB_MIB = 64
 """The shared memory of an executor for tensors. The default takes gigabytes from tests that run at the same time."""
+SMALL_SLAB = ("--limit", f"slab-mib={SLAB_MIB}")
 
 
 @dataclass(frozen=True, slots=True)

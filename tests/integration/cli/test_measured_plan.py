@@ -12,7 +12,7 @@ from cornserve.app.planning import PlanningInputs, WorkloadType
 from cornserve.app.record import AppSpec, AppView, Phase, PlanningStep
 from cornserve.client import AsyncClient
 from cornserve.control.profiling_job import TEMPORARY_PREFIX
-from tests.integration.cli.cli_instance import CliInstance
+from tests.integration.cli.cli_instance import SMALL_SLAB, CliInstance
 from tests.waiting import until
 
 SOURCE = """
@@ -39,7 +39,7 @@ async def test_a_child_process_measures_and_is_started_again_after_it_was_killed
     keys.write_text("k" * 16)
     admin.write_text(TOKEN)
     access = ["--api-keys", str(keys), "--admin-token", str(admin)]
-    instance.do("up", "--detach", "--port", "0", "--slots", "small=2", "--limit", "slab-mib=64", *access)
+    instance.do("up", "--detach", "--port", "0", "--slots", "small=2", *SMALL_SLAB, *access)
     async with AsyncClient(instance.url, admin_token=TOKEN) as client:
 
         async def view() -> AppView:

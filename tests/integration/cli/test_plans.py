@@ -14,7 +14,7 @@ import pytest
 from cornserve.client import Client
 from cornserve.home import Home
 from cornserve_planner.plan_file.document import PlanFile
-from tests.integration.cli.cli_instance import CliInstance
+from tests.integration.cli.cli_instance import SMALL_SLAB, CliInstance
 
 APP = """
 from cornserve_echo.stages import caption_app
@@ -89,7 +89,7 @@ def assert_is_deployed(instance: CliInstance, file: PlanFile) -> None:
 def test_changed_plans_start_and_stop_the_difference_without_a_failed_request(
     instance: CliInstance, files: Path
 ) -> None:
-    instance.do("up", "--detach", "--port", "0", "--slots", "L4=8", "--limit", "slab-mib=64")
+    instance.do("up", "--detach", "--port", "0", "--slots", "L4=8", *SMALL_SLAB)
     instance.do("deploy", f"{files}/captions.py", "--plan", f"{files}/plan.json")
     assert_is_deployed(instance, PlanFile.read(files / "plan.json"))
     stop = Event()
@@ -126,7 +126,7 @@ def test_changed_plans_start_and_stop_the_difference_without_a_failed_request(
 
 
 def test_plans_that_cannot_run_are_refused_by_name(instance: CliInstance, files: Path) -> None:
-    instance.do("up", "--detach", "--port", "0", "--slots", "L4=2", "--limit", "slab-mib=64")
+    instance.do("up", "--detach", "--port", "0", "--slots", "L4=2", *SMALL_SLAB)
     app, plan = f"{files}/captions.py", f"{files}/plan.json"
     old = json.loads((files / "plan.json").read_text()) | {"version": 1}
     (files / "old.json").write_text(json.dumps(old))

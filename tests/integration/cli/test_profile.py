@@ -14,7 +14,7 @@ from cornserve.client import Client
 from cornserve.home import Home
 from cornserve.profiler.temporary_apps import PREFIX
 from cornserve_planner.profiles.profile import ModelProfile
-from tests.integration.cli.cli_instance import CliInstance
+from tests.integration.cli.cli_instance import SMALL_SLAB, CliInstance
 from tests.waiting import until
 
 ENCODER, LLM = 0.02, 0.04
@@ -38,7 +38,7 @@ QUICK = ("--error", "0.1", "--budget", "2m")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliInstance]:
     instance = CliInstance(Home(tmp_path_factory.mktemp("home")))
     try:
-        instance.do("up", "--detach", "--port", "0", "--slots", "small=2", "--limit", "slab-mib=64")
+        instance.do("up", "--detach", "--port", "0", "--slots", "small=2", *SMALL_SLAB)
         yield instance
     finally:
         instance.remove()

@@ -20,6 +20,15 @@ from tests.integration.docs.pages import ROOT, CodeBlock, with_outputs
 _MARK = "\x1e"
 _END = "END_OF_THE_BLOCK"
 
+_COMMAND = """\
+import sys
+from cornserve.cli import main
+
+if sys.argv[1:2] == ["up"]:  # Pages run at the same time as other tests.
+    sys.argv += ["--limit", "slab-mib=64"]
+main()
+"""
+
 _NOT_INHERITED = re.compile("CORNSERVE_|MAKE|MFLAGS|XDG_|VIRTUAL_ENV|ONCE")
 """Environment variables that a new user does not have."""
 
@@ -142,7 +151,7 @@ def _make_venv(path: Path) -> None:
     purelib = sysconfig.get_path("purelib")
     (site_packages / "checkout.pth").write_text(f"import site; site.addsitedir({purelib!r})\n")
     command = path / "bin/cornserve"
-    command.write_text(f"#!{path}/bin/python\nfrom cornserve.cli import main\n\nmain()\n")
+    command.write_text(f"#!{path}/bin/python\n{_COMMAND}")
     command.chmod(0o755)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,10 +65,16 @@ def stats() -> TalkerStats:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(tiny_qwen3omni_talker: Path, stats: TalkerStats) -> AsyncIterator[TalkerEngine]:
+    options = TalkerOptions(max_batch_speeches=4, max_tokens=MAX_TOKENS)
+    async with running_engine(TalkerTask(model_id=str(tiny_qwen3omni_talker), options=options), stats) as engine:
+        yield engine
+
+
+@asynccontextmanager
+async def running_engine(task: TalkerTask, stats: TalkerStats) -> AsyncIterator[TalkerEngine]:
     from cornserve_executors.talker.engine import TalkerEngine
 
-    options = TalkerOptions(max_batch_speeches=4, max_tokens=MAX_TOKENS)
-    engine = TalkerEngine(TalkerTask(model_id=str(tiny_qwen3omni_talker), options=options), stats)
+    engine = TalkerEngine(task, stats)
     work = asyncio.create_task(engine.run())
     await engine.warm_up()
     yield engine
@@ -270,6 +277,20 @@ async def test_an_error_of_the_text_ends_the_speech(engine: TalkerEngine, stats:
         await engine.speak(request(token_ids=None, tokens=TensorStream()), "lost", None, fail())
 
     await until(lambda: value(stats, "running_speeches") == 0)
+
+
+async def test_a_speech_ends_at_the_maximum_duration(tiny_qwen3omni_talker: Path) -> None:
+    stats = TalkerStats()
+    task = TalkerTask(
+        model_id=str(tiny_qwen3omni_talker), options=TalkerOptions(max_tokens=MAX_TOKENS, max_seconds=0.5)
+    )
+    async with running_engine(task, stats) as engine:
+        speech = await engine.speak(request(), "long")
+
+    assert speech.finish_reason == "length"
+    assert 0.4 < speech.seconds <= 0.5
+    assert value(stats, "audio_seconds_total") == speech.seconds
+    assert value(stats, "real_time_factor_count") == 1
 
 
 @pytest.mark.parametrize("fields", [{"tokens": TensorStream()}, {"token_ids": None}])

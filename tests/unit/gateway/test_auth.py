@@ -6,6 +6,7 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.access import Access
+from cornserve.app.app_logs import APP_LOGS_PATH, APP_LOGS_TOKEN
 from cornserve.app.arrivals import ARRIVALS_PATH, ARRIVALS_TOKEN
 from cornserve.control.profiling_job import PROFILER_TOKEN, TEMPORARY_PREFIX
 from tests.credentials import CREDENTIALS
@@ -13,6 +14,7 @@ from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.raw_http import post, raw_connection
 from tests.unit.gateway.sources import ECHO
 
+LINES_PATH = f"{APP_LOGS_PATH}/echo?lines=1"
 KEY, OTHER, TOKEN = "k" * 16, "o" * 16, "t" * 32
 
 
@@ -56,14 +58,20 @@ class TestWithKeys:
 
         assert response.status_code == 401
 
-    async def test_internal_paths_need_the_token_of_the_instance(self, gateway: httpx.AsyncClient) -> None:
-        internal = CREDENTIALS.secret.token(ARRIVALS_TOKEN)
-        for key in ("x", KEY, TOKEN, CREDENTIALS.secret.token("another purpose"), CREDENTIALS.secret.key.hex()):
-            rejected = await gateway.get(ARRIVALS_PATH, headers=bearer(key))
+    @pytest.mark.parametrize(
+        ("path", "purpose", "other"),
+        [(ARRIVALS_PATH, ARRIVALS_TOKEN, APP_LOGS_TOKEN), (LINES_PATH, APP_LOGS_TOKEN, ARRIVALS_TOKEN)],
+    )
+    async def test_internal_paths_need_the_token_of_the_instance(
+        self, gateway: httpx.AsyncClient, path: str, purpose: str, other: str
+    ) -> None:
+        internal = CREDENTIALS.secret.token(purpose)
+        for key in ("x", KEY, TOKEN, CREDENTIALS.secret.token(other), CREDENTIALS.secret.key.hex()):
+            rejected = await gateway.get(path, headers=bearer(key))
             assert rejected.status_code == 403
             assert "only processes of the instance" in rejected.json()["error"]["message"]
 
-        assert (await gateway.get(ARRIVALS_PATH, headers=bearer(internal))).status_code == 200
+        assert (await gateway.get(path, headers=bearer(internal))).status_code == 200
         assert (await gateway.get("/v1/models", headers=bearer(internal))).status_code == 401
         assert (await gateway.get("/admin/v1/apps", headers=bearer(internal))).status_code == 401
 

@@ -151,7 +151,7 @@ async def _events(
     body: CreateImageRequest, request: ImageRequest, prefix: str, session: Session
 ) -> AsyncGenerator[bytes, None]:
     """Yields OpenAI's events, and those of the steps."""
-    common = {"created_at": int(time.time()), "quality": "auto"}
+    common = {"created_at": int(time.time()), "quality": body.quality}
     previews = Counter[int]()
     async for progress in _progress(session, request):
         if body.progress:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,7 @@ class Token2Wav(Vocoder[Token2WavState]):
             }
         """The embeddings of each voice and of silence, of the shape [2, width]."""
         self._block_codes: int = self._transformer.block_size // self._transformer.repeats
+        self.frame_samples = self._transformer.repeats * prod(self._bigvgan.config.upsample_rates)
 
     def start(self, voice: str, seed: int) -> Token2WavState:
         return Token2WavState(self._voices[voice], seed)
