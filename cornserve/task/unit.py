@@ -89,7 +89,7 @@ class UnitTask(Task[Input, OutputT]):
             if isinstance(request, input_type):
                 return input_type.__pydantic_serializer__.to_json(request, context=encoder, exclude_defaults=True)
         expected = " or ".join(input_type.__name__ for input_type in self.input_types)
-        raise TypeError(f"{self.name} takes a {expected}, not a {type(request).__name__}")
+        raise TypeError(f"{self.name} takes the type {expected}, not {type(request).__name__}")
 
     def decode(self, body: bytes, inputs: Sequence[Origin | Blob] = ()) -> Input:
         """Returns the request that `encode` turned into `body` and `inputs`."""

@@ -67,7 +67,7 @@ class PromptLogprob(BaseModel):
 
 
 PromptLogprobs = list[dict[int, PromptLogprob] | None]
-"""For each position of a prompt its token and the likeliest ones, by their ids. None for the first position."""
+"""The token at each position of a prompt and the likeliest ones, by their ids. None for the first position."""
 
 
 class ToolCallDelta(BaseModel):

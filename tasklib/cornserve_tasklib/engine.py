@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from cornserve.task import ExecutorSpec
+from cornserve_tasklib.hub import ModelId
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -110,8 +111,8 @@ class EngineSettings(BaseModel):
 
     executor: ClassVar[str]
 
-    model_id: str
-    """A Hugging Face id, or the path of a model directory."""
+    model_id: ModelId
+    """A Hugging Face id, or the absolute path of a model directory."""
     revision: str | None = None
     """The branch, tag or commit of the model's repository on Hugging Face. Defaults to its main branch."""
     options: EngineOptions = EngineOptions()

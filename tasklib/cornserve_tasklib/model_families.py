@@ -16,7 +16,7 @@ from cornserve_tasklib.encoder import EncoderOptions
 from cornserve_tasklib.encoder_families import MEDIA_OPTIONS, encoder_families, encoder_modalities
 from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.generate_images import GenerateImages
-from cornserve_tasklib.hub import MODEL_INDEX, is_hub_id
+from cornserve_tasklib.hub import MODEL_INDEX, check_model_id
 from cornserve_tasklib.image_generation import ImageGeneratorOptions
 from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media import MODALITIES
@@ -111,11 +111,10 @@ def alternatives(paths: ModelPaths, name: str) -> ModelPaths:
 
 def _paths(model: str, options: ModelOptions) -> ModelPaths:
     if not Path(model).is_absolute():
-        if not is_hub_id(model):
-            raise DefinitionError(
-                f"{model!r} is neither an absolute path nor a Hugging Face id: give a model directory such as "
-                "/models/qwen3, or an id NAME or OWNER/NAME"
-            )
+        try:
+            check_model_id(model)
+        except ValueError as error:
+            raise DefinitionError(str(error)) from error
         if _SPEECH_IDS.fullmatch(model):
             return _transcribe_path(model, options)
         if _TEXT_TO_SPEECH_IDS.fullmatch(model):

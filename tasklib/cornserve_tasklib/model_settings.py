@@ -7,6 +7,7 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from cornserve.task import ExecutorSpec
+from cornserve_tasklib.hub import ModelId
 
 
 class ModelSettings(BaseModel):
@@ -14,8 +15,8 @@ class ModelSettings(BaseModel):
 
     executor: ClassVar[str]
 
-    model_id: str
-    """A Hugging Face id, or the path of a model directory."""
+    model_id: ModelId
+    """A Hugging Face id, or the absolute path of a model directory."""
     revision: str | None = None
     """The branch, tag or commit of the model's repository on Hugging Face. Defaults to its main branch."""
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from inspect import signature
+from operator import attrgetter
 from typing import Any
 
-import httpx
+import anthropic
+import httpx2 as httpx
+import openai
 import pytest
+from anthropic import Anthropic
 from anthropic.types import message_create_params
+from openai import OpenAI
 from openai.types import completion_create_params as text_params
 from openai.types.chat import completion_create_params as chat_params
 from openai.types.responses import response_create_params
 
 from tests.integration.serving.conftest import CommandLine
+
+Send = Callable[[dict[str, Any]], httpx.Response]
 
 QUESTION = [{"role": "user", "content": "Hi"}]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": False}
@@ -31,6 +41,8 @@ class ClientOperation:
     """
 
     path: str
+    resource: str
+    """The attribute of the client, which has a method `create`."""
     fields: frozenset[str]
     required: dict[str, Any]
     accepted: dict[str, Any]
@@ -62,6 +74,7 @@ STREAM = Together({"stream": True, "stream_options": {"include_usage": True}})
 
 CHAT = ClientOperation(
     "/v1/chat/completions",
+    "chat.completions",
     frozenset(chat_params.CompletionCreateParamsBase.__annotations__),
     {"messages": QUESTION, "max_tokens": 1},
     {
@@ -95,6 +108,7 @@ CHAT = ClientOperation(
 
 TEXT = ClientOperation(
     "/v1/completions",
+    "completions",
     frozenset(text_params.CompletionCreateParamsBase.__annotations__),
     {"prompt": "Hi", "max_tokens": 1},
     {
@@ -113,6 +127,7 @@ TEXT = ClientOperation(
 
 RESPONSE = ClientOperation(
     "/v1/responses",
+    "responses",
     frozenset(response_create_params.ResponseCreateParamsBase.__annotations__),
     {"input": "Hi", "max_output_tokens": 1},
     {
@@ -147,6 +162,7 @@ RESPONSE = ClientOperation(
 
 MESSAGE = ClientOperation(
     "/v1/messages",
+    "messages",
     frozenset(message_create_params.MessageCreateParamsBase.__annotations__),
     {"messages": QUESTION, "max_tokens": 1},
     {
@@ -179,8 +195,28 @@ MESSAGE = ClientOperation(
 OPERATIONS = [CHAT, TEXT, RESPONSE, MESSAGE]
 
 
-def post(cornserve: CommandLine, operation: ClientOperation, body: dict[str, Any]) -> httpx.Response:
-    return httpx.post(f"{cornserve.url}{operation.path}", json=body, timeout=60)
+@pytest.fixture
+def send(cornserve: CommandLine, operation: ClientOperation) -> Iterator[Send]:
+    """Sends a body with the official client, and returns the response."""
+    with ExitStack() as stack:
+        client: Anthropic | OpenAI
+        if operation is MESSAGE:
+            client = stack.enter_context(Anthropic(base_url=cornserve.url, api_key="none", max_retries=0))
+        else:
+            client = stack.enter_context(OpenAI(base_url=f"{cornserve.url}/v1", api_key="none", max_retries=0))
+        create = attrgetter(f"{operation.resource}.with_raw_response.create")(client)
+        named = signature(create).parameters.keys()
+
+        def send(body: dict[str, Any]) -> httpx.Response:
+            arguments = {name: value for name, value in body.items() if name in named}
+            try:
+                response: httpx.Response = create(**arguments, extra_body={**body}).http_response
+                response.read()
+            except (anthropic.APIStatusError, openai.APIStatusError) as error:
+                response = error.response
+            return response
+
+        yield send
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.path)
@@ -191,10 +227,10 @@ def test_every_field_of_the_official_client_is_known(operation: ClientOperation)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.path)
-def test_accepted_fields(cornserve: CommandLine, model: str, operation: ClientOperation) -> None:
+def test_accepted_fields(send: Send, model: str, operation: ClientOperation) -> None:
     refused = {}
     for name, value in operation.accepted.items():
-        response = post(cornserve, operation, operation.body(model, name, value))
+        response = send(operation.body(model, name, value))
         if response.status_code != 200:
             refused[name] = response.text
 
@@ -202,10 +238,10 @@ def test_accepted_fields(cornserve: CommandLine, model: str, operation: ClientOp
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.path)
-def test_refused_fields_are_named(cornserve: CommandLine, model: str, operation: ClientOperation) -> None:
+def test_refused_fields_are_named(send: Send, model: str, operation: ClientOperation) -> None:
     unnamed = {}
     for name, value in operation.refused.items():
-        response = post(cornserve, operation, operation.body(model, name, value))
+        response = send(operation.body(model, name, value))
         if response.status_code != 400 or name not in response.json()["error"]["message"]:
             unnamed[name] = response.text
 

@@ -71,7 +71,7 @@ def test_invalid_settings_are_rejected() -> None:
 
 
 def test_a_unit_task_rejects_a_request_of_another_type() -> None:
-    with pytest.raises(TypeError, match="Shout takes a ShoutRequest, not a str"):
+    with pytest.raises(TypeError, match="Shout takes the type ShoutRequest, not str"):
         Recording(ReplayableRandom("r")).play("t", lambda: Shout().invoke("text"))  # type: ignore[arg-type]
 
 

@@ -131,3 +131,11 @@ def test_the_input_source_of_an_encoder_is_another_executor_with_the_same_settin
     assert "constant" not in encoder.spec.config
     assert encoder.input_source() == EncoderTask(model_id="m", revision="v2", dtype="float16", constant=True, gpus=0)
     assert encoder.input_source().key != encoder.key
+
+
+@pytest.mark.parametrize("model", ["./models/qwen", "~/models/qwen", "models/qwen/v2", ""])
+def test_a_task_needs_an_absolute_path_or_an_id(model: str) -> None:
+    with pytest.raises(
+        ValidationError, match="is neither an absolute path nor a Hugging Face id: give a model directory"
+    ):
+        LLMTask(model_id=model)
