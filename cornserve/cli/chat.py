@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from cornserve.cli.audio_format import FORMATS
 from cornserve.cli.chat_images import ChatImages
+from cornserve.cli.chat_speech import ChatSpeech
 from cornserve.cli.console import CliError, print_json, stderr, stdout
 from cornserve.cli.gateway import open_client
 from cornserve.cli.media_options import MediaIoKwargs, MmProcessorKwargs, media_fields
@@ -52,8 +54,15 @@ def chat(
     save: Annotated[
         Path | None,
         typer.Option(
-            "--save", metavar="FILE.png", help="Save the images of an app that draws. The second one gets the number 2."
+            "--save",
+            metavar="FILE",
+            help="Save the images of an app that draws, as FILE.png, of which the second one gets the number 2. With "
+            f"--voice, save the speech: {', '.join(FORMATS)}.",
         ),
+    ] = None,
+    voice: Annotated[
+        str | None,
+        typer.Option("--voice", help="Speak the answer to QUESTION with this voice of the model."),
     ] = None,
     media_io_kwargs: MediaIoKwargs = None,
     mm_processor_kwargs: MmProcessorKwargs = None,
@@ -64,6 +73,8 @@ def chat(
 
     if question is None and not sys.stdin.isatty():
         question = sys.stdin.read().strip()
+    if voice is not None and not question:
+        raise CliError("--voice needs a question: give it as an argument or on standard input")
     media = [_media_part("image", argument) for argument in image or []]
     media += [_media_part("audio", argument) for argument in audio or []]
     media += [_media_part("video", argument) for argument in video or []]
@@ -71,8 +82,11 @@ def chat(
     options |= media_fields(media_io_kwargs, mm_processor_kwargs)
     with open_client(ctx, url) as client:
         given = {name: value for name, value in options.items() if value is not None}
-        session = ChatSession(client, app, system, given, ChatImages(save), media)
-        if question:
+        images = ChatImages(save if voice is None else None)
+        session = ChatSession(client, app, system, given, images, media)
+        if question and voice is not None:
+            session.speak(question, ChatSpeech(voice, save or Path("speech.wav")), json)
+        elif question:
             session.answer(question, json)
         elif question is None and not json:
             client.app(app)  # raises if the app does not exist
@@ -114,6 +128,11 @@ class ChatSession:
             return
         for _ in self._written(messages):
             pass
+
+    def speak(self, question: str, speech: ChatSpeech, json: bool) -> None:
+        """Saves the spoken response to a single question."""
+        messages = [*self._messages, self._user_message(question)]
+        speech.answer(self._client, self._app, messages, self._options, as_json=json)
 
     def run(self) -> None:
         """Answers questions until the user exits."""

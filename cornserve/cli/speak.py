@@ -9,20 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from cornserve.cli.console import CliError, print_json
+from cornserve.cli.audio_format import FORMATS, check_audio_file, format_of
+from cornserve.cli.console import CliError, print_json, stderr
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
 
-_FORMATS = {
-    ".mp3": "mp3",
-    ".opus": "opus",
-    ".ogg": "opus",
-    ".aac": "aac",
-    ".flac": "flac",
-    ".wav": "wav",
-    ".pcm": "pcm",
-}
-_NAMES = tuple(dict.fromkeys(_FORMATS.values()))
+_NAMES = tuple(dict.fromkeys(FORMATS.values()))
 _STDOUT = Path("-")
 _WAV_HEADER_BYTES = 44
 
@@ -36,7 +28,7 @@ def speak(
         typer.Option(
             "--save",
             metavar="FILE",
-            help=f"Audio file: {', '.join(_FORMATS)}. With -, standard output, such as for a player.",
+            help=f"Audio file: {', '.join(FORMATS)}. With -, standard output, such as for a player.",
         ),
     ] = Path("speech.wav"),
     voice: Annotated[str | None, typer.Option("--voice", help="Speaker of the model, such as 3.")] = None,
@@ -72,11 +64,8 @@ def _format(save: Path, given: str | None) -> str:
         raise CliError(f"unknown format {given!r}: use {', '.join(_NAMES)}")
     if save == _STDOUT:
         return given or "wav"
-    if not save.expanduser().parent.is_dir():
-        raise CliError(f"cannot save {save}: {save.parent} is not a directory: create it")
-    if given is None and save.suffix.lower() not in _FORMATS:
-        raise CliError(f"cannot save {save}: give a file name that ends with {', '.join(_FORMATS)}, or --format")
-    return given or _FORMATS[save.suffix.lower()]
+    check_audio_file(save)
+    return given or format_of(save, otherwise=", or --format")
 
 
 def _play(parts: Iterable[bytes]) -> None:
@@ -89,9 +78,10 @@ def _write(file: Path, parts: Iterable[bytes]) -> int:
     """Writes the file, which replaces an existing one at the end. Returns its size."""
     partial = file.with_name(f"{file.name}.part")
     try:
-        with partial.open("wb") as output:
+        with partial.open("wb") as output, stderr().status("speaking") as status:
             for part in parts:
                 output.write(part)
+                status.update(f"speaking: {output.tell() // 1000} kB")
         _set_wav_length(partial)
         partial.replace(file)
     except OSError as error:

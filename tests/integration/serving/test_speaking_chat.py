@@ -127,6 +127,22 @@ def test_the_official_client_gets_the_text_and_the_same_speech(cornserve: Comman
     assert completion.usage.completion_tokens == TOKENS
 
 
+def test_the_command_line_saves_the_speech(cornserve: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "hi.wav"
+    chat = ("chat", APP, "hello", "--max-tokens", "4", "--voice")
+
+    saved = cornserve.run(*chat, "chelsie", "--save", str(file))
+    unknown = cornserve.run(*chat, "alloy", "--save", str(file))
+    nameless = cornserve.run(*chat, "chelsie", "--save", str(tmp_path / "hi.txt"))
+
+    assert saved.returncode == 0, saved.stderr
+    assert saved.stdout.splitlines()[-1] == str(file)
+    with wave.open(str(file)) as audio:
+        assert audio.getnframes() > 0
+    assert "the model has no voice 'alloy': use chelsie, ethan" in unknown.stderr
+    assert "give a file name that ends with .mp3" in nameless.stderr
+
+
 @pytest.mark.parametrize("has_sound", [False, True])
 def test_the_official_client_gets_the_same_speech_about_a_video_on_each_path(
     cornserve: CommandLine, *, has_sound: bool

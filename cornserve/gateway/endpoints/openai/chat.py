@@ -77,8 +77,9 @@ class ChatCompletionRequest(ChatRequest, GenerationRequest):
         speaks = "audio" in (info.data.get("modalities") or ())
         if speaks and audio is None:
             raise ValueError("is required for the modality 'audio': add it, with voice and format")
-        if audio is not None and info.data.get("prompt_logprobs") is not None:
-            raise ValueError("a spoken response has no log probabilities of the prompt: remove prompt_logprobs")
+        asked = [field for field in ("logprobs", "prompt_logprobs") if info.data.get(field) not in (None, False)]
+        if audio is not None and asked:
+            raise ValueError(f"a spoken response has no log probabilities: remove {asked[0]}")
         if audio is not None and not speaks and "modalities" in info.data:
             raise ValueError('needs modalities: ["text", "audio"]')
         if audio is not None and audio.format != "pcm16" and info.data.get("stream"):

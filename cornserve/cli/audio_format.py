@@ -1,0 +1,37 @@
+"""The formats of audio files that commands save."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from cornserve.cli.console import CliError
+
+FORMATS: Final = {
+    ".mp3": "mp3",
+    ".opus": "opus",
+    ".ogg": "opus",
+    ".aac": "aac",
+    ".flac": "flac",
+    ".wav": "wav",
+    ".pcm": "pcm",
+}
+"""The formats by the ends of file names."""
+
+
+def check_audio_file(file: Path) -> None:
+    """Raises `CliError` if the directory of a file is missing."""
+    if not file.expanduser().parent.is_dir():
+        raise CliError(f"cannot save {file}: {file.parent} is not a directory: create it")
+
+
+def format_of(file: Path, *, otherwise: str = "") -> str:
+    """Returns the format of a file by its name. Raises `CliError` if it is unknown.
+
+    Args:
+        otherwise: what else the user can do, for the error.
+    """
+    known = FORMATS.get(file.suffix.lower())
+    if known is None:
+        raise CliError(f"cannot save {file}: give a file name that ends with {', '.join(FORMATS)}{otherwise}")
+    return known
