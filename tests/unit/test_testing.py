@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -195,3 +198,54 @@ def test_an_output_can_have_the_stream_of_another_one() -> None:
 def test_an_output_cannot_get_a_stream_that_its_type_lacks() -> None:
     with pytest.raises(TypeError, match="WrittenText does not have the stream text"):
         with_streams(WrittenText(text="x"), text=Stream())
+
+
+THREE_TASKS = """
+import sys
+
+import pytest
+from cornserve import Task
+from cornserve.testing import run_task
+from cornserve_tasklib import ChatRequest, ChatResponse, LLMTask
+
+STARTS = ("os.fork", "os.posix_spawn", "subprocess.Popen")
+
+def refuse_processes(event, arguments):
+    if event in STARTS:
+        raise AssertionError(f"{event} was called")
+
+sys.addaudithook(refuse_processes)
+
+class Answer(Task[ChatRequest, ChatResponse]):
+    def post_init(self) -> None:
+        self.llm = LLMTask(model_id="/models/m")
+
+    def invoke(self, request: ChatRequest) -> ChatResponse:
+        return self.llm.invoke(request)
+
+class Revise(Answer):
+    def invoke(self, request: ChatRequest) -> ChatResponse:
+        return self.llm.invoke(ChatRequest.ask("Shorten: " + self.llm.invoke(request).text))
+
+class Compare(Answer):
+    def invoke(self, request: ChatRequest) -> ChatResponse:
+        answers = [self.llm.invoke(request), self.llm.invoke(request)]
+        return max(answers, key=lambda answer: len(answer.text))
+
+@pytest.mark.parametrize(("task", "calls"), [(Answer(), 1), (Revise(), 2), (Compare(), 2)])
+def test_task(task, calls):
+    run = run_task(task, ChatRequest.ask("Hi"), lambda task, request: {"text": "Hello"})
+
+    assert run.response.text == "Hello"
+    assert len(run.calls) == calls
+"""
+
+
+def test_a_test_file_of_a_user_starts_no_process(tmp_path: Path) -> None:
+    (tmp_path / "test_tasks.py").write_text(THREE_TASKS)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_tasks.py"]
+
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout

@@ -50,6 +50,14 @@ def test_the_gateway_is_compared_with_direct_calls_and_peers_and_sampled(tmp_pat
     assert "Runner.run" in stacks.read_text()
 
 
+def test_the_steps_of_an_agent_arrive_as_they_happen() -> None:
+    rows = run("agent.py")["rows"]
+
+    assert [row["turns"] for row in rows] == [10, 200]
+    for row in rows:
+        assert 0 < row["first_step_seconds"] < row["half_seconds"] < row["streamed_seconds"]
+
+
 def test_plays_in_app_hosts_are_compared_with_plays_in_the_gateway() -> None:
     report = run("app_host.py")
 
