@@ -27,6 +27,7 @@ from cornserve.app.response_readers import JSON
 from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.blocking_apps import CurrentApp
+from cornserve.gateway.observe.app_logs import AppLogLines, RequestLog
 from cornserve.gateway.play.hosted_app import HostedApp
 from cornserve.gateway.play.local_app import LocalApp
 from cornserve.gateway.play.player import PlayableApp, PlaySettings
@@ -84,9 +85,8 @@ async def play(app: PlayableApp, *, is_typed: bool) -> float:
     started = time.perf_counter()
     request, _ = await app.parse(BODY)
     deadline = time.monotonic() + 600
-    player = app.start(
-        PlaySettings("benchmark", random, deadline, open_stream, lambda seconds: None, lambda lines: None)
-    )
+    log = RequestLog(AppLogLines(), "benchmark", "benchmark")
+    player = app.start(PlaySettings("benchmark", random, deadline, open_stream, lambda seconds: None, log))
     if is_typed:
         assert await player.needed_components([request]) == {"echo"}
     result = await player.play([request], JSON)

@@ -154,7 +154,7 @@ class AppHost:
                 return await self.call(pb.HostCommand(run_side_effect=pb.RunSideEffect(session=session)))
         except TimeoutError:
             error = f"it has not returned within {seconds} s ({self._limits.hint('recorded-seconds')})"
-            return pb.HostReply(side_effect=pb.SideEffectResult(error=error))
+            return pb.HostReply(side_effect=pb.SideEffectResult(error=error, traceback=f"TimeoutError: {error}"))
 
     def send(self, command: pb.HostCommand, rest: Sequence[bytes] = ()) -> None:
         """Sends a command that has no reply. Does nothing when the host has ended. Raises `MessageSizeError`."""

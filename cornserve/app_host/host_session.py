@@ -13,6 +13,7 @@ from cornserve.app.operations import REQUEST_TYPES
 from cornserve.app.response_readers import READERS, ResponseReader
 from cornserve.app.unused_fields import invoke_rejecting_unused, tracked, untracked
 from cornserve.app_host.invocation_failure import invocation_error
+from cornserve.app_host.side_effect_calls import describe_call, described_call
 from cornserve.app_host.yields import Mapped, Yields, describe_stream
 from cornserve.task import Blob, Stream, UnitTask
 from cornserve.task.base import Task
@@ -97,7 +98,8 @@ class HostSession:
         for update in command.updates:
             self._update(update)
         for result in command.side_effects:
-            self._recording.side_effects.append(SideEffectResult(result.function, result.value, result.error))
+            call = described_call(result.call)
+            self._recording.side_effects.append(SideEffectResult(call, result.value, result.error))
         reader = READERS[command.reader]
         path = self._loaded.app.paths[command.path]
         yields = self._find_yields(reader)
@@ -109,7 +111,7 @@ class HostSession:
             played.awaited.invocation = outcome.invocation
             played.awaited.field = outcome.field or ""
         elif isinstance(outcome, SideEffectSuspension):
-            played.awaited_side_effect.function = outcome.function
+            played.awaited_side_effect.CopyFrom(describe_call(outcome.call))
         elif yields is not None and yields.has_any:
             played.results.SetInParent()
         elif not isinstance(outcome, Suspension):

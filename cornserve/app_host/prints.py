@@ -23,11 +23,12 @@ class PrintCapture(io.TextIOBase):
     """A text stream that keeps lines, and the line of the app's source that has written each.
 
     Args:
-        source: the file name of the app's source in stack traces.
+        source: the path of the app's source in stack traces.
     """
 
     def __init__(self, source: str) -> None:
         self._source = source
+        _, _, self._file = source.rpartition("/")
         self._prints = _Prints()
 
     def install(self) -> None:
@@ -41,13 +42,13 @@ class PrintCapture(io.TextIOBase):
         prints = self._prints
         missing = MAX_LINES - len(prints.lines)
         if missing > 0:
-            number = self._line_number(sys._getframe(1))
+            line = self._line(sys._getframe(1))
             *finished, last = text.split("\n", missing)
             for part in finished:
-                prints.add(part, number)
+                prints.add(part, line)
                 prints.finish_line()
             if len(prints.lines) < MAX_LINES:
-                prints.add(last, number)
+                prints.add(last, line)
         return len(text)
 
     @contextmanager
@@ -62,11 +63,11 @@ class PrintCapture(io.TextIOBase):
             reply.printed.extend(self._prints.lines)
             self._prints.clear()
 
-    def _line_number(self, frame: FrameType | None) -> int:
-        """Returns the line of the app's source in the innermost of its frames, or 0."""
+    def _line(self, frame: FrameType | None) -> str:
+        """Returns the line of the app's source in the innermost of its frames, such as "app.py:12", or empty."""
         while frame is not None and frame.f_code.co_filename != self._source:
             frame = frame.f_back
-        return 0 if frame is None else frame.f_lineno
+        return "" if frame is None else f"{self._file}:{frame.f_lineno}"
 
 
 class _Prints(threading.local):
@@ -76,9 +77,9 @@ class _Prints(threading.local):
         self.lines: list[pb.PrintedLine] = []
         self.unfinished = pb.PrintedLine()
 
-    def add(self, part: str, number: int) -> None:
+    def add(self, part: str, line: str) -> None:
         if part:
-            self.unfinished.line = self.unfinished.line or number
+            self.unfinished.line = self.unfinished.line or line
             self.unfinished.text = (self.unfinished.text + part)[:MAX_LINE_CHARACTERS]
 
     def finish_line(self) -> None:

@@ -27,5 +27,7 @@ class SideEffectRunner:
         reply = pb.HostReply(call=call)
         with self._prints.collected(reply):
             result = effect.run()
-        reply.side_effect.CopyFrom(pb.SideEffectResult(value=result.value, error=result.error))
+        reply.side_effect.CopyFrom(
+            pb.SideEffectResult(value=result.value, error=result.error, traceback=result.traceback)
+        )
         return reply

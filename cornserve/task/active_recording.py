@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -19,8 +19,13 @@ class ActiveRecording(Protocol):
         """Records an invocation of the unit task `task`, or repeats it. Returns its output."""
         ...
 
-    def run_once(self, effect: Any) -> Any:
-        """Returns the value of a `SideEffect`, which runs once for the request."""
+    def run_once(self, name: str, arguments: bytes, function: Callable[[], Any]) -> Any:
+        """Returns the value of a function with side effects, which runs once for the request.
+
+        Args:
+            arguments: the arguments as JSON, by which a replay is compared.
+            function: the function with its arguments.
+        """
         ...
 
     def record_yield(self, value: Any) -> None:

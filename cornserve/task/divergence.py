@@ -35,10 +35,10 @@ def calling_line(outermost: CodeType) -> str:
 
 
 def changed_task(recorded: str, line: str, repeated: str, repeated_line: str) -> str:
-    """Describes a call of another task than the recorded one, or of the same task with other settings.
+    """Describes a call of another task or function than the recorded one, or of the same task with other settings.
 
     Args:
-        recorded, repeated: names of tasks.
+        recorded, repeated: names of tasks or functions.
         line, repeated_line: lines of the app that call them.
     """
     name = "it with other settings" if recorded == repeated else recorded
@@ -53,8 +53,22 @@ def changed_input(recorded: bytes, line: str, repeated: bytes, repeated_line: st
         line, repeated_line: lines of the app that make the calls.
     """
     difference = first_difference(recorded, repeated) or "a tensor, a stream or a medium is another one"
-    lines = f"{line} called it in the recording, {repeated_line} now"
-    return f"its input differs from the recorded one: {lines}; {difference}"
+    return f"its input differs from the recorded one: {_lines(line, repeated_line)}; {difference}"
+
+
+def changed_arguments(function: str, recorded: bytes, line: str, repeated: bytes, repeated_line: str) -> str:
+    """Describes a call of a function by `recorded` with other arguments than in the recording.
+
+    Args:
+        recorded, repeated: the arguments as JSON.
+        line, repeated_line: lines of the app that make the calls.
+    """
+    difference = first_difference(recorded, repeated)
+    return f"the arguments of {function} differ from the recorded ones: {_lines(line, repeated_line)}; {difference}"
+
+
+def _lines(line: str, repeated_line: str) -> str:
+    return f"{line} called it in the recording, {repeated_line} now"
 
 
 def first_difference(recorded: bytes, repeated: bytes) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cornserve.task.side_effect_call import SideEffectCall
+
 
 class TaskError(Exception):
     """The request cannot be completed because of its task's code or of an invocation."""
@@ -157,12 +159,8 @@ class OutputSuspension(Suspension):
 
 
 class SideEffectSuspension(Suspension):
-    """Code has called `recorded`.
+    """Code has called `recorded`."""
 
-    Args:
-        function: the name of the function.
-    """
-
-    def __init__(self, function: str) -> None:
-        self.function = function
-        super().__init__(f"the result of {function}")
+    def __init__(self, call: SideEffectCall) -> None:
+        self.call = call
+        super().__init__(f"the result of {call.function}")

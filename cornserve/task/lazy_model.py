@@ -17,6 +17,11 @@ stored_fields: Callable[[BaseModel], dict[str, Any]] = vars(BaseModel)["__dict__
 """Returns the instance's real `__dict__`, even if the class of a lazy model replaces `__dict__` with a property."""
 
 
+def is_lazy(model: BaseModel) -> bool:
+    """Returns whether fields of the model are computed when they are read."""
+    return isinstance(vars(type(model)).get("__dict__"), property)
+
+
 def lazy_subclass(
     model: type[Model],
     *,

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
 from cornserve.task.active_recording import active_recording
-from cornserve.task.divergence import calling_line, changed_input, changed_task
+from cornserve.task.divergence import calling_line, changed_arguments, changed_input, changed_task
 from cornserve.task.errors import (
     AbortedError,
     DivergenceError,
@@ -31,6 +31,7 @@ from cornserve.task.errors import (
 )
 from cornserve.task.output import Output, complete_output, pending_output, references_of, release_output
 from cornserve.task.references import Blob, Origin, ReferenceEncoder, Stream, Tensor, TensorReference, TensorStream
+from cornserve.task.side_effect_call import SideEffectCall
 from cornserve.task.side_effects import SideEffect, SideEffectResult
 from cornserve.task.suspendable_code import SuspendableCode
 from cornserve.task.unit import UnitTask
@@ -264,8 +265,9 @@ class Recording:
             message = f"it ended before it repeated the call of {missing.task.name} at {missing.line}"
             raise DivergenceError(task, self._position, message)
         if self._side_effect_position < len(self.side_effects):
-            missing_call = self.side_effects[self._side_effect_position].function
-            raise DivergenceError(task, None, f"it ended before it repeated the recorded call of {missing_call}")
+            missing_call = self.side_effects[self._side_effect_position].call
+            message = f"it ended before it repeated the recorded call of {missing_call.function} at {missing_call.line}"
+            raise DivergenceError(task, None, message)
         return result
 
     def _begin(self, task: str, on_yield: Callable[[Any], None] | None) -> None:
@@ -339,19 +341,27 @@ class Recording:
         self._consume_streams(task, encoder.inputs)
         return self._record(Invocation(index, task, body, tuple(encoder.inputs), task.size(request), _line()))
 
-    def run_once(self, effect: SideEffect) -> Any:
+    def run_once(self, name: str, arguments: bytes, function: Callable[[], Any]) -> Any:
         """Returns the value of a call that has run. Otherwise, the call is `next_side_effect`."""
         self._check_not_swallowed()
+        call = SideEffectCall(name, _line(), arguments)
         index = self._side_effect_position
         self._side_effect_position += 1
         while index == len(self.side_effects):
-            self.next_side_effect = effect
-            self._suspend(SideEffectSuspension(effect.function))
+            self.next_side_effect = SideEffect(call, function)
+            self._suspend(SideEffectSuspension(call))
         result = self.side_effects[index]
-        if result.function != effect.function:
-            message = f"it calls {effect.function} where it called {result.function} in the recording"
-            raise DivergenceError(self._task, None, message)
+        self._check_repeated(result.call, call)
         return result.read()
+
+    def _check_repeated(self, recorded: SideEffectCall, call: SideEffectCall) -> None:
+        """Raises `DivergenceError` if a call with side effects differs from the recorded one."""
+        if recorded.function != call.function:
+            message = changed_task(recorded.function, recorded.line, call.function, call.line)
+            raise DivergenceError(self._task, None, message)
+        if recorded.arguments != call.arguments:
+            message = changed_arguments(call.function, recorded.arguments, recorded.line, call.arguments, call.line)
+            raise DivergenceError(self._task, None, message)
 
     def record_yield(self, value: Any) -> None:
         self._check_not_swallowed()

@@ -9,33 +9,41 @@ from typing import Any, ParamSpec
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.active_recording import require_active_recording
+from cornserve.task.call_arguments import encode_arguments
 from cornserve.task.errors import SideEffectError
+from cornserve.task.side_effect_call import SideEffectCall
+from cornserve.tracebacks import clear_traceback
 
 P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
 class SideEffect:
-    """A call that has not run yet.
+    """A call that has not run yet."""
 
-    Args:
-        function: the name of the function.
-    """
-
-    function: str
-    call: Callable[[], Any]
+    call: SideEffectCall
+    function: Callable[[], Any]
+    """The function with its arguments."""
 
     def run(self) -> SideEffectResult:
         """Runs the call. It is an error of the call if its result cannot be written as JSON."""
         try:
-            value = self.call()
+            value = self.function()
         except BaseException as error:  # Some would end the thread.
-            return SideEffectResult(self.function, error=f"{type(error).__name__}: {error}")
+            return self._failure(f"{type(error).__name__}: {_message(error)}", error)
         try:
-            return SideEffectResult(self.function, value=to_json(value))
+            return SideEffectResult(self.call, value=to_json(value))
         except PydanticSerializationError as error:
-            return SideEffectResult(self.function, error=f"its result cannot be written as JSON: {error}")
+            return self._failure(f"its result cannot be written as JSON: {_message(error)}", error)
+
+    def _failure(self, description: str, error: BaseException) -> SideEffectResult:
+        own_frame = error.__traceback__
+        inner = error.with_traceback(None if own_frame is None else own_frame.tb_next)
+        traceback = _encodable(redacted_traceback(inner))
+        clear_traceback(error)
+        return SideEffectResult(self.call, error=_encodable(description), traceback=traceback)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +51,23 @@ class SideEffectResult:
     """The result of a call.
 
     Args:
-        function: the name of the function.
         value: the returned value as JSON.
         error: the error of a call without a value, otherwise empty.
+        traceback: the frames and the type of the error, without its message.
     """
 
-    function: str
+    call: SideEffectCall
     value: bytes = b""
     error: str = ""
+    traceback: str = ""
 
     def read(self) -> Any:
         """Returns the value. Raises `SideEffectError`."""
         if self.error:
-            raise SideEffectError(self.function, self.error)
+            error = SideEffectError(self.call.function, self.error)
+            if self.traceback:
+                error.add_note(self.traceback)
+            raise error
         return from_json(self.value)
 
 
@@ -67,4 +79,16 @@ def recorded(function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -
     """
     name = getattr(function, "__qualname__", type(function).__name__)
     recording = require_active_recording("recorded was called")
-    return recording.run_once(SideEffect(name, partial(function, *args, **kwargs)))
+    return recording.run_once(name, encode_arguments(args, kwargs), partial(function, *args, **kwargs))
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:  # The app may define the error's class.
+        return f"(its text raises {type(failure).__name__})"
+
+
+def _encodable(text: str) -> str:
+    """Replaces lone surrogates, which messages between processes cannot contain."""
+    return text.encode(errors="replace").decode()

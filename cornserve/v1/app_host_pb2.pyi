@@ -149,13 +149,13 @@ class PrintedLine(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     LINE_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    line: _builtins.int
-    """The line of the app's source that has printed it, or 0 if it is unknown."""
+    line: _builtins.str
+    """The line of the app's source that has printed it, such as "app.py:12". Empty if it is unknown."""
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
-        line: _builtins.int = ...,
+        line: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -398,28 +398,62 @@ Global___RunSideEffect: _TypeAlias = RunSideEffect  # noqa: Y015
 class SideEffectResult(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    FUNCTION_FIELD_NUMBER: _builtins.int
+    CALL_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
-    function: _builtins.str
+    TRACEBACK_FIELD_NUMBER: _builtins.int
     value: _builtins.bytes
     """The returned value as JSON."""
     error: _builtins.str
     """The error of a call without a value, otherwise empty."""
+    traceback: _builtins.str
+    """What the logs show of the error, without the content of requests: frames and the type. Only in replies."""
+    @_builtins.property
+    def call(self) -> Global___SideEffectCall:
+        """Missing in replies: the gateway knows the call."""
+
     def __init__(
         self,
         *,
-        function: _builtins.str = ...,
+        call: Global___SideEffectCall | None = ...,
         value: _builtins.bytes = ...,
         error: _builtins.str = ...,
+        traceback: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "function", b"function", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "error", b"error", "traceback", b"traceback", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SideEffectResult: _TypeAlias = SideEffectResult  # noqa: Y015
+
+@_typing.final
+class SideEffectCall(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FUNCTION_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    function: _builtins.str
+    line: _builtins.str
+    """The line of the app that makes the call, such as "app.py:12"."""
+    arguments: _builtins.bytes
+    """The arguments as a JSON object, by which a replay is compared."""
+    def __init__(
+        self,
+        *,
+        function: _builtins.str = ...,
+        line: _builtins.str = ...,
+        arguments: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "function", b"function", "line", b"line"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SideEffectCall: _TypeAlias = SideEffectCall  # noqa: Y015
 
 @_typing.final
 class BeginSession(_message.Message):
@@ -569,7 +603,9 @@ class Played(_message.Message):
         """A result for each request. None if the code has yielded something that the reader reads."""
 
     @_builtins.property
-    def awaited_side_effect(self) -> Global___AwaitedSideEffect: ...
+    def awaited_side_effect(self) -> Global___SideEffectCall:
+        """The play waits for the result of a call with side effects."""
+
     @_builtins.property
     def yielded(self) -> _containers.RepeatedCompositeFieldContainer[Global___Yielded]:
         """What the code has yielded, after that of earlier plays."""
@@ -580,7 +616,7 @@ class Played(_message.Message):
         invocations: _abc.Iterable[Global___RecordedInvocation] | None = ...,
         awaited: Global___Awaited | None = ...,
         results: Global___Results | None = ...,
-        awaited_side_effect: Global___AwaitedSideEffect | None = ...,
+        awaited_side_effect: Global___SideEffectCall | None = ...,
         yielded: _abc.Iterable[Global___Yielded] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "awaited_side_effect", b"awaited_side_effect", "outcome", b"outcome", "results", b"results"]  # noqa: Y015
@@ -787,27 +823,6 @@ class Awaited(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Awaited: _TypeAlias = Awaited  # noqa: Y015
-
-@_typing.final
-class AwaitedSideEffect(_message.Message):
-    """The play waits for the result of a call with side effects."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FUNCTION_FIELD_NUMBER: _builtins.int
-    function: _builtins.str
-    def __init__(
-        self,
-        *,
-        function: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["function", b"function"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AwaitedSideEffect: _TypeAlias = AwaitedSideEffect  # noqa: Y015
 
 @_typing.final
 class Results(_message.Message):

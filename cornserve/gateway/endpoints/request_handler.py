@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Coroutine, Iterable
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -27,7 +27,7 @@ from cornserve.gateway.http.admission import MemoryReservation
 from cornserve.gateway.http.disconnect import CancelOnDisconnect
 from cornserve.gateway.http.response_body import send_chunk
 from cornserve.gateway.observe import access_log
-from cornserve.gateway.observe.app_logs import PrintedLine
+from cornserve.gateway.observe.app_logs import RequestLog
 from cornserve.gateway.request.session import Session, StreamNotRequestedError
 from cornserve.limits import Limits
 from cornserve.observe import logs, tracing
@@ -190,17 +190,12 @@ class RequestHandler:
             self._context.replicas,
             self._stats,
             self._trace,
-            log_prints=self._log_prints,
+            log=RequestLog(self._context.app_logs.own, self._app, self.id),
             streams=streams,
             arrived_us=self._arrived_us,
             deadline=self._deadline,
             attempt=attempt,
         )
-
-    def _log_prints(self, lines: Sequence[PrintedLine]) -> None:
-        for text, number in lines:
-            log.info("app %r, line %d, printed: %s", self._app, number, text)
-        self._context.app_logs.own.add_prints(self._app, self.id, lines)
 
     def api_error(self, error: Exception) -> ApiError:
         """Returns the error for the client.

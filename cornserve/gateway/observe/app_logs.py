@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -9,6 +10,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from cornserve.gateway.errors import AppCodeError
+from cornserve.observe import logs
+
+log = logging.getLogger(__name__)
 
 MAX_APPS = 100
 MAX_LINES = 1000
@@ -18,8 +22,19 @@ class PrintedLine(NamedTuple):
     """A line that the code of an app has printed."""
 
     text: str
-    line: int
-    """The line of the app's source, or 0 if it is unknown."""
+    line: str
+    """The line of the app's source, such as "app.py:12", or an empty text if it is unknown."""
+
+
+class FailedCall(NamedTuple):
+    """A call of a function by `recorded` that has failed."""
+
+    function: str
+    task: str
+    line: str
+    """The line of the app that makes the call, such as "app.py:12"."""
+    traceback: str
+    """The frames and the type of the error, without content of requests."""
 
 
 class AppLogLines:
@@ -33,7 +48,11 @@ class AppLogLines:
         self._add(app, [heading, *error.traceback.splitlines()])
 
     def add_prints(self, app: str, request_id: str, lines: Sequence[PrintedLine]) -> None:
-        self._add(app, [f"{_now()} PRINT line {number}: {text} request_id={request_id}" for text, number in lines])
+        self._add(app, [f"{_now()} {_printed(line)} request_id={request_id}" for line in lines])
+
+    def add_failed_call(self, app: str, request_id: str, call: FailedCall) -> None:
+        heading = f"{_now()} ERROR {_failed(app, call)} request_id={request_id}"
+        self._add(app, [heading, *call.traceback.splitlines()])
 
     def last(self, app: str, count: int) -> list[str]:
         """Returns the last lines of an app."""
@@ -46,6 +65,32 @@ class AppLogLines:
         if len(self._lines) > MAX_APPS:
             self._lines.popitem(last=False)
         kept.extend(lines)
+
+
+class RequestLog:
+    """Writes what the code of an app does for one request to the lines of the app, and to the log of the gateway."""
+
+    def __init__(self, lines: AppLogLines, app: str, request_id: str) -> None:
+        self._lines = lines
+        self._app = app
+        self._request_id = request_id
+
+    def add_prints(self, lines: Sequence[PrintedLine]) -> None:
+        for line in lines:
+            log.info("app %r%s printed: %s", self._app, f", {line.line}," if line.line else "", line.text)
+        self._lines.add_prints(self._app, self._request_id, lines)
+
+    def add_failed_call(self, call: FailedCall) -> None:
+        log.error("%s", _failed(self._app, call), extra=logs.traceback_field(call.traceback))
+        self._lines.add_failed_call(self._app, self._request_id, call)
+
+
+def _printed(line: PrintedLine) -> str:
+    return f"PRINT {line.line}: {line.text}" if line.line else f"PRINT: {line.text}"
+
+
+def _failed(app: str, call: FailedCall) -> str:
+    return f"the recorded call of {call.function} failed: app {app!r}, task {call.task}, {call.line}"
 
 
 def _now() -> str:

@@ -14,8 +14,9 @@ from cornserve.app.response_readers import ResponseReader
 from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.errors import AppHostLostError
 from cornserve.app_host.invocation_failure import describe_failure
+from cornserve.app_host.side_effect_calls import describe_call, described_call
 from cornserve.gateway.errors import ApiError, AppCodeError
-from cornserve.gateway.observe.app_logs import PrintedLine
+from cornserve.gateway.observe.app_logs import FailedCall, PrintedLine
 from cornserve.gateway.play.host_provider import HostProvider
 from cornserve.gateway.play.hosted_errors import exception_of
 from cornserve.gateway.play.hosted_invocation import HostedInvocation
@@ -24,6 +25,7 @@ from cornserve.gateway.play.player import PlaySettings
 from cornserve.task import Blob, Stream, TaskError
 from cornserve.task.errors import DivergenceError, OutputSuspension, SideEffectSuspension, Suspension
 from cornserve.task.references import Origin
+from cornserve.task.side_effect_call import SideEffectCall
 from cornserve.v1 import app_host_pb2 as pb
 from cornserve.validation_errors import describe_all
 
@@ -109,7 +111,7 @@ class HostedPlayer:
             case "awaited":
                 return OutputSuspension(played.awaited.invocation, played.awaited.field or None)
             case "awaited_side_effect":
-                return SideEffectSuspension(played.awaited_side_effect.function)
+                return SideEffectSuspension(described_call(played.awaited_side_effect))
         results: list[Any] = [self._load(result, reader) for result in played.results.results]
         return results
 
@@ -122,13 +124,19 @@ class HostedPlayer:
             async with self._until_deadline():
                 reply = await host.run_side_effect(self.number)
         except AppHostLostError as error:
-            reason = f"{error.reason} while {suspension.function} ran, which is not repeated"
+            reason = f"{error.reason} while {suspension.call.function} ran, which is not repeated"
             raise AppCodeError(reason, self._app.name, self.task_name) from None
         self._log_lines(reply.printed)
         if reply.HasField("error"):
             raise exception_of(reply.error, self._app.name, self.task_name)
-        reply.side_effect.function = suspension.function
-        self._side_effects.append(reply.side_effect)
+        self._add_side_effect(suspension.call, reply.side_effect)
+
+    def _add_side_effect(self, call: SideEffectCall, result: pb.SideEffectResult) -> None:
+        """Keeps the result for the next plays, and logs an error."""
+        if result.error:
+            self._settings.log.add_failed_call(FailedCall(call.function, self.task_name, call.line, result.traceback))
+        kept = pb.SideEffectResult(call=describe_call(call), value=result.value, error=result.error)
+        self._side_effects.append(kept)
 
     def outputs(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = [{} for _ in self.invocations]
@@ -236,7 +244,7 @@ class HostedPlayer:
             self._log_lines(lines)
 
     def _log_lines(self, lines: Sequence[pb.PrintedLine]) -> None:
-        self._settings.log_prints([PrintedLine(line.text, line.line) for line in lines])
+        self._settings.log.add_prints([PrintedLine(line.text, line.line) for line in lines])
 
     @asynccontextmanager
     async def _until_deadline(self) -> AsyncIterator[None]:

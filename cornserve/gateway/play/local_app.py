@@ -104,7 +104,7 @@ class LocalPlayer:
             return self._recording.play(self.task_name, partial(self._run, requests, reader))
 
     async def run_side_effect(self, suspension: SideEffectSuspension) -> None:
-        raise AssertionError(f"no task of the library has side effects, such as {suspension.function}")
+        raise AssertionError(f"no task of the library has side effects, such as {suspension.call.function}")
 
     @contextmanager
     def _running(self) -> Iterator[None]:

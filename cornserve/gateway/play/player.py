@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from cornserve.app.media_slots import MediaSlot
 from cornserve.app.operations import Operation
 from cornserve.app.response_readers import ResponseReader
-from cornserve.gateway.observe.app_logs import PrintedLine
+from cornserve.gateway.observe.app_logs import RequestLog
 from cornserve.gateway.play.stream_buffer import StreamBuffer
 from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.task import Stream
@@ -34,8 +34,8 @@ class PlaySettings:
     open_stream: OpenStream
     record_seconds: Callable[[float], None]
     """Counts the time for which the task's code has run."""
-    log_prints: Callable[[Sequence[PrintedLine]], None]
-    """Logs what the task's code has printed."""
+    log: RequestLog
+    """Logs what the task's code prints, and the errors of functions that it calls with `recorded`."""
 
 
 class Player(Protocol):

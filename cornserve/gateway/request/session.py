@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from types import TracebackType
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from cornserve.app.response_readers import ResponseReader
 from cornserve.app.route_plan import RouteCell
-from cornserve.gateway.observe.app_logs import PrintedLine
+from cornserve.gateway.observe.app_logs import RequestLog
 from cornserve.gateway.observe.decision_log import log_path
 from cornserve.gateway.observe.request_stats import RequestStats
 from cornserve.gateway.play.player import PlaySettings
@@ -53,7 +53,7 @@ class Session:
         stats: RequestStats,
         trace: RequestTrace | None = None,
         *,
-        log_prints: Callable[[Sequence[PrintedLine]], None],
+        log: RequestLog,
         streams: bool,
         arrived_us: int,
         deadline: float,
@@ -82,7 +82,7 @@ class Session:
         random = ReplayableRandom(request_id, 0 if self._plan is None else PATH_DRAWS)
         path = random.choose(served.route.shares) if self._plan is None else None
         self._player = served.code.start(
-            PlaySettings(request_id, random, deadline, self._open_stream, stats.record_play, log_prints)
+            PlaySettings(request_id, random, deadline, self._open_stream, stats.record_play, log)
         )
         if path is not None:
             self._player.select_path(path)
@@ -185,7 +185,7 @@ class Session:
     async def _wait(self, suspension: Suspension) -> None:
         """Waits until the task can run on."""
         if isinstance(suspension, SideEffectSuspension):
-            with nullcontext() if self._trace is None else self._trace.side_effect(suspension.function):
+            with nullcontext() if self._trace is None else self._trace.side_effect(suspension.call.function):
                 await self._player.run_side_effect(suspension)
         elif isinstance(suspension, OutputSuspension):
             await self._wait_for_output(suspension)

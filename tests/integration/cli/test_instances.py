@@ -312,10 +312,11 @@ async def test_the_logs_of_an_app_have_the_prints_in_each_gateway(instance: CliI
     logs = json.loads(instance.run("logs", "printer", "--json").stdout)["replicas"]
 
     written = {
-        log["id"]: [line.partition(": ")[2].partition(" request_id=")[0] for line in log["lines"]] for log in logs
+        log["id"]: [line.partition(" ")[2].partition(" request_id=")[0] for line in log["lines"]] for log in logs
     }
+    line = next(number for number, text in enumerate(PRINTER.splitlines(), start=1) if "print(" in text)
     assert {gateway: written[f"gateway {gateway}"] for gateway in prints} == {
-        gateway: [f"got {text}"] for gateway, text in prints.items()
+        gateway: [f"PRINT app.py:{line}: got {text}"] for gateway, text in prints.items()
     }
 
 

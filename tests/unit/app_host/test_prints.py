@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 from cornserve.app_host.prints import MAX_LINE_CHARACTERS, MAX_LINES, PrintCapture
@@ -37,3 +39,21 @@ def test_prints_outside_of_a_play_are_not_part_of_the_next_one() -> None:
         capture.write("inside\n")
 
     assert [line.text for line in reply.printed] == ["inside"]
+
+
+def test_each_line_has_the_line_of_the_source_where_it_begins() -> None:
+    capture, reply = PrintCapture(__file__), pb.HostReply()
+    first = inspect.currentframe().f_lineno + 2  # type: ignore[union-attr]
+    with capture.collected(reply):
+        capture.write("a ")
+        capture.write("b\nc\n")
+
+    assert [line.line for line in reply.printed] == [f"test_prints.py:{first}", f"test_prints.py:{first + 1}"]
+
+
+def test_a_line_that_other_code_prints_has_no_line_of_the_source() -> None:
+    capture, reply = PrintCapture("<app>/app.py"), pb.HostReply()
+    with capture.collected(reply):
+        capture.write("a\n")
+
+    assert [line.line for line in reply.printed] == [""]

@@ -13,8 +13,10 @@ from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.served_app import ServedApp
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.sources import CHATTERBOX, ECHO, KEEPER, STEPS
+from tests.unit.gateway.sources import CHAT, CHATTERBOX, ECHO, KEEPER, STEPS
 from tests.waiting import until
+
+CURL = {"content-type": "application/x-www-form-urlencoded"}
 
 
 async def test_an_app_is_invoked_with_its_own_types(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
@@ -170,6 +172,47 @@ async def test_a_compressed_body_is_a_415(gateway: httpx.AsyncClient) -> None:
         assert "unsupported content encoding 'gzip'" in response.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/apps/echo/invoke"])
+@pytest.mark.parametrize("body", [b"model=m&messages=x", b"text=a", b"\n?"])
+async def test_a_form_of_curl_is_a_415_that_names_its_type(
+    gateway: httpx.AsyncClient, deploy: Deploy, path: str, body: bytes
+) -> None:
+    await deploy(ECHO)
+
+    response = await gateway.post(path, content=body, headers=CURL)
+
+    assert response.status_code == 415
+    assert response.json()["error"]["message"] == (
+        "unsupported content type 'application/x-www-form-urlencoded' of a form: send JSON "
+        "(content-type: application/json)"
+    )
+
+
+async def test_json_of_curl_without_its_content_type_is_accepted(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(ECHO)
+
+    served = await gateway.post("/v1/apps/echo/invoke", content=b' {"text": "a b"}', headers=CURL)
+    assert served.json()["words_sent"] == 2
+
+    for invalid in (b"", b'{"text": ', b"1 2"):
+        refused = await gateway.post("/v1/chat/completions", content=invalid, headers=CURL)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_json")
+    scalar = await gateway.post("/v1/chat/completions", content=b"null", headers=CURL)
+    assert "must be a JSON object, not null" in scalar.json()["error"]["message"]
+
+
+async def test_an_error_of_several_fields_names_the_first_one(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(CHAT)
+    messages = [{"role": "user", "content": "x"}, {"role": "user"}]
+
+    for fields, param in ({"top_logprobs": 2}, "top_logprobs"), ({"messages": messages}, "messages[1].content"):
+        response = await gateway.post("/v1/apps/parrot/invoke", json={"messages": messages[:1], **fields})
+
+        error = response.json()["error"]
+        assert (response.status_code, error["param"]) == (400, param)
+        assert error["message"].startswith(f"{param}: ")
+
+
 async def test_an_unknown_app_is_a_404(gateway: httpx.AsyncClient) -> None:
     response = await gateway.post("/v1/apps/nothing/invoke", json={})
 
@@ -210,10 +253,10 @@ async def test_the_logs_of_an_app_have_what_its_code_prints_once_for_each_reques
 
     written, failed = [response.headers["x-request-id"] for response in responses]
     expected = [
-        f"PRINT line {print_line}: word a request_id={written}",
-        f"PRINT line {print_line}: word b request_id={written}",
-        f"PRINT line {print_line + 2}: unfinished request_id={written}",
-        f"PRINT line {print_line + 2}: unfinished request_id={failed}",
+        f"PRINT app.py:{print_line}: word a request_id={written}",
+        f"PRINT app.py:{print_line}: word b request_id={written}",
+        f"PRINT app.py:{print_line + 2}: unfinished request_id={written}",
+        f"PRINT app.py:{print_line + 2}: unfinished request_id={failed}",
     ]
     assert [line.partition(" ")[2] for line in log["lines"][:4]] == expected
     assert log["lines"][4].partition(" ")[2].startswith("ERROR the request failed: ")

@@ -23,6 +23,7 @@ from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.blocking_apps import CurrentApp
 from cornserve.control.store.base import APPS, Store
+from cornserve.gateway.observe.app_logs import AppLogLines, RequestLog
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
 from cornserve.gateway.play.hosted_app import HostedApp
 from cornserve.gateway.play.local_app import LocalApp
@@ -121,7 +122,7 @@ class PlannedGateway:
             self.served,
             self._pool,
             stats,
-            log_prints=lambda lines: None,
+            log=RequestLog(AppLogLines(), "app", request_id),
             streams=False,
             arrived_us=0,
             deadline=deadline,

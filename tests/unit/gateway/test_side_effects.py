@@ -11,6 +11,7 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.limits import Limits
+from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.app_hosts import app_hosts
 from tests.unit.gateway.conftest import Deploy
 from tests.waiting import until
@@ -37,6 +38,10 @@ class Bought(BaseModel):
     item: str
     price: int
 
+class Unreadable(Exception):
+    def __str__(self) -> str:
+        raise OSError
+
 def buy(item: str, *, price: int) -> Any:
     with open({log!r}, "a") as log:
         log.write(item + "\\n")
@@ -48,6 +53,10 @@ def buy(item: str, *, price: int) -> Any:
             time.sleep(0.01)
     if item == "lock":
         return time
+    if item == "surrogate":
+        raise KeyError(chr(0xD800))
+    if item == "silence":
+        raise Unreadable
     return Bought(item=item, price=price)
 
 class Buyer(Task[Order, Receipt]):
@@ -111,6 +120,8 @@ async def test_each_call_runs_once_and_its_result_is_repeated(
         ("nothing", "buy: ValueError: out of stock"),
         ("slowly", "buy: it has not returned within 1 s (limit recorded-seconds=1, see `cornserve up --limit`)"),
         ("lock", "buy: its result cannot be written as JSON: Unable to serialize unknown type: <class 'module'>"),
+        ("surrogate", "buy: KeyError: '\\ud800'"),
+        ("silence", "buy: Unreadable: (its text raises OSError)"),
     ],
 )
 async def test_a_failed_call_is_an_error_that_the_task_can_catch(
@@ -170,3 +181,108 @@ async def test_a_call_is_not_repeated_when_its_process_is_killed(
     assert "killed by SIGKILL while buy ran, which is not repeated" in error["message"]
     assert bought(log) == ["corn", "slowly"]
     assert await order(gateway, "husk") == {"lines": [{"item": "husk", "price": 4}]}
+
+
+async def app_lines(gateway: httpx.AsyncClient, app: str) -> list[str]:
+    """Returns the lines of the app's log, without their times."""
+    log, *_ = (await gateway.get(f"/admin/v1/apps/{app}/logs")).json()["replicas"]
+    return [line.partition(" ")[2] if line.startswith("20") else line for line in log["lines"]]
+
+
+def line_of(text: str) -> int:
+    """Returns the number of the line of `BUYER` that contains the text."""
+    return next(number for number, line in enumerate(BUYER.splitlines(), start=1) if text in line)
+
+
+async def test_the_log_has_the_traceback_of_a_call_whose_error_is_caught(
+    gateway: httpx.AsyncClient, deploy: Deploy, log: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await deploy(BUYER.format(log=str(log)))
+
+    response = await gateway.post("/v1/apps/buyer/invoke", json={"items": ["nothing", "corn"]})
+
+    assert response.json()["lines"][0] == "buy: ValueError: out of stock"
+    request = f"request_id={response.headers['x-request-id']}"
+    assert await app_lines(gateway, "buyer") == [
+        f"PRINT app.py:{line_of('print(')}: bought nothing {request}",
+        f"ERROR the recorded call of buy failed: app 'buyer', task Buyer, app.py:{line_of('recorded(buy')} {request}",
+        f'  File "<{buyer_module(await app_lines(gateway, "buyer"))}>/app.py", line {line_of("out of stock")}, in buy',
+        '    raise ValueError("out of stock")',
+        "builtins.ValueError",
+        f"PRINT app.py:{line_of('print(')}: bought corn {request}",
+    ]
+    (record,) = [record for record in caplog.records if "the recorded call" in record.getMessage()]
+    assert "in buy" in str(vars(record)["redacted_traceback"])
+
+
+def buyer_module(lines: list[str]) -> str:
+    """Returns the name of the app's module, which differs between versions."""
+    frame = next(line for line in lines if line.startswith("  File"))
+    return frame.partition("<")[2].partition(">")[0]
+
+
+async def test_the_log_has_the_traceback_before_that_of_the_request_which_fails(
+    gateway: httpx.AsyncClient, deploy: Deploy, log: Path
+) -> None:
+    await deploy(BUYER.format(log=str(log)).replace("except SideEffectError", "except KeyError"))
+
+    response = await gateway.post("/v1/apps/buyer/invoke", json={"items": ["nothing"]})
+
+    message = response.json()["error"]["message"]
+    assert "SideEffectError: buy: ValueError: out of stock" in message
+    assert "in buy" not in message
+    headings = [line.partition(":")[0] for line in await app_lines(gateway, "buyer") if line.startswith("ERROR")]
+    assert headings == ["ERROR the recorded call of buy failed", "ERROR the request failed"]
+
+
+@pytest.mark.parametrize("limits", [Limits(recorded_seconds=1)])
+async def test_the_log_has_a_call_that_takes_too_long(gateway: httpx.AsyncClient, deploy: Deploy, log: Path) -> None:
+    await deploy(BUYER.format(log=str(log)))
+
+    await order(gateway, "slowly")
+
+    heading, reason = await app_lines(gateway, "buyer")
+    assert "the recorded call of buy failed" in heading
+    assert reason.startswith("TimeoutError: it has not returned within 1 s")
+
+
+DICE = """
+import os
+from cornserve import App, Task, recorded
+from cornserve_echo import EchoRequest, EchoResponse, EchoTask
+
+def note(number: int) -> None:
+    pass
+
+class Dice(Task[EchoRequest, EchoResponse]):
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: EchoRequest) -> EchoResponse:
+        recorded(note, os.getpid() if request.text == "process" else 7)
+        return self.echo.invoke(EchoRequest(text=self.echo.invoke(request).text))
+
+app = App(name="dice", paths=[Dice()])
+"""
+
+
+@pytest.mark.parametrize("text", ["process", "same"])
+async def test_another_process_compares_the_arguments(
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, text: str
+) -> None:
+    await deploy(DICE)
+    body = {"text": text, "seconds": 0.5}
+    request = asyncio.create_task(gateway.post("/v1/apps/dice/invoke", json=body))
+    await until(lambda: executors.running() == 1)
+    (host,) = app_hosts()
+    host.kill()
+    response = await request
+
+    if text == "same":
+        assert response.json()["text"] == "same"
+        return
+    line = next(number for number, line in enumerate(DICE.splitlines(), start=1) if "recorded(note" in line)
+    lines = f"app.py:{line} called it in the recording, app.py:{line} now"
+    message = response.json()["error"]["message"]
+    assert f"the arguments of note differ from the recorded ones: {lines}; " in message
+    assert f"`argument 1` is {host.pid} in the recording, and " in message
