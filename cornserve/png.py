@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from struct import unpack_from
+import zlib
+from collections.abc import Iterable, Iterator
+from struct import pack, unpack_from
 from typing import NamedTuple
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -24,3 +25,17 @@ def read_chunks(data: bytes) -> Iterator[PngChunk]:
         length, chunk_type = unpack_from(">I4s", data, position)
         yield PngChunk(chunk_type, position, position + 12 + length)
         position += 12 + length
+
+
+def png_file(width: int, height: int, colors: Iterable[bytes]) -> bytes:
+    """Returns an image whose rows have one color each.
+
+    Args:
+        colors: red, green and blue of each row.
+    """
+    rows = b"".join(b"\0" + color * width for color in colors)
+    header = pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 1)), (b"IEND", b""))
+    return SIGNATURE + b"".join(
+        pack(">I", len(data)) + kind + data + pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )

@@ -1,11 +1,13 @@
 """Apps that run one executor of another app alone, for measurements [C App. C].
 
 The other executors are left out if they consume its outputs. Those that produce its inputs are replaced by sources,
-which publish tensors of the same shapes without the work.
+which publish tensors of the same shapes without the work. Images to edit, which requests as JSON cannot contain, are
+gray.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -14,12 +16,14 @@ from pydantic import BaseModel, PrivateAttr
 from cornserve.app.app import App
 from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec
+from cornserve.png import png_file
 from cornserve.task.base import Task
 from cornserve.task.dry_record import DryRecording
 from cornserve.task.errors import DefinitionError
 from cornserve.task.recording import Invocation
 from cornserve.task.references import Blob, Origin, TensorReference
 from cornserve.task.unit import UnitTask, unit_tasks
+from cornserve_tasklib.image_editing import ImageEditRequest
 
 
 class IsolatedResult(BaseModel):
@@ -78,7 +82,7 @@ class IsolatedPath(Task[Any, IsolatedResult]):
 
     def invoke(self, request: Any) -> IsolatedResult:
         recording = DryRecording()
-        recording.record(self._path, request)
+        recording.record(self._path, _with_file(request))
         outputs: dict[int, Any] = {}
         measured = []
         for invocation in _needed_invocations(recording, self.executor):
@@ -107,6 +111,19 @@ class IsolatedPath(Task[Any, IsolatedResult]):
         assert isinstance(reference, TensorReference)
         assert reference.origin is not None
         return reference.origin
+
+
+def _with_file(request: Any) -> Any:
+    """Returns an edit of an image whose size alone is given with a gray image of this size: JSON has no files."""
+    if not isinstance(request, ImageEditRequest) or request.image.data is not None:
+        return request
+    file = {"data": Blob(_gray_file(request.image.width, request.image.height)), "format": "PNG"}
+    return request.model_copy(update={"image": request.image.model_copy(update=file)})
+
+
+@lru_cache(maxsize=16)
+def _gray_file(width: int, height: int) -> bytes:
+    return png_file(width, height, [b"\x80" * 3] * height)
 
 
 def _sources(units: dict[str, UnitTask[Any, Any]], executor: str) -> dict[str, UnitTask[Any, Any]]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import io
 import struct
 import wave
-import zlib
 from base64 import b64encode
 from collections.abc import Iterator
 from functools import lru_cache
 from random import Random
 
-from cornserve.png import SIGNATURE
+from cornserve.png import png_file
 
 SAMPLE_RATE = 16_000
 """Samples per second of generated audio, as most audio encoders use."""
@@ -23,14 +22,13 @@ _MAX_CODE_BITS = 12
 
 
 def image_url(width: int, height: int, random: Random) -> str:
-    """Returns a `data:` URL of a PNG image whose rows have random colors."""
-    rows = b"".join(b"\0" + random.randbytes(3) * width for _ in range(height))
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 1)), (b"IEND", b""))
-    png = SIGNATURE + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    )
-    return f"data:image/png;base64,{b64encode(png).decode()}"
+    """Returns a `data:` URL of the PNG image of `image_file`."""
+    return f"data:image/png;base64,{b64encode(image_file(width, height, random)).decode()}"
+
+
+def image_file(width: int, height: int, random: Random) -> bytes:
+    """Returns a PNG image whose rows have random colors."""
+    return png_file(width, height, (random.randbytes(3) for _ in range(height)))
 
 
 def audio_url(seconds: float, random: Random) -> str:

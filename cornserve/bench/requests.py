@@ -69,7 +69,9 @@ class RequestSource:
         if self.is_native:
             return calls.invoke(self.app, body, self.timeout, stream=self.stream)
         if "prompt" in body:
-            options = {name: value for name, value in body.items() if name != "prompt"}
+            options = {name: value for name, value in body.items() if name not in ("prompt", "image")}
+            if "image" in body:
+                return calls.edit_image(self.app, body["image"], body["prompt"], options, self.timeout, stream=False)
             return calls.generate_images(self.app, body["prompt"], options, self.timeout, stream=False)
         if "input" in body:
             options = {name: value for name, value in body.items() if name != "input"}

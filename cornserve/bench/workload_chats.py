@@ -87,7 +87,7 @@ class GeneratedChat:
         """Returns a chat of the sizes of a request."""
         return cls(
             request.text_tokens,
-            tuple(_pixels(image) for image in request.images),
+            tuple(pixel_size(image) for image in request.images),
             request.output_tokens,
             tuple(_seconds(audio) for audio in request.audios),
             tuple(GeneratedVideo.of(video) for video in request.videos),
@@ -121,7 +121,8 @@ class GeneratedChat:
         return {"messages": [{"role": "user", "content": parts}], **limit, **spoken}
 
 
-def _pixels(image: WorkloadImage) -> tuple[int, int]:
+def pixel_size(image: WorkloadImage) -> tuple[int, int]:
+    """Returns width and height of an image, by its tokens if they are unknown."""
     side = TOKEN_SIDE * max(1, round(sqrt(image.tokens or 1)))
     return image.width or side, image.height or side
 

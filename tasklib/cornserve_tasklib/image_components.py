@@ -139,8 +139,14 @@ class EditPromptEncoder(ComponentSettings, UnitTask[ImageEditRequest, EncodedPro
 
     executor = "edit_prompt_encoder"
 
+    constant: bool = False
+    """See `PromptEncoder.constant`."""
+
     def components(self, request: ImageEditRequest) -> frozenset[str]:
         return frozenset({"text_encoder"})
+
+    def input_source(self) -> EditPromptEncoder:
+        return self.model_validate(self.model_dump() | {"constant": True, "gpus": 0})
 
     def size(self, request: ImageEditRequest) -> InputSize:
         return image_editing_size(request)
@@ -151,8 +157,14 @@ class SourceEncoder(ComponentSettings, UnitTask[ImageEditRequest, EncodedSource]
 
     executor = "source_encoder"
 
+    constant: bool = False
+    """Whether the latents are zeros, which need no weights: the input of denoisers that are measured alone."""
+
     def components(self, request: ImageEditRequest) -> frozenset[str]:
         return frozenset({"vae_encoder"})
+
+    def input_source(self) -> SourceEncoder:
+        return self.model_validate(self.model_dump() | {"constant": True, "gpus": 0})
 
     def size(self, request: ImageEditRequest) -> InputSize:
         return image_editing_size(request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import torch
 from diffusers import AutoencoderKLQwenImage, QwenImageTransformer2DModel
@@ -26,7 +27,7 @@ from cornserve_executors.image_generator.pipeline import (
 )
 from cornserve_executors.image_generator.progress import SendStep
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
-from cornserve_tasklib.image_components import ImageDenoiser, LatentDecoder, PromptEncoder
+from cornserve_tasklib.image_components import ComponentSettings, ImageDenoiser, LatentDecoder, PromptEncoder
 from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageRequest
 
 
@@ -97,9 +98,12 @@ class ImageDenoiserEngine(ComponentEngine):
         send: SendStep | None,
         source: SourceLatents | None = None,
     ) -> torch.Tensor:
-        """Returns the latents of all images, of the shape [images, tokens, channels]."""
-        if send is None:
-            request = request.model_copy(update={"partial_images": 0})
+        """Returns the latents of all images, of the shape [images, tokens, channels].
+
+        The inputs may have another dtype: those of a constant encoder on a CPU, for a denoiser on a GPU.
+        """
+        embeddings = embeddings.to(self._dtype)
+        source = None if source is None else source.to(self._dtype)
 
         async def denoise(number: int, seed: int) -> DenoisedImage:
             with self._stats.image():
@@ -111,26 +115,48 @@ class ImageDenoiserEngine(ComponentEngine):
         return torch.cat([image.latents for image in images])
 
 
+class ZeroPrompts:
+    """Makes zeros with the shape of encoded prompts.
+
+    Args:
+        pipeline: has a tokenizer.
+    """
+
+    def __init__(self, config: ComponentSettings, pipeline: Any, device: str) -> None:
+        self._pipeline = pipeline
+        self._dtype = select_dtype(config.dtype, device)
+        self._width: int = load_config(config, QwenImageTransformer2DModel, "transformer")["joint_attention_dim"]
+
+    def encode(self, request: ImageRequest, further_rows: int = 0) -> PromptEmbeddings:
+        """Raises `InvalidRequestError` for a prompt that is too long.
+
+        Args:
+            further_rows: rows in addition to those of the tokens.
+        """
+
+        def rows(name: str, prompt: str) -> torch.Tensor:
+            count = check_prompt(self._pipeline, name, prompt) + further_rows
+            return torch.zeros(1, count, self._width, dtype=self._dtype)
+
+        negative = rows("negative_prompt", request.negative_prompt) if guidance_of(request) > 1 else None
+        return PromptEmbeddings(rows("prompt", request.prompt), negative)
+
+
 class ConstantPromptEngine(ComponentEngine):
     """Returns zeros with the shape of encoded prompts."""
 
     def __init__(self, config: PromptEncoder) -> None:
         """Loads the tokenizer. Blocks."""
         super().__init__()
-        self._pipeline = load_pipeline(config, config.dtype, self.device.name, ("tokenizer",))
-        self._dtype = select_dtype(config.dtype, self.device.name)
-        self._width: int = load_config(config, QwenImageTransformer2DModel, "transformer")["joint_attention_dim"]
+        pipeline = load_pipeline(config, config.dtype, self.device.name, ("tokenizer",))
+        self._prompts = ZeroPrompts(config, pipeline, self.device.name)
 
     async def warm_up(self) -> None:
         await self.encode(WARM_UP_REQUEST)
 
     async def encode(self, request: ImageGenerationRequest) -> PromptEmbeddings:
         """Raises `InvalidRequestError` for a prompt that is too long."""
-        negative = self._rows("negative_prompt", request.negative_prompt) if guidance_of(request) > 1 else None
-        return PromptEmbeddings(self._rows("prompt", request.prompt), negative)
-
-    def _rows(self, name: str, prompt: str) -> torch.Tensor:
-        return torch.zeros(1, check_prompt(self._pipeline, name, prompt), self._width, dtype=self._dtype)
+        return self._prompts.encode(request)
 
 
 class ConstantLatentsEngine(ComponentEngine):

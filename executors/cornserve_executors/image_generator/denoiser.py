@@ -40,6 +40,10 @@ class PromptEmbeddings:
         negative = rows[:, prompt_tokens:]
         return cls(rows[:, :prompt_tokens], negative if negative.shape[1] else None)
 
+    def to(self, dtype: torch.dtype) -> PromptEmbeddings:
+        """Returns the embeddings in the dtype."""
+        return PromptEmbeddings(self.prompt.to(dtype), None if self.negative is None else self.negative.to(dtype))
+
 
 @dataclass(frozen=True, slots=True)
 class SourceLatents:
@@ -49,6 +53,10 @@ class SourceLatents:
     """The shape is [1, tokens, channels]."""
     shape: tuple[int, int, int]
     """Frames, height and width in tokens."""
+
+    def to(self, dtype: torch.dtype) -> SourceLatents:
+        """Returns the latents in the dtype."""
+        return SourceLatents(self.latents.to(dtype), self.shape)
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,7 @@ from cornserve_executors.image_generator.denoiser import PromptEmbeddings, Sourc
 from cornserve_executors.image_generator.pipeline import check_prompt
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_executors.media.grey_image import GREY_IMAGE
-from cornserve_executors.media.image_decoding import decode_image
+from cornserve_executors.media.image_decoding import ImageSize, decode_image
 from cornserve_tasklib.image_editing import SOURCE_PIXELS, ImageEditRequest
 from cornserve_tasklib.image_generation import MAX_SIDE, TOKEN_PIXELS
 from cornserve_tasklib.media import Image
@@ -52,13 +52,20 @@ class SourceImages:
 
     def _decode(self, image: Image) -> PIL.Image.Image:
         with decode_image(image) as decoded:
-            width, height, _ = calculate_dimensions(SOURCE_PIXELS, decoded.width / decoded.height)
-            if not TOKEN_PIXELS <= min(width, height) <= max(width, height) <= MAX_SIDE:
-                raise InvalidRequestError(
-                    f"image: {decoded.width}×{decoded.height} pixels are too long and narrow: crop the image"
-                )
-            scaled: PIL.Image.Image = self._image_processor.resize(decoded.convert("RGB"), height, width)
+            size = scaled_size(ImageSize(*decoded.size))
+            scaled: PIL.Image.Image = self._image_processor.resize(decoded.convert("RGB"), size.height, size.width)
             return scaled
+
+
+def scaled_size(size: ImageSize) -> ImageSize:
+    """Returns the size in which the model reads an image of this size.
+
+    Raises `InvalidRequestError` for an image that is too long and narrow.
+    """
+    width, height, _ = calculate_dimensions(SOURCE_PIXELS, size.width / size.height)
+    if not TOKEN_PIXELS <= min(width, height) <= max(width, height) <= MAX_SIDE:
+        raise InvalidRequestError(f"image: {size.width}×{size.height} pixels are too long and narrow: crop the image")
+    return ImageSize(width, height)
 
 
 def encode_edit_prompts(

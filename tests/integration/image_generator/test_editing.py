@@ -29,6 +29,7 @@ from cornserve_tasklib import (
     LatentDecoder,
     SourceEncoder,
 )
+from cornserve_tasklib.engine import Dtype
 
 if TYPE_CHECKING:
     from cornserve_executors.image_generator.editing_engine import ImageEditorEngine
@@ -172,6 +173,80 @@ async def test_components_in_separate_engines_edit_as_one_engine_does(
     await asyncio.gather(*work, return_exceptions=True)
     for component in split.engines:
         component.shutdown()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+async def test_constant_encoders_return_zeros_of_the_shapes_of_the_real_ones(
+    tiny_qwenimageedit: Path, dtype: Dtype
+) -> None:
+    from cornserve_executors.image_generator import editing_component_engines as engines
+
+    prompts = EditPromptEncoder(model_id=str(tiny_qwenimageedit), dtype=dtype)
+    sources = SourceEncoder(model_id=str(tiny_qwenimageedit), dtype=dtype)
+    real = engines.EditPromptEncoderEngine(prompts), engines.SourceEncoderEngine(sources)
+    constant = (
+        engines.ConstantEditPromptEngine(prompts.input_source()),
+        engines.ConstantSourceEngine(sources.input_source()),
+    )
+
+    for each in REQUESTS:
+        expected, zeros = await real[0].encode(each, "r"), await constant[0].encode(each, "r")
+        assert (zeros.negative is None) == (expected.negative is None)
+        assert_zeros_like(zeros.joined(), expected.joined())
+        assert zeros.prompt.shape == expected.prompt.shape
+        (expected_source, size), (source, found_size) = (
+            await real[1].encode(each, "r"),
+            await constant[1].encode(each, "r"),
+        )
+        assert (source.shape, found_size) == (expected_source.shape, size)
+        assert_zeros_like(source.latents, expected_source.latents)
+    for component in (*real, *constant):
+        component.shutdown()
+
+
+def assert_zeros_like(found: Any, expected: Any) -> None:
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    assert not found.any()
+    assert expected.any()
+
+
+async def test_a_denoiser_reads_tensors_of_another_dtype(tiny_qwenimageedit: Path) -> None:
+    """Constant encoders on a CPU publish float32; a denoiser on a GPU computes in bfloat16."""
+    from cornserve_executors.image_generator import editing_component_engines as engines
+    from cornserve_executors.image_generator.component_engines import ImageDenoiserEngine
+
+    model = str(tiny_qwenimageedit)
+    prompts = engines.ConstantEditPromptEngine(EditPromptEncoder(model_id=model).input_source())
+    sources = engines.ConstantSourceEngine(SourceEncoder(model_id=model).input_source())
+    options = ImageGeneratorOptions(dtype="bfloat16")
+    denoiser = ImageDenoiserEngine(ImageDenoiser(model_id=model, options=options), ImageGeneratorStats())
+    work = asyncio.create_task(denoiser.run())
+    embeddings, (source, _) = await prompts.encode(REQUESTS[0], "r"), await sources.encode(REQUESTS[0], "r")
+
+    latents = await denoiser.denoise(REQUESTS[0], embeddings, [0], "r", None, source)
+
+    assert str(embeddings.prompt.dtype) == "torch.float32"
+    assert str(latents.dtype) == "torch.bfloat16"
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    for component in (prompts, sources, denoiser):
+        component.shutdown()
+
+
+@pytest.mark.parametrize("width", [2000, 4])
+async def test_constant_encoders_reject_the_images_that_the_real_ones_reject(
+    tiny_qwenimageedit: Path, width: int
+) -> None:
+    from cornserve_executors.image_generator import editing_component_engines as engines
+
+    model = str(tiny_qwenimageedit)
+    prompts = engines.ConstantEditPromptEngine(EditPromptEncoder(model_id=model).input_source())
+    sources = engines.ConstantSourceEngine(SourceEncoder(model_id=model).input_source())
+    narrow = request(picture(width, 2004 - width))
+    for engine in (prompts, sources):
+        with pytest.raises(InvalidRequestError, match="are too long and narrow: crop the image"):
+            await engine.encode(narrow, "r")
+        engine.shutdown()
 
 
 async def test_each_step_of_an_edit_is_reported(engine: ImageEditorEngine) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+
+import PIL.Image
 import pytest
 
 from cornserve import App, Task
@@ -9,14 +12,17 @@ from cornserve.app.isolation import isolated_source, recorded_components
 from cornserve.app.record import AppSpec
 from cornserve.app.source import SourceError, load_app_source
 from cornserve.task.dry_record import DryRecording
-from cornserve.task.references import Origin
+from cornserve.task.references import Blob, Origin
 from cornserve.task.unit import unit_tasks
 from cornserve_echo.notes import NoteRequest, NoteTask, ReadRequest, ReadTask
 from cornserve_echo.stages import Caption, CaptionRequest, StageTask
 from cornserve_echo.task import EchoRequest, EchoResponse
 from cornserve_tasklib import (
     ChatRequest,
+    EditImages,
     GenerateImages,
+    Image,
+    ImageEditRequest,
     ImageGenerationRequest,
     SpeakingChat,
     SpokenChatRequest,
@@ -56,6 +62,14 @@ app = App("images", [GenerateImages(model_id="m", split=True)])
 """
 GENERATE = GenerateImages(model_id="m", split=True)
 
+EDITS = """
+from cornserve import App
+from cornserve_tasklib import EditImages
+
+app = App("edits", [EditImages(model_id="m", split=True)])
+"""
+EDIT = EditImages(model_id="m", split=True)
+
 
 class ReadNote(Task[EchoRequest, EchoResponse]):
     def post_init(self) -> None:
@@ -67,7 +81,7 @@ class ReadNote(Task[EchoRequest, EchoResponse]):
 
 
 def isolated(source: str, executor: str) -> App:
-    app = {CAPTION: "caption", NOTES: "notes", SPEAKER: "speaker", IMAGES: "images"}
+    app = {CAPTION: "caption", NOTES: "notes", SPEAKER: "speaker", IMAGES: "images", EDITS: "edits"}
     return load_app_source(isolated_source("alone", app[source], AppSpec(source=source), 0, executor), "isolated_test")
 
 
@@ -107,6 +121,27 @@ def test_the_components_of_an_image_model_read_tensors_of_sources_that_need_no_g
         assert (measured, origins) == (unit.key, (Origin(len(sources) - 1, inputs),))
         assert keys.isdisjoint({GENERATE.prompt_encoder.key, GENERATE.denoiser.key})
         assert {task.spec.gpus for task in unit_tasks(app.paths[0]) if task.key in keys} == {0}
+
+
+def test_the_components_of_an_editing_model_read_a_file_and_tensors_of_sources() -> None:
+    image = Image(format="PNG", width=48, height=32, digest="", where="image")
+    request = ImageEditRequest(prompt="corn", image=image)
+    constant = EDIT.prompt_encoder.input_source(), EDIT.source_encoder.input_source(), EDIT.denoiser.input_source()
+    prompts, latents, denoiser = (unit.key for unit in constant)
+    encoded, decoded = (Origin(0, "embeddings"), Origin(1, "latents")), (Origin(2, "latents"),)
+
+    for unit, expected in (
+        (EDIT.prompt_encoder, []),
+        (EDIT.source_encoder, []),
+        (EDIT.denoiser, [prompts, latents]),
+        (EDIT.decoder, [prompts, latents, denoiser]),
+    ):
+        *sources, (measured, inputs) = recorded(isolated(EDITS, unit.key), request)
+        assert ([key for key, _ in sources], measured) == (expected, unit.key)
+        files = [found for _, given in (*sources, (measured, inputs)) for found in given if isinstance(found, Blob)]
+        assert {PIL.Image.open(io.BytesIO(file.data)).size for file in files} == {(48, 32)}
+        if not any(isinstance(found, Blob) for found in inputs):
+            assert inputs == (encoded if len(inputs) == 2 else decoded)
 
 
 def test_executors_that_consume_the_outputs_do_not_run() -> None:

@@ -122,6 +122,16 @@ def test_a_workload_may_contain_chats_and_requests_for_images(tmp_path: Path) ->
     assert (image["size"], image["n"], image["num_inference_steps"]) == ("64x64", 1, 4)
 
 
+def test_a_workload_may_contain_images_to_change(tmp_path: Path) -> None:
+    file = tmp_path / "edits.jsonl"
+    edit = '{"arrival": 0, "text_tokens": 3, "images": [{"width": 8, "height": 4}], "output_modalities": ["image"]}'
+    file.write_text('{"format": "cornserve-planner/requests", "version": 1}\n' + edit)
+    call = next(BenchSettings(app="a", workload=file, steps=4).request_source()).call
+    assert (call.path, call.content_type.partition(";")[0]) == ("/v1/images/edits", "multipart/form-data")
+    assert call.body is not None
+    assert all(part in call.body for part in (b'name="num_inference_steps"', b"auto", b"IEND"))
+
+
 def test_the_lines_of_a_dataset_are_cycled_and_override_options(tmp_path: Path) -> None:
     file = tmp_path / "chats.jsonl"
     file.write_text('{"prompt": "one", "max_tokens": 3}\n\n{"messages": [{"role": "user", "content": "two"}]}\n')

@@ -26,6 +26,7 @@ from cornserve.profiler.request_templates import MAX_TEMPLATES, workload_templat
 from cornserve_tasklib import (
     Chat,
     ChatRequest,
+    ImageEditRequest,
     ImageGenerationRequest,
     SpeakingChat,
     SpeechRequest,
@@ -150,12 +151,24 @@ def test_requests_for_images_have_the_sizes_of_the_workload(
     assert bodies[0].prompt != bodies[1].prompt
 
 
+def test_requests_for_images_with_an_image_change_it(tmp_path: Path) -> None:
+    size = {"width": 64, "height": 48}
+    file = workload(tmp_path, {**IMAGE, "images": [size], "output_images": [size]}, {**IMAGE, "images": [size]})
+    [request, auto] = workload_requests(file)
+    assert (request, auto) == (GeneratedImages(5, "64x48", 1, (64, 48)), GeneratedImages(5, "auto", 1, (64, 48)))
+    edit = ImageEditRequest.model_validate_json(request.make(Random(0)))
+    assert (edit.image.width, edit.image.height, edit.image.data) == (64, 48, None)
+    sent = request.body(Random(0))["image"]
+    assert PIL.Image.open(io.BytesIO(sent)).size == (64, 48)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"output_modalities": ["audio"], "images": [{"tokens": 9}]}, "has images and only audio output"),
         ({"output_modalities": ["text", "image"]}, "has output images and other output"),
-        ({**IMAGE, "images": [{"tokens": 9}]}, "has images and output images"),
+        ({**IMAGE, "images": 2 * [{"tokens": 9}]}, "has 2 images and output images: give at most one image"),
+        ({**IMAGE, "videos": [{"tokens": 9}]}, "has videos and output images"),
         ({**IMAGE, "output_images": [{"tokens": 9}, {"tokens": 16}]}, "has output images of 2 sizes: give one size"),
         ({**IMAGE, "output_images": 11 * [{"tokens": 9}]}, "has 11 output images: give at most 10"),
     ],
