@@ -18,8 +18,28 @@ _COMPLETE = {
 }
 """The messages of other types of errors."""
 
+_PATH = re.compile(
+    r"(?:Value error|Assertion failed), (?P<field>\w+(?:\[\])?)(?P<rest>(?:\.\w+|\[\d+\])*): (?P<missing>missing\b)?"
+)
+"""The path of a field at the start of a message of a validator."""
+
+_PARTS = re.compile(r"\w+")
+
 _OBJECT = re.compile(r"a valid dictionary( or instance of \w+)?|an instance of \w+")
 _DETAIL = re.compile(r", (unable to|got) .*| after validation")
+
+
+def locate_error(error: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the error of a whole object as that of the field with which its message begins.
+
+    `error` is one element of `ValidationError.errors()`, with its input. The message begins with the path of a field
+    that the object has (`top_logprobs: 2 needs logprobs: true`) or that it lacks (`content: missing in a message`).
+    """
+    found = _PATH.match(error["msg"]) if error["type"] in _CUSTOM and isinstance(error.get("input"), dict) else None
+    if found is None or not (found["missing"] or found["field"] in error["input"]):
+        return error
+    path = [int(part) if part.isdecimal() else part for part in (found["field"], *_PARTS.findall(found["rest"]))]
+    return {**error, "loc": (*error["loc"], *path), "msg": error["msg"][found.end("rest") + 2 :]}
 
 
 def describe_error(error: Mapping[str, Any]) -> str:

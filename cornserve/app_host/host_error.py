@@ -13,6 +13,7 @@ from cornserve.app_host.invocation_failure import describe_failure
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.errors import DefinitionError, InvocationError, TaskError
 from cornserve.v1 import app_host_pb2 as pb
+from cornserve.validation_errors import locate_error
 
 MAX_MESSAGE_CHARACTERS = 2000
 """Longer messages are cut: a host that has little memory left must be able to send its errors."""
@@ -47,7 +48,8 @@ def describe_error(error: BaseException, module: str) -> pb.HostError:
 def describe_invalid_request(error: ValidationError) -> pb.HostError:
     """Returns the description of a request that does not have the app's request type."""
     first, *further = error.errors(include_url=False, include_context=False)
-    problem = json.dumps(first | {"input": _quoted(first["input"])})  # escapes lone surrogates, unlike pydantic
+    quoted = {**locate_error(first), "input": _quoted(first["input"])}
+    problem = json.dumps(quoted)  # escapes lone surrogates, unlike pydantic
     return pb.HostError(type="ValidationError", problem=problem.encode(), further_problems=len(further))
 
 

@@ -50,7 +50,7 @@ from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.limits import Limits
 from cornserve.wire.credentials import ConnectionCredentials
 
-EXPOSED_HEADERS = ("retry-after", "x-request-id", unknown_fields.HEADER)
+EXPOSED_HEADERS = ("retry-after", "x-request-id", "x-should-retry", unknown_fields.HEADER)
 """Headers of responses that the scripts of web pages may read."""
 
 

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from cornserve.app.unused_fields import UnusedFieldsError
 from cornserve.task.errors import InvocationError, TaskError
-from cornserve.validation_errors import describe_error
+from cornserve.validation_errors import describe_error, locate_error
 
 MAX_MESSAGE_CHARACTERS = 4000
 """Longer messages, which may quote the request, are cut."""
@@ -121,7 +121,7 @@ MANY_PROBLEMS = 100
 def _first_problem(error: ValidationError) -> Mapping[str, Any]:
     """Returns the first of pydantic's errors, without its input if there are many."""
     if error.error_count() <= MANY_PROBLEMS:
-        return error.errors(include_url=False, include_context=False)[0]
+        return locate_error(error.errors(include_url=False, include_context=False)[0])
     # Writing JSON and parsing its first element takes a tenth of the time in which pydantic creates all dictionaries.
     problems = error.json(include_url=False, include_context=False, include_input=False)
     first: Mapping[str, Any]

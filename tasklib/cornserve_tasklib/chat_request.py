@@ -17,6 +17,8 @@ from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, SamplingFiel
 from cornserve_tasklib.structured_outputs import StructuredOutputs
 from cornserve_tasklib.tools import NamedToolChoice, ResponseFormat, ToolChoice, Tools
 
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
 RESERVED = frozenset(
     {"add_generation_prompt", "chat_template", "continue_final_message", "documents", "messages", "tokenize", "tools"}
 )
@@ -49,8 +51,9 @@ class ChatRequest(SamplingFields):
     """The format of the generated text."""
     structured_outputs: StructuredOutputs | None = None
     """vLLM's constraint of the generated text."""
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
-    """The amount of reasoning, for models whose chat template has `reasoning_effort` or `enable_thinking`."""
+    reasoning_effort: ReasoningEffort | None = None
+    """The amount of reasoning, for models whose chat template has `reasoning_effort` or `enable_thinking`. "max" is
+    "xhigh"."""
     chat_template_kwargs: Annotated[dict[str, Any], MaxLen(64)] | None = None
     """Further variables of the model's chat template."""
     add_generation_prompt: bool = True
@@ -74,6 +77,11 @@ class ChatRequest(SamplingFields):
     def _omit_empty_tools(cls, tools: object) -> object:
         return None if tools == [] else tools
 
+    @field_validator("reasoning_effort")
+    @classmethod
+    def _normalize_largest_effort(cls, effort: ReasoningEffort | None) -> ReasoningEffort | None:
+        return "xhigh" if effort == "max" else effort
+
     @field_validator("mm_processor_kwargs")
     @classmethod
     def _check_sound_of_videos(cls, options: MediaProcessing | None, info: ValidationInfo) -> MediaProcessing | None:
@@ -87,13 +95,13 @@ class ChatRequest(SamplingFields):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        limits = {self.max_tokens, self.max_completion_tokens} - {None}
-        if len(limits) > 1:
-            raise ValueError("max_tokens and max_completion_tokens are two names of one limit, but differ: give one")
+        self._check_token_limits()
         if self.top_logprobs and not self.logprobs:
             raise ValueError(f"top_logprobs: {self.top_logprobs} needs logprobs: true")
         if self.continue_final_message and self.add_generation_prompt:
             raise ValueError("continue_final_message: true needs add_generation_prompt: false")
+        if self.tools is None and "tools" in self.model_fields_set and self.tool_choice in ("auto", "none"):
+            object.__setattr__(self, "tool_choice", None)  # The request has an empty list of tools.
         if self.tool_choice is not None:
             self._check_tool_choice(self.tool_choice)
         if self.structured_outputs is not None:
@@ -108,15 +116,25 @@ class ChatRequest(SamplingFields):
         self.messages[:] = [message.with_sounds() for message in self.messages]
         return self
 
+    def _check_token_limits(self) -> None:
+        limits = {self.max_tokens, self.max_completion_tokens} - {None}
+        if len(limits) > 1:
+            raise ValueError(
+                f"max_completion_tokens: {self.max_completion_tokens} differs from max_tokens, which is another name "
+                f"of the limit and {self.max_tokens}: give one"
+            )
+
     def _check_other_constraints(self) -> None:
         if self.response_format is not None and self.response_format.type != "text":
-            raise ValueError("structured_outputs and response_format both constrain the text: remove one")
+            raise ValueError("structured_outputs: response_format also constrains the text: remove one")
         if self.tools is not None and self.tool_choice != "none":
-            raise ValueError('structured_outputs does not allow tool calls: remove tools, or set tool_choice to "none"')
+            raise ValueError(
+                'structured_outputs: tool calls are not allowed: remove tools, or set tool_choice to "none"'
+            )
 
     def _check_tool_choice(self, choice: str | NamedToolChoice) -> None:
         if self.tools is None and choice != "none":
-            raise ValueError("tool_choice is set without tools: add tools, or remove it")
+            raise ValueError("tool_choice: is set without tools: add tools, or remove it")
         if isinstance(choice, NamedToolChoice) and choice.function.name not in {
             tool.function.name for tool in self.tools or ()
         }:

@@ -40,6 +40,7 @@ class _SentPart(BaseModel):
     model_config = STRICT
 
     cache_control: Unused[dict[str, Any]] = None
+    prompt_cache_breakpoint: Unused[dict[str, Any]] = None
 
 
 class TextPart(_SentPart):

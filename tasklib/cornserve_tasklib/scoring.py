@@ -47,12 +47,12 @@ class ScoringRequest(ScoringOptions):
     def _check_pairs(self) -> Self:
         if len(self.queries) not in (1, len(self.documents)):
             raise ValueError(
-                f"{len(self.queries)} queries and {len(self.documents)} documents: give one query, or one for each "
+                f"queries: {len(self.queries)} for {len(self.documents)} documents: give one query, or one for each "
                 "document"
             )
         characters = sum(len(query) + len(document) for query, document in self.pairs)
         if characters > MAX_CHARACTERS:
-            raise ValueError(f"the pairs have {characters} characters: send at most {MAX_CHARACTERS}")
+            raise ValueError(f"documents: the pairs have {characters} characters: send at most {MAX_CHARACTERS}")
         return self
 
     @property

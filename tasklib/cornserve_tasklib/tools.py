@@ -84,5 +84,6 @@ class ResponseFormat(BaseModel):
     @model_validator(mode="after")
     def _check_schema(self) -> Self:
         if (self.type == "json_schema") != (self.json_schema is not None):
-            raise ValueError('json_schema is required for type "json_schema", and not allowed for other types')
+            state = "missing for" if self.json_schema is None else "only allowed for"
+            raise ValueError(f'json_schema: {state} the type "json_schema"')
         return self

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
-from cornserve.validation_errors import MAX_VALUE_CHARACTERS, describe_all, describe_error
+from cornserve.validation_errors import MAX_VALUE_CHARACTERS, describe_all, describe_error, locate_error
 
 
 class Part(BaseModel):
@@ -66,3 +66,34 @@ def test_all_errors_are_described_in_one_line() -> None:
     assert describe_all(caught.value.errors()) == (
         "replicas: must be less than or equal to 64, not 99; part.text: must be a valid string, not 1"
     )
+
+
+class Pair(BaseModel):
+    first: list[int] = []
+    message: str = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        raise ValueError(self.message)
+
+
+@pytest.mark.parametrize(
+    ("message", "location", "described"),
+    [
+        ("first: 2 needs a second: true", ("first",), "2 needs a second: true"),
+        ("first.1: bad", ("first", 1), "bad"),
+        ("first[1].a: bad", ("first", 1, "a"), "bad"),
+        ("second: missing with a first: add it", ("second",), "missing with a first: add it"),
+        ("second: bad", (), "second: bad"),
+        ("the first: bad", (), "the first: bad"),
+    ],
+)
+def test_an_error_of_an_object_is_that_of_the_field_that_its_message_names(
+    message: str, location: tuple[str | int, ...], described: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        TypeAdapter(list[Pair]).validate_python([{"first": [1], "message": message}])
+
+    error = locate_error(caught.value.errors()[0])
+
+    assert (error["loc"], describe_error(error)) == ((0, *location), described)

@@ -38,21 +38,28 @@ def validate_known(scope: Scope, fields: Any, validate: Callable[[Any], Body]) -
         ValidationError: a field is not valid, or is unknown and not ignored.
     """
     ignored: list[str] | None = scope.get(_SCOPE_KEY)
-    try:
-        return validate(fields)
-    except ValidationError as error:
-        if ignored is None or error.error_count() > MANY_PROBLEMS:
-            raise
-        problems = error.errors(include_url=False, include_context=False, include_input=False)
-        unknown = [problem for problem in problems if problem["type"] == "extra_forbidden"]
-        if not unknown:
-            raise
-        ignored += [_remove(fields, problem["loc"]) for problem in unknown]
-    return validate(fields)
+    while True:  # Some lists are validated until their first error.
+        try:
+            return validate(fields)
+        except ValidationError as error:
+            if ignored is None or len(ignored) + error.error_count() > MANY_PROBLEMS:
+                raise
+            removed = _remove_unknown(fields, error)
+            if not removed:
+                raise
+            ignored += removed
 
 
-def _remove(fields: Any, location: Sequence[Any]) -> str:
-    """Removes a field. Returns its path, without the parts of its location that are tags of unions."""
+def _remove_unknown(fields: Any, error: ValidationError) -> list[str]:
+    """Removes the unknown fields that the error names. Returns their paths."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    locations = [problem["loc"] for problem in problems if problem["type"] == "extra_forbidden"]
+    return [path for location in locations if (path := _remove(fields, location)) is not None]
+
+
+def _remove(fields: Any, location: Sequence[Any]) -> str | None:
+    """Removes a field. Returns its path, without the parts of its location that are tags of unions, or None if it is
+    not found."""
     path = ""
     *parents, name = location
     for part in parents:
@@ -63,6 +70,7 @@ def _remove(fields: Any, location: Sequence[Any]) -> str:
         else:
             continue
         fields = fields[part]
-    if isinstance(fields, dict):
-        fields.pop(name, None)
+    if not isinstance(fields, dict) or name not in fields:
+        return None
+    del fields[name]
     return f"{path}{name}"

@@ -27,6 +27,9 @@ JSON = "application/json"
 CURL_DEFAULT = "application/x-www-form-urlencoded"
 """The content type that curl sends by default."""
 
+_JSON_START = re.compile(rb'\s*+(?:[{["\d-]|$)')
+"""The start of a body that is meant as JSON, which may be invalid or empty."""
+
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 OBJECT_VALUES = 3
@@ -69,6 +72,17 @@ class RequestBody(MemoryReservation):
                 content += chunk
         self._content = content
 
+    @property
+    def is_form(self) -> bool:
+        """Whether the content is neither JSON nor begins like an object, an array, a string or a number."""
+        if _JSON_START.match(self._content):
+            return False
+        try:
+            parse_json(self._content)
+        except ApiError:
+            return True
+        return False
+
     def detach(self) -> Content:
         """Returns the content and drops it, so that a request with images does not hold the body until its response."""
         content, self._content = self._content, b""
@@ -81,8 +95,13 @@ class RequestBody(MemoryReservation):
 
 def take_body(request: Request) -> RequestBody:
     """Returns the body of a request. Raises a 415 if it is not JSON."""
-    _check_type(request.headers.get("content-type") or JSON)
-    return take_any_body(request)
+    media_type = _json_type(request.headers.get("content-type") or JSON)
+    body = take_any_body(request)
+    if media_type == CURL_DEFAULT and body.is_form:
+        raise ApiError(
+            415, f"unsupported content type {media_type!r} of a form: send JSON (content-type: application/json)"
+        )
+    return body
 
 
 def take_any_body(request: Request) -> RequestBody:
@@ -123,12 +142,14 @@ def _count_marks(content: Content) -> int:
     return sum(weight * _count(content, mark) for mark, weight in ((b",", 1), (b"[", 1), (b"{", OBJECT_VALUES)))
 
 
-def _check_type(given: str) -> None:
+def _json_type(given: str) -> str:
+    """Returns the media type. Raises a 415 if bodies of this type are not JSON."""
     if given == JSON:
-        return
+        return given
     media_type = given.partition(";")[0].strip().lower()
     if media_type not in (JSON, CURL_DEFAULT, "") and not media_type.endswith("+json"):
         raise ApiError(415, f"unsupported content type {media_type!r}: send JSON (content-type: application/json)")
+    return media_type
 
 
 def _count(body: Content, mark: bytes) -> int:

@@ -65,6 +65,7 @@ HINTS = {
     "user": "me",
     "metadata": {"a": "b"},
     "prompt_cache_key": "a",
+    "prompt_cache_options": {"mode": "implicit", "ttl": "30m"},
     "prompt_cache_retention": "24h",
     "safety_identifier": "a",
     "service_tier": "auto",
@@ -99,7 +100,6 @@ CHAT = ClientOperation(
         "function_call": "none",
         "functions": [FUNCTION],
         "moderation": {},
-        "prompt_cache_options": {},
         "reasoning_effort": "low",  # The template of this model does not use it.
         "web_search_options": {},
     },
@@ -154,7 +154,6 @@ RESPONSE = ClientOperation(
         "moderation": {},
         "previous_response_id": "a",
         "prompt": {"id": "a"},
-        "prompt_cache_options": {},
         "reasoning": {"effort": "low"},  # The template of this model does not use it.
         "top_logprobs": 0,
     },

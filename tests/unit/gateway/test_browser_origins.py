@@ -26,6 +26,9 @@ class TestOriginsWithoutKeys:
         allowed = await gateway.get("/v1/models", headers=of(PAGE))
         assert (allowed.status_code, allowed.headers["access-control-allow-origin"]) == (200, PAGE)
 
+        exposed = allowed.headers["access-control-expose-headers"].split(", ")
+        assert {"retry-after", "x-request-id", "x-should-retry"} < {*exposed}
+
         for path, page in (("/v1/models", OTHER), ("/admin/v1/apps", PAGE)):
             refused = await gateway.get(path, headers=of(page))
             assert (refused.status_code, refused.json()["error"]["code"]) == (403, "foreign_host")

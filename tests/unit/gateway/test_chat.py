@@ -99,7 +99,9 @@ async def test_each_chunk_has_a_finish_reason_which_is_null_before_the_last(
         {"stream_options": {"include_usage": True, "include_obfuscation": False}},
         {"prompt_cache_key": "a", "prompt_cache_retention": "24h", "safety_identifier": "b", "user": "c"},
         {"verbosity": "low", "prediction": {"type": "content", "content": "one"}, "metadata": {"a": "b"}},
-        {"service_tier": "flex", "store": False, "tools": []},
+        {"service_tier": "fast", "store": False, "tools": []},
+        {"tools": [], "tool_choice": "auto", "prompt_cache_options": {"mode": "implicit", "ttl": "30m"}},
+        {"tools": [], "tool_choice": "none"},
     ],
 )
 async def test_hints_of_clients_are_accepted(
@@ -115,7 +117,7 @@ async def test_hints_of_clients_are_accepted(
 async def test_messages_of_responses_of_other_servers_can_be_sent_back(
     gateway: httpx.AsyncClient, client: AsyncOpenAI
 ) -> None:
-    cached = {"cache_control": {"type": "ephemeral"}}
+    cached = {"cache_control": {"type": "ephemeral"}, "prompt_cache_breakpoint": {"mode": "explicit"}}
     answer = {"id": "msg_1", "reasoning": "why", "provider_specific_fields": {"a": 1}, "tool_calls": []}
     messages = [
         {"role": "user", "content": [{"type": "text", "text": "hello", **cached}]},
@@ -225,7 +227,7 @@ async def test_a_completion_has_the_log_probabilities_of_the_prompt(openai: Asyn
         ({"functions": []}, "functions", "unknown or unsupported field: 'functions'"),
         ({"model": None}, "model", "missing field: 'model'"),
         ({"messages": []}, "messages", "at least 1 item"),
-        ({"messages": [{"role": "user"}]}, "messages[0]", "content: missing in a user message: add it"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content", "missing in a user message: add it"),
         ({"messages": [{"role": "alien", "content": "x"}]}, "messages[0].role", "not 'alien'"),
         (
             {"messages": [{"role": "user", "content": [{"type": "input_video", "input_video": {"url": "x"}}]}]},
@@ -246,7 +248,7 @@ async def test_a_completion_has_the_log_probabilities_of_the_prompt(openai: Asyn
             "audio",
             "remove prompt_logprobs",
         ),
-        ({"max_tokens": 1, "max_completion_tokens": 2}, None, "two names of one limit"),
+        ({"max_tokens": 1, "max_completion_tokens": 2}, "max_completion_tokens", "differs from max_tokens"),
         ({"top_k": -2}, "top_k", "greater than or equal to -1"),
         ({"max_tokens": "5"}, "max_tokens", "valid integer, not '5'"),
         ({"max_tokens": True}, "max_tokens", "must be a valid integer, not true"),
@@ -254,7 +256,7 @@ async def test_a_completion_has_the_log_probabilities_of_the_prompt(openai: Asyn
         ({"n": 0}, "n", "greater than or equal to 1"),
         ({"n": 129}, "n", "less than or equal to 128"),
         ({"seed": 2**63}, "seed", "less than or equal to 9223372036854775807"),
-        ({"top_logprobs": 2}, None, "top_logprobs: 2 needs logprobs: true"),
+        ({"top_logprobs": 2}, "top_logprobs", "top_logprobs: 2 needs logprobs: true"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "less than or equal to 20"),
         ({"presence_penalty": 3}, "presence_penalty", "less than or equal to 2"),
         ({"logit_bias": {"one": 1}}, "logit_bias.one.[key]", "must match pattern"),
@@ -263,9 +265,9 @@ async def test_a_completion_has_the_log_probabilities_of_the_prompt(openai: Asyn
         ({"logit_bias": {str(number): 1 for number in range(301)}}, "logit_bias", "at most 300"),
         ({"stop": "x" * 1001}, "stop[0]", "at most 1000 characters"),
         ({"stop": [""]}, "stop[0]", "at least 1 character"),
-        ({"tool_choice": "auto"}, None, "tool_choice is set without tools: add tools"),
+        ({"tool_choice": "auto"}, "tool_choice", "is set without tools: add tools"),
         ({"tools": [TOOL], "tool_choice": "perhaps"}, "tool_choice", "'none', 'auto' or 'required'"),
-        ({"tools": [TOOL], "tool_choice": NAMED}, None, "tool_choice: unknown tool 'other'"),
+        ({"tools": [TOOL], "tool_choice": NAMED}, "tool_choice", "tool_choice: unknown tool 'other'"),
         ({"tools": [TOOL] * 129}, "tools", "at most 128"),
         ({"tools": [{"type": "function"}]}, "tools[0].function", "missing field"),
         ({"tools": [function({"name": "a b"})]}, "tools[0].function.name", "must match pattern"),
@@ -280,7 +282,7 @@ async def test_a_completion_has_the_log_probabilities_of_the_prompt(openai: Asyn
             "response_format.json_schema.schema",
             "have 1002 repetitions",
         ),
-        ({"response_format": {"type": "json_schema"}}, "response_format", "json_schema is required"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "missing"),
         ({"response_format": {"type": "xml"}}, "response_format.type", "not 'xml'"),
         ({"structured_outputs": {}}, "structured_outputs", "no constraint is set: give one of json, json_object"),
         (
@@ -295,25 +297,30 @@ async def test_a_completion_has_the_log_probabilities_of_the_prompt(openai: Asyn
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "at least 1 item"),
         ({"structured_outputs": {"json_object": False}}, "structured_outputs.json_object", "must be true, not false"),
         ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag", "unsupported field"),
-        ({"structured_outputs": CHOICE, "tools": [TOOL]}, None, "structured_outputs does not allow tool calls"),
+        ({"structured_outputs": CHOICE, "tools": [TOOL]}, "structured_outputs", "tool calls are not allowed"),
         (
             {"structured_outputs": CHOICE, "response_format": {"type": "json_object"}},
-            None,
-            "structured_outputs and response_format both constrain the text: remove one",
+            "structured_outputs",
+            "response_format also constrains the text: remove one",
         ),
         ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs", "reserved template variable 'tools'"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]", "tool_call_id: missing in a tool message"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id", "missing in a tool message"),
         (
             {"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]},
-            "messages[0]",
+            "messages[0].tool_calls",
             "not allowed in a user message",
+        ),
+        (
+            {"messages": [USER, {"role": "system", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "messages[1].content[0]",
+            "media are not allowed in a system message",
         ),
         ({"messages": [USER] * 4097}, "messages", "at most 4096"),
         ({"store": True}, "store", "must be false, not true"),
         ({"modalities": ["text", "video"]}, "modalities[1]", "not 'video'"),
         ({"stop": ["a"] * 5}, "stop", "at most 4"),
         ({"stream_options": {"banana": True}}, "stream_options.banana", "unknown or unsupported field"),
-        ({"service_tier": "fast"}, "service_tier", "not 'fast'"),
+        ({"service_tier": "slow"}, "service_tier", "not 'slow'"),
     ],
 )
 async def test_an_invalid_body_is_a_400_that_names_the_field(

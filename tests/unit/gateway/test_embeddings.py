@@ -80,7 +80,7 @@ async def test_an_app_without_embeddings_is_a_400(openai: AsyncOpenAI, deploy: D
         ({"input": None}, "messages", "give either input or messages"),
         ({"messages": [{"role": "user", "content": "x"}]}, "messages", "give either input or messages"),
         ({"input": None, "messages": []}, "messages", "at least 1 item"),
-        ({"input": None, "messages": [{"role": "user"}]}, "messages[0]", "content: missing"),
+        ({"input": None, "messages": [{"role": "user"}]}, "messages[0].content", "missing"),
         ({"input": ""}, "input", "at least 1 character"),
         ({"input": []}, "input", "at least 1 item"),
         ({"input": ["x", [1]]}, "input[1]", "valid string"),

@@ -56,7 +56,7 @@ async def test_a_stream_has_the_events_of_the_official_client(openai: AsyncOpenA
 @pytest.mark.parametrize(
     ("fields", "files", "param", "message"),
     [
-        ({}, {}, None, "image: send one file, as `image` or as `image[]`"),
+        ({}, {}, "image", "image: missing: send one file, as `image` or as `image[]`"),
         ({"image": "x"}, {}, "image", "must be a file"),
         ({}, {"image": b"no image"}, "image", "image: "),
         ({}, {"image": picture()[:40]}, "image", "image: "),
@@ -66,7 +66,7 @@ async def test_a_stream_has_the_events_of_the_official_client(openai: AsyncOpenA
         ({"size": "7x7"}, {"image": picture()}, "size", "must be WIDTHxHEIGHT, both multiples of 16"),
         ({"num_inference_steps": "0"}, {"image": picture()}, "num_inference_steps", "greater than or equal to 1"),
         ({"output_format": "gif"}, {"image": picture()}, "output_format", "'png', 'jpeg' or 'webp'"),
-        ({"partial_images": "2"}, {"image": picture()}, None, "partial_images is set, but stream is false"),
+        ({"partial_images": "2"}, {"image": picture()}, "partial_images", "is set, but stream is false"),
     ],
 )
 async def test_an_invalid_form_is_a_400_that_names_the_field(

@@ -23,6 +23,10 @@ ADD: ToolParam = {
 TEXT: Any = {"role": "user", "content": "hello"}
 
 
+def image(**source: Any) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "image", "source": source}]}
+
+
 @pytest.fixture
 def anthropic(gateway: httpx.AsyncClient) -> AsyncAnthropic:
     return AsyncAnthropic(base_url=str(gateway.base_url), api_key="none", max_retries=0, http_client=gateway)
@@ -217,9 +221,14 @@ async def test_tokens_are_counted(relay: AsyncAnthropic) -> None:
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "1", "name": "a", "input": {}}]}]},
-            "tool_use is not allowed in a user message",
+            "messages[0].content[0]: tool_use is not allowed in a user message",
         ),
-        ({"tool_choice": {"type": "any"}}, "tool_choice is set without tools"),
+        ({"messages": [image(type="url", url="x", foo=1)]}, "field: 'messages[0].content[0].source.foo'"),
+        (
+            {"messages": [image(type="file", file_id="x")]},
+            "messages[0].content[0].source: invalid source type: use 'base64' or 'url'",
+        ),
+        ({"tool_choice": {"type": "any"}}, "tool_choice: is set without tools"),
         ({"tools": [ADD], "tool_choice": {"type": "tool"}}, "tool_choice.name: missing"),
     ],
 )

@@ -95,7 +95,10 @@ async def test_a_cut_response_is_incomplete(relay: AsyncOpenAI) -> None:
 async def test_items_become_the_messages_of_a_chat(relay: AsyncOpenAI) -> None:
     items: ResponseInputParam = [
         {"role": "developer", "content": "Be brief."},
-        {"role": "user", "content": [{"type": "input_text", "text": "1 + 1?"}]},
+        {
+            "role": "user",
+            "content": [{"type": "input_text", "text": "1 + 1?", "prompt_cache_breakpoint": {"mode": "explicit"}}],
+        },
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "abc"},
         {
             "type": "message",
@@ -158,7 +161,9 @@ async def test_tools_and_formats_become_those_of_a_chat(relay: AsyncOpenAI) -> N
         {"store": False, "background": False, "truncation": "disabled", "previous_response_id": None},
         {"reasoning": {"summary": "auto"}, "include": ["reasoning.encrypted_content"]},
         {"text": {"verbosity": "low", "format": {"type": "text"}}, "tools": [], "tool_choice": "auto"},
-        {"prompt_cache_key": "a", "safety_identifier": "b", "user": "c", "service_tier": "flex"},
+        {"prompt_cache_key": "a", "safety_identifier": "b", "user": "c", "service_tier": "ultrafast"},
+        {"prompt_cache_options": {"mode": "explicit", "ttl": "12h", "prewarm": False}, "tool_choice": "none"},
+        {"reasoning": {"context": "auto", "mode": "standard"}},
     ],
 )
 async def test_hints_and_defaults_are_accepted(
@@ -354,8 +359,8 @@ def user(*content: object) -> list[object]:
         ),
         (
             {"input": [{"role": "system", "content": [{"type": "input_image", "image_url": "x"}]}]},
-            "input[0]",
-            "content.0: images are only allowed in user messages",
+            "input[0].content[0]",
+            "images are only allowed in user messages",
         ),
         (
             {"input": [{"type": "function_call_output", "call_id": "a", "output": [{"type": "input_image"}]}]},
@@ -378,13 +383,15 @@ def user(*content: object) -> list[object]:
         ({"tools": [ADD], "tool_choice": {"type": "allowed_tools"}}, "tool_choice.type", "not 'allowed_tools'"),
         (
             {"tools": [ADD], "tool_choice": {"type": "function", "name": "other"}},
-            None,
+            "tool_choice",
             "tool_choice: unknown tool 'other'",
         ),
-        ({"tool_choice": "required"}, None, "tool_choice is set without tools"),
+        ({"tool_choice": "required"}, "tool_choice", "is set without tools"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type", "not 'xml'"),
         ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema", "missing field"),
         ({"reasoning": {"effort": "huge"}}, "reasoning.effort", "not 'huge'"),
+        ({"reasoning": {"mode": "pro"}}, "reasoning.mode", "not 'pro'"),
+        ({"prompt_cache_options": {"prewarm": True}}, "prompt_cache_options.prewarm", "must be false, not true"),
         ({"stream_options": {"banana": True}}, "stream_options.banana", "unknown or unsupported field"),
     ],
 )

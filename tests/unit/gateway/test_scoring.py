@@ -82,8 +82,8 @@ async def test_one_or_many_queries_are_compared(
         (RERANK, {"query": "x", "documents": ["x"], "truncate_prompt_tokens": -2}, "truncate_prompt_tokens", "-1"),
         (SCORE, {"documents": ["x"]}, "queries", "missing field: 'queries'"),
         (SCORE, {"queries": "x", "text_1": "x", "documents": ["x"]}, "text_1", "unknown or unsupported field"),
-        (SCORE, {"queries": ["x", "y"], "documents": ["x"]}, None, "2 queries and 1 documents: give one query, or one"),
-        (SCORE, {"queries": "x" * 20_000, "documents": ["x"] * 2048}, None, "characters: send at most 32000000"),
+        (SCORE, {"queries": ["x", "y"], "documents": ["x"]}, "queries", "2 for 1 documents: give one query, or one"),
+        (SCORE, {"queries": "x" * 20_000, "documents": ["x"] * 2048}, "documents", "characters: send at most 32000000"),
     ],
 )
 async def test_an_invalid_body_is_a_400_that_names_the_field(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import httpx2 as httpx
 import pytest
 
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.sources import CHAT
+from tests.unit.gateway.image_files import image_file
+from tests.unit.gateway.sources import CHAT, RELAY
 
 HEADER = "x-cornserve-unknown-fields"
 PART = {"type": "text", "text": "hello there", "color": "red"}
@@ -51,6 +53,48 @@ class TestWarn:
         assert "hello" in response.text
         assert set(response.headers[HEADER].split(", ")) == IGNORED
 
+    async def test_all_fields_of_lists_are_ignored(self, gateway: httpx.AsyncClient) -> None:
+        parts = [{"type": "text", "text": "hello ", "color": "red"}, {"type": "text", "text": "there", "size": 1}]
+
+        response = await chat(gateway, messages=[{"role": "user", "content": parts}] * 2)
+
+        assert response.status_code == 200, response.text
+        paths = {f"messages[{index}].content[{part}]" for index in (0, 1) for part in (0, 1)}
+        expected = {f"{path}.{'size' if path.endswith('[1]') else 'color'}" for path in paths}
+        assert set(response.headers[HEADER].split(", ")) == expected | {"banana", "K%C3%A4se%3A%20%0D%0Ax"}
+
+    async def test_items_of_a_response_may_have_unknown_fields(self, gateway: httpx.AsyncClient) -> None:
+        parts = [{"type": "input_text", "text": "hello", "color": "red"}] * 2
+        items = [{"role": "user", "content": "hi", "mood": "merry"}, {"role": "user", "content": parts, "mood": "sad"}]
+
+        response = await gateway.post("/v1/responses", json={"model": "parrot", "input": items})
+
+        assert response.status_code == 200, response.text
+        assert set(response.headers[HEADER].split(", ")) == {
+            *("input[0].mood", "input[1].mood", "input[1].content[0].color", "input[1].content[1].color")
+        }
+
+    async def test_blocks_of_anthropic_may_have_unknown_fields(
+        self, gateway: httpx.AsyncClient, deploy: Deploy
+    ) -> None:
+        await deploy(RELAY)
+        source = {
+            "type": "base64",
+            "media_type": "image/png",
+            "data": base64.b64encode(image_file()).decode(),
+            "size": 1,
+        }
+        image = {"type": "image", "source": source, "color": "red"}
+        message = {"role": "user", "content": [{"type": "text", "text": "hello", "color": "red"}, image]}
+
+        response = await gateway.post("/v1/messages", json={"model": "relay", "max_tokens": 7, "messages": [message]})
+
+        assert response.status_code == 200, response.text
+        path = "messages[0].content"
+        assert set(response.headers[HEADER].split(", ")) == {
+            *(f"{path}[0].color", f"{path}[1].color", f"{path}[1].source.size")
+        }
+
     async def test_a_request_without_unknown_fields_has_no_header(self, gateway: httpx.AsyncClient) -> None:
         response = await gateway.post(
             "/v1/chat/completions", json={"model": "parrot", "messages": [{"role": "user", "content": "hello"}]}
@@ -73,6 +117,12 @@ class TestWarn:
 
     async def test_many_unknown_fields_are_refused(self, gateway: httpx.AsyncClient) -> None:
         response = await chat(gateway, **{f"field_{number}": 0 for number in range(200)})
+
+        assert response.status_code == 400
+        assert response.json()["error"]["code"] == "unknown_field"
+
+    async def test_many_unknown_fields_of_a_list_are_refused(self, gateway: httpx.AsyncClient) -> None:
+        response = await chat(gateway, messages=[{"role": "user", "content": [PART] * 101}])
 
         assert response.status_code == 400
         assert response.json()["error"]["code"] == "unknown_field"

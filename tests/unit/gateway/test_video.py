@@ -170,7 +170,7 @@ async def test_the_sound_of_videos_follows_them(gateway: httpx.AsyncClient) -> N
 
 
 async def test_sound_that_cannot_be_used_is_a_400_that_names_it(gateway: httpx.AsyncClient) -> None:
-    option, part = "mm_processor_kwargs", "messages[0].content[0].video_url"
+    option, part = "mm_processor_kwargs.use_audio_in_video", "messages[0].content[0].video_url"
     silent = "the video has no sound: send it without use_audio_in_video"
     audio = {"type": "audio_url", "audio_url": {"url": data_url(audio_file(sound(0)), "audio/wav")}}
     unknown = {"mm_processor_kwargs": {"size": 1}}
@@ -216,14 +216,26 @@ async def test_media_have_the_options_of_the_request(gateway: httpx.AsyncClient)
         ({"media_io_kwargs": {"video": {"fps": 31}}}, "media_io_kwargs.video.fps", "invalid_value"),
         ({"media_io_kwargs": {"video": {"num_frames": -1}}}, "media_io_kwargs.video.num_frames", "invalid_value"),
         ({"media_io_kwargs": {"video": {"max_frames": 769}}}, "media_io_kwargs.video.max_frames", "invalid_value"),
-        ({"media_io_kwargs": {"video": {"min_frames": 9, "max_frames": 8}}}, "media_io_kwargs.video", "invalid_value"),
+        (
+            {"media_io_kwargs": {"video": {"min_frames": 9, "max_frames": 8}}},
+            "media_io_kwargs.video.min_frames",
+            "invalid_value",
+        ),
         ({"media_io_kwargs": {"video": {"backend": "cuda"}}}, "media_io_kwargs.video.backend", "unknown_field"),
         ({"media_io_kwargs": {"image": {}}}, "media_io_kwargs.image", "unknown_field"),
         ({"mm_processor_kwargs": {"fps": 2}}, "mm_processor_kwargs.fps", "unknown_field"),
         ({"mm_processor_kwargs": {"max_pixels": 0}}, "mm_processor_kwargs.max_pixels", "invalid_value"),
-        ({"mm_processor_kwargs": {"min_pixels": 9, "max_pixels": 8}}, "mm_processor_kwargs", "invalid_value"),
+        (
+            {"mm_processor_kwargs": {"min_pixels": 9, "max_pixels": 8}},
+            "mm_processor_kwargs.min_pixels",
+            "invalid_value",
+        ),
         ({"mm_processor_kwargs": {"max_patches": 0}}, "mm_processor_kwargs.max_patches", "invalid_value"),
-        ({"mm_processor_kwargs": {"min_patches": 9, "max_patches": 8}}, "mm_processor_kwargs", "invalid_value"),
+        (
+            {"mm_processor_kwargs": {"min_patches": 9, "max_patches": 8}},
+            "mm_processor_kwargs.min_patches",
+            "invalid_value",
+        ),
     ],
 )
 async def test_an_invalid_option_of_media_is_a_400_that_names_it(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cornserve_tasklib.chat_request import ChatRequest
 
 CHAT = {"messages": [{"role": "user", "content": "x"}]}
@@ -21,6 +23,15 @@ def test_empty_lists_of_tools_and_calls_count_as_omitted() -> None:
 
     assert chat.tools is None
     assert chat.messages[1].tool_calls is None
+
+
+@pytest.mark.parametrize("choice", ["auto", "none"])
+def test_an_empty_list_of_tools_may_have_a_choice(choice: str) -> None:
+    assert ChatRequest.model_validate(CHAT | {"tools": [], "tool_choice": choice}).tool_choice is None
+
+
+def test_the_largest_reasoning_effort_has_two_names() -> None:
+    assert ChatRequest.model_validate(CHAT | {"reasoning_effort": "max"}).reasoning_effort == "xhigh"
 
 
 def test_unused_fields_of_messages_are_left_out_and_reasoning_is_kept() -> None:

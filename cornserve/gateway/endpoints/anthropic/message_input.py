@@ -67,11 +67,23 @@ class UrlSource(BaseModel):
         return self.url
 
 
+def _source_kind(source: object) -> str | None:
+    kind = source.get("type") if isinstance(source, dict) else getattr(source, "type", None)
+    return f"source:{kind}" if kind in ("base64", "url") else None
+
+
 class ImageBlock(_Block):
     """An image in a user message."""
 
     type: Literal["image"]
-    source: Annotated[Base64Source | UrlSource, Field(discriminator="type")]
+    source: Annotated[
+        Annotated[Base64Source, Tag("source:base64")] | Annotated[UrlSource, Tag("source:url")],
+        Discriminator(
+            _source_kind,
+            custom_error_type="source",
+            custom_error_message="invalid source type: use 'base64' or 'url'",
+        ),
+    ]
 
     @property
     def part(self) -> ImageUrlPart:

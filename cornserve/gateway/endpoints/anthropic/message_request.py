@@ -199,7 +199,7 @@ class CountTokensRequest(BaseModel):
             return "none"
         effort = None if self.output_config is None else self.output_config.effort
         if effort is not None:
-            return "xhigh" if effort == "max" else effort
+            return effort
         return "medium" if self.thinking is not None and self.thinking.type == "enabled" else None
 
 

@@ -13,7 +13,7 @@ from cornserve.gateway.errors import ApiError
 from cornserve.gateway.served_app import ServedApp
 from cornserve.task import Stream
 from cornserve_tasklib.chat_response import ChatChunk, Usage
-from cornserve_tasklib.sampling_fields import Tokens
+from cornserve_tasklib.sampling_fields import STRICT, Tokens
 
 Text = Annotated[str, MinLen(1)]
 Texts = TypeVar("Texts")
@@ -53,6 +53,18 @@ class StreamOptions(BaseModel):
     """Whether each chunk contains the usage of its choice so far, as in vLLM. Requires `include_usage`."""
 
 
+class PromptCacheOptions(BaseModel):
+    """The cache of a prompt at OpenAI. Accepted and not used: vLLM finds equal prefixes itself."""
+
+    model_config = STRICT
+
+    mode: Literal["implicit", "explicit"] | None = None
+    ttl: Literal["30m", "12h"] | None = None
+    comparison_response_id: str | None = None
+    prewarm: Literal[False] | None = None
+    """Must be `false`: a request always generates."""
+
+
 class OpenAIRequest(BaseModel):
     """The fields of all operations."""
 
@@ -71,11 +83,13 @@ class HintedRequest(OpenAIRequest):
     """Must be `false`: responses are not stored."""
     metadata: Annotated[dict[str, str], MaxLen(16)] | None = None
     """Accepted and not used: OpenAI stores it with the response."""
-    service_tier: Literal["auto", "default", "flex", "priority", "scale"] | None = None
+    service_tier: Literal["auto", "default", "fast", "flex", "priority", "scale", "ultrafast"] | None = None
     """Accepted and not used: all requests have the same service tier."""
     prompt_cache_key: str | None = None
     """Accepted and not used: vLLM finds equal prefixes itself."""
     prompt_cache_retention: Literal["in-memory", "in_memory", "24h"] | None = None
+    """Accepted and not used."""
+    prompt_cache_options: PromptCacheOptions | None = None
     """Accepted and not used."""
     safety_identifier: str | None = None
     """Accepted and not used."""

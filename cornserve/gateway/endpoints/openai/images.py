@@ -58,14 +58,14 @@ class CreateImageRequest(ImageGenerationRequest, OpenAIRequest):
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         if "negative_prompt" in self.model_fields_set and self.true_cfg_scale == 1:
-            raise ValueError("negative_prompt is set, but true_cfg_scale is 1: set a true_cfg_scale above 1")
+            raise ValueError("negative_prompt: is set, but true_cfg_scale is 1: set a true_cfg_scale above 1")
         if self.quality != "auto" and self.num_inference_steps is not None:
-            raise ValueError("quality and num_inference_steps are set: remove one")
+            raise ValueError("quality: num_inference_steps is also set: remove one")
         if "output_compression" in self.model_fields_set and self.output_format == "png":
-            raise ValueError("output_compression is set, but output_format is png: set output_format to jpeg or webp")
+            raise ValueError("output_compression: is set, but output_format is png: set output_format to jpeg or webp")
         for field in ("partial_images", "progress"):
             if getattr(self, field) and not self.stream:
-                raise ValueError(f"{field} is set, but stream is false: set stream to true")
+                raise ValueError(f"{field}: is set, but stream is false: set stream to true")
         return self
 
 
@@ -104,7 +104,9 @@ class EditImageForm(CreateImageRequest):
 
     @model_validator(mode="after")
     def _check_image(self) -> Self:
-        if (self.image is None) == (not self.images):
+        if self.image is None and not self.images:
+            raise ValueError("image: missing: send one file, as `image` or as `image[]`")
+        if self.image is not None and self.images:
             raise ValueError("image: send one file, as `image` or as `image[]`")
         return self
 

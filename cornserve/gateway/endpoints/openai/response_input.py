@@ -28,10 +28,16 @@ MAX_CALLS = 128
 """Maximum number of calls in one message."""
 
 
-class InputTextPart(BaseModel):
-    """A text in an item."""
+class _SentPart(BaseModel):
+    """A part that a client writes."""
 
     model_config = STRICT
+
+    prompt_cache_breakpoint: Unused[dict[str, Any]] = None
+
+
+class InputTextPart(_SentPart):
+    """A text in an item."""
 
     type: Literal["input_text"]
     text: str
@@ -57,10 +63,8 @@ class RefusalPart(BaseModel):
     refusal: str
 
 
-class InputImagePart(BaseModel):
+class InputImagePart(_SentPart):
     """An image in a user message."""
-
-    model_config = STRICT
 
     type: Literal["input_image"]
     image_url: str

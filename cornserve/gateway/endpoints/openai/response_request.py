@@ -14,7 +14,7 @@ from cornserve.app.media_slots import MediaSlot, find_media_slots
 from cornserve.gateway.endpoints.openai.common_fields import HintedRequest
 from cornserve.gateway.endpoints.openai.response_input import InputItems, chat_messages
 from cornserve.gateway.errors import ApiError
-from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.chat_request import ChatRequest, ReasoningEffort
 from cornserve_tasklib.messages import ChatMessage, FunctionName
 from cornserve_tasklib.sampling_fields import STRICT
 from cornserve_tasklib.schema import Schema
@@ -109,11 +109,15 @@ class ReasoningOptions(BaseModel):
 
     model_config = STRICT
 
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    effort: ReasoningEffort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     """Accepted and not used."""
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
     """Accepted and not used."""
+    context: Literal["auto"] | None = None
+    """Must be `auto`: earlier reasoning is not used."""
+    mode: Literal["standard"] | None = None
+    """Must be `standard`."""
 
 
 class CreateResponseRequest(HintedRequest):
@@ -180,9 +184,8 @@ class CreateResponseRequest(HintedRequest):
         return None if self.tool_choice == "auto" else self.tool_choice
 
     @property
-    def _reasoning_effort(self) -> Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None:
-        effort = None if self.reasoning is None else self.reasoning.effort
-        return "xhigh" if effort == "max" else effort
+    def _reasoning_effort(self) -> ReasoningEffort | None:
+        return None if self.reasoning is None else self.reasoning.effort
 
     def _renamed(self, slot: MediaSlot) -> MediaSlot:
         def rename(path: str) -> str:

@@ -61,9 +61,9 @@ class TranscriptionForm(TranscriptionOptions):
         if self.stream and self.response_format == "verbose_json":
             raise ValueError("response_format: verbose_json cannot be streamed: use json, or set stream to false")
         if self.timestamp_granularities and self.response_format != "verbose_json":
-            raise ValueError("timestamp_granularities[] is set, but response_format is not verbose_json: set both")
+            raise ValueError("timestamp_granularities[]: is set, but response_format is not verbose_json: set both")
         if self.stream_include_usage and not self.stream:
-            raise ValueError("stream_include_usage is set, but stream is false: set stream to true")
+            raise ValueError("stream_include_usage: is set, but stream is false: set stream to true")
         return self
 
 
