@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator as PyGenerator
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,12 +13,12 @@ from typing import Any
 import psutil
 import pytest
 
-from cornserve.client import Client, ClientError, StreamItem, StreamResult
+from cornserve.client import Client, ClientError
 from tests.chaos.conftest import running_instance
 from tests.chaos.report import FaultRecorder, FaultResult
 from tests.executor_metrics import executor_total, sum_of
 from tests.integration.cli.cli_instance import CliInstance
-from tests.integration.serving.image_chats import noise_part, text_part
+from tests.integration.serving.image_chats import noise_part, noise_png, text_part
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
@@ -31,8 +32,8 @@ SPEAK = {
     "seed": 1,
 }
 DRAW = {"prompt": "corn", "size": "256x256", "seed": 1, "num_inference_steps": 60}
-
-Streamed = StreamItem | StreamResult
+EDIT = DRAW | {"size": "128x128"}
+PNG = noise_png(1)
 
 
 @dataclass(frozen=True)
@@ -43,40 +44,76 @@ class Generator:
     model: str
     request: dict[str, Any]
 
+    def open(self, client: Client) -> PyGenerator[Any, None, None]:
+        """Yields the items of the stream, and the response."""
+        return client.stream(self.name, self.request)
+
+    def result(self, last: Any) -> str:
+        """Returns the speech or the image of the response in base64."""
+        response = last.response
+        found: str = response["speech"]["audio"] if "speech" in response else response["images"][0]["b64_json"]
+        return found
+
     def generate(self, machine: CliInstance, first_item: Future[None] | None = None) -> str:
-        """Returns the speech or the image in base64. Completes `first_item` when the stream has an item."""
+        """Returns the result. Completes `first_item` when the stream has an item."""
         with Client(machine.url) as client:
-            *items, result = self._signal_first(client.stream(self.name, self.request), first_item)
-        assert all(isinstance(item, StreamItem) for item in items)
-        assert isinstance(result, StreamResult)
-        if "speech" in result.response:
-            speech: str = result.response["speech"]["audio"]
-            return speech
-        image: str = result.response["images"][0]["b64_json"]
-        return image
+            *_, last = self._signal_first(self.open(client), first_item)
+        return self.result(last)
 
     @staticmethod
-    def _signal_first(stream: Iterator[Streamed], first_item: Future[None] | None) -> Iterator[Streamed]:
+    def _signal_first(stream: Iterator[Any], first_item: Future[None] | None) -> Iterator[Any]:
         for number, item in enumerate(stream):
             if first_item is not None and number == 0:
                 first_item.set_result(None)
             yield item
 
 
+@dataclass(frozen=True)
+class Editor(Generator):
+    """An app that edits an image, which clients send as a form."""
+
+    def open(self, client: Client) -> PyGenerator[Any, None, None]:
+        return client.edit_events(self.name, PNG, progress=True, **self.request)
+
+    def result(self, last: Any) -> str:
+        image: str = last["b64_json"]
+        return image
+
+
+@dataclass(frozen=True)
+class Narrator(Generator):
+    """An app that speaks a text. Its result depends on how far the speech has come."""
+
+    def result(self, last: Any) -> str:
+        return str(last.response["seconds"])
+
+
 SPEAKER = Generator("speaker", "tiny_qwen3omni_talker", SPEAK)
 STATES_SPEAKER = Generator("states-speaker", "tiny_qwen25omni_talker", SPEAK)
 """Its talker reads the thinker's states while they are computed."""
 PAINTER = Generator("painter", "tiny_qwenimage", DRAW)
-GENERATORS = [SPEAKER, STATES_SPEAKER, PAINTER]
+EDITOR = Editor("editor", "tiny_qwenimageedit", EDIT)
+WHOLE_PAINTER = Generator("whole-painter", "tiny_qwenimage", DRAW)
+NARRATOR = Narrator("narrator", "tiny_vits", {"input": "The corn is ripe. " * 40, "seed": 1, "response_format": "pcm"})
+GENERATORS = [SPEAKER, STATES_SPEAKER, PAINTER, EDITOR, WHOLE_PAINTER, NARRATOR]
 STREAMING_STAGES = [
     (SPEAKER, "thinker"),
     (SPEAKER, "talker"),
     (STATES_SPEAKER, "thinker"),
     (STATES_SPEAKER, "talker"),
     (PAINTER, "image_denoiser"),
+    (EDITOR, "image_denoiser"),
+    (WHOLE_PAINTER, "image_generator"),
+    (NARRATOR, "text_to_speech"),
 ]
 """The stages that run while the client receives items."""
-OTHER_STAGES = [(SPEAKER, "encoder"), (PAINTER, "prompt_encoder"), (PAINTER, "latent_decoder")]
+OTHER_STAGES = [
+    (SPEAKER, "encoder"),
+    (PAINTER, "prompt_encoder"),
+    (PAINTER, "latent_decoder"),
+    (EDITOR, "edit_prompt_encoder"),
+    (EDITOR, "source_encoder"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +122,19 @@ def machine(
     tiny_qwen3omni_talker: Path,
     tiny_qwen25omni_talker: Path,
     tiny_qwenimage: Path,
+    tiny_qwenimageedit: Path,
+    tiny_vits: Path,
 ) -> Iterator[CliInstance]:
     speech = ["--share", "e-speech=1", "--option"]
     deployments = [
         (SPEAKER, tiny_qwen3omni_talker, [*speech, "talker.max_tokens=80"]),
         (STATES_SPEAKER, tiny_qwen25omni_talker, [*speech, "talker.max_tokens=180"]),
         (PAINTER, tiny_qwenimage, ["--share", "split=1"]),
+        (EDITOR, tiny_qwenimageedit, ["--share", "split=1"]),
+        (WHOLE_PAINTER, tiny_qwenimage, []),
+        (NARRATOR, tiny_vits, []),
     ]
-    with running_instance(tmp_path_factory.mktemp("faults") / "home", cpu_slots=16) as machine:
+    with running_instance(tmp_path_factory.mktemp("faults") / "home", cpu_slots=24) as machine:
         for app, model, options in deployments:
             machine.do("deploy", str(model), "--name", app.name, *options)
         yield machine

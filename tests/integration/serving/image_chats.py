@@ -21,10 +21,14 @@ Part = dict[str, Any]
 
 
 def noise_part(seed: int, width: int = 112, height: int = 84) -> Part:
+    return image_part(noise_png(seed, width, height))
+
+
+def noise_png(seed: int, width: int = 112, height: int = 84) -> bytes:
     pixels = random.Random(seed).randbytes(width * height * 3)
     file = BytesIO()
     Image.frombytes("RGB", (width, height), pixels).save(file, "PNG")
-    return image_part(file.getvalue())
+    return file.getvalue()
 
 
 def image_part(content: bytes, media_type: str = "image/png") -> Part:
