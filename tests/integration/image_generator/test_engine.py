@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import PIL.Image
@@ -28,6 +29,7 @@ from tests.integration.image_generator.image_files import decoded, opened
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from cornserve_executors.image_generator.denoiser import DenoisedImage
     from cornserve_executors.image_generator.engine import ImageGeneratorEngine
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -79,7 +81,8 @@ def pipeline(tiny_qwenimage: Path, engine: ImageGeneratorEngine) -> Any:
     return pipeline
 
 
-def expected_images(pipeline: Any, request: ImageGenerationRequest) -> list[PIL.Image.Image]:
+def expected_images(pipeline: Any, request: ImageGenerationRequest, output_type: str = "pil") -> list[Any]:
+    """Returns the images of diffusers, or with "latent" their latents."""
     import torch
 
     fields = request.model_dump(
@@ -89,7 +92,8 @@ def expected_images(pipeline: Any, request: ImageGenerationRequest) -> list[PIL.
         del fields["negative_prompt"]
     seeds = range(request.seed or 0, (request.seed or 0) + request.n)
     size = {"width": request.width, "height": request.height}
-    return [pipeline(**fields, **size, generator=torch.Generator("cpu").manual_seed(seed)).images[0] for seed in seeds]
+    call = partial(pipeline, **fields, **size, output_type=output_type)
+    return [call(generator=torch.Generator("cpu").manual_seed(seed)).images[0] for seed in seeds]
 
 
 async def images(engine: ImageGeneratorEngine, request: ImageGenerationRequest, id: str = "r") -> list[bytes]:
@@ -121,8 +125,11 @@ async def test_images_equal_those_of_diffusers_in_any_batch(
     assert batches < steps / 2  # Images that run alone have one batch for each step.
 
 
+@pytest.mark.parametrize(
+    ("failure", "expected_error"), [("ValueError", "ValueError"), ("torch.OutOfMemoryError", "OverloadedError")]
+)
 async def test_a_step_that_fails_for_one_image_is_not_repeated_for_the_others(
-    engine: ImageGeneratorEngine, pipeline: Any, monkeypatch: pytest.MonkeyPatch
+    engine: ImageGeneratorEngine, pipeline: Any, monkeypatch: pytest.MonkeyPatch, failure: str, expected_error: str
 ) -> None:
     from diffusers import FlowMatchEulerDiscreteScheduler
 
@@ -131,7 +138,7 @@ async def test_a_step_that_fails_for_one_image_is_not_repeated_for_the_others(
     def fail(scheduler: Any, output: Any, timestep: Any, sample: Any, **options: Any) -> Any:
         stepped = step(scheduler, output, timestep, sample, **options)
         if sample.shape[1] == 4 * 6 and scheduler.step_index == 2:
-            raise ValueError("no memory is left")
+            raise resolve_name(failure if "." in failure else f"builtins.{failure}")("no memory is left")
         return stepped
 
     run = engine._device.run
@@ -141,31 +148,49 @@ async def test_a_step_that_fails_for_one_image_is_not_repeated_for_the_others(
     found, error = await asyncio.gather(images(engine, REQUESTS[0]), images(engine, failed), return_exceptions=True)
 
     assert found == [expected.tobytes()]
-    assert isinstance(error, ValueError)
+    assert type(error).__name__ == expected_error
+
+
+async def test_latents_equal_those_of_diffusers_bit_for_bit(tiny_qwenimage: Path, pipeline: Any) -> None:
+    import torch
+
+    _, found = denoised_in_one_batch(tiny_qwenimage, row_by_row=True)
+
+    for request, image in zip(REQUESTS, found, strict=True):
+        (expected,) = expected_images(pipeline, request.model_copy(update={"n": 1}), "latent")
+        assert torch.equal(image.latents[0], expected)
 
 
 async def test_padded_batches_equal_diffusers_within_a_bound(tiny_qwenimage: Path, pipeline: Any) -> None:
     """GPUs run linear layers on the padded batch."""
     import torch
 
-    from cornserve_executors.image_generator.denoiser import Denoiser
-    from cornserve_executors.image_generator.pipeline import decode_latents, encode_prompts, load_pipeline
+    from cornserve_executors.image_generator.pipeline import decode_latents
 
-    batched = load_pipeline(ImageGenerator(model_id=str(tiny_qwenimage)), "auto", "cpu")
-    denoiser = Denoiser(batched, "cpu", row_by_row=False)
+    batched, found = denoised_in_one_batch(tiny_qwenimage, row_by_row=False)
+
+    for request, image in zip(REQUESTS, found, strict=True):
+        with torch.inference_mode():
+            decoded = decode_latents(batched, image.latents, request.width, request.height)
+        difference = PIL.ImageChops.difference(decoded, expected_images(pipeline, request)[0])
+        assert max(difference.tobytes()) <= 1
+
+
+def denoised_in_one_batch(model: Path, *, row_by_row: bool) -> tuple[Any, list[DenoisedImage]]:
+    """Returns a pipeline, and the first image of each request after its last step."""
+    import torch
+
+    from cornserve_executors.image_generator.denoiser import Denoiser
+    from cornserve_executors.image_generator.pipeline import encode_prompts, load_pipeline
+
+    pipeline = load_pipeline(ImageGenerator(model_id=str(model)), "auto", "cpu")
+    denoiser = Denoiser(pipeline, "cpu", row_by_row=row_by_row)
     with torch.inference_mode():
-        batch = [denoiser.start(request, encode_prompts(batched, request), request.seed or 0) for request in REQUESTS]
+        batch = [denoiser.start(request, encode_prompts(pipeline, request), request.seed or 0) for request in REQUESTS]
         running = batch
         while running := [image for image in running if not image.is_done]:
             denoiser.run_step(running)
-        found = [
-            decode_latents(batched, image.latents, request.width, request.height)
-            for image, request in zip(batch, REQUESTS, strict=True)
-        ]
-
-    for request, image in zip(REQUESTS, found, strict=True):
-        difference = PIL.ImageChops.difference(image, expected_images(pipeline, request)[0])
-        assert max(difference.tobytes()) <= 1
+    return pipeline, batch
 
 
 async def test_the_following_images_have_the_following_seeds(engine: ImageGeneratorEngine) -> None:
