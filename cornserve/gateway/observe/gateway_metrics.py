@@ -139,6 +139,11 @@ class GatewayMetrics(Collector):
             "TTFT: time from a request's arrival to the first chunk of a streamed response.",
             ["app"],
         )
+        first_audio = _histogram(
+            "time_to_first_audio_seconds",
+            "Time from a request's arrival to the first audio of a streamed response.",
+            ["app"],
+        )
         chunk = _histogram(
             "inter_token_latency_seconds", "TBT: time between two chunks of a streamed response.", ["app"]
         )
@@ -170,8 +175,9 @@ class GatewayMetrics(Collector):
             stats.media_seconds.add_to(media_seconds, [app])
             stats.seconds.add_to(seconds, [app])
             stats.first_chunk_seconds.add_to(first_chunk, [app])
+            stats.first_audio_seconds.add_to(first_audio, [app])
             stats.chunk_seconds.add_to(chunk, [app])
-        tokens, times = (prompt, generation), (media_seconds, seconds, first_chunk, chunk)
+        tokens, times = (prompt, generation), (media_seconds, seconds, first_chunk, first_audio, chunk)
         plan = (planned_paths, shares, type_invocations, unknown_types)
         yield from (running, requests, paths, *plan, targets, refusals, retries, play, *tokens, media, *times)
 

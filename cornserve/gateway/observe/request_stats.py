@@ -49,6 +49,7 @@ class AppStats:
     media_seconds: Histogram = field(default_factory=Histogram)
     seconds: Histogram = field(default_factory=Histogram)
     first_chunk_seconds: Histogram = field(default_factory=Histogram)
+    first_audio_seconds: Histogram = field(default_factory=Histogram)
     chunk_seconds: Histogram = field(default_factory=Histogram)
 
     @property
@@ -108,6 +109,7 @@ class RequestStats:
 
     __slots__ = (
         "_app",
+        "_has_audio",
         "_last_chunk_at",
         "_request_type",
         "_started",
@@ -123,6 +125,7 @@ class RequestStats:
         self._app = app
         self._started = time.perf_counter()
         self._last_chunk_at = 0.0
+        self._has_audio = False
         self._request_type = ""
         self._targets: RequestTargets | None = None
         self.path: int | None = None
@@ -206,6 +209,12 @@ class RequestStats:
             if self._targets is not None:
                 self._targets.record_gap(gap)
         self._last_chunk_at = now
+
+    def record_audio(self) -> None:
+        """Times the first audio of a streamed response."""
+        if not self._has_audio:
+            self._has_audio = True
+            self._app.first_audio_seconds.observe(self.seconds)
 
     def record_usage(self, usage: object) -> None:
         """Counts the tokens that a completed invocation's output reports, if it reports any."""

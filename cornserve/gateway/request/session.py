@@ -120,6 +120,10 @@ class Session:
         """Returns the values that have arrived, by their names, of each invocation."""
         return self._player.outputs()
 
+    def record_audio(self) -> None:
+        """Times the first audio of a streamed response."""
+        self._stats.record_audio()
+
     async def run(self, request: Any, reader: ResponseReader[Result]) -> Result:
         """Returns what `reader` reads in the app's response to `request`. Streams in it may be incomplete."""
         (result,) = await self.run_each([request], reader)

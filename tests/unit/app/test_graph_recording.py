@@ -22,6 +22,7 @@ from cornserve_tasklib import (
     EngineOptions,
     LLMTask,
     Mllm,
+    OmniChat,
     Score,
     Speak,
     SpeakingChat,
@@ -174,7 +175,21 @@ def test_chats_that_are_spoken_have_types_with_media_and_with_a_talker() -> None
     types = recorded(SpeakingChat(model_id="/m", split_encoder=True)).types
 
     assert len(types) == 16
-    assert set(types["image_encoder+llm+talker"]) == {"image_encoder", "llm", "talker"}
+    assert set(types["image_encoder+llm+talker+vocoder"]) == {"image_encoder", "llm", "talker", "vocoder"}
+
+
+def test_a_model_speaks_with_talker_and_vocoder_together_or_apart() -> None:
+    chats: list[Task[Any, Any]] = [SpeakingChat(model_id="/m"), SpeakingChat(model_id="/m", split_vocoder=True)]
+    graph = recorded(*chats, OmniChat(model_id="/m"))
+
+    found = [[step.option for step in path.steps["llm+talker+vocoder"]] for path in graph.paths]
+    media = "audio_encoder+image_encoder+video_encoder"
+    assert found == [
+        [f"{media}+llm", "talker+vocoder"],
+        [f"{media}+llm", "talker", "vocoder"],
+        [f"{media}+llm+talker+vocoder"],
+    ]
+    assert graph.components["vocoder"] == ("talker",)
 
 
 def test_an_app_with_a_custom_request_type_needs_probes() -> None:

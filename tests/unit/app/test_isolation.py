@@ -53,6 +53,7 @@ from cornserve_tasklib import SpeakingChat
 app = App("speaker", [SpeakingChat(model_id="m")])
 """
 SPEAK = SpeakingChat(model_id="m")
+SPLIT_SPEAKER = SPEAKER.replace('"m"', '"m", split_vocoder=True')
 
 IMAGES = """
 from cornserve import App
@@ -81,7 +82,8 @@ class ReadNote(Task[EchoRequest, EchoResponse]):
 
 
 def isolated(source: str, executor: str) -> App:
-    app = {CAPTION: "caption", NOTES: "notes", SPEAKER: "speaker", IMAGES: "images", EDITS: "edits"}
+    speakers = dict.fromkeys((SPEAKER, SPLIT_SPEAKER), "speaker")
+    app = {**speakers, CAPTION: "caption", NOTES: "notes", IMAGES: "images", EDITS: "edits"}
     return load_app_source(isolated_source("alone", app[source], AppSpec(source=source), 0, executor), "isolated_test")
 
 
@@ -109,6 +111,19 @@ def test_a_talker_reads_the_tokens_of_a_source() -> None:
         (TokenSource(model_id="m").key, ()),
         (SPEAK.talker.key, (Origin(0, "tokens"),)),
     ]
+
+
+def test_a_vocoder_reads_the_codes_of_a_talker_that_needs_no_gpu() -> None:
+    request = SpokenChatRequest(chat=ChatRequest.ask("Hi!"))
+    chat = SpeakingChat(model_id="m", split_vocoder=True)
+    constant = chat.talker.input_source()
+
+    assert recorded(isolated(SPLIT_SPEAKER, chat.vocoder.key), request) == [
+        (TokenSource(model_id="m").key, ()),
+        (constant.key, (Origin(0, "tokens"),)),
+        (chat.vocoder.key, (Origin(1, "codes"),)),
+    ]
+    assert constant.spec.gpus == 0
 
 
 def test_the_components_of_an_image_model_read_tensors_of_sources_that_need_no_gpu() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx2 as httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cornserve.control.store.base import APPS, Store
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.sources import CHAT, ECHO
+from tests.unit.gateway.sources import CHAT, ECHO, SPEAKER, SPEAKING_PARROT
 from tests.waiting import until
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
@@ -50,6 +53,33 @@ async def test_the_chunks_of_a_stream_are_timed(gateway: httpx.AsyncClient, depl
 
     assert counted[sample("time_to_first_token_seconds_count", app="parrot")] == 1
     assert counted[sample("inter_token_latency_seconds_count", app="parrot")] == 3
+
+
+@pytest.mark.parametrize(
+    ("source", "app", "path", "body"),
+    [
+        (SPEAKER, "speaker", "/v1/audio/speech", {"input": "corn"}),
+        (
+            SPEAKING_PARROT,
+            "speaking-parrot",
+            "/v1/chat/completions",
+            {
+                "messages": [{"role": "user", "content": "one two"}],
+                "modalities": ["text", "audio"],
+                "audio": {"voice": "ethan", "format": "pcm16"},
+                "stream": True,
+            },
+        ),
+    ],
+)
+async def test_the_first_audio_of_a_stream_is_timed(
+    gateway: httpx.AsyncClient, deploy: Deploy, source: str, app: str, path: str, body: dict[str, Any]
+) -> None:
+    await deploy(source)
+    response = await gateway.post(path, json=body | {"model": app})
+
+    assert response.status_code == 200
+    assert (await samples(gateway))[sample("time_to_first_audio_seconds_count", app=app)] == 1
 
 
 async def test_unknown_app_names_do_not_become_labels(gateway: httpx.AsyncClient, deploy: Deploy) -> None:

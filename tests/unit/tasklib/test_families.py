@@ -27,6 +27,7 @@ from cornserve_tasklib import (
     TalkerOptions,
     TextToSpeechOptions,
     Transcribe,
+    VocoderOptions,
 )
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_families import alternatives, default_paths
@@ -328,14 +329,20 @@ def test_a_qwen3_omni_with_a_talker_has_paths_that_speak(tmp_path: Path) -> None
     config = Path(model) / "config.json"
     without = default_paths(model)
     config.write_text(json.dumps(json.loads(config.read_text()) | {"enable_audio_output": True}))
-    options = ModelOptions(by_executor={"llm": {"seed": 1}, "talker": {"max_tokens": 64}, "omni": {"max_frames": 9}})
+    given = {"llm": {"seed": 1}, "talker": {"max_tokens": 64}, "vocoder": {"gpus": 0}, "omni": {"max_frames": 9}}
+    options = ModelOptions(by_executor=given)
 
     paths = default_paths(model, options)
 
-    speech = SpeakingChat(model_id=model, options=EngineOptions(seed=1), talker_options=TalkerOptions(max_tokens=64))
+    speech = SpeakingChat(
+        model_id=model,
+        options=EngineOptions(seed=1),
+        talker_options=TalkerOptions(max_tokens=64),
+        vocoder_options=VocoderOptions(gpus=0),
+    )
     monolith = OmniChat(model_id=model, options=OmniOptions(max_frames=9))
-    split = speech.model_copy(update={"split_encoder": True})
-    speaking = {"speech": speech, "e-speech": split, "speech-monolith": monolith}
+    encoder, vocoder = (speech.model_copy(update={name: True}) for name in ("split_encoder", "split_vocoder"))
+    speaking = {"speech": speech, "e-speech": encoder, "speech-split": vocoder, "speech-monolith": monolith}
     assert {name: path for name, path in paths.items() if name not in without} == speaking
     assert alternatives(paths, "speech") == speaking
     assert alternatives(paths, "e-l").keys() == without.keys()

@@ -72,6 +72,8 @@ async def _chunks(session: Session, request: SpeechRequest) -> AsyncGenerator[Sp
     if not isinstance(chunks, Stream):
         raise ApiError(500, "the app has responded without the stream `audio`", code="no_audio")
     async for chunk in chunks:
+        if chunk.audio:
+            session.record_audio()
         yield chunk
 
 

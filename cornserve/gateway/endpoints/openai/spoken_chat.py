@@ -127,6 +127,7 @@ class SpokenChatHandler:
             async for name, batch in batches:
                 for item in batch:
                     if name == "audio":
+                        session.record_audio()
                         yield {"data": _parse(SpokenChunk, item).pcm}
                     elif text := _parse(ChatChunk, item).text:
                         yield {"transcript": text}
