@@ -149,9 +149,10 @@ class AppHost:
         Raises `AppHostLostError` if the host ends meanwhile.
         """
         seconds = self._limits.recorded_seconds
+        command = pb.HostCommand(run_side_effect=pb.RunSideEffect(session=session, seconds=seconds))
         try:
             async with asyncio.timeout(seconds):
-                return await self.call(pb.HostCommand(run_side_effect=pb.RunSideEffect(session=session)))
+                return await self.call(command)
         except TimeoutError:
             error = f"it has not returned within {seconds} s ({self._limits.hint('recorded-seconds')})"
             return pb.HostReply(side_effect=pb.SideEffectResult(error=error, traceback=f"TimeoutError: {error}"))

@@ -19,9 +19,18 @@ class SideEffectRunner:
         self._prints = prints
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="side-effect")
 
-    async def run(self, call: int, effect: SideEffect) -> pb.HostReply:
-        """Returns the reply to a command, with the result and the printed lines."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, call, effect)
+    async def run(self, call: int, effect: SideEffect, seconds: float) -> pb.HostReply:
+        """Returns the reply to a command, with the result and the printed lines.
+
+        Args:
+            seconds: the time in which a thread must be free. Later, the caller has given up, and the call never starts.
+        """
+        running = self._threads.submit(self._run, call, effect)
+        expiry = asyncio.get_running_loop().call_later(seconds, running.cancel)
+        try:
+            return await asyncio.wrap_future(running)
+        finally:
+            expiry.cancel()
 
     def _run(self, call: int, effect: SideEffect) -> pb.HostReply:
         reply = pb.HostReply(call=call)

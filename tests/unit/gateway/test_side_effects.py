@@ -10,6 +10,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from cornserve.app_host.side_effects import MAX_THREADS
 from cornserve.limits import Limits
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.app_hosts import app_hosts
@@ -244,6 +245,24 @@ async def test_the_log_has_a_call_that_takes_too_long(gateway: httpx.AsyncClient
     heading, reason = await app_lines(gateway, "buyer")
     assert "the recorded call of buy failed" in heading
     assert reason.startswith("TimeoutError: it has not returned within 1 s")
+
+
+@pytest.mark.parametrize("limits", [Limits(recorded_seconds=1)])
+async def test_a_call_that_finds_no_thread_in_time_never_runs(
+    gateway: httpx.AsyncClient, deploy: Deploy, log: Path
+) -> None:
+    await deploy(BUYER.format(log=str(log)))
+    orders = [asyncio.create_task(order(gateway, "slowly")) for _ in range(MAX_THREADS)]
+    await until(lambda: len(bought(log)) == MAX_THREADS)
+
+    late = await order(gateway, "apple")
+    release(log)
+    await asyncio.gather(*orders)
+    after = await order(gateway, "pear")
+
+    assert "it has not returned within 1 s" in late["lines"][0]
+    assert after["lines"] == [{"item": "pear", "price": 4}]
+    assert bought(log) == ["slowly"] * MAX_THREADS + ["pear"]
 
 
 DICE = """
