@@ -34,7 +34,7 @@ AlwaysEmpty = Annotated[list[Any], MaxLen(0)] | None
 """A field of OpenAI's responses that clients send back. Cornserve's responses leave it empty."""
 
 
-class _SentPart(BaseModel):
+class _SentMessagePart(BaseModel):
     """A part as clients send it."""
 
     model_config = STRICT
@@ -43,7 +43,7 @@ class _SentPart(BaseModel):
     prompt_cache_breakpoint: Unused[dict[str, Any]] = None
 
 
-class TextPart(_SentPart):
+class TextPart(_SentMessagePart):
     """A text in a message."""
 
     type: Literal["text"]
@@ -61,7 +61,7 @@ class ImageUrl(BaseModel):
     """Has no effect: the model's processor determines the resolution, which corresponds to "high"."""
 
 
-class ImageUrlPart(_SentPart):
+class ImageUrlPart(_SentMessagePart):
     """An image that a client sends. The gateway replaces it with a `MediaPart`."""
 
     type: Literal["image_url"]
@@ -77,7 +77,7 @@ class AudioUrl(BaseModel):
     """A `data:audio/…;base64,…` URL, or the address of the audio."""
 
 
-class AudioUrlPart(_SentPart):
+class AudioUrlPart(_SentMessagePart):
     """Audio that a client sends by URL. The gateway replaces it with a `MediaPart`."""
 
     type: Literal["audio_url"]
@@ -95,7 +95,7 @@ class InputAudio(BaseModel):
     """The format of the file. Opus is in an Ogg container."""
 
 
-class InputAudioPart(_SentPart):
+class InputAudioPart(_SentMessagePart):
     """Audio that a client sends as base64. The gateway replaces it with a `MediaPart`."""
 
     type: Literal["input_audio"]
@@ -111,7 +111,7 @@ class VideoUrl(BaseModel):
     """A `data:video/…;base64,…` URL, or the address of the video."""
 
 
-class VideoUrlPart(_SentPart):
+class VideoUrlPart(_SentMessagePart):
     """A video that a client sends. The gateway replaces it with a `MediaPart`."""
 
     type: Literal["video_url"]

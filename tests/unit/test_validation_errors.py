@@ -68,7 +68,7 @@ def test_all_errors_are_described_in_one_line() -> None:
     )
 
 
-class Pair(BaseModel):
+class Bounds(BaseModel):
     first: list[int] = []
     message: str = ""
 
@@ -92,7 +92,7 @@ def test_an_error_of_an_object_is_that_of_the_field_that_its_message_names(
     message: str, location: tuple[str | int, ...], described: str
 ) -> None:
     with pytest.raises(ValidationError) as caught:
-        TypeAdapter(list[Pair]).validate_python([{"first": [1], "message": message}])
+        TypeAdapter(list[Bounds]).validate_python([{"first": [1], "message": message}])
 
     error = locate_error(caught.value.errors()[0])
 

@@ -62,7 +62,7 @@ def test_shares_of_an_app_with_source_are_rejected() -> None:
     [
         (None, ["monolith", "e-l", "e-el", "joint-e-l", "joint-e-el"]),
         ({"e-el": 2.0}, ["monolith", "e-l", "e-el", "joint-e-l", "joint-e-el"]),
-        ({"monolith": 0.0, "speech": 1.0}, ["speech", "e-speech", "speech-monolith"]),
+        ({"monolith": 0.0, "speech": 1.0}, ["speech", "e-speech", "speech-split", "speech-monolith"]),
     ],
 )
 def test_only_paths_of_the_same_type_can_replace_those_of_a_model(

@@ -123,7 +123,7 @@ class Item(BaseModel, extra="allow"):
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class Numbers:
     left: Any
     right: Any
 
@@ -139,7 +139,7 @@ class Pair:
         (date(2026, 1, 2), "2026-01-02"),
         (Path("/a"), "/a"),
         (Item(name="corn", price=2), {"name": "corn", "price": 2}),  # type: ignore[call-arg]
-        (Pair(Item(name="corn"), object()), {"left": {"name": "corn"}, "right": NOT_COMPARED}),
+        (Numbers(Item(name="corn"), object()), {"left": {"name": "corn"}, "right": NOT_COMPARED}),
         ([print, int], [NOT_COMPARED] * 2),
         ({(1, 2): "a"}, NOT_COMPARED),
     ],
