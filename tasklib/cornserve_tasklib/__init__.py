@@ -33,7 +33,18 @@ from cornserve_tasklib.omni import OmniChat, OmniOptions, OmniResponse, OmniTask
 from cornserve_tasklib.scoring import Score, ScoringRequest, ScoringResponse, ScoringTask
 from cornserve_tasklib.speaking_chat import SpeakingChat, SpokenChatRequest, SpokenChatResponse
 from cornserve_tasklib.spoken_prompt import SpokenPrompt
-from cornserve_tasklib.talker import SpokenChunk, TalkerOptions, TalkerRequest, TalkerResponse, TalkerTask
+from cornserve_tasklib.talker import (
+    SpokenChunk,
+    SpokenCodes,
+    SpokenCodesInfo,
+    TalkerOptions,
+    TalkerRequest,
+    TalkerResponse,
+    TalkerTask,
+    VocoderOptions,
+    VocoderRequest,
+    VocoderTask,
+)
 from cornserve_tasklib.text_to_speech import (
     Speak,
     SpeechChunk,
@@ -107,6 +118,8 @@ __all__ = [
     "SpokenChatRequest",
     "SpokenChatResponse",
     "SpokenChunk",
+    "SpokenCodes",
+    "SpokenCodesInfo",
     "SpokenPrompt",
     "TalkerOptions",
     "TalkerRequest",
@@ -125,4 +138,7 @@ __all__ = [
     "TranscriptionTask",
     "Usage",
     "Video",
+    "VocoderOptions",
+    "VocoderRequest",
+    "VocoderTask",
 ]

@@ -25,7 +25,7 @@ from cornserve_tasklib.model_options import IMAGE_GENERATOR, ModelOptions
 from cornserve_tasklib.omni import OmniChat, OmniOptions
 from cornserve_tasklib.scoring import Score
 from cornserve_tasklib.speaking_chat import SpeakingChat
-from cornserve_tasklib.talker import TalkerOptions
+from cornserve_tasklib.talker import TalkerOptions, VocoderOptions
 from cornserve_tasklib.text_to_speech import Speak
 from cornserve_tasklib.transcription import Transcribe
 from cornserve_tasklib.vits_tokenizer import unsupported_reason
@@ -261,7 +261,7 @@ def _chat_path(model: str, tool_parser: str | None, options: ModelOptions) -> Mo
 def _multimodal_paths(
     model: str, model_type: str, tool_parser: str | None, has_talker: bool, options: ModelOptions
 ) -> ModelPaths:
-    options.check_executors(model, ["llm", "encoder", *(["talker", "omni"] if has_talker else [])])
+    options.check_executors(model, ["llm", "encoder", *(["talker", "vocoder", "omni"] if has_talker else [])])
     engine, encoder = options.language_engine(), options.named("encoder", EncoderOptions)
     modalities = encoder_modalities(model_type)
     _check_media_options(model, model_type, options.media)
@@ -296,22 +296,25 @@ def _multimodal_paths(
 def _speaking_paths(model: str, model_type: str, options: ModelOptions) -> ModelPaths:
     """Returns the paths of chats whose responses are spoken, which have another type than those of other chats."""
 
-    def apart(*, split_encoder: bool) -> SpeakingChat:
+    def apart(*, split_encoder: bool = False, split_vocoder: bool = False) -> SpeakingChat:
         return SpeakingChat(
             model_id=model,
             revision=options.revision,
             reads_states=model_type == "qwen2_5_omni",
             split_encoder=split_encoder,
+            split_vocoder=split_vocoder,
             options=options.engine("llm"),
             encoder_options=options.named("encoder", EncoderOptions),
             talker_options=options.named("talker", TalkerOptions),
+            vocoder_options=options.named("vocoder", VocoderOptions),
             media_options=options.media,
         )
 
     whole = OmniChat(model_id=model, revision=options.revision, options=options.named("omni", OmniOptions))
     return {
-        "speech": apart(split_encoder=False),
+        "speech": apart(),
         "e-speech": apart(split_encoder=True),
+        "speech-split": apart(split_vocoder=True),
         "speech-monolith": whole,
     }
 

@@ -63,8 +63,8 @@ class OmniTask(ModelSettings, UnitTask[SpokenChatRequest, OmniResponse]):
         return self.options.gpus
 
     def components(self, request: SpokenChatRequest) -> frozenset[str]:
-        talker = {"talker"} if "audio" in request.modalities else set()
-        return frozenset({"llm", *talker, *(f"{medium.modality}_encoder" for medium in request.chat.media)})
+        speech = {"talker", "vocoder"} if "audio" in request.modalities else set()
+        return frozenset({"llm", *speech, *(f"{medium.modality}_encoder" for medium in request.chat.media)})
 
     def size(self, request: SpokenChatRequest) -> InputSize:
         return request.chat.size

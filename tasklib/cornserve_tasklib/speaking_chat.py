@@ -16,7 +16,16 @@ from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.media import MODALITIES
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.sampling_fields import STRICT
-from cornserve_tasklib.talker import SpokenChunk, TalkerOptions, TalkerRequest, TalkerResponse, TalkerTask
+from cornserve_tasklib.talker import (
+    SpokenChunk,
+    TalkerOptions,
+    TalkerRequest,
+    TalkerResponse,
+    TalkerTask,
+    VocoderOptions,
+    VocoderTask,
+    decode_speech,
+)
 from cornserve_tasklib.thinker import MultimodalThinker, ThinkerResponse
 
 
@@ -70,12 +79,16 @@ class SpeakingChat(Task[SpokenChatRequest, SpokenChatResponse]):
     """Whether the talker reads the hidden states of the whole chat and the response. True for a Qwen2.5-Omni."""
     split_encoder: bool = False
     """See `Mllm.split_encoder`. By default, the language model's executors encode the media."""
+    split_vocoder: bool = False
+    """Whether talker and vocoder run in separate executors."""
     options: EngineOptions = EngineOptions()
     """Options of the language model."""
     encoder_options: EncoderOptions = EncoderOptions()
     """See `Mllm.encoder_options`."""
     talker_options: TalkerOptions = TalkerOptions()
     """Options of the talker."""
+    vocoder_options: VocoderOptions = VocoderOptions()
+    """Options of a separate vocoder."""
     media_options: MediaOptions = MediaOptions()
     """See `Mllm.media_options`."""
 
@@ -90,21 +103,29 @@ class SpeakingChat(Task[SpokenChatRequest, SpokenChatResponse]):
             encoder_options=self.encoder_options,
             media_options=self.media_options,
         )
-        self.talker = TalkerTask(model_id=self.model_id, revision=self.revision, options=self.talker_options)
+        self.talker = TalkerTask(
+            model_id=self.model_id,
+            revision=self.revision,
+            options=self.talker_options,
+            with_vocoder=not self.split_vocoder,
+        )
+        if self.split_vocoder:
+            self.vocoder = VocoderTask(model_id=self.model_id, revision=self.revision, options=self.vocoder_options)
 
     def invoke(self, request: SpokenChatRequest) -> SpokenChatResponse:
         message = self.thinker.invoke(request.chat)
         if "audio" not in request.modalities:
             return SpokenChatResponse(message=message)
-        speech = self.talker.invoke(
-            TalkerRequest(
-                **self._talker_inputs(request.chat, message),
-                voice=request.voice,
-                seed=request.seed,
-                temperature=request.temperature,
-                response_format=request.response_format,
-            )
+        spoken = TalkerRequest(
+            **self._talker_inputs(request.chat, message),
+            voice=request.voice,
+            seed=request.seed,
+            temperature=request.temperature,
+            response_format=request.response_format,
         )
+        speech = self.talker.invoke(spoken)
+        if self.split_vocoder:
+            speech = decode_speech(self.vocoder, spoken, speech)
         return SpokenChatResponse(audio=speech.chunks, message=message, speech=speech)
 
     def _talker_inputs(self, chat: ChatRequest, message: ThinkerResponse) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from annotated_types import Ge, Le, MaxLen, MinLen
@@ -16,6 +17,9 @@ from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, STRICT, Toke
 
 SAMPLE_RATE = 24_000
 """Samples per second of the speech."""
+
+SpeechEnd = Literal["stop", "length"]
+"""The reason for which a speech ends. See `TalkerResponse.finish_reason`."""
 
 
 class TalkerRequest(BaseModel):
@@ -74,10 +78,31 @@ class TalkerResponse(Output):
     """The spoken text, without its end token."""
     seconds: float = 0
     """The duration of the speech."""
-    finish_reason: Literal["stop", "length"] = "stop"
+    finish_reason: SpeechEnd = "stop"
     """Whether the speech is complete, or ended at one of the executor's limits, `max_tokens` or `max_seconds`."""
     seed: int = 0
     """The seed with which the speech can be generated again."""
+
+
+class SpokenCodes(TalkerResponse):
+    """A speech as codes, for a vocoder in another executor. It has no samples."""
+
+    codes: TensorStream = TensorStream()
+    """The codes, as they are generated. Each tensor is int64, of the shape [groups, frames], and the last one is a zero
+    of the shape [1]. The metadata is a `SpokenCodesInfo`."""
+
+
+class SpokenCodesInfo(BaseModel):
+    """Describes a tensor of `SpokenCodes.codes`."""
+
+    voice: str
+    """The name of the voice in lower case."""
+    seed: int
+    """See `TalkerResponse.seed`."""
+    text: str | None = None
+    """The spoken text. None for all tensors but the last."""
+    finish_reason: SpeechEnd = "stop"
+    """See `TalkerResponse.finish_reason`. Only the last tensor sets it."""
 
 
 class TalkerOptions(BaseModel):
@@ -99,7 +124,7 @@ class TalkerOptions(BaseModel):
 
 
 class TalkerTask(ModelSettings, UnitTask[TalkerRequest, TalkerResponse]):
-    """Runs the talker and the vocoder of a Qwen2.5-Omni or a Qwen3-Omni in one executor.
+    """Runs the talker and the vocoder of a Qwen2.5-Omni or a Qwen3-Omni in one executor, or the talker alone.
 
     The frames of all speeches are batched.
     """
@@ -108,12 +133,66 @@ class TalkerTask(ModelSettings, UnitTask[TalkerRequest, TalkerResponse]):
 
     options: TalkerOptions = TalkerOptions()
     """Options of the executor."""
+    with_vocoder: bool = True
+    """Whether the executor decodes speech. If not, its responses are `SpokenCodes`, for a `VocoderTask`."""
+    constant: bool = False
+    """Whether the codes are zeros, which need no weights: the input of vocoders that are measured alone."""
+
+    @cached_property
+    def output_type(self) -> type[Output]:
+        return TalkerResponse if self.with_vocoder else SpokenCodes
 
     @property
     def replica_gpus(self) -> int:
         return self.options.gpus
 
+    def components(self, request: TalkerRequest) -> frozenset[str]:
+        return frozenset({"talker", "vocoder"} if self.with_vocoder else {"talker"})
+
+    def input_source(self) -> TalkerTask:
+        options = self.options.model_copy(update={"gpus": 0})
+        return self.model_validate(self.model_dump() | {"constant": True, "options": options})
+
     def size(self, request: TalkerRequest) -> InputSize:
         text = sum(map(len, request.user_messages or ())) // CHARACTERS_PER_TOKEN
         tokens = len(request.token_ids or ())
         return InputSize(text=text + tokens, output=tokens)
+
+
+class VocoderRequest(BaseModel):
+    """The codes of a speech."""
+
+    model_config = STRICT | ConfigDict(frozen=True)
+
+    codes: TensorStream
+    """See `SpokenCodes.codes`."""
+    response_format: AudioFormat = "pcm"
+    """See `TalkerRequest.response_format`."""
+
+
+class VocoderOptions(BaseModel):
+    """Options of the executor of a vocoder."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    gpus: int = Field(default=1, ge=0, le=1)
+    """GPUs of a replica. With 0, the vocoder runs on the CPU."""
+
+
+class VocoderTask(ModelSettings, UnitTask[VocoderRequest, TalkerResponse]):
+    """Runs the vocoder of a Qwen2.5-Omni or a Qwen3-Omni, which decodes the codes of a talker while it speaks."""
+
+    executor = "vocoder"
+
+    options: VocoderOptions = VocoderOptions()
+    """Options of the executor."""
+
+    @property
+    def replica_gpus(self) -> int:
+        return self.options.gpus
+
+
+def decode_speech(vocoder: VocoderTask, request: TalkerRequest, spoken: TalkerResponse) -> TalkerResponse:
+    """Returns the speech whose codes a talker without a vocoder has generated."""
+    assert isinstance(spoken, SpokenCodes)
+    return vocoder.invoke(VocoderRequest(codes=spoken.codes, response_format=request.response_format))

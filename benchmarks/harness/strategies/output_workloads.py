@@ -78,12 +78,12 @@ app = App({name!r}, paths)
     @property
     def strategies(self) -> dict[str, Paths]:
         thinker = "audio_encoder+image_encoder+video_encoder+llm"
-        monolith, separate = (f"{thinker}+talker",), (thinker, "talker")
+        monolith, separate = (f"{thinker}+talker+vocoder",), (thinker, "talker+vocoder")
         return {"monolith": [monolith], "separate": [separate], "planner": [monolith, separate]}
 
     @property
     def components(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return ("llm", "talker"), ("llm",)
+        return ("llm", "talker", "vocoder"), ("llm",)
 
     def draw(self, random: Random, is_first: bool) -> Mapping[str, Any]:
         word = "".join(random.choices(ascii_lowercase, k=WORD_LETTERS))

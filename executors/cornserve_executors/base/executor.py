@@ -58,8 +58,8 @@ class Executor(Generic[Config, Request, Result]):
     continues: ClassVar[bool] = False
     """Whether `invoke` continues after `InvocationContext.delivered` exactly as the earlier attempt would have."""
 
-    produces_tensors: ClassVar[bool] = False
-    tensor_streams: ClassVar[frozenset[str]] = frozenset()
+    produces_tensors: bool = False
+    tensor_streams: frozenset[str] = frozenset()
     """The outputs that are streams of tensors."""
     config_type: ClassVar[type[BaseModel]]
     request_adapter: ClassVar[TypeAdapter[Any]]

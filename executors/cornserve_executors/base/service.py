@@ -129,13 +129,13 @@ class ExecutorService:
             end = await self._outcome(start, tensors, partial(caller.send_chunk, call))
             outcome.code = pb.Code.Name(end.code).removeprefix("CODE_")
         production = tensors.take_production()
-        if production is not None:
-            if end.code == pb.CODE_OK:
-                tensors.end_streams()
-                caller.retained.add(call, production, invocation.timeout_seconds(start))
-            else:
-                production.revoke()
+        is_ok = end.code == pb.CODE_OK
+        if production is not None and is_ok:
+            tensors.end_streams()
+            caller.retained.add(call, production, invocation.timeout_seconds(start))
         caller.send_end(call, end)
+        if production is not None and not is_ok:
+            production.revoke()  # After the end: otherwise, the caller may learn first that consumers lost their input.
         await tensors.release_inputs()
 
     async def _outcome(self, start: pb.Start, tensors: InvocationTensors, send: ChunkSender) -> pb.End:

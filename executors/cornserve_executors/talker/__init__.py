@@ -1,1 +1,1 @@
-"""Speech of Qwen3-Omni on transformers. Only `executor.py` and `stats.py` can be imported without importing torch."""
+"""Speech of Omni models on transformers. Only executors and stats can be imported without importing torch."""

@@ -10,7 +10,7 @@ import torch
 
 from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.encoder.checkpoint import EncoderCheckpoint
-from cornserve_tasklib.talker import TalkerTask
+from cornserve_tasklib.model_settings import ModelSettings
 
 _EMBEDDINGS = "thinker.model.embed_tokens.weight"
 """The thinker's embeddings of tokens."""
@@ -23,7 +23,7 @@ _COMPUTED = ".inv_freq"
 class SpeechCheckpoint:
     """The weights of a model. Raises `OSError` or `ExecutorStartError` if the model has no weights."""
 
-    def __init__(self, settings: TalkerTask) -> None:
+    def __init__(self, settings: ModelSettings) -> None:
         self.model_id, self.revision = settings.model_id, settings.revision
         self._checkpoint = EncoderCheckpoint(settings.model_id, settings.revision)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -14,19 +13,27 @@ import torch
 from cornserve.concurrency import gather_all
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.device_thread import run_on_device
-from cornserve_executors.media.audio_encoding import encode_file
 from cornserve_executors.step_batcher import StepBatcher
 from cornserve_executors.talker.loader import load_talker_model
+from cornserve_executors.talker.pcm import SpeechAudio
 from cornserve_executors.talker.prompt import ThinkerPrompt
 from cornserve_executors.talker.speech_state import SpeechState
 from cornserve_executors.talker.spoken_text import SpokenPart, SpokenText
 from cornserve_executors.talker.stats import TalkerStats
 from cornserve_tasklib.seeds import seed_or_random
 from cornserve_tasklib.spoken_prompt import SpokenPrompt
-from cornserve_tasklib.talker import SAMPLE_RATE, SpokenChunk, TalkerRequest, TalkerResponse, TalkerTask
+from cornserve_tasklib.talker import (
+    SAMPLE_RATE,
+    SpokenChunk,
+    SpokenCodesInfo,
+    TalkerRequest,
+    TalkerResponse,
+    TalkerTask,
+)
 
 Result = TypeVar("Result")
 SendChunk = Callable[[SpokenChunk], Awaitable[None]]
+PublishCodes = Callable[[torch.Tensor, SpokenCodesInfo], Awaitable[None]]
 
 
 class TalkerEngine:
@@ -78,42 +85,79 @@ class TalkerEngine:
         Raises `InvalidRequestError` for an unknown voice or token, for inputs that the model does not read, and for a
         text that is too long.
         """
+        audio = SpeechAudio()
+
+        async def deliver(samples: torch.Tensor) -> None:
+            chunk = audio.add(samples)
+            if send is not None:
+                await send(chunk)
+
+        spoken = await self._speak(request, request_id, seed_or_random(request.seed), deliver, parts, prompt)
+        return spoken.model_copy(update={"audio": await audio.encode(request.response_format)})
+
+    async def speak_codes(
+        self,
+        request: TalkerRequest,
+        request_id: str,
+        publish: PublishCodes,
+        parts: AsyncIterator[SpokenPart] | None = None,
+        prompt: ThinkerPrompt | None = None,
+    ) -> TalkerResponse:
+        """Speaks a text without a vocoder, and publishes its codes as they are generated. See `speak`."""
+        info = SpokenCodesInfo(voice=self._voice(request), seed=seed_or_random(request.seed))
+
+        async def deliver(codes: torch.Tensor) -> None:
+            await publish(codes, info)
+
+        spoken = await self._speak(request, request_id, info.seed, deliver, parts, prompt)
+        end = {"text": spoken.text, "finish_reason": spoken.finish_reason}
+        await publish(torch.zeros(1), info.model_copy(update=end))
+        return spoken
+
+    async def _speak(
+        self,
+        request: TalkerRequest,
+        request_id: str,
+        seed: int,
+        deliver: Callable[[torch.Tensor], Awaitable[None]],
+        parts: AsyncIterator[SpokenPart] | None,
+        prompt: ThinkerPrompt | None,
+    ) -> TalkerResponse:
+        """Delivers the chunks of a speech, and returns a response without audio. See `speak`."""
         self.check(request)
-        seed = seed_or_random(request.seed)
         text = self._text(_once(SpokenPart(request.token_ids or ())) if parts is None else parts)
         await text.read_first()
         if not text.tokens:
-            return TalkerResponse(audio=await _encode(b"", request), seed=seed)
+            return TalkerResponse(seed=seed)
         started = time.perf_counter()
         speech = await self._run(lambda: self._start(request, text, seed, prompt))
-        samples: list[bytes] = []
-        arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
+        arrived: asyncio.Queue[torch.Tensor | None] = asyncio.Queue()
+        samples = 0
 
         def add_step() -> None:
+            nonlocal samples
             for chunk in speech.take_chunks():
                 if not samples:
                     self._stats.record_first_audio(time.perf_counter() - started)
-                samples.append(_to_pcm(chunk))
-                arrived.put_nowait(samples[-1])
+                samples += chunk.shape[-1] * self._model.vocoder.output_samples
+                arrived.put_nowait(chunk)
             if speech.is_done:
                 arrived.put_nowait(None)
 
-        async def send_all(send: SendChunk) -> None:
-            while (pcm := await arrived.get()) is not None:
-                await send(SpokenChunk(pcm=b64encode(pcm).decode()))
+        async def deliver_all() -> None:
+            while (chunk := await arrived.get()) is not None:
+                await deliver(chunk)
 
         work: list[Coroutine[Any, Any, None]] = [
             self._batcher.run_steps(speech, request_id, add_step),
             text.read_rest(self._batcher.wake),
+            deliver_all(),
         ]
-        await gather_all(work if send is None else [*work, send_all(send)])
-        pcm = b"".join(samples)
-        audio_seconds = len(pcm) / 2 / SAMPLE_RATE
-        self._stats.record_speech(time.perf_counter() - started, audio_seconds)
+        await gather_all(work)
+        self._stats.record_speech(time.perf_counter() - started, samples / SAMPLE_RATE)
         return TalkerResponse(
-            audio=await _encode(pcm, request),
             text=self._model.decode(text.tokens),
-            seconds=audio_seconds,
+            seconds=samples / SAMPLE_RATE,
             finish_reason="stop" if speech.has_ended else "length",
             seed=seed,
         )
@@ -122,7 +166,7 @@ class TalkerEngine:
         """Raises `InvalidRequestError` for an unknown voice, and for inputs that the model does not read."""
         self._model.check(request)
         voices = self._model.voices
-        if request.voice is not None and request.voice.lower() not in voices:
+        if self._voice(request) not in voices:
             raise InvalidRequestError(f"voice: the model has no voice {request.voice!r}: use {', '.join(voices)}")
 
     def shutdown(self) -> None:
@@ -132,12 +176,15 @@ class TalkerEngine:
     async def _run(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._device_thread, run_on_device, work)
 
+    def _voice(self, request: TalkerRequest) -> str:
+        return self._model.voices[0] if request.voice is None else request.voice.lower()
+
     def _text(self, parts: AsyncIterator[SpokenPart]) -> SpokenText:
         return SpokenText(parts, self._model.end_token, len(self._model.embeddings))
 
     def _start(self, request: TalkerRequest, text: SpokenText, seed: int, prompt: ThinkerPrompt | None) -> SpeechState:
         vocoder = self._model.vocoder
-        voice = self._model.voices[0] if request.voice is None else request.voice.lower()
+        voice = self._voice(request)
         talker_prompt = self._model.prompt(request, text, prompt, voice)
         tokens = len(talker_prompt.rows)
         max_frames = self._options.max_tokens - tokens
@@ -186,12 +233,3 @@ class TalkerEngine:
 
 async def _once(part: SpokenPart) -> AsyncIterator[SpokenPart]:
     yield part
-
-
-async def _encode(pcm: bytes, request: TalkerRequest) -> str:
-    return b64encode(await asyncio.to_thread(encode_file, pcm, request.response_format, SAMPLE_RATE)).decode()
-
-
-def _to_pcm(samples: torch.Tensor) -> bytes:
-    pcm: bytes = (samples * 32767).round().to(torch.int16).numpy().astype("<i2").tobytes()
-    return pcm

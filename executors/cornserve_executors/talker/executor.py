@@ -6,7 +6,7 @@ from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import Metric
 
@@ -15,15 +15,24 @@ from cornserve_executors.base import InvocationContext
 from cornserve_executors.device_executor import DeviceExecutor
 from cornserve_executors.talker.stats import TalkerStats
 from cornserve_tasklib.spoken_prompt import SpokenPrompt, SpokenTokens
-from cornserve_tasklib.talker import SpokenChunk, TalkerRequest, TalkerResponse, TalkerTask
+from cornserve_tasklib.talker import (
+    SpokenChunk,
+    SpokenCodes,
+    SpokenCodesInfo,
+    TalkerRequest,
+    TalkerResponse,
+    TalkerTask,
+)
 
 if TYPE_CHECKING:
+    import torch
+
     from cornserve_executors.talker.engine import TalkerEngine
     from cornserve_executors.talker.prompt import ThinkerPrompt
     from cornserve_executors.talker.spoken_text import SpokenPart
 
 
-class TalkerExecutor(DeviceExecutor[TalkerTask, TalkerRequest, TalkerResponse]):
+class TalkerExecutor(DeviceExecutor[TalkerTask, TalkerRequest, SpokenCodes]):
     library = "transformers"
 
     _engine: TalkerEngine
@@ -31,19 +40,17 @@ class TalkerExecutor(DeviceExecutor[TalkerTask, TalkerRequest, TalkerResponse]):
     def __init__(self, config: TalkerTask) -> None:
         super().__init__(config)
         self._stats = TalkerStats()
+        # Shared memory is for the codes alone.
+        self.produces_tensors, self.tensor_streams = config.layout.has_tensors, config.layout.tensor_streams
 
-    def import_engine(self) -> Callable[[TalkerTask], TalkerEngine]:
+    def import_engine(self) -> Callable[[TalkerTask], Any]:
+        from cornserve_executors.talker.constant_codes import ConstantCodesEngine
         from cornserve_executors.talker.engine import TalkerEngine
 
-        return partial(TalkerEngine, stats=self._stats)
+        return ConstantCodesEngine if self.config.constant else partial(TalkerEngine, stats=self._stats)
 
-    async def invoke(self, request: TalkerRequest, context: InvocationContext) -> TalkerResponse:
+    async def invoke(self, request: TalkerRequest, context: InvocationContext) -> SpokenCodes:
         self._engine.check(request)
-
-        async def send(chunk: SpokenChunk) -> None:
-            await context.send("chunks", chunk.model_dump_json().encode())
-
-        stream = send if context.is_requested("chunks") else None
         async with AsyncExitStack() as stack:
             prompt, parts = None, None
             if request.states is not None:
@@ -55,7 +62,28 @@ class TalkerExecutor(DeviceExecutor[TalkerTask, TalkerRequest, TalkerResponse]):
             if request.tokens is not None:
                 views = context.receive_stream(request.tokens)
                 parts = await stack.enter_async_context(aclosing(_read_tokens(views)))
+            return SpokenCodes(**dict(await self._speak(request, context, parts, prompt)))
+
+    async def _speak(
+        self,
+        request: TalkerRequest,
+        context: InvocationContext,
+        parts: AsyncIterator[SpokenPart] | None,
+        prompt: ThinkerPrompt | None,
+    ) -> TalkerResponse:
+        async def send(chunk: SpokenChunk) -> None:
+            await context.send("chunks", chunk.model_dump_json().encode())
+
+        async def publish(codes: torch.Tensor, info: SpokenCodesInfo) -> None:
+            from cornserve_executors.tensor_copies import dtype_name, read_bytes
+
+            metadata = info.model_dump_json().encode()
+            await context.publish("codes", read_bytes(codes), dtype_name(codes.dtype), tuple(codes.shape), metadata)
+
+        if self.config.with_vocoder:
+            stream = send if context.is_requested("chunks") else None
             return await self._engine.speak(request, context.id, stream, parts, prompt)
+        return await self._engine.speak_codes(request, context.id, publish, parts, prompt)
 
     def metrics(self) -> Iterable[Metric]:
         return self._stats.metrics()

@@ -42,7 +42,7 @@ class SpeechState:
     is_decoded: bool = False
     """Whether the vocoder has decoded the whole speech."""
     chunks: list[torch.Tensor] = field(default_factory=list)
-    """Samples that have not been taken yet."""
+    """Samples, or codes without a vocoder, that have not been taken yet."""
     failure: Exception | None = None
     """The error of the vocoder, after which its state is incomplete."""
     has_ended: bool = False

@@ -12,11 +12,12 @@ from cornserve_executors.talker.prompt import TalkerPrompt, ThinkerPrompt
 from cornserve_executors.talker.spoken_text import SpokenText
 from cornserve_executors.talker.step import TalkerStep
 from cornserve_executors.talker.vocoder import Vocoder
+from cornserve_tasklib.model_settings import ModelSettings
 from cornserve_tasklib.talker import TalkerRequest
 
 
 class TalkerModel(ABC):
-    """A talker and its vocoder."""
+    """A talker, and its vocoder or the chunks of codes for another executor's."""
 
     prompt_name: ClassVar[str]
     """The part of a chat that the talker reads, as error messages name it."""
@@ -32,6 +33,11 @@ class TalkerModel(ABC):
         self.embeddings = embeddings
         self.voices = sorted(voices)
         self.vocoder = vocoder
+
+    @staticmethod
+    @abstractmethod
+    def voice_names(config: Any, settings: ModelSettings) -> list[str]:
+        """Returns the names of the model's voices in lower case, without its weights."""
 
     @property
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import torch
@@ -10,11 +11,22 @@ import torch
 State = TypeVar("State")
 
 
+@dataclass(frozen=True, slots=True)
+class FrameShape:
+    """The sizes of a frame."""
+
+    groups: int
+    """The number of codes."""
+    samples: int
+
+
 class Vocoder(ABC, Generic[State]):
     """A vocoder with a state for each speech."""
 
     frame_samples: int
     """The number of samples of a frame."""
+    output_samples: int = 1
+    """The number of samples for which an element of the output's last dimension stands."""
 
     @abstractmethod
     def start(self, voice: str, seed: int) -> State:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import time
 from collections.abc import Generator as PyGenerator
 from collections.abc import Iterator
@@ -32,7 +34,7 @@ SPEAK = {
     "seed": 1,
 }
 DRAW = {"prompt": "corn", "size": "256x256", "seed": 1, "num_inference_steps": 60}
-EDIT = DRAW | {"size": "128x128"}
+DRAW_SMALL = DRAW | {"size": "128x128", "num_inference_steps": 40}
 PNG = noise_png(1)
 
 
@@ -91,16 +93,22 @@ class Narrator(Generator):
 SPEAKER = Generator("speaker", "tiny_qwen3omni_talker", SPEAK)
 STATES_SPEAKER = Generator("states-speaker", "tiny_qwen25omni_talker", SPEAK)
 """Its talker reads the thinker's states while they are computed."""
+SPLIT_SPEAKER = Generator("split-speaker", "split-omni", SPEAK)
+"""Its talker and its vocoder run in separate executors, with a copy of the speaker's model."""
 PAINTER = Generator("painter", "tiny_qwenimage", DRAW)
-EDITOR = Editor("editor", "tiny_qwenimageedit", EDIT)
-WHOLE_PAINTER = Generator("whole-painter", "tiny_qwenimage", DRAW)
-NARRATOR = Narrator("narrator", "tiny_vits", {"input": "The corn is ripe. " * 40, "seed": 1, "response_format": "pcm"})
-GENERATORS = [SPEAKER, STATES_SPEAKER, PAINTER, EDITOR, WHOLE_PAINTER, NARRATOR]
+EDITOR = Editor("editor", "tiny_qwenimageedit", DRAW_SMALL)
+WHOLE_PAINTER = Generator("whole-painter", "tiny_qwenimage", DRAW_SMALL)
+NARRATOR = Narrator(
+    "narrator", "tiny_vits", {"input": "The corn is very ripe and tall. " * 100, "seed": 1, "speed": 0.25}
+)
+GENERATORS = [SPEAKER, STATES_SPEAKER, SPLIT_SPEAKER, PAINTER, EDITOR, WHOLE_PAINTER, NARRATOR]
 STREAMING_STAGES = [
     (SPEAKER, "thinker"),
     (SPEAKER, "talker"),
     (STATES_SPEAKER, "thinker"),
     (STATES_SPEAKER, "talker"),
+    (SPLIT_SPEAKER, "talker"),
+    (SPLIT_SPEAKER, "vocoder"),
     (PAINTER, "image_denoiser"),
     (EDITOR, "image_denoiser"),
     (WHOLE_PAINTER, "image_generator"),
@@ -126,9 +134,12 @@ def machine(
     tiny_vits: Path,
 ) -> Iterator[CliInstance]:
     speech = ["--share", "e-speech=1", "--option"]
+    copied = tmp_path_factory.mktemp("models") / SPLIT_SPEAKER.model
+    shutil.copytree(tiny_qwen3omni_talker, copied)
     deployments = [
         (SPEAKER, tiny_qwen3omni_talker, [*speech, "talker.max_tokens=80"]),
         (STATES_SPEAKER, tiny_qwen25omni_talker, [*speech, "talker.max_tokens=180"]),
+        (SPLIT_SPEAKER, copied, ["--share", "speech-split=1", "--option", "talker.max_tokens=80"]),
         (PAINTER, tiny_qwenimage, ["--share", "split=1"]),
         (EDITOR, tiny_qwenimageedit, ["--share", "split=1"]),
         (WHOLE_PAINTER, tiny_qwenimage, []),
@@ -185,7 +196,7 @@ def test_a_disconnect_stops_all_stages_and_frees_their_tensors(
     machine: CliInstance, app: Generator, record_fault: FaultRecorder
 ) -> None:
     with Client(machine.url) as client:
-        stream = client.stream(app.name, app.request)
+        stream = app.open(client)
         next(stream)
         assert executor_total(machine.url, RUNNING) > 0
         stream.close()
@@ -214,7 +225,11 @@ def _expect_recovery(machine: CliInstance, results: dict[str, str], app: Generat
 def _executors(machine: CliInstance, app: Generator, stage: str) -> list[psutil.Process]:
     """Returns the processes of a stage: one, or those for images and audio."""
     executors = {process: " ".join(process.cmdline()) for process in machine.processes("cornserve_executors.base")}
-    return [process for process, command in executors.items() if f"/{stage}-" in command and app.model in command]
+    return [
+        process
+        for process, command in executors.items()
+        if f"/{stage}-" in command and re.search(rf'/{app.model}["-]', command)
+    ]
 
 
 def _gateway_requests(machine: CliInstance, app: Generator) -> float:

@@ -27,6 +27,8 @@ pytestmark = pytest.mark.timeout(300)
 APP = "speaker"
 SPLIT_APP = "split-speaker"
 """An app with encoders in separate executors."""
+VOCODER_APP = "vocoder-speaker"
+"""An app with talker and vocoder in separate executors."""
 TOKENS = 12
 FRAME_SAMPLES = 1920
 MAX_TOKENS = 80
@@ -37,7 +39,7 @@ PROMPT_TOKENS = 19
 
 @pytest.fixture(scope="module", autouse=True)
 def speaker(cornserve: CommandLine, tiny_qwen3omni_talker: Path) -> None:
-    for app, path in ((APP, "speech"), (SPLIT_APP, "e-speech")):
+    for app, path in ((APP, "speech"), (SPLIT_APP, "e-speech"), (VOCODER_APP, "speech-split")):
         options = ["--name", app, "--share", f"{path}=1", "--option", f"talker.max_tokens={MAX_TOKENS}"]
         deployed = cornserve.run("deploy", str(tiny_qwen3omni_talker), *options)
         assert deployed.returncode == 0, deployed.stderr
@@ -86,6 +88,24 @@ def test_speech_about_media_equals_that_of_transformers(cornserve: CommandLine, 
         assert response.result()["message"]["token_ids"] == expected.tokens, name
         assert len(found) == len(expected.samples) > 20 * FRAME_SAMPLES
         assert np.abs(found - expected.samples).max() < 1 / 32767, name
+
+
+def test_a_vocoder_in_its_own_executor_decodes_the_same_speech(cornserve: CommandLine) -> None:
+    given = request(seed=1, temperature=0.9, response_format="wav")
+
+    with Client(cornserve.url) as client:
+        expected = client.invoke(APP, given)
+        whole = client.invoke(VOCODER_APP, given)
+        *items, last = client.stream(VOCODER_APP, given)
+
+    assert whole["message"]["text"] == expected["message"]["text"]
+    assert whole["speech"] == expected["speech"]
+    assert not isinstance(last, StreamItem)
+    assert last.response["speech"] == expected["speech"]
+    chunks = [item.item["pcm"] for item in items if isinstance(item, StreamItem)]
+    with wave.open(BytesIO(b64decode(expected["speech"]["audio"]))) as file:
+        assert b"".join(map(b64decode, chunks)) == file.readframes(file.getnframes())
+    assert len(chunks) > 3
 
 
 def test_the_official_client_gets_the_text_and_the_same_speech(cornserve: CommandLine) -> None:
@@ -164,13 +184,14 @@ def test_the_official_client_gets_the_same_speech_about_a_video_on_each_path(
             openai.chat.completions.create(
                 **given, model=app, temperature=0, seed=1, audio={"voice": "chelsie", "format": "wav"}
             )
-            for app in (APP, SPLIT_APP)
+            for app in (APP, SPLIT_APP, VOCODER_APP)
         ]
 
-    first, second = [completion.choices[0].message.audio for completion in completions]
+    first, *others = [completion.choices[0].message.audio for completion in completions]
     assert first is not None
-    assert second is not None
-    assert first.data == second.data
+    for other in others:
+        assert other is not None
+        assert other.data == first.data
 
 
 def test_audio_arrives_before_the_text_is_complete(cornserve: CommandLine) -> None:
@@ -188,20 +209,22 @@ def test_audio_arrives_before_the_text_is_complete(cornserve: CommandLine) -> No
     assert first_audio < last_text
 
 
-def test_a_disconnect_stops_text_and_speech(cornserve: CommandLine) -> None:
-    given: dict[str, Any] = {"model": APP, "messages": CHAT, "modalities": ["text", "audio"], "stream": True}
+@pytest.mark.parametrize("app", [APP, VOCODER_APP])
+def test_a_disconnect_stops_text_and_speech(cornserve: CommandLine, app: str) -> None:
+    given: dict[str, Any] = {"model": app, "messages": CHAT, "modalities": ["text", "audio"], "stream": True}
 
     with OpenAI(base_url=f"{cornserve.url}/v1", api_key="none") as openai:
         stream = openai.chat.completions.create(
             **given, max_tokens=3000, audio={"voice": "chelsie", "format": "pcm16"}, extra_body={"ignore_eos": True}
         )
         next(iter(stream))
-        assert sum_metric(cornserve, APP, "cornserve_executor_invocations_running") > 0
+        assert sum_metric(cornserve, app, "cornserve_executor_invocations_running") > 0
         stream.close()
 
-    wait_until(lambda: sum_metric(cornserve, APP, "cornserve_executor_invocations_running") == 0)
+    wait_until(lambda: sum_metric(cornserve, app, "cornserve_executor_invocations_running") == 0)
 
 
+@pytest.mark.parametrize("app", [APP, VOCODER_APP])
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -210,8 +233,8 @@ def test_a_disconnect_stops_text_and_speech(cornserve: CommandLine) -> None:
         ({"chat": {"messages": CHAT, "n": 2}}, "only one choice can be spoken"),
     ],
 )
-def test_an_invalid_request_is_rejected(cornserve: CommandLine, fields: dict[str, Any], message: str) -> None:
-    response = httpx.post(f"{cornserve.url}/v1/apps/{APP}/invoke", json=request(**fields), timeout=60)
+def test_an_invalid_request_is_rejected(cornserve: CommandLine, app: str, fields: dict[str, Any], message: str) -> None:
+    response = httpx.post(f"{cornserve.url}/v1/apps/{app}/invoke", json=request(**fields), timeout=60)
 
     assert response.status_code == 400, response.text
     error = response.json()["error"]

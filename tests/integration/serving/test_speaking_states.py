@@ -18,6 +18,8 @@ from tests.integration.talker.reference import samples_of
 pytestmark = pytest.mark.timeout(300)
 
 APP = "states"
+VOCODER_APP = "vocoder-states"
+"""An app with talker and vocoder in separate executors."""
 TOKENS = 12
 MAX_TOKENS = 180
 HEADER_TOKENS = 2
@@ -28,9 +30,10 @@ TEXT_CHAT = MediaChat([{"role": "system", "content": "Be brief."}, {"role": "use
 
 @pytest.fixture(scope="module", autouse=True)
 def speaker(cornserve: CommandLine, tiny_qwen25omni_talker: Path) -> None:
-    options = ["--name", APP, "--share", "e-speech=1", "--option", f"talker.max_tokens={MAX_TOKENS}"]
-    deployed = cornserve.run("deploy", str(tiny_qwen25omni_talker), *options)
-    assert deployed.returncode == 0, deployed.stderr
+    for app, path in ((APP, "e-speech"), (VOCODER_APP, "speech-split")):
+        options = ["--name", app, "--share", f"{path}=1", "--option", f"talker.max_tokens={MAX_TOKENS}"]
+        deployed = cornserve.run("deploy", str(tiny_qwen25omni_talker), *options)
+        assert deployed.returncode == 0, deployed.stderr
 
 
 def request(chat: MediaChat, **fields: Any) -> dict[str, Any]:
@@ -63,8 +66,17 @@ def test_text_and_speech_equal_those_of_transformers(cornserve: CommandLine, tin
         assert np.abs(found - expected.samples).max() < 1e-3 * np.abs(expected.samples).max(), name
 
 
-def test_the_official_client_gets_audio_before_the_text_is_complete(cornserve: CommandLine) -> None:
-    given: dict[str, Any] = {"model": APP, "messages": TEXT_CHAT.messages, "modalities": ["text", "audio"]}
+def test_a_vocoder_in_its_own_executor_decodes_the_same_speech(cornserve: CommandLine) -> None:
+    with Client(cornserve.url) as client:
+        whole, split = (client.invoke(app, request(TEXT_CHAT, temperature=0.9)) for app in (APP, VOCODER_APP))
+
+    assert split["message"]["text"] == whole["message"]["text"]
+    assert split["speech"] == whole["speech"]
+
+
+@pytest.mark.parametrize("app", [APP, VOCODER_APP])
+def test_the_official_client_gets_audio_before_the_text_is_complete(cornserve: CommandLine, app: str) -> None:
+    given: dict[str, Any] = {"model": app, "messages": TEXT_CHAT.messages, "modalities": ["text", "audio"]}
     limits: dict[str, Any] = {"max_tokens": 1500, "extra_body": {"ignore_eos": True}}
 
     with OpenAI(base_url=f"{cornserve.url}/v1", api_key="none") as openai:

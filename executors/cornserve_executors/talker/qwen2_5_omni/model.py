@@ -5,19 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import (
-    Qwen2_5OmniTalkerForConditionalGeneration,
-    Qwen2_5OmniToken2WavModel,
-)
+from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniTalkerForConditionalGeneration
 
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.talker.checkpoint import SpeechCheckpoint
 from cornserve_executors.talker.prompt import TalkerPrompt, ThinkerPrompt, media_positions
 from cornserve_executors.talker.qwen2_5_omni.step import Qwen25OmniStep
-from cornserve_executors.talker.qwen2_5_omni.vocoder import Token2Wav
 from cornserve_executors.talker.qwen2_5_omni.voices import load_voices
 from cornserve_executors.talker.spoken_text import SpokenText
 from cornserve_executors.talker.talker_model import TalkerModel
+from cornserve_executors.talker.vocoder import Vocoder
+from cornserve_tasklib.model_settings import ModelSettings
 from cornserve_tasklib.talker import TalkerRequest
 
 
@@ -31,19 +29,27 @@ class Qwen25OmniSpeech(TalkerModel):
     prompt_name = "the chat"
 
     def __init__(
-        self, config: Any, tokenizer: Any, checkpoint: SpeechCheckpoint, device: str, dtype: torch.dtype
+        self,
+        config: Any,
+        tokenizer: Any,
+        checkpoint: SpeechCheckpoint,
+        device: str,
+        dtype: torch.dtype,
+        vocoder: Vocoder[Any],
     ) -> None:
         """Raises `ExecutorStartError` if the checkpoint is incomplete."""
         talker = Qwen2_5OmniTalkerForConditionalGeneration._from_config(config.talker_config)
         self._talker = checkpoint.fill(talker, "talker.", device, dtype)
-        token2wav = Qwen2_5OmniToken2WavModel._from_config(config.token2wav_config)
-        token2wav = checkpoint.fill(token2wav, "token2wav.", device, torch.float32)
         voices = load_voices(checkpoint.model_id, checkpoint.revision, device)
         self._start_tokens = {name: voice.start_token for name, voice in voices.items()}
-        super().__init__(tokenizer, checkpoint.embeddings(device, dtype), [*voices], Token2Wav(token2wav, voices))
+        super().__init__(tokenizer, checkpoint.embeddings(device, dtype), [*voices], vocoder)
         self._media_tokens = {
             getattr(config.thinker_config, f"{medium}_token_index") for medium in ("image", "video", "audio")
         }
+
+    @staticmethod
+    def voice_names(config: Any, settings: ModelSettings) -> list[str]:
+        return [*load_voices(settings.model_id, settings.revision, "cpu")]
 
     @property
     def end_token(self) -> int:

@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
-from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import RungeKutta4ODESolver
+from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniToken2WavModel, RungeKutta4ODESolver
 
-from cornserve_executors.talker.qwen2_5_omni.voices import Voice
-from cornserve_executors.talker.vocoder import Vocoder
+from cornserve_executors.talker.checkpoint import SpeechCheckpoint
+from cornserve_executors.talker.qwen2_5_omni.voices import Voice, load_voices
+from cornserve_executors.talker.vocoder import FrameShape, Vocoder
 
 BLOCKS_BACK = 4
 """The earlier blocks in a window."""
@@ -71,6 +72,19 @@ class Token2Wav(Vocoder[Token2WavState]):
         """The embeddings of each voice and of silence, of the shape [2, width]."""
         self._block_codes: int = self._transformer.block_size // self._transformer.repeats
         self.frame_samples = self._transformer.repeats * prod(self._bigvgan.config.upsample_rates)
+
+    @classmethod
+    def load(cls, config: Any, checkpoint: SpeechCheckpoint, device: str) -> Self:
+        """Raises `ExecutorStartError` if the checkpoint is incomplete."""
+        module = Qwen2_5OmniToken2WavModel._from_config(config.token2wav_config)
+        module = checkpoint.fill(module, "token2wav.", device, torch.float32)
+        return cls(module, load_voices(checkpoint.model_id, checkpoint.revision, device))
+
+    @staticmethod
+    def frame_shape(config: Any) -> FrameShape:
+        vocoder = config.token2wav_config
+        samples = vocoder.dit_config.repeats * prod(vocoder.bigvgan_config.upsample_rates)
+        return FrameShape(groups=1, samples=samples)
 
     def start(self, voice: str, seed: int) -> Token2WavState:
         return Token2WavState(self._voices[voice], seed)

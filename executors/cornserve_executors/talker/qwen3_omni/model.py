@@ -5,19 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import (
-    Qwen3OmniMoeCode2Wav,
-    Qwen3OmniMoeTalkerForConditionalGeneration,
-)
+from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import Qwen3OmniMoeTalkerForConditionalGeneration
 
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.talker.checkpoint import SpeechCheckpoint
 from cornserve_executors.talker.prompt import TalkerPrompt, ThinkerPrompt
 from cornserve_executors.talker.qwen3_omni.prompt import TalkerPrompts
 from cornserve_executors.talker.qwen3_omni.step import Qwen3OmniStep
-from cornserve_executors.talker.qwen3_omni.vocoder import Code2Wav
 from cornserve_executors.talker.spoken_text import SpokenText
 from cornserve_executors.talker.talker_model import TalkerModel
+from cornserve_executors.talker.vocoder import Vocoder
+from cornserve_tasklib.model_settings import ModelSettings
 from cornserve_tasklib.talker import TalkerRequest
 
 
@@ -27,21 +25,28 @@ class Qwen3OmniSpeech(TalkerModel):
     prompt_name = "the messages of the user"
 
     def __init__(
-        self, config: Any, tokenizer: Any, checkpoint: SpeechCheckpoint, device: str, dtype: torch.dtype
+        self,
+        config: Any,
+        tokenizer: Any,
+        checkpoint: SpeechCheckpoint,
+        device: str,
+        dtype: torch.dtype,
+        vocoder: Vocoder[Any],
     ) -> None:
         """Raises `ExecutorStartError` if the checkpoint is incomplete."""
         self._config = config
         talker = Qwen3OmniMoeTalkerForConditionalGeneration._from_config(config.talker_config)
-        vocoder = Qwen3OmniMoeCode2Wav._from_config(config.code2wav_config)
         self._talker = checkpoint.fill(talker, "talker.", device, dtype)
         # transformers' positions of audio read it from here, but only the configuration of the thinker has it.
         self._talker.config.audio_config = config.thinker_config.audio_config
-        # The vocoder is small, and lower precision is audible.
-        code2wav = Code2Wav(checkpoint.fill(vocoder, "code2wav.", device, torch.float32))
         self._voice_codes: dict[str, int] = config.talker_config.speaker_id
-        super().__init__(tokenizer, checkpoint.embeddings(device, dtype), [*self._voice_codes], code2wav)
+        super().__init__(tokenizer, checkpoint.embeddings(device, dtype), [*self._voice_codes], vocoder)
         with torch.inference_mode():
             self._prompts = TalkerPrompts(config, tokenizer, self._talker, self.embeddings)
+
+    @staticmethod
+    def voice_names(config: Any, settings: ModelSettings) -> list[str]:
+        return [*config.talker_config.speaker_id]
 
     @property
     def end_token(self) -> int:

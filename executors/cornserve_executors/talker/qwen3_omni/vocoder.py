@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from math import prod
+from typing import Any, Self
 
 import torch
 from transformers.cache_utils import DynamicCache
+from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import Qwen3OmniMoeCode2Wav
 
-from cornserve_executors.talker.vocoder import Vocoder
+from cornserve_executors.talker.checkpoint import SpeechCheckpoint
+from cornserve_executors.talker.vocoder import FrameShape, Vocoder
 
 MAX_CHUNK_FRAMES = 16
 
@@ -44,6 +47,19 @@ class Code2Wav(Vocoder[Code2WavState]):
         self.frame_samples = int(module.total_upsample)
         """The number of samples of a frame."""
         self._lookahead, self._context = self._reach(module.config)
+
+    @classmethod
+    def load(cls, config: Any, checkpoint: SpeechCheckpoint, device: str) -> Self:
+        """Raises `ExecutorStartError` if the checkpoint is incomplete."""
+        module = Qwen3OmniMoeCode2Wav._from_config(config.code2wav_config)
+        # The vocoder is small, and lower precision is audible.
+        return cls(checkpoint.fill(module, "code2wav.", device, torch.float32))
+
+    @staticmethod
+    def frame_shape(config: Any) -> FrameShape:
+        vocoder = config.code2wav_config
+        samples = prod((*vocoder.upsample_rates, *vocoder.upsampling_ratios))
+        return FrameShape(config.talker_config.num_code_groups, samples)
 
     def _reach(self, config: Any) -> tuple[int, int]:
         """Returns the samples that a chunk delays, and the earlier frames that the convolutions see."""

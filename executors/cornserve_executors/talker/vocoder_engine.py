@@ -1,0 +1,91 @@
+"""Decodes the codes of speeches that talkers in other executors generate."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+
+import torch
+
+from cornserve_executors.device_thread import DeviceThread
+from cornserve_executors.talker.decoded_speech import CodesPart, DecodedSpeech
+from cornserve_executors.talker.loader import load_codes_format, load_vocoder
+from cornserve_executors.talker.pcm import SpeechAudio
+from cornserve_executors.talker.vocoder_stats import VocoderStats
+from cornserve_tasklib.audio_format import AudioFormat
+from cornserve_tasklib.talker import SpokenChunk, SpokenCodesInfo, TalkerResponse, VocoderTask
+
+SendChunk = Callable[[SpokenChunk], Awaitable[None]]
+
+WARM_UP_FRAMES = 24
+"""The frames with which each vocoder decodes samples."""
+
+
+class VocoderEngine:
+    """Decodes speeches. One thread runs all work of the device: the chunks of all speeches take turns."""
+
+    def __init__(self, config: VocoderTask, stats: VocoderStats) -> None:
+        """Loads the vocoder. Blocks, and can run in any thread."""
+        self._stats = stats
+        # The samples on a CPU depend on the number of threads, which is that of an executor with talker and vocoder.
+        self._device = DeviceThread(torch.get_num_threads())
+        self._vocoder = load_vocoder(config, self._device.name)
+        self._shape, self._voice = load_codes_format(config)
+
+    async def run(self) -> None:
+        """Waits until cancelled. Raises `EngineDeadError` when the device fails permanently."""
+        await self._device.wait_death()
+
+    async def warm_up(self) -> None:
+        """Decodes a few frames, so that torch completes its lazy initialization."""
+        info = SpokenCodesInfo(voice=self._voice, seed=0)
+        codes = torch.zeros(self._shape.groups, WARM_UP_FRAMES, dtype=torch.int64)
+        speech = DecodedSpeech(self._vocoder, info, self._device.name)
+        speech.add(CodesPart(info, codes))
+        while speech.is_ready:
+            await self._device.run(speech.decode)
+
+    async def speak(
+        self, parts: AsyncIterator[CodesPart], response_format: AudioFormat, send: SendChunk | None = None
+    ) -> TalkerResponse:
+        """Decodes a speech, and sends its samples to `send` as they are decoded."""
+        audio = SpeechAudio()
+        with self._stats.speech():
+            info = await self._decode_all(parts, audio, send)
+            encoded = await audio.encode(response_format)
+        self._stats.record_audio(audio.seconds)
+        return TalkerResponse(
+            audio=encoded,
+            text=info.text or "",
+            seconds=audio.seconds,
+            finish_reason=info.finish_reason,
+            seed=info.seed,
+        )
+
+    async def _decode_all(
+        self, parts: AsyncIterator[CodesPart], audio: SpeechAudio, send: SendChunk | None
+    ) -> SpokenCodesInfo:
+        """Adds all samples of a speech to `audio`, and returns the description of its last tensor."""
+        speech: DecodedSpeech | None = None
+        async for part in parts:
+            if speech is None:
+                speech = DecodedSpeech(self._vocoder, part.info, self._device.name)
+            speech.add(part)
+            while speech.is_ready:
+                samples = await self._device.run(partial(self._decode, speech))
+                if not len(samples):
+                    continue
+                chunk = audio.add(samples)
+                if send is not None:
+                    await send(chunk)
+        if speech is None or not speech.is_decoded:
+            raise RuntimeError("the talker has not sent the end of its speech")
+        return speech.info
+
+    def _decode(self, speech: DecodedSpeech) -> torch.Tensor:
+        with self._stats.decode():
+            return speech.decode()
+
+    def shutdown(self) -> None:
+        """Blocks until the current work is done."""
+        self._device.shutdown()
