@@ -29,7 +29,7 @@ def format_of(file: Path, *, otherwise: str = "") -> str:
     """Returns the format of a file by its name. Raises `CliError` if it is unknown.
 
     Args:
-        otherwise: what else the user can do, for the error.
+        otherwise: another option of the user, for the error.
     """
     known = FORMATS.get(file.suffix.lower())
     if known is None:
