@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ class SpeechReference:
 
     tokens: list[int]
     samples: NDArray[np.float32]
+    codes: list[list[int]] = field(default_factory=list)
+    """The codes of each group, of a Qwen3-Omni."""
 
 
 class TransformersSpeech:
@@ -54,17 +57,19 @@ class TransformersSpeech:
         inputs = self._processor(
             text=prompt, images=list(images) or None, audio=list(audio) or None, return_tensors="pt"
         )
-        sequence, speech = self._model.generate(
-            **inputs,
-            speaker=voice,
-            thinker_max_new_tokens=tokens + 1,
-            thinker_eos_token_id=-1,
-            thinker_do_sample=False,
-            talker_do_sample=False,
-            talker_max_new_tokens=frames + 1,  # transformers does not return the last frame.
-        )
+        with patch.object(self.vocoder, "chunked_decode", wraps=self.vocoder.chunked_decode) as decode:
+            sequence, speech = self._model.generate(
+                **inputs,
+                speaker=voice,
+                thinker_max_new_tokens=tokens + 1,
+                thinker_eos_token_id=-1,
+                thinker_do_sample=False,
+                talker_do_sample=False,
+                talker_max_new_tokens=frames + 1,  # transformers does not return the last frame.
+            )
+        (codes,) = decode.call_args.args[0].tolist()
         tokens_before = inputs["input_ids"].shape[1]
-        return SpeechReference(sequence[0, tokens_before:-1].tolist(), speech[0, 0].numpy())
+        return SpeechReference(sequence[0, tokens_before:-1].tolist(), speech[0, 0].numpy(), codes)
 
 
 def samples_of(pcm: str) -> NDArray[np.float64]:

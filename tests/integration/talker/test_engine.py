@@ -19,7 +19,7 @@ from cornserve.concurrency import gather_all
 from cornserve.task import TensorStream
 from cornserve_executors.base import ExecutorStartError, InvalidRequestError, OverloadedError
 from cornserve_executors.talker.stats import TalkerStats
-from cornserve_tasklib.talker import SAMPLE_RATE, SpokenChunk, TalkerOptions, TalkerRequest, TalkerTask
+from cornserve_tasklib.talker import SAMPLE_RATE, SpokenChunk, SpokenCodesInfo, TalkerOptions, TalkerRequest, TalkerTask
 from tests.integration.docs.documented_metrics import documented_metrics
 from tests.integration.talker.reference import TransformersSpeech, samples_of
 from tests.models.tiny_families import tiny_model
@@ -124,6 +124,28 @@ async def test_speech_equals_that_of_transformers(
     assert np.abs(found - expected.samples).max() < 1 / 32767
     assert response.seconds == len(found) / SAMPLE_RATE
     assert response.text.encode(errors="replace")  # Random tokens are not always UTF-8.
+
+
+@pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`:UserWarning")
+async def test_codes_equal_those_of_transformers(
+    tiny_qwen3omni_talker: Path, reference: TransformersSpeech, stats: TalkerStats
+) -> None:
+    expected = reference.speak([{"role": "user", "content": "hello"}], "Ethan", 12, 40)
+    task = TalkerTask(
+        model_id=str(tiny_qwen3omni_talker), with_vocoder=False, options=TalkerOptions(max_tokens=MAX_TOKENS)
+    )
+    published: list[Any] = []
+
+    async def publish(codes: Any, info: SpokenCodesInfo) -> None:
+        if info.text is None:
+            published.extend(codes.unbind(1))
+
+    async with running_engine(task, stats) as engine:
+        spoken = request(user_messages=["hello"], token_ids=expected.tokens, voice="Ethan", temperature=0)
+        await engine.speak_codes(spoken, "codes", publish)
+
+    assert len(expected.codes[0]) == 40
+    assert [frame.tolist() for frame in published[:40]] == [list(frame) for frame in zip(*expected.codes, strict=True)]
 
 
 @pytest.mark.parametrize("sizes", [[1] * 40, [1, 2, 4, 8, 16, 9]])
