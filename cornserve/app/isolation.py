@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from pydantic import BaseModel, PrivateAttr
+from pydantic_core import to_json
 
 from cornserve.app.app import App
 from cornserve.app.load import load_app
@@ -117,8 +118,10 @@ def _with_file(request: Any) -> Any:
     """Returns an edit of an image whose size alone is given with a gray image of this size: JSON has no files."""
     if not isinstance(request, ImageEditRequest) or request.image.data is not None:
         return request
-    file = {"data": Blob(_gray_file(request.image.width, request.image.height)), "format": "PNG"}
-    return request.model_copy(update={"image": request.image.model_copy(update=file)})
+    file = _gray_file(request.image.width, request.image.height)
+    # Each request has its own digest: caches of encoded images would leave out the work that is measured.
+    data = {"data": Blob(file), "format": "PNG", "digest": sha256(file + to_json(request)).hexdigest()}
+    return request.model_copy(update={"image": request.image.model_copy(update=data)})
 
 
 @lru_cache(maxsize=16)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import monotonic
 from typing import Final, Self
 
 from cornserve.app.record import AppSpec
@@ -149,7 +150,7 @@ class AppHost:
         Raises `AppHostLostError` if the host ends meanwhile.
         """
         seconds = self._limits.recorded_seconds
-        command = pb.HostCommand(run_side_effect=pb.RunSideEffect(session=session, seconds=seconds))
+        command = pb.HostCommand(run_side_effect=pb.RunSideEffect(session=session, deadline=monotonic() + seconds))
         try:
             async with asyncio.timeout(seconds):
                 return await self.call(command)

@@ -76,14 +76,14 @@ class HostSessions:
             case "run_side_effect":
                 given = command.run_side_effect
                 effect = self._sessions[given.session].next_side_effect
-                task = asyncio.create_task(self._run_side_effect(command.call, effect, given.seconds))
+                task = asyncio.create_task(self._run_side_effect(command.call, effect, given.deadline))
                 self._running_side_effects.add(task)
                 task.add_done_callback(self._running_side_effects.discard)
             case "end_session":
                 self._end(command.end_session.session)
 
-    async def _run_side_effect(self, call: int, effect: SideEffect, seconds: float) -> None:
-        self._send(await self._side_effects.run(call, effect, seconds))
+    async def _run_side_effect(self, call: int, effect: SideEffect, deadline: float) -> None:
+        self._send(await self._side_effects.run(call, effect, deadline))
 
     def _play(self, number: int, play: pb.Play) -> pb.Played:
         session = self._begin(number, play.begin) if play.HasField("begin") else self._sessions[number]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import Final
 
 from cornserve.app_host.prints import PrintCapture
@@ -19,21 +20,24 @@ class SideEffectRunner:
         self._prints = prints
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="side-effect")
 
-    async def run(self, call: int, effect: SideEffect, seconds: float) -> pb.HostReply:
+    async def run(self, call: int, effect: SideEffect, deadline: float) -> pb.HostReply:
         """Returns the reply to a command, with the result and the printed lines.
 
         Args:
-            seconds: the time in which a thread must be free. Later, the caller has given up, and the call never starts.
+            deadline: the time of the monotonic clock at which the caller gives up. Later, the call never starts.
         """
-        running = self._threads.submit(self._run, call, effect)
-        expiry = asyncio.get_running_loop().call_later(seconds, running.cancel)
+        running = self._threads.submit(self._run, call, effect, deadline)
+        expiry = asyncio.get_running_loop().call_at(deadline, running.cancel)
         try:
             return await asyncio.wrap_future(running)
         finally:
             expiry.cancel()
 
-    def _run(self, call: int, effect: SideEffect) -> pb.HostReply:
+    def _run(self, call: int, effect: SideEffect, deadline: float) -> pb.HostReply:
         reply = pb.HostReply(call=call)
+        if monotonic() >= deadline:  # The event loop may have been busy.
+            reply.side_effect.error = "no thread was free in time"
+            return reply
         with self._prints.collected(reply):
             result = effect.run()
         reply.side_effect.CopyFrom(

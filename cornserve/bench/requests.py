@@ -140,6 +140,8 @@ def count_media(body: Any) -> Counter[Modality]:
             parts = [part for content in contents if isinstance(content, list) for part in content]
             types = [part.get("type") for part in parts if isinstance(part, dict)]
             return Counter(MODALITIES[type] for type in types if type in MODALITIES)
+        case {"prompt": _, "image": _}:
+            return Counter(["image"])
     return Counter()
 
 

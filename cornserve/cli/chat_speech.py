@@ -36,12 +36,23 @@ class ChatSpeech:
         with stderr().status("speaking"):
             completion = client.complete(app, messages, **options, **self._options)
         audio = completion["choices"][0]["message"]["audio"]
-        try:
-            self._file.expanduser().write_bytes(b64decode(audio.pop("data")))
-        except OSError as error:
-            raise CliError(f"cannot save {self._file}: {error.strerror}") from error
+        speech = b64decode(audio.pop("data"))
         if as_json:
+            self._save(speech)
             print_json(completion | {"file": str(self._file)})
         else:
             typer.echo(audio["transcript"])
+            self._save(speech)
             typer.echo(str(self._file))
+
+    def _save(self, speech: bytes) -> None:
+        """Writes the file, which replaces an existing one at the end."""
+        file = self._file.expanduser()
+        partial = file.with_name(f"{file.name}.part")
+        try:
+            partial.write_bytes(speech)
+            partial.replace(file)
+        except OSError as error:
+            raise CliError(f"cannot save {self._file}: {error.strerror}") from error
+        finally:
+            partial.unlink(missing_ok=True)

@@ -9,16 +9,26 @@ _REDACTED_LOGGERS = ("asyncio", "grpc", "uvicorn", "vllm.renderers")
 """Loggers of libraries that log errors of requests with their messages."""
 
 
+MAX_CAUSES = 20
+"""The number of errors of a chain that a traceback shows, the last ones."""
+
 TRACEBACK = "redacted_traceback"
 """The attribute of a log record with the traceback that formatters write."""
 
 
 def redacted_traceback(error: BaseException) -> str:
     """Returns the traceback with the type of the error, without its message."""
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    before = "" if cause is None else f"{redacted_traceback(cause)}\nled to\n"
+    chain: dict[int, BaseException] = {}  # Code can make an error its own cause.
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in chain and len(chain) < MAX_CAUSES:
+        chain[id(cause)] = cause
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return "\nled to\n".join(_frames_and_type(link) for link in reversed(chain.values()))
+
+
+def _frames_and_type(error: BaseException) -> str:
     frames = "".join(traceback.format_tb(error.__traceback__))
-    return f"{before}{frames}{type(error).__module__}.{type(error).__qualname__}"
+    return f"{frames}{type(error).__module__}.{type(error).__qualname__}"
 
 
 class RedactionFilter(logging.Filter):

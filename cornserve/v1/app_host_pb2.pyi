@@ -380,19 +380,19 @@ class RunSideEffect(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_FIELD_NUMBER: _builtins.int
-    SECONDS_FIELD_NUMBER: _builtins.int
+    DEADLINE_FIELD_NUMBER: _builtins.int
     session: _builtins.int
-    seconds: _builtins.float
-    """The call does not start later than this number of seconds."""
+    deadline: _builtins.float
+    """The time of the machine's monotonic clock, in seconds, after which the call does not start."""
     def __init__(
         self,
         *,
         session: _builtins.int = ...,
-        seconds: _builtins.float = ...,
+        deadline: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["seconds", b"seconds", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -138,6 +138,12 @@ class TalkerTask(ModelSettings, UnitTask[TalkerRequest, TalkerResponse]):
     constant: bool = False
     """Whether the codes are zeros, which need no weights: the input of vocoders that are measured alone."""
 
+    @model_validator(mode="after")
+    def _check_constant(self) -> Self:
+        if self.constant and self.with_vocoder:
+            raise ValueError("constant: codes are the output: set with_vocoder to false")
+        return self
+
     @cached_property
     def output_type(self) -> type[Output]:
         return TalkerResponse if self.with_vocoder else SpokenCodes
@@ -151,7 +157,7 @@ class TalkerTask(ModelSettings, UnitTask[TalkerRequest, TalkerResponse]):
 
     def input_source(self) -> TalkerTask:
         options = self.options.model_copy(update={"gpus": 0})
-        return self.model_validate(self.model_dump() | {"constant": True, "options": options})
+        return self.model_validate(self.model_dump() | {"constant": True, "with_vocoder": False, "options": options})
 
     def size(self, request: TalkerRequest) -> InputSize:
         text = sum(map(len, request.user_messages or ())) // CHARACTERS_PER_TOKEN

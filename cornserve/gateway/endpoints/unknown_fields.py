@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -16,7 +16,17 @@ HEADER = "x-cornserve-unknown-fields"
 _SCOPE_KEY = "cornserve.unknown_fields"
 _MAX_HEADER_CHARACTERS = 1000
 
+MAX_ROUNDS = 16
+"""The number of times that a body is validated. Large ones take a second each time, in which the gateway waits."""
+
 Body = TypeVar("Body")
+
+
+class _Place(NamedTuple):
+    """The place of an object in a body."""
+
+    keys: Sequence[str | int]
+    kind: tuple[Any, Any]
 
 
 def ignore_unknown_fields(scope: Scope) -> None:
@@ -38,39 +48,57 @@ def validate_known(scope: Scope, fields: Any, validate: Callable[[Any], Body]) -
         ValidationError: a field is not valid, or is unknown and not ignored.
     """
     ignored: list[str] | None = scope.get(_SCOPE_KEY)
-    while True:  # Some lists are validated until their first error.
+    for _ in range(MAX_ROUNDS):  # Some lists are validated until their first error.
         try:
             return validate(fields)
         except ValidationError as error:
-            if ignored is None or len(ignored) + error.error_count() > MANY_PROBLEMS:
+            if ignored is None or error.error_count() > MANY_PROBLEMS:
                 raise
             removed = _remove_unknown(fields, error)
-            if not removed:
-                raise
             ignored += removed
+            if not removed or len(ignored) > MANY_PROBLEMS:
+                raise
+    return validate(fields)
 
 
 def _remove_unknown(fields: Any, error: ValidationError) -> list[str]:
-    """Removes the unknown fields that the error names. Returns their paths."""
+    """Removes the unknown fields that the error names, and the same fields of other elements of their lists. Returns
+    their paths."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    locations = [problem["loc"] for problem in problems if problem["type"] == "extra_forbidden"]
-    return [path for location in locations if (path := _remove(fields, location)) is not None]
+    removed: list[str] = []
+    for problem in problems:
+        if problem["type"] == "extra_forbidden":
+            *parents, name = problem["loc"]
+            removed += _remove(fields, name, _find(fields, parents))
+    return removed
 
 
-def _remove(fields: Any, location: Sequence[Any]) -> str | None:
-    """Removes a field. Returns its path, without the parts of its location that are tags of unions, or None if it is
-    not found."""
-    path = ""
-    *parents, name = location
-    for part in parents:
-        if isinstance(fields, dict) and part in fields:
-            path += f"{part}."
-        elif isinstance(fields, list) and isinstance(part, int):
-            path = f"{path.removesuffix('.')}[{part}]."
-        else:
-            continue
-        fields = fields[part]
-    if not isinstance(fields, dict) or name not in fields:
-        return None
-    del fields[name]
-    return f"{path}{name}"
+def _find(fields: Any, location: Sequence[Any]) -> _Place:
+    """Returns the place of an object, without the parts of its location that are tags of unions."""
+    keys: list[str | int] = []
+    for part in location:
+        if (isinstance(fields, dict) and part in fields) or (isinstance(fields, list) and isinstance(part, int)):
+            fields = fields[part]
+            keys.append(part)
+    return _Place(keys, _kind(fields))
+
+
+def _remove(fields: Any, name: Any, place: _Place, path: str = "", depth: int = 0) -> list[str]:
+    """Removes a field of the object at a place, and of objects of its kind at this place in other elements of lists.
+    Returns their paths."""
+    if depth == len(place.keys):
+        if not isinstance(fields, dict) or name not in fields or _kind(fields) != place.kind:
+            return []
+        del fields[name]
+        return [f"{path}.{name}".removeprefix(".")]
+    key = place.keys[depth]
+    if isinstance(key, int) and isinstance(fields, list):
+        elements = [(f"{path}[{index}]", element) for index, element in enumerate(fields)]
+    else:
+        elements = [(f"{path}.{key}", fields[key])] if isinstance(fields, dict) and key in fields else []
+    return [found for at, element in elements for found in _remove(element, name, place, at, depth + 1)]
+
+
+def _kind(fields: Any) -> tuple[Any, Any]:
+    """Returns the fields that select the type of an object in a union."""
+    return (fields.get("type"), fields.get("role")) if isinstance(fields, dict) else (None, None)

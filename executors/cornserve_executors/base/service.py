@@ -195,8 +195,8 @@ class CallerSession:
         try:
             self.connection.send(pb.Event(call=call, end=end, load=self.load.report()))
         except MessageSizeError as error:
-            self.retained.revoke(call)
             self.send_end(call, pb.End(code=pb.CODE_INTERNAL, message=f"the output is too large: {error}"))
+            self.retained.revoke(call)
 
     def _handle_command(self, command: pb.Command | None) -> None:
         if command is None:

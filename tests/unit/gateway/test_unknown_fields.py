@@ -121,6 +121,17 @@ class TestWarn:
         assert response.status_code == 400
         assert response.json()["error"]["code"] == "unknown_field"
 
+    async def test_the_same_fields_of_a_list_are_removed_together(self, gateway: httpx.AsyncClient) -> None:
+        """A body is validated again for each kind of field, not for each field."""
+        parts = [{"type": "text", "text": "hello", "color": "red"}] * 60
+        roles = [{"role": role, "content": "hello", "mood": "merry"} for role in ("user", "assistant", "user")]
+
+        response = await chat(gateway, messages=[*roles, {"role": "user", "content": parts}])
+
+        assert response.status_code == 200, response.text
+        assert response.headers[HEADER].count("color") > 30
+        assert response.headers[HEADER].count("mood") == 3
+
     async def test_many_unknown_fields_of_a_list_are_refused(self, gateway: httpx.AsyncClient) -> None:
         response = await chat(gateway, messages=[{"role": "user", "content": [PART] * 101}])
 

@@ -128,6 +128,18 @@ def test_a_redacted_traceback_has_types_and_frames_and_no_messages() -> None:
     assert "in failure" in redacted
 
 
+def test_the_causes_of_a_redacted_traceback_end() -> None:
+    error = ValueError(SECRET)
+    error.__cause__ = error
+    chained = KeyError(0)
+    for number in range(2000):
+        later = KeyError(number)
+        later.__cause__, chained = chained, later
+
+    assert redacted_traceback(error) == "builtins.ValueError"
+    assert redacted_traceback(chained).count("builtins.KeyError") == 20
+
+
 def test_a_traceback_is_a_field_in_json_and_further_lines_in_text(write_as: Callable[[LogFormat], Written]) -> None:
     json_written, text_written = write_as(LogFormat.JSON), write_as(LogFormat.TEXT)
     extra = logs.traceback_field('File "app.py", line 3\nbuiltins.KeyError')
