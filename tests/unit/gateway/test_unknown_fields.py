@@ -129,7 +129,7 @@ class TestWarn:
         response = await chat(gateway, messages=[*roles, {"role": "user", "content": parts}])
 
         assert response.status_code == 200, response.text
-        assert response.headers[HEADER].count("color") > 30
+        assert response.headers[HEADER].count("color") >= 20  # The header is cut.
         assert response.headers[HEADER].count("mood") == 3
 
     async def test_many_unknown_fields_of_a_list_are_refused(self, gateway: httpx.AsyncClient) -> None:
