@@ -48,7 +48,7 @@ class App:
             raise DefinitionError(f"app {name!r} has no paths: pass at least one task as `paths`")
         _check_paths(name, paths)
         for path in paths:
-            require_types(type(path))
+            _require_all_types(path)
         first = paths[0]
         for path in paths[1:]:
             if (path.request_type, path.response_type) != (first.request_type, first.response_type):
@@ -91,8 +91,6 @@ class App:
         Raises `DefinitionError` if an executor is not installed.
         """
         units = [unit for path in self.paths for unit in unit_tasks(path)]
-        for unit in units:
-            require_types(type(unit))
         specs = {unit.key: unit.spec for unit in units}
         if not specs:
             raise DefinitionError(
@@ -126,3 +124,10 @@ def check_name(name: str) -> None:
         raise DefinitionError(
             f"invalid app name {name!r}: use 1 to 63 lower case letters and digits, and '.', '_' and '-' between them"
         )
+
+
+def _require_all_types(task: Task[Any, Any]) -> None:
+    """Raises `DefinitionError` if the task, or one that it calls, lacks a request and a response type."""
+    require_types(type(task))
+    for subtask in task.subtasks():
+        _require_all_types(subtask)

@@ -146,16 +146,22 @@ def test_an_app_with_an_executor_that_is_not_installed_is_rejected() -> None:
         App(name="a", paths=[TwoVoices()]).executor_specs()
 
 
-def test_an_app_with_an_untyped_unit_task_is_rejected() -> None:
-    class Shapeless(UnitTask):  # type: ignore[type-arg]
-        executor = "llm"
+class ShapelessUnit(UnitTask):  # type: ignore[type-arg]
+    executor = "llm"
 
+
+class ShapelessTask(Task):  # type: ignore[type-arg]
+    pass
+
+
+@pytest.mark.parametrize("shapeless", [ShapelessUnit, ShapelessTask])
+def test_an_app_that_calls_an_untyped_task_is_rejected(shapeless: type[Task[Any, Any]]) -> None:
     class Uses(Task[str, str]):
         def post_init(self) -> None:
-            self.shapeless = Shapeless()
+            self.inner = [shapeless()]
 
-    with pytest.raises(DefinitionError, match="Shapeless must derive from"):
-        App(name="a", paths=[Uses()]).executor_specs()
+    with pytest.raises(DefinitionError, match=f"{shapeless.__name__} must derive from"):
+        App(name="a", paths=[Uses()])
 
 
 def test_an_app_without_unit_tasks_is_rejected() -> None:
