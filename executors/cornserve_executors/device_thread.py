@@ -16,15 +16,11 @@ Result = TypeVar("Result")
 
 
 class DeviceThread:
-    """A GPU or the CPU, whose work runs in a single thread, in order.
+    """A GPU or the CPU, whose work runs in a single thread, in order."""
 
-    Args:
-        threads: the number of torch's threads on a CPU, `device_threads` by default.
-    """
-
-    def __init__(self, threads: int | None = None) -> None:
+    def __init__(self) -> None:
         self.name = "cuda" if torch.cuda.is_available() else "cpu"
-        self.thread = ThreadPoolExecutor(1, "device", torch.set_num_threads, (threads or device_threads(),))
+        self.thread = ThreadPoolExecutor(1, "device", torch.set_num_threads, (device_threads(),))
         self._death: EngineDeadError | None = None
         self._died = asyncio.Event()
 

@@ -166,7 +166,7 @@ async def metrics_targets(request: Request, context: Context) -> list[TargetGrou
     return scrape_targets(gateways, context.controller_metrics, context.apps.executor_groups())
 
 
-@router.get("/apps/{name}/logs")
+@router.get("/apps/{name}/logs", response_model_exclude_none=True)
 async def get_logs(name: str, context: Context, lines: int = Query(default=100, ge=1, le=10_000)) -> AppLogs:
     """Returns the last log lines of the app's executors, and the last prints and tracebacks of its own code in each
     gateway."""

@@ -12,7 +12,7 @@ import torch
 
 from cornserve.concurrency import gather_all
 from cornserve_executors.base import InvalidRequestError
-from cornserve_executors.device_thread import run_on_device
+from cornserve_executors.device_thread import device_threads, run_on_device
 from cornserve_executors.step_batcher import StepBatcher
 from cornserve_executors.talker.loader import load_talker_model
 from cornserve_executors.talker.pcm import SpeechAudio
@@ -46,7 +46,7 @@ class TalkerEngine:
         self._model = load_talker_model(config, "cuda" if torch.cuda.is_available() else "cpu")
         self._step = self._model.step(self._options.max_batch_speeches, self._options.max_tokens)
         self._max_frames = max(1, int(self._options.max_seconds * SAMPLE_RATE / self._model.vocoder.frame_samples))
-        self._device_thread = ThreadPoolExecutor(1, "device")
+        self._device_thread = ThreadPoolExecutor(1, "device", torch.set_num_threads, (device_threads(),))
         self._batcher = StepBatcher(self._run_step, self._device_thread, self._options.max_batch_speeches, stats)
 
     async def run(self) -> None:

@@ -27,8 +27,7 @@ class VocoderEngine:
     def __init__(self, config: VocoderTask, stats: VocoderStats) -> None:
         """Loads the vocoder. Blocks, and can run in any thread."""
         self._stats = stats
-        # The samples on a CPU depend on the number of threads, which is that of an executor with talker and vocoder.
-        self._device = DeviceThread(torch.get_num_threads())
+        self._device = DeviceThread()
         self._vocoder = load_vocoder(config, self._device.name)
         self._shape, self._voice = load_codes_format(config)
 
