@@ -137,9 +137,9 @@ def machine(
     copied = tmp_path_factory.mktemp("models") / SPLIT_SPEAKER.model
     shutil.copytree(tiny_qwen3omni_talker, copied)
     deployments = [
-        (SPEAKER, tiny_qwen3omni_talker, [*speech, "talker.max_tokens=80"]),
+        (SPEAKER, tiny_qwen3omni_talker, [*speech, "talker.max_tokens=200"]),
         (STATES_SPEAKER, tiny_qwen25omni_talker, [*speech, "talker.max_tokens=180"]),
-        (SPLIT_SPEAKER, copied, ["--share", "speech-split=1", "--option", "talker.max_tokens=80"]),
+        (SPLIT_SPEAKER, copied, ["--share", "speech-split=1", "--option", "talker.max_tokens=200"]),
         (PAINTER, tiny_qwenimage, ["--share", "split=1"]),
         (EDITOR, tiny_qwenimageedit, ["--share", "split=1"]),
         (WHOLE_PAINTER, tiny_qwenimage, []),
