@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -35,3 +37,17 @@ def format_of(file: Path, *, otherwise: str = "") -> str:
     if known is None:
         raise CliError(f"cannot save {file}: give a file name that ends with {', '.join(FORMATS)}{otherwise}")
     return known
+
+
+@contextmanager
+def replaced_file(file: Path) -> Iterator[Path]:
+    """Yields a partial file, which replaces an existing one at the end. Raises `CliError` if it cannot be written."""
+    path = file.expanduser()
+    partial = path.with_name(f"{path.name}.part")
+    try:
+        yield partial
+        partial.replace(path)
+    except OSError as error:
+        raise CliError(f"cannot save {file}: {error.strerror}") from error
+    finally:
+        partial.unlink(missing_ok=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cornserve.cli.audio_format import check_audio_file, format_of
-from cornserve.cli.console import CliError, print_json, stderr
+from cornserve.cli.audio_format import check_audio_file, format_of, replaced_file
+from cornserve.cli.console import print_json, stderr
 
 if TYPE_CHECKING:
     from cornserve.client import Client
@@ -47,12 +47,5 @@ class ChatSpeech:
 
     def _save(self, speech: bytes) -> None:
         """Writes the file, which replaces an existing one at the end."""
-        file = self._file.expanduser()
-        partial = file.with_name(f"{file.name}.part")
-        try:
+        with replaced_file(self._file) as partial:
             partial.write_bytes(speech)
-            partial.replace(file)
-        except OSError as error:
-            raise CliError(f"cannot save {self._file}: {error.strerror}") from error
-        finally:
-            partial.unlink(missing_ok=True)

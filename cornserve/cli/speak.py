@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cornserve.cli.audio_format import FORMATS, check_audio_file, format_of
+from cornserve.cli.audio_format import FORMATS, check_audio_file, format_of, replaced_file
 from cornserve.cli.console import CliError, print_json, stderr
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
@@ -76,18 +76,12 @@ def _play(parts: Iterable[bytes]) -> None:
 
 def _write(file: Path, parts: Iterable[bytes]) -> int:
     """Writes the file, which replaces an existing one at the end. Returns its size."""
-    partial = file.with_name(f"{file.name}.part")
-    try:
+    with replaced_file(file) as partial:
         with partial.open("wb") as output, stderr().status("speaking") as status:
             for part in parts:
                 output.write(part)
                 status.update(f"speaking: {output.tell() // 1000} kB")
         _set_wav_length(partial)
-        partial.replace(file)
-    except OSError as error:
-        raise CliError(f"cannot save {file}: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)
     return file.stat().st_size
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from cornserve.concurrency import gather_all
 from cornserve_executors.base import InvalidRequestError
-from cornserve_executors.device_thread import device_threads, run_on_device
+from cornserve_executors.device_thread import DeviceThread, run_on_device
 from cornserve_executors.step_batcher import StepBatcher
 from cornserve_executors.talker.loader import load_talker_model
 from cornserve_executors.talker.pcm import SpeechAudio
@@ -31,7 +30,6 @@ from cornserve_tasklib.talker import (
     TalkerTask,
 )
 
-Result = TypeVar("Result")
 SendChunk = Callable[[SpokenChunk], Awaitable[None]]
 PublishCodes = Callable[[torch.Tensor, SpokenCodesInfo], Awaitable[None]]
 
@@ -43,11 +41,11 @@ class TalkerEngine:
         """Loads the model. Blocks, and can run in any thread."""
         self._options = config.options
         self._stats = stats
-        self._model = load_talker_model(config, "cuda" if torch.cuda.is_available() else "cpu")
+        self._device = DeviceThread()
+        self._model = load_talker_model(config, self._device.name)
         self._step = self._model.step(self._options.max_batch_speeches, self._options.max_tokens)
         self._max_frames = max(1, int(self._options.max_seconds * SAMPLE_RATE / self._model.vocoder.frame_samples))
-        self._device_thread = ThreadPoolExecutor(1, "device", torch.set_num_threads, (device_threads(),))
-        self._batcher = StepBatcher(self._run_step, self._device_thread, self._options.max_batch_speeches, stats)
+        self._batcher = StepBatcher(self._run_step, self._device.thread, self._options.max_batch_speeches, stats)
 
     async def run(self) -> None:
         """Speaks until cancelled. Raises `EngineDeadError` when the device fails permanently."""
@@ -66,7 +64,7 @@ class TalkerEngine:
             while not speech.is_done:
                 self._step_and_decode([speech])
 
-        await self._run(speak)
+        await self._device.run(speak)
 
     async def speak(
         self,
@@ -130,7 +128,7 @@ class TalkerEngine:
         if not text.tokens:
             return TalkerResponse(seed=seed)
         started = time.perf_counter()
-        speech = await self._run(lambda: self._start(request, text, seed, prompt))
+        speech = await self._device.run(lambda: self._start(request, text, seed, prompt))
         arrived: asyncio.Queue[torch.Tensor | None] = asyncio.Queue()
         samples = 0
 
@@ -171,10 +169,7 @@ class TalkerEngine:
 
     def shutdown(self) -> None:
         """Blocks until the current work of the device is done."""
-        self._device_thread.shutdown(cancel_futures=True)
-
-    async def _run(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._device_thread, run_on_device, work)
+        self._device.shutdown()
 
     def _voice(self, request: TalkerRequest) -> str:
         return self._model.voices[0] if request.voice is None else request.voice.lower()

@@ -99,7 +99,7 @@ def _import_model(args: AsyncEngineArgs) -> None:
             if model is not None:
                 ModelRegistry.register_model(architecture, model.load_model_cls())
     except Exception:
-        log.debug("the model is not imported", exc_info=True)  # vLLM explains why.
+        log.debug("the model is not imported", exc_info=True)  # vLLM imports it again, and explains the error.
 
 
 def _first_sentence(error: Exception) -> str:
