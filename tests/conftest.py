@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
 from tests.chaos.form import FULL, FULL_TIMEOUT_SECONDS, seed
 from tests.chaos.report import FaultRecorder, FaultResult, table
+from tests.crashed_worker import kill_processes_with
 
 # By default, pytest rewrites the assertions of test modules only.
 pytest.register_assert_rewrite("tests.unit.store.conformance", "tests.integration.launcher.conformance")
@@ -50,6 +52,12 @@ class DirectoryScheduling(LoadScopeScheduling):  # type: ignore[misc]
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
     return DirectoryScheduling(config, log) if config.getvalue("dist") == "loadscope" else None
+
+
+def pytest_testnodedown(node: WorkerController, error: object) -> None:
+    if error is not None:
+        temporary: Path = node.config._tmp_path_factory.getbasetemp()
+        kill_processes_with(temporary / f"popen-{node.gateway.id}")
 
 
 def pytest_report_header() -> str:

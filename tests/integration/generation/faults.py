@@ -1,0 +1,150 @@
+"""Faults while apps generate speech and images: kills of a stage, and disconnects of clients."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Generator as PyGenerator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from cornserve.client import Client, ClientError
+from tests.chaos.conftest import running_instance
+from tests.chaos.report import FaultResult
+from tests.executor_metrics import executor_total, sum_of
+from tests.integration.cli.cli_instance import CliInstance
+from tests.waiting import wait_until
+
+RUNNING = "cornserve_executor_invocations_running"
+HELD = 'cornserve_transport_slab_bytes{state="held"}'
+
+
+@dataclass(frozen=True)
+class Generator:
+    """An app of a tiny model, and a request whose result does not depend on chance."""
+
+    name: str
+    model: str
+    request: dict[str, Any]
+
+    def open(self, client: Client) -> PyGenerator[Any, None, None]:
+        """Yields the items of the stream, and the response."""
+        return client.stream(self.name, self.request)
+
+    def result(self, last: Any) -> str:
+        """Returns the speech or the image of the response in base64."""
+        response = last.response
+        found: str = response["speech"]["audio"] if "speech" in response else response["images"][0]["b64_json"]
+        return found
+
+    def generate(self, machine: CliInstance, first_item: Future[None] | None = None) -> str:
+        """Returns the result. Completes `first_item` when the stream has an item."""
+        with Client(machine.url) as client:
+            *_, last = self._signal_first(self.open(client), first_item)
+        return self.result(last)
+
+    @staticmethod
+    def _signal_first(stream: Iterator[Any], first_item: Future[None] | None) -> Iterator[Any]:
+        for number, item in enumerate(stream):
+            if first_item is not None and number == 0:
+                first_item.set_result(None)
+            yield item
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """The options of `cornserve deploy` for an app."""
+
+    app: Generator
+    model: Path
+    options: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class FaultyInstance:
+    """An instance whose executors are killed, and whose clients disconnect."""
+
+    machine: CliInstance
+    results: dict[str, str]
+    """The result of each app without a fault."""
+
+    @classmethod
+    @contextmanager
+    def running(cls, home: Path, deployments: Sequence[Deployment]) -> Iterator[FaultyInstance]:
+        with running_instance(home, cpu_slots=24) as machine:
+            for deployment in deployments:
+                machine.do("deploy", str(deployment.model), "--name", deployment.app.name, *deployment.options)
+            yield cls(machine, {each.app.name: each.app.generate(machine) for each in deployments})
+
+    def kill_during_stream(self, app: Generator, stage: str) -> FaultResult:
+        """Kills a stage when the client has an item. The request must end with the same result, or with an error."""
+        first_item: Future[None] = Future()
+        with ThreadPoolExecutor(1) as thread:
+            work = thread.submit(app.generate, self.machine, first_item)
+            first_item.result(timeout=60)
+            (executor,) = self._executors(app, stage)
+            executor.kill()
+            outcome = self._outcome(work, app)
+        self._expect_recovery(app)
+        return FaultResult(f"kill -9 of {stage} of {app.name} during a stream", 1, 1, outcome, leaks=0)
+
+    def kill_before_output(self, app: Generator, stage: str) -> FaultResult:
+        """Kills a stage that has a request and no output. The outcome is as in `kill_during_stream`."""
+        executors = self._executors(app, stage)
+        for executor in executors:
+            executor.suspend()  # A stage that does not run cannot end early.
+        with ThreadPoolExecutor(1) as thread:
+            work = thread.submit(app.generate, self.machine)
+            wait_until(lambda: self._requests(app) > 0)
+            for executor in executors:
+                executor.kill()
+            outcome = self._outcome(work, app)
+        self._expect_recovery(app)
+        return FaultResult(f"kill -9 of {stage} of {app.name}", 1, 1, outcome, leaks=0)
+
+    def disconnect(self, app: Generator) -> FaultResult:
+        """Closes the stream of a client. All stages must stop and free their tensors."""
+        with Client(self.machine.url) as client:
+            stream = app.open(client)
+            next(stream)
+            assert self._total(RUNNING) > 0
+            stream.close()
+            closed = time.monotonic()
+        wait_until(lambda: self._total(RUNNING) + self._total(HELD) == 0, seconds=10)
+        outcome = f"stopped in {time.monotonic() - closed:.2f} s"
+        return FaultResult(f"disconnect from {app.name}", 1, 1, outcome, leaks=0)
+
+    def _outcome(self, work: Future[str], app: Generator) -> str:
+        try:
+            assert work.result(timeout=120) == self.results[app.name]
+        except ClientError as error:
+            return str(error)
+        return "same result"
+
+    def _expect_recovery(self, app: Generator) -> None:
+        assert app.generate(self.machine) == self.results[app.name]
+        wait_until(lambda: self._total(RUNNING) == 0)
+        wait_until(lambda: self._total(HELD) == 0)
+
+    def _executors(self, app: Generator, stage: str) -> list[psutil.Process]:
+        """Returns the processes of a stage: one, or those for images and audio."""
+        return [
+            process
+            for process in self.machine.processes("cornserve_executors.base")
+            if (command := " ".join(process.cmdline()))
+            and f"/{stage}-" in command
+            and re.search(rf'/{app.model}["-]', command)
+        ]
+
+    def _total(self, metric: str) -> float:
+        return executor_total(self.machine.url, metric)
+
+    def _requests(self, app: Generator) -> float:
+        metric = f'cornserve_gateway_requests_running{{app="{app.name}"}}'
+        return sum_of(metric, f"{self.machine.url}/metrics")

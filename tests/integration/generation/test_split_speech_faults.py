@@ -1,0 +1,55 @@
+"""Faults while a Qwen2.5-Omni speaks, and a Qwen3-Omni whose talker and vocoder run in separate executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.report import FaultRecorder
+from tests.integration.generation.faults import Deployment, FaultyInstance, Generator
+from tests.integration.generation.speakers import SPEAK
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+
+STATES_SPEAKER = Generator("states-speaker", "tiny_qwen25omni_talker", SPEAK)
+"""Its talker reads the thinker's states while they are computed."""
+SPLIT_SPEAKER = Generator("split-speaker", "tiny_qwen3omni_talker", SPEAK)
+"""Its talker and its vocoder run in separate executors."""
+STAGES = [
+    (STATES_SPEAKER, "thinker"),
+    (STATES_SPEAKER, "talker"),
+    (SPLIT_SPEAKER, "talker"),
+    (SPLIT_SPEAKER, "vocoder"),
+]
+
+
+@pytest.fixture(scope="module")
+def instance(
+    tmp_path_factory: pytest.TempPathFactory, tiny_qwen25omni_talker: Path, tiny_qwen3omni_talker: Path
+) -> Iterator[FaultyInstance]:
+    deployments = [
+        Deployment(
+            STATES_SPEAKER, tiny_qwen25omni_talker, ["--share", "e-speech=1", "--option", "talker.max_tokens=180"]
+        ),
+        Deployment(
+            SPLIT_SPEAKER, tiny_qwen3omni_talker, ["--share", "speech-split=1", "--option", "talker.max_tokens=200"]
+        ),
+    ]
+    with FaultyInstance.running(tmp_path_factory.mktemp("faults") / "home", deployments) as instance:
+        yield instance
+
+
+@pytest.mark.parametrize(("app", "stage"), STAGES)
+def test_a_stage_killed_during_a_stream_leads_to_the_same_result_or_an_error(
+    instance: FaultyInstance, app: Generator, stage: str, record_fault: FaultRecorder
+) -> None:
+    record_fault(instance.kill_during_stream(app, stage))
+
+
+@pytest.mark.parametrize("app", [STATES_SPEAKER, SPLIT_SPEAKER])
+def test_a_disconnect_stops_all_stages_and_frees_their_tensors(
+    instance: FaultyInstance, app: Generator, record_fault: FaultRecorder
+) -> None:
+    record_fault(instance.disconnect(app))
