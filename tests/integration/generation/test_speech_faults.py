@@ -11,7 +11,7 @@ import pytest
 
 from tests.chaos.report import FaultRecorder
 from tests.integration.generation.faults import Deployment, FaultyInstance, Generator
-from tests.integration.generation.speakers import SPEAK
+from tests.integration.generation.speakers import SPEAK, speech_options
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -35,7 +35,7 @@ def instance(
     tmp_path_factory: pytest.TempPathFactory, tiny_qwen3omni_talker: Path, tiny_vits: Path
 ) -> Iterator[FaultyInstance]:
     deployments = [
-        Deployment(SPEAKER, tiny_qwen3omni_talker, ["--share", "e-speech=1", "--option", "talker.max_tokens=200"]),
+        Deployment(SPEAKER, tiny_qwen3omni_talker, ["--share", "e-speech=1", *speech_options(200)]),
         Deployment(NARRATOR, tiny_vits),
     ]
     with FaultyInstance.running(tmp_path_factory.mktemp("faults") / "home", deployments) as instance:

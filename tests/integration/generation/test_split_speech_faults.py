@@ -9,7 +9,7 @@ import pytest
 
 from tests.chaos.report import FaultRecorder
 from tests.integration.generation.faults import Deployment, FaultyInstance, Generator
-from tests.integration.generation.speakers import SPEAK
+from tests.integration.generation.speakers import SPEAK, speech_options
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -30,12 +30,8 @@ def instance(
     tmp_path_factory: pytest.TempPathFactory, tiny_qwen25omni_talker: Path, tiny_qwen3omni_talker: Path
 ) -> Iterator[FaultyInstance]:
     deployments = [
-        Deployment(
-            STATES_SPEAKER, tiny_qwen25omni_talker, ["--share", "e-speech=1", "--option", "talker.max_tokens=180"]
-        ),
-        Deployment(
-            SPLIT_SPEAKER, tiny_qwen3omni_talker, ["--share", "speech-split=1", "--option", "talker.max_tokens=200"]
-        ),
+        Deployment(STATES_SPEAKER, tiny_qwen25omni_talker, ["--share", "e-speech=1", *speech_options(180)]),
+        Deployment(SPLIT_SPEAKER, tiny_qwen3omni_talker, ["--share", "speech-split=1", *speech_options(200)]),
     ]
     with FaultyInstance.running(tmp_path_factory.mktemp("faults") / "home", deployments) as instance:
         yield instance

@@ -16,6 +16,7 @@ import pytest
 from openai import BadRequestError, OpenAI
 
 from cornserve.client import Client, StreamItem
+from tests.integration.cli.cli_instance import SMALL_KV_CACHE
 from tests.integration.serving.conftest import CommandLine
 from tests.integration.serving.image_chats import sum_metric, text_part, video_part
 from tests.integration.serving.speaking_chats import MEDIA_CHATS, MediaChat
@@ -40,7 +41,15 @@ PROMPT_TOKENS = 19
 @pytest.fixture(scope="module", autouse=True)
 def speaker(cornserve: CommandLine, tiny_qwen3omni_talker: Path) -> None:
     for app, path in ((APP, "speech"), (SPLIT_APP, "e-speech"), (VOCODER_APP, "speech-split")):
-        options = ["--name", app, "--share", f"{path}=1", "--option", f"talker.max_tokens={MAX_TOKENS}"]
+        options = [
+            "--name",
+            app,
+            "--share",
+            f"{path}=1",
+            "--option",
+            f"talker.max_tokens={MAX_TOKENS}",
+            *SMALL_KV_CACHE,
+        ]
         deployed = cornserve.run("deploy", str(tiny_qwen3omni_talker), *options)
         assert deployed.returncode == 0, deployed.stderr
 
