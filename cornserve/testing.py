@@ -101,6 +101,7 @@ def run_task(
     *,
     request_id: str = "test",
     max_invocations: int = DEFAULT_MAX_INVOCATIONS,
+    on_call: Callable[[RecordedCall], object] = lambda call: None,
 ) -> TaskRun[Response]:
     """Runs a task with the outputs that `answer` returns.
 
@@ -108,6 +109,7 @@ def run_task(
         task: a composite task, or a unit task.
         request_id: determines the random choices of the task.
         max_invocations: the limit of the app.
+        on_call: receives each call before its answer, also those of a run that fails.
     Raises:
         AnswerError: `answer` has returned something else than an output of the unit task.
         TaskError: the task would fail in service too, for example because a replay differs.
@@ -131,6 +133,7 @@ def run_task(
             decoded = invocation.task.decode(invocation.request, invocation.inputs)
             call = RecordedCall(invocation.task, decoded, number, invocation.line)
             calls.append(call)
+            on_call(call)
             _finish(invocation, answer(call.task, call.request), items)
     raise AssertionError("unreachable")
 

@@ -290,7 +290,7 @@ def _deploy_and_wait(client: Client, target: DeployTarget, timeout: float | None
             f"{deployed.name} does not serve after {timeout} s, and is still being deployed: "
             f"see `cornserve status {deployed.name}` and `cornserve logs {deployed.name}`"
         )
-        *_, view = display.follow(client.follow(deployed, timeout=timeout), unfinished)
+        *_, view = display.follow(client.follow(deployed, timeout=timeout, on_outage=display.show), unfinished)
         if view.phase == "serving":
             display.show(f"{view.name} serves. Try: {target.example_command}")
     return view

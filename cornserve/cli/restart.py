@@ -42,7 +42,7 @@ def _until_restarted(client: Client, restarted: AppView, timeout: float | None) 
     display, name = ProgressDisplay(), restarted.name
     unfinished = f"{name} is still being restarted after {timeout} s: see `cornserve status {name}`"
     with display.shown():
-        *_, view = display.follow(client.follow(restarted, timeout=timeout), unfinished)
+        *_, view = display.follow(client.follow(restarted, timeout=timeout, on_outage=display.show), unfinished)
         if view.phase != "failed":
             display.show(f"{name} has restarted")
     return view

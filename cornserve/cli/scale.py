@@ -81,7 +81,7 @@ def _until_scaled(client: Client, scaled: AppView, timeout: float | None) -> App
     display = ProgressDisplay()
     unfinished = f"{scaled.name} is still being scaled after {timeout} s: see `cornserve status {scaled.name}`"
     with display.shown():
-        for view in display.follow(client.events(scaled.name, timeout=timeout), unfinished):
+        for view in display.follow(client.events(scaled.name, timeout=timeout, on_outage=display.show), unfinished):
             if view.uid != scaled.uid:
                 break
             if view.generation >= scaled.generation and view.is_scaled:

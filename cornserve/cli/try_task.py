@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from json import dumps
@@ -64,13 +64,27 @@ def try_task(
             raise CliError("--path needs --answers: on an instance, the shares of the app choose the path")
         _try_on_instance(ctx, target, body, url, as_json=json)
         return
-    run = _run(Path(target), body, _Answers(read_json(answers, "object of answers")), path)
-    if json:
-        calls = [_describe(call) for call in run.calls]
-        print_json({"calls": calls, "yielded": [*map(_compact, run.yielded)], "response": run.response})
+    _try_with_answers(Path(target), body, _Answers(read_json(answers, "object of answers")), path, as_json=json)
+
+
+def _try_with_answers(file: Path, body: Any, answers: _Answers, path: int, *, as_json: bool) -> None:
+    """Prints the calls and the response. Raises `CliError` with the error of the task, after its calls."""
+    calls: list[RecordedCall] = []
+    try:
+        run = _run(file, body, answers, path, calls.append)
+    except _TaskFailure as failure:
+        if as_json:
+            print_json({"calls": [*map(_describe, calls)], "error": str(failure)})
+        else:
+            _echo_calls(calls)
+        raise
+    if as_json:
+        yielded = [*map(_compact, run.yielded)]
+        print_json({"calls": [*map(_describe, calls)], "yielded": yielded, "response": run.response})
         return
-    for line in _lines(run):
-        typer.echo(line)
+    _echo_calls(calls)
+    for value in run.yielded:
+        typer.echo(f"yielded {_text(value)}")
     typer.echo("response")
     print_json(run.response)
 
@@ -113,7 +127,7 @@ def _deployed(client: Client, target: str) -> Iterator[str]:
     try:
         with display.shown():
             deployed = client.deploy(temporary, wait=False)
-            *_, view = display.follow(client.follow(deployed), f"{target} does not serve")
+            *_, view = display.follow(client.follow(deployed, on_outage=display.show), f"{target} does not serve")
         if view.phase != "serving":
             lines = [f"{target} failed to start: {view.status.message}", *(f"  | {line}" for line in view.status.logs)]
             raise CliError("\n".join(lines))
@@ -166,7 +180,13 @@ class _Answers:
         return outputs[number]
 
 
-def _run(file: Path, body: Any, answers: _Answers, path: int) -> TaskRun[Any]:
+class _TaskFailure(CliError):
+    """The task has raised an error."""
+
+
+def _run(
+    file: Path, body: Any, answers: _Answers, path: int, on_call: Callable[[RecordedCall], object]
+) -> TaskRun[Any]:
     from pydantic import TypeAdapter, ValidationError
 
     from cornserve.app_host.host_error import describe_error
@@ -181,7 +201,7 @@ def _run(file: Path, body: Any, answers: _Answers, path: int) -> TaskRun[Any]:
     except ValidationError as error:
         raise CliError(f"the request is not valid: {describe_all(error.errors())}") from error
     try:
-        return run_task(app.paths[path], request, answers, max_invocations=app.max_invocations)
+        return run_task(app.paths[path], request, answers, max_invocations=app.max_invocations, on_call=on_call)
     except CliError:
         raise
     except AnswerError as error:
@@ -189,7 +209,7 @@ def _run(file: Path, body: Any, answers: _Answers, path: int) -> TaskRun[Any]:
     except Exception as error:
         described = describe_error(error, _MODULE)
         place = f" ({described.location})" if described.location else ""
-        raise CliError(f"{described.type}: {described.message}{place}") from error
+        raise _TaskFailure(f"{described.type}: {described.message}{place}") from error
 
 
 def _load(file: Path) -> App:
@@ -210,14 +230,11 @@ def _read_source(file: Path) -> str:
         raise CliError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _lines(run: TaskRun[Any]) -> Iterator[str]:
-    numbered = enumerate(run.calls)
-    for play, calls in groupby(numbered, lambda pair: pair[1].play):
-        yield f"round {play + 1}"
-        for number, call in calls:
-            yield f"  {number} {call.task.name} ({call.line}): {_text(call.request)}"
-    for value in run.yielded:
-        yield f"yielded {_text(value)}"
+def _echo_calls(calls: Sequence[RecordedCall]) -> None:
+    for play, numbered in groupby(enumerate(calls), lambda pair: pair[1].play):
+        typer.echo(f"round {play + 1}")
+        for number, call in numbered:
+            typer.echo(f"  {number} {call.task.name} ({call.line}): {_text(call.request)}")
 
 
 def _describe(call: RecordedCall) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cornserve.app.record import AppView, Phase
 from cornserve.client import calls
 from cornserve.client.arguments import check_timeout
@@ -33,14 +35,19 @@ LOAD_SECONDS = ADMIN_SECONDS
 
 
 class AppWatch:
-    """The state of one watch of an app's events. The client opens the event streams and calls the methods."""
+    """The state of one watch of an app's events. The client opens the event streams and calls the methods.
 
-    def __init__(self, app: str, timeout: float | None) -> None:
+    Args:
+        on_outage: receives a line of text when the gateway becomes unreachable, and when it is reachable again.
+    """
+
+    def __init__(self, app: str, timeout: float | None, on_outage: Callable[[str], object]) -> None:
         check_timeout(timeout)
         self.deadline = Deadline(timeout)
         self.is_over = False
         """Whether the app was deleted."""
         self._app = app
+        self._on_outage = on_outage
         self._seen_version = -1
         self._unreachable: Deadline | None = None
         """The deadline for an unreachable gateway to return, or None if the gateway is reachable."""
@@ -52,7 +59,9 @@ class AppWatch:
 
     def new_view(self, event: ServerSentEvent) -> AppView | None:
         """Returns the app if the event has a new version of it. The caller must then call `mark_seen`."""
-        self._unreachable = None
+        if self._unreachable is not None:
+            self._unreachable = None
+            self._on_outage("connected to the gateway again")
         self.is_over = event.name == "deleted"
         view = None if self.is_over or event.is_comment else AppView.model_validate_json(event.data)
         if view is not None and view.version > self._seen_version:
@@ -72,9 +81,12 @@ class AppWatch:
 
     def _may_be_restarting(self, error: ClientError) -> bool:
         """Returns whether the gateway was reachable before, and not too long ago."""
+        if not isinstance(error, UnreachableError) or self._seen_version < 0:
+            return False
         if self._unreachable is None:
             self._unreachable = Deadline(RESTART_SECONDS)
-        return isinstance(error, UnreachableError) and self._seen_version >= 0 and not self._unreachable.is_over
+            self._on_outage(f"cannot connect to the gateway: waiting up to {RESTART_SECONDS:g} s for its restart")
+        return not self._unreachable.is_over
 
     def _check_deadline(self) -> None:
         if self.deadline.is_over:

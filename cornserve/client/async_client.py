@@ -108,13 +108,19 @@ class AsyncClient:
             return deployed
         progress = Progress()
         view = deployed
-        async for view in self.follow(deployed, timeout=timeout):
+        async for view in self.follow(deployed, timeout=timeout, on_outage=on_progress):
             for line in progress.update(view):
                 on_progress(line)
         return require_serving(view)
 
-    async def follow(self, deployed: AppView, *, timeout: float | None = None) -> AsyncGenerator[AppView, None]:
-        async with aclosing(self.events(deployed.name, timeout=timeout)) as events:
+    async def follow(
+        self,
+        deployed: AppView,
+        *,
+        timeout: float | None = None,
+        on_outage: Callable[[str], object] = lambda line: None,
+    ) -> AsyncGenerator[AppView, None]:
+        async with aclosing(self.events(deployed.name, timeout=timeout, on_outage=on_outage)) as events:
             async for view in events:
                 if is_deployed_generation(view, deployed):
                     yield view
@@ -122,8 +128,10 @@ class AsyncClient:
                         return
         raise AppDeletedError(deployed.name)
 
-    async def events(self, app: str, *, timeout: float | None = None) -> AsyncGenerator[AppView, None]:
-        watch = AppWatch(app, timeout)
+    async def events(
+        self, app: str, *, timeout: float | None = None, on_outage: Callable[[str], object] = lambda line: None
+    ) -> AsyncGenerator[AppView, None]:
+        watch = AppWatch(app, timeout, on_outage)
         while not watch.is_over:
             try:
                 async with aclosing(self._events(watch.call())) as events:

@@ -144,30 +144,43 @@ class Client:
             return deployed
         progress = Progress()
         view = deployed
-        for view in self.follow(deployed, timeout=timeout):
+        for view in self.follow(deployed, timeout=timeout, on_outage=on_progress):
             for line in progress.update(view):
                 on_progress(line)
         return require_serving(view)
 
-    def follow(self, deployed: AppView, *, timeout: float | None = None) -> Generator[AppView, None, None]:
+    def follow(
+        self,
+        deployed: AppView,
+        *,
+        timeout: float | None = None,
+        on_outage: Callable[[str], object] = lambda line: None,
+    ) -> Generator[AppView, None, None]:
         """Yields the app after each change, until the deployed generation serves or has failed.
 
         Raises `AppDeletedError` or `WaitTimeoutError` if it does neither.
         """
-        for view in self.events(deployed.name, timeout=timeout):
+        for view in self.events(deployed.name, timeout=timeout, on_outage=on_outage):
             if is_deployed_generation(view, deployed):
                 yield view
                 if view.settled:
                     return
         raise AppDeletedError(deployed.name)
 
-    def events(self, app: str, *, timeout: float | None = None) -> Generator[AppView, None, None]:
+    def events(
+        self, app: str, *, timeout: float | None = None, on_outage: Callable[[str], object] = lambda line: None
+    ) -> Generator[AppView, None, None]:
         """Yields the app in its current state and after each change, until it is deleted.
 
-        When the app's phase is "serving", the gateway accepts requests for that generation. Raises `WaitTimeoutError`
-        after `timeout`.
+        When the app's phase is "serving", the gateway accepts requests for that generation. A restart of the gateway
+        does not end the events.
+
+        Args:
+            on_outage: receives a line of text when the gateway becomes unreachable, and when it is reachable again.
+        Raises:
+            WaitTimeoutError: after `timeout`.
         """
-        watch = AppWatch(app, timeout)
+        watch = AppWatch(app, timeout, on_outage)
         while not watch.is_over:
             try:
                 with closing(self._events(watch.call())) as events:

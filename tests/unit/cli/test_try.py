@@ -74,6 +74,18 @@ def test_the_calls_are_printed_by_round(file: Path) -> None:
     assert result.stdout == OUTPUT
 
 
+def test_the_calls_before_an_error_are_printed(file: Path) -> None:
+    answers = {"EchoTask": {"text": "bad", "words_sent": 1}}
+
+    result = run(file, "--answers", json.dumps(answers))
+    document = json.loads(run(file, "--answers", json.dumps(answers), "--json").stdout)
+
+    assert (result.exit_code, result.stdout) == (1, OUTPUT.partition("round 3")[0])
+    assert "ValueError: no good (agent.py:25 in invoke)" in result.stderr
+    assert [call["line"] for call in document["calls"]] == ["agent.py:21", "agent.py:21"]
+    assert document["error"] == "ValueError: no good (agent.py:25 in invoke)"
+
+
 def test_json_contains_the_calls_and_the_response(file: Path, tmp_path: Path) -> None:
     (tmp_path / "answers.json").write_text(json.dumps(ANSWERS))
 

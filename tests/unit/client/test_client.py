@@ -320,14 +320,16 @@ def test_events_continue_after_a_broken_connection(server: StubServer, client: C
 def test_events_survive_a_restart_of_the_gateway(
     monkeypatch: pytest.MonkeyPatch, kind: type[Client], restart_seconds: float, end: type[Exception]
 ) -> None:
+    outages: list[str] = []
     monkeypatch.setattr("cornserve.client.app_watch.RESTART_SECONDS", restart_seconds)
     with serving() as gateway:
         gateway.on("GET /admin/v1/apps/a/events", sse_response(("put", view()), cut=True))
         client = kind(gateway.url, retries=0)
-        events = client.events("a", timeout=0.5)
+        events = client.events("a", timeout=0.5, on_outage=outages.append)
         next(events)
     with client, pytest.raises(end):
         next(events)
+    assert outages == [f"cannot connect to the gateway: waiting up to {restart_seconds:g} s for its restart"]
 
 
 def test_a_serving_app_is_yielded_once_the_gateway_has_loaded_it(server: StubServer, client: Client) -> None:
