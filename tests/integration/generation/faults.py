@@ -58,7 +58,7 @@ class Generator:
 
 
 @dataclass(frozen=True)
-class Deployment:
+class GeneratorDeployment:
     """The options of `cornserve deploy` for an app."""
 
     app: Generator
@@ -76,7 +76,7 @@ class FaultyInstance:
 
     @classmethod
     @contextmanager
-    def running(cls, home: Path, deployments: Sequence[Deployment]) -> Iterator[FaultyInstance]:
+    def running(cls, home: Path, deployments: Sequence[GeneratorDeployment]) -> Iterator[FaultyInstance]:
         with running_instance(home, cpu_slots=24) as machine:
             for deployment in deployments:
                 machine.do("deploy", str(deployment.model), "--name", deployment.app.name, *deployment.options)

@@ -12,7 +12,7 @@ import pytest
 
 from cornserve.client import Client
 from tests.chaos.report import FaultRecorder
-from tests.integration.generation.faults import Deployment, FaultyInstance, Generator
+from tests.integration.generation.faults import FaultyInstance, Generator, GeneratorDeployment
 from tests.integration.serving.image_chats import noise_png
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
@@ -55,9 +55,9 @@ def instance(
     tmp_path_factory: pytest.TempPathFactory, tiny_qwenimage: Path, tiny_qwenimageedit: Path
 ) -> Iterator[FaultyInstance]:
     deployments = [
-        Deployment(PAINTER, tiny_qwenimage, ["--share", "split=1"]),
-        Deployment(EDITOR, tiny_qwenimageedit, ["--share", "split=1"]),
-        Deployment(WHOLE_PAINTER, tiny_qwenimage),
+        GeneratorDeployment(PAINTER, tiny_qwenimage, ["--share", "split=1"]),
+        GeneratorDeployment(EDITOR, tiny_qwenimageedit, ["--share", "split=1"]),
+        GeneratorDeployment(WHOLE_PAINTER, tiny_qwenimage),
     ]
     with FaultyInstance.running(tmp_path_factory.mktemp("faults") / "home", deployments) as instance:
         yield instance

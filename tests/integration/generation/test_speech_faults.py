@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.report import FaultRecorder
-from tests.integration.generation.faults import Deployment, FaultyInstance, Generator
+from tests.integration.generation.faults import FaultyInstance, Generator, GeneratorDeployment
 from tests.integration.generation.speakers import SPEAK, speech_options
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
@@ -35,8 +35,8 @@ def instance(
     tmp_path_factory: pytest.TempPathFactory, tiny_qwen3omni_talker: Path, tiny_vits: Path
 ) -> Iterator[FaultyInstance]:
     deployments = [
-        Deployment(SPEAKER, tiny_qwen3omni_talker, ["--share", "e-speech=1", *speech_options(200)]),
-        Deployment(NARRATOR, tiny_vits),
+        GeneratorDeployment(SPEAKER, tiny_qwen3omni_talker, ["--share", "e-speech=1", *speech_options(200)]),
+        GeneratorDeployment(NARRATOR, tiny_vits),
     ]
     with FaultyInstance.running(tmp_path_factory.mktemp("faults") / "home", deployments) as instance:
         yield instance
