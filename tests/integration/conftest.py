@@ -1,4 +1,6 @@
+import ctypes
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,13 @@ def pytest_runtest_setup() -> None:
 def smollm2() -> Path:
     """SmolLM2-135M-Instruct, a real model. Built once, in 40 s."""
     return cached_model(ROOT / "examples" / "smollm2.py")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def return_freed_memory() -> Iterator[None]:
+    """Returns the memory of engines that a module has loaded and freed to the system. Other workers need it."""
+    yield
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(scope="session")

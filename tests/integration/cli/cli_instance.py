@@ -26,7 +26,7 @@ SLAB_MIB = 64
 """The shared memory of an executor for tensors. The default takes gigabytes from tests that run at the same time."""
 SMALL_SLAB = ("--limit", f"slab-mib={SLAB_MIB}")
 SMALL_KV_CACHE = ("--option", f"llm.kv_cache_memory_bytes={64 << 20}")
-"""The option of `cornserve deploy` for a tiny model that speaks. The default takes a gigabyte for each engine."""
+"""The option of `cornserve deploy` for a tiny model. The default takes a gigabyte for each engine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from PIL import Image
 
 from tests.chaos.form import by_form, seed
 from tests.chaos.report import FaultRecorder, FaultResult
+from tests.integration.cli.cli_instance import SMALL_KV_CACHE
 from tests.integration.serving.conftest import CommandLine
 from tests.integration.serving.image_chats import (
     CHATS,
@@ -51,7 +52,7 @@ def apps(cornserve: CommandLine, tiny_qwen25vl: Path) -> Iterator[Mapping[str, s
     apps = {path: f"vl-{path}" for path in PATHS}
     try:
         for path, app in apps.items():
-            deployed = cornserve.run("deploy", str(tiny_qwen25vl), "--name", app, "--share", path, "--timeout", "150")
+            deployed = cornserve.run("deploy", str(tiny_qwen25vl), "--name", app, "--share", path, *SMALL_KV_CACHE)
             assert deployed.returncode == 0, deployed.stderr
         yield apps
     finally:
@@ -242,7 +243,9 @@ def test_options_of_media_of_a_deployment_are_defaults_of_its_chats(
         return int(response["usage"]["prompt_tokens"])
 
     chosen = ["--media-io-kwargs", frames, "--mm-processor-kwargs", pixels]
-    deployed = cornserve.run("deploy", str(tiny_qwen25vl), "--name", "vl-thrifty", "--share", "e-l", *chosen)
+    deployed = cornserve.run(
+        "deploy", str(tiny_qwen25vl), "--name", "vl-thrifty", "--share", "e-l", *chosen, *SMALL_KV_CACHE
+    )
     try:
         assert deployed.returncode == 0, deployed.stderr
         usual = prompt_tokens(apps["e-l"])
