@@ -65,7 +65,7 @@ def model(cornserve: CommandLine, smollm2: Path) -> str:
     """The app of a real model, in the directory that `make run` uses and the examples expect."""
     directory = cornserve.home.models / MODEL
     shutil.copytree(smollm2, directory, copy_function=os.link)
-    deployed = cornserve.run("deploy", str(directory), "--option", f"kv_cache_memory_bytes={512 << 20}")
+    deployed = cornserve.run("deploy", str(directory))
     assert deployed.returncode == 0, deployed.stderr
     return MODEL
 
