@@ -71,6 +71,11 @@ class RawJson(bytes):
     """A value as JSON."""
 
 
+def encode_item(item: Any) -> bytes:
+    """Returns an item of a stream as JSON. A number that JSON does not have, such as NaN, is null."""
+    return to_json(item, inf_nan_mode="null")
+
+
 class WholeChat(NamedTuple):
     """A complete response of a language model. All values of the choices are available."""
 

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
-from pydantic_core import to_json
-
 from cornserve.app.app import App
 from cornserve.app.media_slots import find_media_slots
+from cornserve.app.response_readers import encode_item
 from cornserve.app.source import source_path
 from cornserve.app_host.activity import Activity
 from cornserve.app_host.host_error import describe_error, describe_invalid_request
@@ -107,7 +106,7 @@ class HostSessions:
         reply = pb.HostReply(call=call)
         try:
             items = await anext(stream)
-            reply.mapped_items.items.extend(map(to_json, items))
+            reply.mapped_items.items.extend(map(encode_item, items))
             reply.mapped_items.SetInParent()
         except StopAsyncIteration:
             reply.mapped_items.ended = True

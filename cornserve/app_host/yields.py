@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from pydantic_core import to_json
-
-from cornserve.app.response_readers import YieldReader
+from cornserve.app.response_readers import YieldReader, encode_item
 from cornserve.task import Stream
 from cornserve.v1 import app_host_pb2 as pb
 
@@ -32,7 +30,7 @@ class Yields:
 
     def _describe(self, read: Stream[Any] | Sequence[Any]) -> pb.Yielded:
         if not isinstance(read, Stream):
-            return pb.Yielded(items=map(to_json, read))
+            return pb.Yielded(items=map(encode_item, read))
         described = pb.Yielded()
         describe_stream(described.stream, read, self._mapped)
         return described
@@ -49,7 +47,11 @@ class Yields:
 
 
 def describe_stream(described: pb.ResultStream, stream: Stream[Any], mapped: Mapped) -> None:
-    """Sets the origin of a stream, or adds a stream whose items the app computes to `mapped`."""
+    """Sets the origin of a stream, or adds a stream whose items the app computes to `mapped`.
+
+    Raises `ReleasedOutputError` if the stream belongs to an earlier request.
+    """
+    stream.check_released()
     if stream.origin is not None:
         described.origin.invocation, described.origin.output = stream.origin
     else:

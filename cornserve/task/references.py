@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, NamedTuple, Never, Self, TypeVar
 
 from pydantic import GetCoreSchemaHandler
@@ -133,39 +134,37 @@ class Stream(Generic[Item]):
     return a stream or `map` it. Only the gateway, which serves the response, iterates over it.
     """
 
-    __slots__ = ("_source", "origin")
+    __slots__ = ("_mapped_from", "_source", "origin")
 
     def __init__(
         self, origin: Origin | None = None, source: Callable[[], AsyncIterator[Sequence[Item]]] | None = None
     ) -> None:
         self.origin = origin
         self._source = source
+        self._mapped_from: Stream[Any] | None = None
 
     def map(self, fn: Callable[[Item], Mapped]) -> Stream[Mapped]:
-        """Returns the stream of `fn(item)`. `fn` runs where the task runs, as items arrive."""
-        source = self._source
-        if source is None:
-            return Stream()
+        """Returns the stream of `fn(item)`. `fn` runs where the task runs, as items arrive.
 
-        async def mapped() -> AsyncIterator[Sequence[Mapped]]:
-            async for items in source():
-                done: list[Mapped] = []
-                try:
-                    for item in items:
-                        done.append(fn(item))  # noqa: PERF401 - items before an error are yielded
-                except BaseException as error:
-                    yield done
-                    if isinstance(error, Exception):
-                        raise
-                    # The error itself would end the process.
-                    raise AbortedError("a function mapped over a stream", error) from error
-                yield done
-
-        return Stream(source=mapped)
+        Raises `ReleasedOutputError` if the request of the stream has ended.
+        """
+        self.check_released()
+        source = None if self._source is None else partial(_map_batches, self._source, fn)
+        stream: Stream[Mapped] = Stream(source=source)
+        stream._mapped_from = self
+        return stream
 
     def release(self) -> None:
-        """Makes the stream unusable after its request."""
+        """Makes the stream, and those that are mapped from it, unusable after its request."""
         self.origin, self._source = _RELEASED, None
+
+    def check_released(self) -> None:
+        """Raises `ReleasedOutputError` if the request of the stream has ended."""
+        stream: Stream[Any] | None = self
+        while stream is not None:
+            if stream.origin is _RELEASED:
+                raise ReleasedOutputError("a Stream")
+            stream = stream._mapped_from
 
     @property
     def is_mapped(self) -> bool:
@@ -174,14 +173,18 @@ class Stream(Generic[Item]):
 
     @property
     def is_open(self) -> bool:
-        """Whether the stream can be iterated over: it belongs to a running request."""
+        """Whether the stream can be iterated over. Raises `ReleasedOutputError` if its request has ended."""
+        self.check_released()
         return self._source is not None
 
     def batches(self) -> AsyncIterator[Sequence[Item]]:
         """Yields the items in batches of all items that have arrived since the last batch.
 
         A slow consumer catches up, because a batch costs little more than a single item.
+
+        Raises `ReleasedOutputError` if the request of the stream has ended.
         """
+        self.check_released()
         if self._source is None:
             raise TypeError("the stream does not belong to a running request")
         return self._source()
@@ -202,6 +205,23 @@ class Stream(Generic[Item]):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return _reference_schema(cls)
+
+
+async def _map_batches(
+    source: Callable[[], AsyncIterator[Sequence[Item]]], fn: Callable[[Item], Mapped]
+) -> AsyncIterator[Sequence[Mapped]]:
+    async for items in source():
+        done: list[Mapped] = []
+        try:
+            for item in items:
+                done.append(fn(item))  # noqa: PERF401 - items before an error are yielded
+        except BaseException as error:
+            yield done
+            if isinstance(error, Exception):
+                raise
+            # The error itself would end the process.
+            raise AbortedError("a function mapped over a stream", error) from error
+        yield done
 
 
 async def _each(batches: AsyncIterator[Sequence[Item]]) -> AsyncIterator[Item]:

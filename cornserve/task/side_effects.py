@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ParamSpec
 
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import from_json, to_json
 
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.active_recording import require_active_recording
@@ -34,8 +34,10 @@ class SideEffect:
         except BaseException as error:  # Some would end the thread.
             return self._failure(f"{type(error).__name__}: {_message(error)}", error)
         try:
-            return SideEffectResult(self.call, value=to_json(value))
-        except PydanticSerializationError as error:
+            encoded = to_json(value)
+            from_json(encoded)  # It refuses some numbers that `to_json` writes.
+            return SideEffectResult(self.call, value=encoded)
+        except ValueError as error:
             return self._failure(f"its result cannot be written as JSON: {_message(error)}", error)
 
     def _failure(self, description: str, error: BaseException) -> SideEffectResult:

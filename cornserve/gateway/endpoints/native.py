@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import Request
 from pydantic_core import to_json
 
-from cornserve.app.response_readers import JSON, STREAMS, RawJson
+from cornserve.app.response_readers import JSON, STREAMS, RawJson, encode_item
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.read_request import read_native
@@ -52,4 +52,4 @@ class NativeHandler:
 
 
 def _to_json(item: Any) -> bytes:
-    return item if isinstance(item, RawJson) else to_json(item)
+    return item if isinstance(item, RawJson) else encode_item(item)

@@ -77,6 +77,14 @@ async def test_native_calls_stream_it_as_a_stream_of_its_own(gateway: httpx.Asyn
     assert lines[-1] == {"words": None, "text": "y y", "words_sent": 2}
 
 
+async def test_a_number_that_json_does_not_have_is_null(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(COUNTDOWN.replace('yield "end"', 'yield float("nan")'))
+
+    lines = await stream_natively(gateway, "countdown", {"text": "x y"})
+
+    assert lines[-2] == {"stream": "yields", "item": None}
+
+
 async def stream_natively(gateway: httpx.AsyncClient, app: str, request: object) -> list[Any]:
     headers = {"accept": "text/event-stream"}
     response = await gateway.post(f"/v1/apps/{app}/invoke", json=request, headers=headers)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from cornserve.task import Stream
 from cornserve.task.errors import ReleasedOutputError
 from cornserve.task.recording import Recording
 from cornserve_policies.replayable_random import ReplayableRandom
@@ -65,14 +66,23 @@ def test_a_kept_tensor_is_no_input_of_another_request() -> None:
         record(lambda: shout.invoke(ShoutRequest(text="a", embedding=tensor)))
 
 
-def test_a_kept_stream_is_closed() -> None:
+STREAM_USES: dict[str, Callable[[Stream[str]], object]] = {
+    "read": lambda words: words.batches(),
+    "return": lambda words: words.is_open,
+    "map": lambda words: words.map(str.upper),
+}
+
+
+@pytest.mark.parametrize("use", STREAM_USES.values(), ids=STREAM_USES)
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_a_kept_stream_raises(use: Callable[[Stream[str]], object], is_mapped: bool) -> None:
     _, recording = record(lambda: shout.invoke(ShoutRequest(text="a")))
-    words = recording.invocations[0].output.words  # type: ignore[attr-defined]  # of ShoutOutput
+    words: Stream[str] = recording.invocations[0].output.words  # type: ignore[attr-defined]  # of ShoutOutput
+    kept = words.map(str.upper).map(str.title) if is_mapped else words
     recording.release_outputs()
 
-    assert not words.is_open
-    with pytest.raises(TypeError, match="the stream does not belong to a running request"):
-        words.batches()
+    with pytest.raises(ReleasedOutputError, match="a Stream was used after its request"):
+        use(kept)
 
 
 def test_other_requests_keep_their_outputs() -> None:

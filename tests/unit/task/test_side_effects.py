@@ -195,3 +195,8 @@ def test_the_error_of_a_call_has_the_frames_of_the_function() -> None:
     assert first.endswith("in fail")
     assert last == "builtins.ValueError"
     assert "a secret" not in traceback
+
+
+def test_a_result_that_cannot_be_read_back_is_an_error_of_the_call() -> None:
+    with pytest.raises(SideEffectError, match="pow: its result cannot be written as JSON: number out of range"):
+        replay(lambda: recorded(pow, 10, 5000))
