@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
+from cornserve.app.source import source_path
 from cornserve.app.unused_fields import UnusedFieldsError
 from cornserve.app_host.invocation_failure import describe_failure
 from cornserve.observe.redaction import redacted_traceback
-from cornserve.task.errors import DefinitionError, InvocationError, TaskError
+from cornserve.task.errors import DefinitionError, InvocationError, SideEffectError, TaskError
 from cornserve.v1 import app_host_pb2 as pb
 from cornserve.validation_errors import locate_error
 
@@ -27,11 +28,12 @@ _NO_THREAD = "can't start new thread"
 
 def describe_error(error: BaseException, module: str) -> pb.HostError:
     """Returns the description of an exception that the app's code raised. `module` is the name of its module."""
+    source = source_path(module, filename="")
     described = pb.HostError(
         type=type(error).__name__,
         message=_message(error),
-        location=_location(error, module),
-        traceback=redacted_traceback(error),
+        location=_location(error, source),
+        traceback=redacted_traceback(error, source),
         is_definition=isinstance(error, DefinitionError),
         is_exhausted=_is_exhausted(error),
     )
@@ -40,8 +42,8 @@ def describe_error(error: BaseException, module: str) -> pb.HostError:
             described.invocation.CopyFrom(describe_failure(error))
         case UnusedFieldsError():
             described.unused_fields.extend(error.fields)
-    if isinstance(error, TaskError) and not described.is_exhausted and error.__cause__ is None:
-        described.location = ""  # Cornserve's own error
+    if _is_own_error(error) and not described.is_exhausted:
+        described.location = ""
     return described
 
 
@@ -88,14 +90,18 @@ def _is_exhausted(error: BaseException | None) -> bool:
     return False
 
 
-def _location(error: BaseException, module: str) -> str:
+def _is_own_error(error: BaseException) -> bool:
+    """Returns whether the error is Cornserve's, and not due to an exception of the app's code."""
+    return isinstance(error, TaskError) and not isinstance(error, SideEffectError) and error.__cause__ is None
+
+
+def _location(error: BaseException, source: str) -> str:
     """Returns the innermost line of the app's own source through which the error passed: "app.py:12 in invoke"."""
-    prefix = f"<{module}>/"
     found = ""
     for cause in _chain(error):
         for frame in traceback.extract_tb(cause.__traceback__):
-            if frame.filename.startswith(prefix):
-                found = f"{frame.filename.removeprefix(prefix)}:{frame.lineno} in {frame.name}"
+            if frame.filename.startswith(source):
+                found = f"{frame.filename.removeprefix(source)}:{frame.lineno} in {frame.name}"
         if found:
             break
     return found

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _MODULE = "app_of_cornserve_try"
 _MAX_CHARACTERS = 200
 """Longer requests and yielded values are cut."""
+_LOG_LINES = 1000
+"""The number of lines that a gateway keeps."""
 
 
 def try_task(
@@ -54,9 +56,9 @@ def try_task(
 ) -> None:
     """Run a task once, and print its calls of unit tasks round by round.
 
-    A FILE.py is deployed on the instance as a temporary app, and deleted at the end. With --answers, no instance
-    needs to run. A round ends with a value that is not available. Functions that the task calls
-    with `recorded` run.
+    A FILE.py is deployed on the instance as a temporary app, and deleted at the end. The prints and tracebacks of its
+    code go to standard error. With --answers, no instance needs to run. A round ends with a value that is not
+    available. Functions that the task calls with `recorded` run.
     """
     body = read_json(request, "request")
     if answers is None:
@@ -131,10 +133,22 @@ def _deployed(client: Client, target: str) -> Iterator[str]:
         if view.phase != "serving":
             lines = [f"{target} failed to start: {view.status.message}", *(f"  | {line}" for line in view.status.logs)]
             raise CliError("\n".join(lines))
-        yield view.name
+        try:
+            yield view.name
+        finally:
+            with suppress(ClientError):
+                _echo_logs(client, view.name)
     finally:
         with suppress(ClientError):
             client.delete(temporary.name)
+
+
+def _echo_logs(client: Client, app: str) -> None:
+    """Prints to standard error what the code of the app has written, without the logs of its executors."""
+    for replica in client.logs(app, _LOG_LINES):
+        if replica.id.startswith("gateway"):
+            for line in replica.lines:
+                typer.echo(f"{replica.id} | {line}", err=True)
 
 
 def _recorded_lines(run: RunRecord) -> Iterator[str]:

@@ -16,19 +16,25 @@ TRACEBACK = "redacted_traceback"
 """The attribute of a log record with the traceback that formatters write."""
 
 
-def redacted_traceback(error: BaseException) -> str:
-    """Returns the traceback with the type of the error, without its message."""
+def redacted_traceback(error: BaseException, source: str = "") -> str:
+    """Returns the traceback with the type of the error, without its message.
+
+    Args:
+        source: the start of the path of an app's source. The frames before its first one are left out.
+    """
     chain: dict[int, BaseException] = {}  # Code can make an error its own cause.
     cause: BaseException | None = error
     while cause is not None and id(cause) not in chain and len(chain) < MAX_CAUSES:
         chain[id(cause)] = cause
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
-    return "\nled to\n".join(_frames_and_type(link) for link in reversed(chain.values()))
+    return "\nled to\n".join(_frames_and_type(link, source) for link in reversed(chain.values()))
 
 
-def _frames_and_type(error: BaseException) -> str:
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    return f"{frames}{type(error).__module__}.{type(error).__qualname__}"
+def _frames_and_type(error: BaseException, source: str) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    first = next((index for index, frame in enumerate(frames) if frame.filename.startswith(source)), 0)
+    shown = "".join(traceback.format_list(frames[first:]))
+    return f"{shown}{type(error).__module__}.{type(error).__qualname__}"
 
 
 class RedactionFilter(logging.Filter):

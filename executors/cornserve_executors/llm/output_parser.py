@@ -49,6 +49,8 @@ class OutputParser:
             finished=completion.finish_reason is not None,
         )
         if delta is not None:
+            if completion.finish_reason == "length":
+                self._remove_default_arguments(delta)
             delta = maybe_filter_parallel_tool_calls(delta, self._request)
             chunk.text, chunk.reasoning = delta.content or "", delta.reasoning or ""
             chunk.tool_calls = [_convert_delta(call) for call in delta.tool_calls] or None
@@ -66,6 +68,15 @@ class OutputParser:
         chunk.text, chunk.reasoning = content or "", reasoning or ""
         calls = maybe_filter_parallel_tool_calls(list(calls or ()), self._request)
         chunk.tool_calls = [_convert_call(index, call) for index, call in enumerate(calls)] or None
+
+    def _remove_default_arguments(self, delta: DeltaMessage) -> None:
+        """Removes the `{}` that vLLM appends to a call which was cut before its arguments."""
+        tool_parser = self._parser.tool_parser
+        parsed_calls = [] if tool_parser is None else tool_parser.prev_tool_call_arr
+        if delta.tool_calls and parsed_calls and "arguments" not in parsed_calls[-1]:
+            function = delta.tool_calls[-1].function
+            if function is not None and function.arguments:
+                function.arguments = function.arguments.removesuffix(tool_parser.get_remaining_unstreamed_args())
 
 
 def _convert_delta(call: DeltaToolCall) -> ToolCallDelta:

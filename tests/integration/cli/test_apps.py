@@ -19,6 +19,9 @@ class Twice(Task[EchoRequest, EchoResponse]):
 
     def invoke(self, request: EchoRequest) -> EchoResponse:
         first = self.echo.invoke(request)
+        print("first", first.text)
+        if first.text == "weeds":
+            raise ValueError("no corn")
         return self.echo.invoke(EchoRequest(text=f"{first.text} again"))
 
 app = App(name="twice", paths=[Twice()])
@@ -119,6 +122,7 @@ def test_a_file_is_tried_as_a_temporary_app(instance: CliInstance, tmp_path: Pat
 
     tried = instance.run("try", str(file), '{"text": "corn"}')
     failed = instance.run("try", str(file), '{"text": "corn", "fail": "no more"}')
+    raised = instance.run("try", str(file), '{"text": "weeds"}')
 
     lines = [number for number, line in enumerate(TWICE.splitlines(), start=1) if "self.echo.invoke" in line]
     assert tried.returncode == 0, tried.stderr
@@ -131,9 +135,14 @@ def test_a_file_is_tried_as_a_temporary_app(instance: CliInstance, tmp_path: Pat
         '    returned {"text": "corn again", "words_sent": 2}',
     ]
     assert json.loads(tried.stdout.partition("response\n")[2])["text"] == "corn again"
+    assert "gateway | " in tried.stderr
+    assert " first corn request_id=" in tried.stderr
     assert failed.returncode == 1
     assert "    failed: " in failed.stdout
     assert failed.stderr.splitlines()[-1].startswith("error: ")
+    assert " first weeds request_id=" in raised.stderr
+    assert 'gateway |     raise ValueError("no corn")' in raised.stderr
+    assert "error: ValueError: no corn" in raised.stderr
     assert instance.json("status")["apps"] == []
 
 

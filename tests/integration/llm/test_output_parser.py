@@ -111,6 +111,23 @@ async def test_a_tool_call_that_was_cut_is_not_a_text(
 
 
 @streams
+@pytest.mark.parametrize(
+    ("last", "arguments"), [('"add"', ""), ('"add", ', ""), ('"arguments": ', ""), ('"arguments": {', "{")]
+)
+async def test_a_call_that_was_cut_at_the_start_has_no_complete_arguments(
+    make_renderer: MakeRenderer, last: str, arguments: str, stream: bool
+) -> None:
+    request = ask(tools=TOOLS, tool_choice="required", max_tokens=20)
+    rendered = await make_renderer(tool_parser="hermes").render(request, stream=stream)
+
+    response = parse(rendered, CALL[: CALL.index(last) + len(last)], "length")
+
+    assert response.tool_calls is not None
+    (call,) = response.tool_calls
+    assert call.function.model_dump() == {"name": "add", "arguments": arguments}
+
+
+@streams
 @pytest.mark.parametrize("parsers", [{}, {"reasoning_parser": "deepseek_r1"}])
 async def test_a_text_and_a_complete_call_precede_a_call_that_was_cut(
     make_renderer: MakeRenderer, parsers: dict[str, str], stream: bool

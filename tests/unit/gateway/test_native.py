@@ -232,7 +232,9 @@ async def test_the_logs_of_an_app_have_the_tracebacks_of_its_code_without_conten
     first, *frames = log["lines"]
     assert "the request failed: app 'steps', task Steps" in first
     assert first.endswith(f"request_id={failed.headers['x-request-id']}")
-    assert any("raise KeyError(order.mode)" in frame for frame in frames)
+    raised_at = STEPS.splitlines().index("        raise KeyError(order.mode)") + 1
+    assert frames[0].endswith(f'>/app.py", line {raised_at}, in invoke')
+    assert frames[1] == "    raise KeyError(order.mode)"
     assert frames[-1] == "builtins.KeyError"
     assert "a secret" not in str(log)
     assert (await gateway.get("/admin/v1/apps/steps/logs?lines=1")).json()["replicas"][0]["lines"] == frames[-1:]

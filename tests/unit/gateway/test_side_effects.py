@@ -230,10 +230,11 @@ async def test_the_log_has_the_traceback_before_that_of_the_request_which_fails(
     response = await gateway.post("/v1/apps/buyer/invoke", json={"items": ["nothing"]})
 
     message = response.json()["error"]["message"]
-    assert "SideEffectError: buy: ValueError: out of stock" in message
-    assert "in buy" not in message
-    headings = [line.partition(":")[0] for line in await app_lines(gateway, "buyer") if line.startswith("ERROR")]
-    assert headings == ["ERROR the recorded call of buy failed", "ERROR the request failed"]
+    place = f"app 'buyer', task Buyer, app.py:{line_of('recorded(buy')} in invoke"
+    assert message == f"SideEffectError: buy: ValueError: out of stock ({place})"
+    call, request = [line for line in await app_lines(gateway, "buyer") if line.startswith("ERROR")]
+    assert call.startswith("ERROR the recorded call of buy failed: ")
+    assert request.startswith(f"ERROR the request failed: {place} request_id=")
 
 
 @pytest.mark.parametrize("limits", [Limits(recorded_seconds=1)])

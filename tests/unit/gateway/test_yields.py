@@ -120,6 +120,15 @@ async def test_an_error_follows_what_came_before_it(gateway: httpx.AsyncClient, 
     assert "no revision" in response.text.strip().splitlines()[-1]
 
 
+async def test_an_error_without_a_wait_before_it_sets_the_status(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(REVISER.replace('yield "Draft: "', 'yield "Draft: "; raise ValueError("no draft")'))
+
+    response = await gateway.post("/v1/chat/completions", json={**chat("a"), "stream": True})
+
+    assert response.status_code == 500
+    assert "no draft" in response.json()["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

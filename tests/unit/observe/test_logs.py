@@ -128,6 +128,22 @@ def test_a_redacted_traceback_has_types_and_frames_and_no_messages() -> None:
     assert "in failure" in redacted
 
 
+def test_a_redacted_traceback_of_an_app_begins_with_the_source_of_the_app() -> None:
+    namespace: dict[str, Callable[[Callable[[], object]], None]] = {}
+    exec(compile("def call(function): function()", "<an_app>/app.py", "exec"), namespace)
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        namespace["call"](lambda: 1 / 0)
+
+    whole, shown = redacted_traceback(caught.value), redacted_traceback(caught.value, "<an_app>/")
+    assert whole.endswith(shown)
+    assert whole != shown
+    first, *further = [line for line in shown.splitlines() if line.startswith("  File")]
+    assert first == '  File "<an_app>/app.py", line 1, in call'
+    assert len(further) == 1
+    assert redacted_traceback(caught.value, "<another_app>/") == whole
+
+
 def test_the_causes_of_a_redacted_traceback_end() -> None:
     error = ValueError(SECRET)
     error.__cause__ = error
