@@ -17,8 +17,8 @@ from tests.integration.serving.image_chats import noise_png
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
-DRAW = {"prompt": "corn", "size": "256x256", "seed": 1, "num_inference_steps": 60}
-DRAW_SMALL = DRAW | {"size": "128x128", "num_inference_steps": 40}
+DRAW = {"prompt": "corn", "size": "256x256", "seed": 1, "num_inference_steps": 24}
+DRAW_SMALL = DRAW | {"size": "128x128", "num_inference_steps": 16}
 PNG = noise_png(1)
 
 
