@@ -5,13 +5,14 @@
         assert run.response.text == "a cat"
 
 The task runs as in service: it is recorded up to the first value that it waits for, and replayed with the outputs of
-its unit tasks, until it ends [C §5.2]. Another replay at the end shows whether it depends on anything but its request.
-Functions that it calls with `recorded` run once.
+its unit tasks, until it ends [C §5.2]. Each run is repeated with the same outputs, which shows whether the task depends
+on anything but its request. Functions that it calls with `recorded` run once.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -20,6 +21,8 @@ from typing import Any, Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
+from cornserve.app.response_readers import CHUNKS, STREAMS, YieldReader
+from cornserve.task.annotations import classes_of
 from cornserve.task.base import Task
 from cornserve.task.errors import Suspension
 from cornserve.task.output import Output, output_layout
@@ -28,10 +31,14 @@ from cornserve.task.references import Origin, Stream
 from cornserve.task.unit import UnitTask
 from cornserve.validation_errors import describe_all
 from cornserve_policies.replayable_random import ReplayableRandom
+from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.chat_response import ChatResponse
+from cornserve_tasklib.completion import CompletionRequest
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 Item = TypeVar("Item")
+T = TypeVar("T")
 
 
 class AnswerError(ValueError):
@@ -81,8 +88,10 @@ class TaskRun(Generic[Response]):
     """A finished run.
 
     Args:
+        response: a copy of the response, which stays valid, unlike the outputs that the task has received. Its streams
+            have all of their items.
         calls: the calls of unit tasks, in order.
-        yielded: the values and streams that `invoke` has yielded, in order, if it is a generator.
+        yielded: copies of the values and streams that `invoke` has yielded, in order, if it is a generator.
     """
 
     response: Response
@@ -112,29 +121,50 @@ def run_task(
         on_call: receives each call before its answer, also those of a run that fails.
     Raises:
         AnswerError: `answer` has returned something else than an output of the unit task.
+        TypeError: the request is not of the task's request type.
         TaskError: the task would fail in service too, for example because a replay differs.
     """
-    calls: list[RecordedCall] = []
+    _check_request(task, request)
     items: dict[Origin, list[Any]] = {}
-    recording = Recording(
-        ReplayableRandom(request_id), open_stream=partial(_read_items, items), max_invocations=max_invocations
+    recording: Recording = Recording(
+        ReplayableRandom(request_id),
+        open_stream=lambda origin: _read_items(recording.invocations[origin.invocation], items.get(origin, ())),
+        max_invocations=max_invocations,
     )
-    respond = partial(_respond, task, request)
-    ended = False
+    try:
+        return _run(recording, task, request, answer, items, on_call)
+    finally:
+        recording.release_outputs()
+        recording.close()
+
+
+def _run(
+    recording: Recording,
+    task: Task[Request, Response],
+    request: Request,
+    answer: AnswerCall,
+    items: dict[Origin, list[Any]],
+    on_call: Callable[[RecordedCall], object],
+) -> TaskRun[Response]:
+    calls: list[RecordedCall] = []
+    yields = _Yields(task)
+    respond = partial(_respond, task, request, yields.values)
     for number in count():
-        yielded: list[Any] = []
-        outcome = recording.play(task.name, respond, yielded.append)
-        if recording.next_side_effect is not None:
-            recording.side_effects.append(recording.next_side_effect.run())
-        if ended and not isinstance(outcome, Suspension):
-            return TaskRun(outcome, calls, yielded)
-        ended = not isinstance(outcome, Suspension)
-        for invocation in recording.invocations[len(calls) :]:
+        outcome = recording.play(task.name, respond, yields.start_run())
+        side_effect, new = recording.next_side_effect, recording.invocations[len(calls) :]
+        for invocation in new:
             decoded = invocation.task.decode(invocation.request, invocation.inputs)
-            call = RecordedCall(invocation.task, decoded, number, invocation.line)
-            calls.append(call)
-            on_call(call)
+            calls.append(RecordedCall(invocation.task, decoded, number, invocation.line))
+            on_call(calls[-1])
+        recording.play(task.name, respond, yields.start_run(), repeats=True)
+        if side_effect is not None:
+            recording.side_effects.append(side_effect.run())
+        for invocation in new:
+            call = calls[invocation.index]
             _finish(invocation, answer(call.task, call.request), items)
+        if not isinstance(outcome, Suspension):
+            response, yielded = _copy_with_items((outcome, yields.values))
+            return TaskRun(response, calls, yielded)
     raise AssertionError("unreachable")
 
 
@@ -152,15 +182,85 @@ def stream_items(stream: Stream[Item]) -> list[Item]:
     raise AssertionError("the stream waits for items")
 
 
-def _respond(task: Task[Any, Any], request: Any) -> Any:
-    """Returns the response, after all of its values have been read, as the gateway does."""
+class _Yields:
+    """The values that a task yields: those that the first run with them has yielded, as clients receive them."""
+
+    def __init__(self, task: Task[Any, Any]) -> None:
+        self.values: list[Any] = []
+        self._reader = _yield_reader(task)
+
+    def start_run(self) -> Callable[[Any], None]:
+        """Returns the function that receives the values of a run. Clients that stream would receive its errors."""
+        numbers = count()
+
+        def add(value: Any) -> None:
+            read = self._reader.read(value)
+            if not isinstance(read, Stream):
+                for item in read:
+                    to_json(item)
+            if next(numbers) == len(self.values):
+                self.values.append(value)
+
+        return add
+
+
+def _yield_reader(task: Task[Any, Any]) -> YieldReader[Any]:
+    """Returns the reader of what the task yields if a client streams a chat, or else a native call."""
+    is_chat = task.response_type is ChatResponse and any(
+        kind in (ChatRequest, CompletionRequest) for kind in task.request_types()
+    )
+    reader = CHUNKS if is_chat else STREAMS
+    assert reader.yields is not None
+    return reader.yields
+
+
+def _check_request(task: Task[Any, Any], request: object) -> None:
+    expected = classes_of(task.request_type)
+    if expected and not isinstance(request, expected):
+        names = " or ".join(kind.__name__ for kind in expected)
+        raise TypeError(f"{task.name} takes the type {names}, not {type(request).__name__}")
+
+
+def _respond(task: Task[Any, Any], request: Any, yielded: Sequence[Any]) -> Any:
+    """Returns the response, after its values, as in the gateway, and those of all that is yielded have been read."""
     response = task.respond(request)
     TypeAdapter(task.response_type).dump_python(response)
+    _ANY.dump_python(yielded)
     return response
 
 
-async def _read_items(items: Mapping[Origin, list[Any]], origin: Origin) -> AsyncIterator[Sequence[Any]]:
-    yield items[origin]
+_ANY: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+def _copy_with_items(value: T) -> T:
+    """Returns a copy that outlives the outputs in it. Its streams have read all of their items."""
+    streams = {
+        id(stream): Stream(stream.origin, partial(_read_batch, stream_items(stream)))
+        for stream in _streams_in(_ANY.dump_python(value, warnings=False))
+        if stream.is_open
+    }
+    return deepcopy(value, {**streams})
+
+
+def _streams_in(dumped: Any) -> Iterator[Stream[Any]]:
+    match dumped:
+        case Stream():
+            yield dumped
+        case dict():
+            yield from _streams_in(list(dumped.values()))
+        case list() | tuple():
+            for item in dumped:
+                yield from _streams_in(item)
+
+
+async def _read_batch(items: Sequence[Any]) -> AsyncIterator[Sequence[Any]]:
+    yield items
+
+
+async def _read_items(invocation: Invocation, items: Sequence[Any]) -> AsyncIterator[Sequence[Any]]:
+    yield items
+    if invocation.error is not None:
+        raise invocation.error
 
 
 def _finish(invocation: Invocation, answer: Answer, items: dict[Origin, list[Any]]) -> None:

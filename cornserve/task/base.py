@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from functools import cached_property
 from inspect import isasyncgenfunction, iscoroutinefunction
-from types import UnionType
-from typing import Annotated, Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from cornserve.task.active_recording import active_recording
+from cornserve.task.annotations import check_annotations, classes_of, union_members
 from cornserve.task.errors import DefinitionError, ResponseTypeError
 
 Request = TypeVar("Request")
@@ -55,11 +55,12 @@ class Task(BaseModel, Generic[Request, Response]):
                 f"{cls.__name__}.invoke is `async def`: define it with `def`; unit tasks that do not need outputs of "
                 "each other run concurrently"
             )
+        check_annotations(cls.__name__, cls.invoke, cls.request_type, cls.response_type)
 
     @classmethod
     def request_types(cls) -> tuple[Any, ...]:
         """Returns the types that a request can have: the members of a union, or the only type."""
-        return _union_members(cls.request_type)
+        return union_members(cls.request_type)
 
     @property
     def name(self) -> str:
@@ -82,9 +83,7 @@ class Task(BaseModel, Generic[Request, Response]):
     @cached_property
     def _response_classes(self) -> tuple[type, ...]:
         """The classes of responses. Empty if the response type does not determine them."""
-        members = _union_members(self.response_type)
-        classes = [get_origin(member) or member for member in members]
-        return tuple(classes) if all(isinstance(member, type) for member in classes) else ()
+        return classes_of(self.response_type)
 
     def model_post_init(self, context: Any, /) -> None:
         self.post_init()
@@ -149,14 +148,6 @@ def _tasks_in(value: Any) -> Iterator[Task[Any, Any]]:
                 yield from _tasks_in(item)
         case dict():
             yield from _tasks_in(list(value.values()))
-
-
-def _union_members(annotation: Any) -> tuple[Any, ...]:
-    if get_origin(annotation) is Annotated:
-        return _union_members(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, UnionType):
-        return tuple(member for argument in get_args(annotation) for member in _union_members(argument))
-    return (annotation,)
 
 
 def require_types(task: type[Task[Any, Any]]) -> None:

@@ -45,6 +45,15 @@ def changed_task(recorded: str, line: str, repeated: str, repeated_line: str) ->
     return f"{line} called {name} in the recording, {repeated_line} calls {repeated} now"
 
 
+def added_call(name: str, line: str) -> str:
+    """Describes a call of a task or function that the recording does not have.
+
+    Args:
+        line: the line of the app that makes the call.
+    """
+    return f"{line} calls {name} now, and did not in the recording"
+
+
 def changed_input(recorded: bytes, line: str, repeated: bytes, repeated_line: str) -> str:
     """Describes a call with another input than the recorded one.
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
 from cornserve.task.active_recording import active_recording
-from cornserve.task.divergence import calling_line, changed_arguments, changed_input, changed_task
+from cornserve.task.divergence import added_call, calling_line, changed_arguments, changed_input, changed_task
 from cornserve.task.errors import (
     AbortedError,
     DivergenceError,
@@ -211,6 +211,8 @@ class Recording:
         """The results of the calls with side effects, in the order of the calls."""
         self.next_side_effect: SideEffect | None = None
         """The call for which the last run waits."""
+        self._repeated_side_effect: SideEffect | None = None
+        """The call for which the run before the current one waited."""
         self._on_record = on_record
         self.random = random
         self._first_random_index = random.index
@@ -221,6 +223,10 @@ class Recording:
         self._consumed_streams: set[Origin] = set()
         """The streams of tensors that have a consumer."""
         self._task = ""
+        self._is_repeat = False
+        """Whether the code must make the calls of the last play only."""
+        self._has_ended = False
+        """Whether a play has ended with the result of the code."""
         self._on_yield: Callable[[Any], None] | None = None
         self._suspension: Suspension | None = None
         self._failure: InvocationError | None = None
@@ -228,19 +234,23 @@ class Recording:
         self._suspended: SuspendableCode[Any] | None = None
         """The code that runs, or waits for a value, if it can be resumed."""
 
-    def play(self, task: str, code: Callable[[], T], on_yield: Callable[[Any], None] | None = None) -> T | Suspension:
+    def play(
+        self, task: str, code: Callable[[], T], on_yield: Callable[[Any], None] | None = None, *, repeats: bool = False
+    ) -> T | Suspension:
         """Runs `code` from its start, or from where it waits for a value.
 
         Args:
             task: names the code in errors.
             on_yield: is called with each value that `code` yields. A repeated run yields its values again.
+            repeats: whether this run has the values of the last one, so that further calls are a divergence. They
+                always are after a run that has ended with a result.
 
         Returns the result of `code`, or a suspension with the value that it waits for. Raises the exceptions of `code`,
         and `TaskError`.
         """
-        self.next_side_effect = None
+        self._repeated_side_effect, self.next_side_effect = self.next_side_effect, None
         if self._suspended is None:
-            self._begin(task, on_yield)
+            self._begin(task, on_yield, is_repeat=repeats or self._has_ended)
         try:
             result = self._run_on(code) if self._resumes else self._run(code)
         except Suspension as suspension:
@@ -268,12 +278,14 @@ class Recording:
             missing_call = self.side_effects[self._side_effect_position].call
             message = f"it ended before it repeated the recorded call of {missing_call.function} at {missing_call.line}"
             raise DivergenceError(task, None, message)
+        self._has_ended = True
         return result
 
-    def _begin(self, task: str, on_yield: Callable[[Any], None] | None) -> None:
+    def _begin(self, task: str, on_yield: Callable[[Any], None] | None, *, is_repeat: bool) -> None:
         self._position = self._side_effect_position = 0
         self._task = task
         self._on_yield = on_yield
+        self._is_repeat = is_repeat
         self._suspension = self._failure = None
         self.random.index = self._first_random_index
 
@@ -336,6 +348,8 @@ class Recording:
         self._position += 1
         if index < len(self.invocations):
             return self._repeat(self.invocations[index], task, body, encoder.inputs)
+        if self._is_repeat:
+            raise DivergenceError(self._task, index, added_call(task.name, _line()))
         if index >= self._max_invocations:
             raise TooManyInvocationsError(self._task, self._max_invocations)
         self._consume_streams(task, encoder.inputs)
@@ -347,12 +361,20 @@ class Recording:
         call = SideEffectCall(name, _line(), arguments)
         index = self._side_effect_position
         self._side_effect_position += 1
+        if index == len(self.side_effects) and self._is_repeat:
+            self._check_awaited(call)
         while index == len(self.side_effects):
             self.next_side_effect = SideEffect(call, function)
             self._suspend(SideEffectSuspension(call))
         result = self.side_effects[index]
         self._check_repeated(result.call, call)
         return result.read()
+
+    def _check_awaited(self, call: SideEffectCall) -> None:
+        """Raises `DivergenceError` if the last run did not wait for the call."""
+        if self._repeated_side_effect is None:
+            raise DivergenceError(self._task, None, added_call(call.function, call.line))
+        self._check_repeated(self._repeated_side_effect.call, call)
 
     def _check_repeated(self, recorded: SideEffectCall, call: SideEffectCall) -> None:
         """Raises `DivergenceError` if a call with side effects differs from the recorded one."""

@@ -5,17 +5,25 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from cornserve import InvocationError, Output, Stream, Task, Tensor, UnitTask, replayable_choice
+from cornserve import InvocationError, Output, Stream, Task, Tensor, UnitTask, recorded, replayable_choice
 from cornserve.task import with_streams
-from cornserve.task.errors import DivergenceError, ResponseTypeError, TooManyInvocationsError
+from cornserve.task.errors import (
+    DivergenceError,
+    ReleasedOutputError,
+    ResponseTypeError,
+    TooManyInvocationsError,
+    YieldTypeError,
+)
 from cornserve.testing import AnswerError, CallFailure, run_task, stream_items
+from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, LLMTask
 
 
 class Picture(BaseModel):
@@ -198,6 +206,180 @@ def test_an_output_can_have_the_stream_of_another_one() -> None:
 def test_an_output_cannot_get_a_stream_that_its_type_lacks() -> None:
     with pytest.raises(TypeError, match="WrittenText does not have the stream text"):
         with_streams(WrittenText(text="x"), text=Stream())
+
+
+kept: list[WrittenText] = []
+
+
+class Keep(Unread):
+    def invoke(self, request: Picture) -> WrittenText:
+        kept.append(self.write.invoke(Prompt(text="x")))
+        return kept[-1]
+
+
+def test_the_response_stays_valid() -> None:
+    run = run_task(Keep(), Picture(name="cat"), answer)
+
+    assert type(run.response) is WrittenText
+    assert run.response.text == "<x>"
+    assert stream_items(run.response.words.map(str.upper)) == ["A", "B"]
+
+
+class UseKeptText(Unread):
+    def invoke(self, request: Picture) -> WrittenText:
+        return WrittenText(text=kept[-1].text)
+
+
+class UseKeptWords(Unread):
+    def invoke(self, request: Picture) -> WrittenText:
+        return WrittenText(text="x", words=kept[-1].words)
+
+
+@pytest.mark.parametrize("task", [UseKeptText(), UseKeptWords()], ids=["value", "stream"])
+@pytest.mark.parametrize("given", [{"text": "x"}, CallFailure("broken")], ids=["a run", "a failed run"])
+def test_an_output_that_a_run_has_kept_is_released(task: Task[Any, Any], given: Any) -> None:
+    with suppress(InvocationError):
+        run_task(Keep(), Picture(name="cat"), lambda task, request: given)
+
+    with pytest.raises(ReleasedOutputError, match="an output of the type WrittenText was used after its request"):
+        run_task(task, Picture(name="cat"), answer)
+
+
+class Quote(Describe):
+    """Maps a stream by a function that uses an output."""
+
+    def invoke(self, request: Picture) -> PictureCaption:
+        output = self.write.invoke(Prompt(text="x"))
+        text = output.text
+        return PictureCaption(text=text, words=output.words.map(lambda word: output.text + word))
+
+
+def test_a_mapped_stream_can_use_outputs() -> None:
+    run = run_task(Quote(), Picture(name="cat"), answer)
+
+    assert stream_items(run.response.words) == ["<x>a", "<x>b"]
+
+
+class Fragile(Describe):
+    def invoke(self, request: Picture) -> PictureCaption:
+        return PictureCaption(text="", words=self.write.invoke(Prompt(text="x")).words.map(int).map(str))
+
+
+def test_an_error_in_a_stream_of_the_response_is_raised() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        run_task(Fragile(), Picture(name="cat"), answer)
+    with pytest.raises(InvocationError, match="broken"):
+        run_task(Fragile(), Picture(name="cat"), lambda task, request: CallFailure("broken"))
+
+
+class Growing(Describe):
+    """Makes more calls the more often it runs."""
+
+    def post_init(self) -> None:
+        super().post_init()
+        self.runs = itertools.count(1)
+
+    def invoke(self, request: Picture) -> PictureCaption:
+        outputs = [self.write.invoke(Prompt(text=str(index))) for index in range(self.calls(next(self.runs)))]
+        return PictureCaption(text="".join(output.text for output in outputs))
+
+    def calls(self, run: int) -> int:
+        return run
+
+
+class Doubling(Growing):
+    def calls(self, run: int) -> int:
+        return min(run, 2)
+
+
+class Recorder(Growing):
+    def calls(self, run: int) -> int:
+        return 1 if run == 1 else int(recorded(str, 1))
+
+
+class Careless(Growing):
+    """Does not read the outputs of its calls."""
+
+    def invoke(self, request: Picture) -> PictureCaption:
+        for index in range(next(self.runs)):
+            self.write.invoke(Prompt(text=str(index)))
+        return PictureCaption(text="")
+
+
+@pytest.mark.parametrize(
+    ("task", "call"), [(Growing, "WriteText"), (Doubling, "WriteText"), (Recorder, "str"), (Careless, "WriteText")]
+)
+def test_more_calls_in_a_repeated_run_are_a_divergence(task: type[Growing], call: str) -> None:
+    with pytest.raises(DivergenceError, match=rf"test_testing.py:\d+ calls {call} now, and did not in the recording"):
+        run_task(task(), Picture(name="cat"), answer)
+
+
+def test_calls_are_reported_before_a_divergence() -> None:
+    calls: list[str] = []
+    with pytest.raises(DivergenceError):
+        run_task(Doubling(), Picture(name="cat"), answer, on_call=lambda call: calls.append(call.task.name))
+
+    assert calls == ["WriteText"]
+
+
+class Converse(Task[ChatRequest, ChatResponse]):
+    def post_init(self) -> None:
+        self.llm = LLMTask(model_id="m")
+
+
+class YieldNumber(Converse):
+    def invoke(self, request: ChatRequest) -> Generator[Any, None, ChatResponse]:
+        yield 7
+        return self.llm.invoke(request)
+
+
+class YieldObject(Task[Picture, WrittenText]):
+    def invoke(self, request: Picture) -> Generator[Any, None, WrittenText]:
+        yield object()
+        return WrittenText(text="x")
+
+
+def test_a_chat_yields_parts_of_a_chat() -> None:
+    with pytest.raises(YieldTypeError, match="invoke yielded a value of the type int: yield a str, a ChatChunk"):
+        run_task(YieldNumber(), ChatRequest.ask("x"), lambda task, request: {"text": "a"})
+
+
+def test_a_yielded_value_can_be_written_as_json() -> None:
+    with pytest.raises(ValueError, match="Unable to serialize unknown type"):
+        run_task(YieldObject(), Picture(name="cat"), answer)
+
+
+class YieldRuns(Converse):
+    """Yields the number of the run, and outputs."""
+
+    def post_init(self) -> None:
+        super().post_init()
+        self.runs = itertools.count(1)
+
+    def invoke(self, request: ChatRequest) -> Generator[Any, None, ChatResponse]:
+        yield f"run {next(self.runs)}"
+        draft = self.llm.invoke(request)
+        yield draft
+        yield draft.chunks.map(lambda chunk: chunk.model_copy(update={"text": chunk.text.upper()}))
+        yield draft.text
+        return self.llm.invoke(ChatRequest.ask(draft.text))
+
+
+def test_yielded_values_are_those_of_the_first_run_and_stay_valid() -> None:
+    run = run_task(
+        YieldRuns(), ChatRequest.ask("x"), lambda task, request: {"text": "a", "chunks": [ChatChunk(text="a")]}
+    )
+
+    first, draft, chunks, text = run.yielded
+    assert (first, draft.text, text) == ("run 1", "a", "a")
+    assert [chunk.text for chunk in stream_items(draft.chunks)] == ["a"]
+    assert [chunk.text for chunk in stream_items(chunks)] == ["A"]
+
+
+@pytest.mark.parametrize("task", [Describe(), EmbedPicture()], ids=["composite", "unit"])
+def test_a_request_of_another_type_is_refused(task: Task[Any, Any]) -> None:
+    with pytest.raises(TypeError, match=f"{task.name} takes the type Picture, not dict"):
+        run_task(task, {"name": "cat"}, answer)
 
 
 THREE_TASKS = """

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Generator, Iterator
+from typing import Annotated, Any, Generic, TypeVar
 
 import pytest
 from pydantic import BaseModel, ValidationError
+from typing_extensions import TypedDict
 
 from cornserve import App, ExecutorSpec, Output, Stream, Task, Tensor, UnitTask
 from cornserve.task.errors import DefinitionError
@@ -13,6 +15,8 @@ from cornserve.task.recording import Recording
 from cornserve.task.unit import unit_tasks
 from cornserve_policies.replayable_random import ReplayableRandom
 from tests.unit.task.shout_task import Shout, ShoutOutput, ShoutRequest
+
+Item = TypeVar("Item")
 
 
 class TwoVoices(Task[str, str]):
@@ -56,6 +60,113 @@ def test_an_asynchronous_invoke_is_refused() -> None:
         class Later(Task[str, str]):
             async def invoke(self, request: str) -> str:  # type: ignore[override]
                 return request
+
+
+class LoudRequest(ShoutRequest):
+    pass
+
+
+class LoudOutput(ShoutOutput):
+    pass
+
+
+class Box(BaseModel, Generic[Item]):
+    item: Item
+
+
+class Fields(TypedDict):
+    text: str
+
+
+def define(request_type: Any, response_type: Any, taken: Any, returned: Any) -> type[Task[Any, Any]]:
+    """Defines a task whose `invoke` has the annotations."""
+
+    def invoke(self: Any, request: Any) -> Any:
+        return {"text": request} if response_type is Fields else request
+
+    invoke.__annotations__ = {"request": taken, "return": returned}
+    task: type[Task[Any, Any]] = type(
+        "Given", (Task[request_type, response_type],), {"invoke": invoke, "__module__": __name__}
+    )
+    return task
+
+
+@pytest.mark.parametrize(
+    ("taken", "returned"),
+    [
+        (ShoutRequest, ShoutOutput),
+        (BaseModel, LoudOutput),
+        (object, Any),
+        (Any, object),
+        (Annotated[ShoutRequest | str, "x"], BaseModel),
+        ("ShoutRequest", "Generator[Any, None, ShoutOutput]"),
+        (ShoutRequest, Generator[Any, None, LoudOutput] | ShoutOutput),
+        (ShoutRequest, Iterator[Any]),
+        (ShoutRequest, Generator),
+        (Item, Item),
+        (int, "Unknown"),
+        ("1 +", "unknown.Name"),
+    ],
+    ids=str,
+)
+def test_annotations_that_agree_with_the_type_arguments_are_accepted(taken: Any, returned: Any) -> None:
+    define(ShoutRequest, ShoutOutput, taken, returned)
+
+
+@pytest.mark.parametrize(
+    ("request_type", "response_type", "taken", "returned"),
+    [
+        (Any, Any, int, str),
+        (list[int], Box[int], list[Any], Box[Any]),
+        (Fields, Fields, int, str),
+        (int | str, int | str, int | str | None, int),
+    ],
+)
+def test_annotations_that_cannot_be_compared_are_accepted(
+    request_type: Any, response_type: Any, taken: Any, returned: Any
+) -> None:
+    define(request_type, response_type, taken, returned)
+
+
+@pytest.mark.parametrize(
+    ("taken", "returned", "message"),
+    [
+        (int, ShoutOutput, "`request: int`, but the request type of the task is ShoutRequest"),
+        ("int", ShoutOutput, "`request: int`, but the request type of the task is ShoutRequest"),
+        (LoudRequest, ShoutOutput, "`request: LoudRequest`, but the request type of the task is ShoutRequest"),
+        (int | str, ShoutOutput, r"`request: int \| str`, but the request type of the task is ShoutRequest"),
+        (ShoutRequest, str, "`-> str`, but the response type of the task is ShoutOutput"),
+        (ShoutRequest, None, "`-> NoneType`, but the response type of the task is ShoutOutput"),
+        (
+            ShoutRequest,
+            ShoutOutput | str,
+            r"`-> .*ShoutOutput \| str`, but the response type of the task is ShoutOutput",
+        ),
+        (ShoutRequest, "Generator[ShoutOutput, None, str]", "`-> .*Generator.*`, but the response type of the task"),
+    ],
+)
+def test_annotations_that_contradict_the_type_arguments_are_refused(taken: Any, returned: Any, message: str) -> None:
+    with pytest.raises(DefinitionError, match=rf"^Given\.invoke has the annotation {message}"):
+        define(ShoutRequest, ShoutOutput, taken, returned)
+
+
+def test_every_type_of_request_must_fit_the_annotation() -> None:
+    define(ShoutRequest | int, str, ShoutRequest | int, str)
+    with pytest.raises(DefinitionError, match=r"`request: ShoutRequest`, .* ShoutRequest or int"):
+        define(ShoutRequest | int, str, ShoutRequest, str)
+
+
+def test_annotations_can_be_missing() -> None:
+    class Bare(Task[ShoutRequest, str]):
+        def invoke(self, request):  # type: ignore[no-untyped-def]
+            return request.text
+
+    assert Bare().respond(ShoutRequest(text="a")) == "a"
+
+
+@pytest.mark.parametrize("response_type", [Any, Fields])
+def test_responses_of_types_without_instances_are_not_checked(response_type: Any) -> None:
+    assert define(Any, response_type, Any, Any)().respond("a") in ("a", {"text": "a"})
 
 
 def test_tasks_cannot_be_changed_after_they_are_built() -> None:

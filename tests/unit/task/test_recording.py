@@ -418,6 +418,38 @@ def test_a_replay_that_ends_early_is_an_error() -> None:
         recording.play("Calls", code)
 
 
+@pytest.mark.parametrize("repeats", [True, False], ids=["without new values", "after the end"])
+def test_a_further_call_is_an_error(*, repeats: bool) -> None:
+    numbers = iter([1, 2])
+
+    def code() -> object:
+        outputs = [shout.invoke(ShoutRequest(text="a")) for _ in range(next(numbers))]
+        return outputs[0].text if repeats else None
+
+    _, recording = record(code)
+
+    message = rf"Calls diverged at invocation 1: {_line(code, 1)} calls Shout now, and did not in the recording"
+    with pytest.raises(DivergenceError, match=message):
+        recording.play("Calls", code, repeats=repeats)
+
+
+def test_a_call_after_a_value_that_has_arrived_is_no_divergence() -> None:
+    def code() -> str:
+        first = shout.invoke(ShoutRequest(text="a"))
+        return shout.invoke(ShoutRequest(text=first.text)).text
+
+    _, recording = record(code)
+    recording.play("Calls", code, repeats=True)
+    finish(recording.invocations[0])
+    recording.play("Calls", code)
+
+    assert len(recording.invocations) == 2
+
+
+def _line(code: Callable[[], object], offset: int) -> str:
+    return f"test_recording.py:{code.__code__.co_firstlineno + offset}"
+
+
 def test_an_equal_unit_task_repeats_an_invocation() -> None:
     result, _ = run(lambda: Shout().invoke(ShoutRequest(text="a")).text)
 

@@ -103,6 +103,31 @@ def test_a_missing_call_is_a_divergence() -> None:
         replay(code)
 
 
+def test_a_further_call_is_a_divergence() -> None:
+    runs = iter([False, True])
+
+    def code() -> Any:
+        return recorded(str) if next(runs) else None
+
+    message = f"diverged: {line(code, 1)} calls str now, and did not in the recording"
+    with pytest.raises(DivergenceError, match=message):
+        replay(code)
+
+
+@pytest.mark.parametrize(("first", "second"), [((str, 1), (str, 2)), ((str,), (int,))])
+def test_a_repeated_run_waits_for_the_same_call(first: tuple[Any, ...], second: tuple[Any, ...]) -> None:
+    calls = iter([first, first, second])
+    recording = Recording(ReplayableRandom("request"))
+
+    def code() -> Any:
+        return recorded(*next(calls))
+
+    recording.play("Calls", code)
+    recording.play("Calls", code, repeats=True)
+    with pytest.raises(DivergenceError, match="in the recording"):
+        recording.play("Calls", code, repeats=True)
+
+
 def test_the_line_of_a_call_is_not_compared() -> None:
     runs = iter(range(10))
 
