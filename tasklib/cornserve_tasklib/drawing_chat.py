@@ -57,7 +57,7 @@ class DrawingChat(Task[ChatRequest, ChatResponse]):
             )
         )
         usage = Usage.sum([decision.usage, described.usage, drawn.usage])
-        return ChatResponse(text=text, images=drawn.images, usage=usage)
+        return ChatResponse(text=text, images=drawn.images, finish_reason=described.finish_reason, usage=usage)
 
 
 def _can_be_drawn(request: ChatRequest) -> bool:
@@ -88,4 +88,5 @@ def _description_request(request: ChatRequest, conversation: str) -> ChatRequest
     """Returns the request for the text of the image, with the sampling parameters of the user's request."""
     question = ChatMessage(role="user", content=_DESCRIPTION.format(conversation=conversation))
     limit = min(request.token_limit or _MAX_DESCRIPTION_TOKENS, _MAX_DESCRIPTION_TOKENS)
-    return request.model_copy(update={"messages": [question], "max_tokens": limit, "max_completion_tokens": None})
+    limits = {"max_tokens": limit, "max_completion_tokens": None, "min_tokens": min(request.min_tokens, limit)}
+    return request.model_copy(update={"messages": [question], **limits})

@@ -11,7 +11,7 @@ from diffusers import QwenImagePipeline
 
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.device_thread import DeviceThread, run_on_device
-from cornserve_executors.image_generator.defaults import MIN_STEPS, steps_of
+from cornserve_executors.image_generator.defaults import DEFAULT_STEPS, MIN_STEPS
 from cornserve_executors.image_generator.denoiser import DenoisedImage, Denoiser, PromptEmbeddings, SourceLatents
 from cornserve_executors.image_generator.image_files import encode_image
 from cornserve_executors.image_generator.pipeline import decode_latents, encode_prompts
@@ -59,9 +59,10 @@ class BatchedDenoiser:
         """Raises `InvalidRequestError` for a request beyond the limits of the model or of the options."""
         if request.guidance_scale is not None:
             raise InvalidRequestError("guidance_scale: this model is not guidance-distilled: use true_cfg_scale")
-        if steps_of(request) < MIN_STEPS:
+        steps = self._with_steps(request).steps(DEFAULT_STEPS)
+        if steps < MIN_STEPS:
             raise InvalidRequestError(f"num_inference_steps: must be at least {MIN_STEPS} for this model")
-        check_limits(request, steps_of(request), self._options)
+        check_limits(request, steps, self._options)
 
     async def start(
         self,
@@ -75,7 +76,11 @@ class BatchedDenoiser:
         Args:
             source: the image to edit.
         """
-        return await self._device.run(partial(self._denoiser.start, request, embeddings, seed, source))
+        bounded = self._with_steps(request)
+        return await self._device.run(partial(self._denoiser.start, bounded, embeddings, seed, source))
+
+    def _with_steps(self, request: ImageRequest) -> ImageRequest:
+        return request.with_steps(DEFAULT_STEPS, self._options.max_steps)
 
     async def denoise(
         self,

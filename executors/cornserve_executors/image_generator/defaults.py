@@ -6,9 +6,8 @@ MIN_STEPS = 2
 """The noise schedule is undefined for a single step."""
 
 
-def steps_of(request: ImageRequest) -> int:
-    """Returns the number of denoising steps."""
-    return request.steps(50)
+DEFAULT_STEPS = 50
+"""The number of denoising steps."""
 
 
 def guidance_of(request: ImageRequest) -> float:

@@ -17,7 +17,7 @@ from diffusers import QwenImagePipeline
 from diffusers.pipelines.qwenimage.pipeline_qwenimage import calculate_shift, retrieve_timesteps
 from diffusers.utils.torch_utils import randn_tensor
 
-from cornserve_executors.image_generator.defaults import guidance_of, steps_of
+from cornserve_executors.image_generator.defaults import DEFAULT_STEPS, guidance_of
 from cornserve_executors.image_generator.ragged_batches import ImageShape, RaggedTransformer
 from cornserve_tasklib.image_generation import TOKEN_PIXELS, ImageRequest
 
@@ -145,7 +145,7 @@ class Denoiser:
         size = (1, 1, channels, 2 * height, 2 * width)
         noise = randn_tensor(size, generator=generator, dtype=embeddings.prompt.dtype).to(self._device)
         scheduler = type(self._scheduler).from_config(self._scheduler.config)
-        steps = steps_of(request)
+        steps = request.steps(DEFAULT_STEPS)
         timesteps = self._set_timesteps(scheduler, height * width, steps)
         return DenoisedImage(
             embeddings=embeddings,

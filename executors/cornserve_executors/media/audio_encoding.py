@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import wave
 from typing import NamedTuple
 
 import av
@@ -65,16 +64,9 @@ class AudioEncoder:
     """
 
     def __init__(self, format: AudioFormat, sample_rate: int) -> None:
-        target = _TARGETS[format]
         self._sample_rate = sample_rate
         self._output = _Output()
-        options = target.options | _REPRODUCIBLE
-        self._container = av.open(self._output, "w", format=target.container, container_options=options)
-        stream = self._container.add_stream(
-            target.codec, rate=_supported_rate(target.codec, sample_rate), layout="mono"
-        )
-        assert isinstance(stream, av.AudioStream)
-        self._stream = stream
+        self._container, self._stream = _open(self._output, format, sample_rate)
 
     def encode(self, samples: npt.NDArray[np.float32]) -> bytes:
         """Returns the next bytes of the file.
@@ -84,9 +76,7 @@ class AudioEncoder:
         """
         if samples.size == 0:
             return b""
-        frame = av.AudioFrame.from_ndarray(to_int16(samples)[np.newaxis], format="s16", layout="mono")
-        frame.sample_rate = self._sample_rate
-        self._container.mux(self._stream.encode(frame))
+        self._container.mux(self._stream.encode(_frame(to_int16(samples), self._sample_rate)))
         return self._output.take()
 
     def finish(self) -> bytes:
@@ -97,22 +87,37 @@ class AudioEncoder:
 
 
 def encode_file(pcm: bytes, format: AudioFormat, sample_rate: int) -> bytes:
-    """Returns a complete file. The header of a WAV file has the length, unlike that of an `AudioEncoder`. Blocks.
+    """Returns a complete file. Headers have the length of the audio, unlike those of an `AudioEncoder`. Blocks.
 
     Args:
         pcm: signed 16-bit little-endian samples of one channel.
     """
     if format == "pcm":
         return pcm
-    if format == "wav":
-        file = io.BytesIO()
-        with wave.open(file, "wb") as writer:
-            writer.setparams((1, 2, sample_rate, 0, "NONE", ""))
-            writer.writeframes(pcm)
-        return file.getvalue()
-    encoder = AudioEncoder(format, sample_rate)
-    samples = np.frombuffer(pcm, "<i2").astype(np.float32) / np.iinfo(np.int16).max
-    return encoder.encode(samples) + encoder.finish()
+    file = io.BytesIO()
+    container, stream = _open(file, format, sample_rate)
+    with container:
+        if pcm:
+            container.mux(stream.encode(_frame(np.frombuffer(pcm, "<i2"), sample_rate)))
+        container.mux(stream.encode(None))
+    return file.getvalue()
+
+
+def _open(
+    file: _Output | io.BytesIO, format: AudioFormat, sample_rate: int
+) -> tuple[av.container.OutputContainer, av.AudioStream]:
+    """Returns a container that writes to the file, and its stream."""
+    target = _TARGETS[format]
+    container = av.open(file, "w", format=target.container, container_options=target.options | _REPRODUCIBLE)
+    stream = container.add_stream(target.codec, rate=_supported_rate(target.codec, sample_rate), layout="mono")
+    assert isinstance(stream, av.AudioStream)
+    return container, stream
+
+
+def _frame(samples: npt.NDArray[np.int16], sample_rate: int) -> av.AudioFrame:
+    frame = av.AudioFrame.from_ndarray(samples[np.newaxis], format="s16", layout="mono")
+    frame.sample_rate = sample_rate
+    return frame
 
 
 def to_int16(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.int16]:

@@ -217,8 +217,8 @@ async def test_a_step_that_fails_ends_its_image_alone(flux: PipelineEngine, monk
         ),
         ({"size": "256x256"}, r"size: 256x256 has 65536 pixels: this app allows at most 16384 \(max_pixels\)"),
         (
-            {"num_inference_steps": None},
-            r"num_inference_steps: must be at most 20 for this app \(max_steps\), not 28",
+            {"num_inference_steps": 21},
+            r"num_inference_steps: must be at most 20 for this app \(max_steps\), not 21",
         ),
     ],
 )
@@ -231,6 +231,12 @@ async def test_the_quality_determines_the_number_of_steps(flux: PipelineEngine) 
     low = await images(flux, image_request(quality="low", num_inference_steps=None))
 
     assert low == await images(flux, image_request(num_inference_steps=7))
+
+
+async def test_the_default_number_of_steps_is_within_the_limit_of_the_app(flux: PipelineEngine) -> None:
+    assert await images(flux, image_request(num_inference_steps=None)) == await images(
+        flux, image_request(num_inference_steps=20)
+    )
 
 
 async def test_guidance_is_an_input_of_a_distilled_model_alone(

@@ -72,6 +72,13 @@ def test_a_complete_wav_file_has_its_length_and_pcm_no_header() -> None:
     assert encode_file(pcm, "pcm", 24_000) == pcm
 
 
+def test_a_complete_flac_file_has_its_length() -> None:
+    file = encode_file(to_int16(tone(24_000)).tobytes(), "flac", 24_000)
+
+    with av.open(io.BytesIO(file), "r") as container:
+        assert container.duration == SECONDS * av.time_base
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_each_second_of_audio_is_written_before_the_end(format: AudioFormat) -> None:
     *parts, _ = encode(format, tone(24_000), 24_000, parts=SECONDS)

@@ -33,7 +33,8 @@ def answers(decision: str, description: str = "A red fox.") -> Callable[[UnitTas
         if "answer or draw" in request.messages[-1].content:
             return {"text": decision, "usage": USAGE}
         is_description = "Describe the picture" in request.messages[-1].content
-        return {"text": description if is_description else "Foxes are mammals.", "usage": USAGE}
+        text = description if is_description else "Foxes are mammals."
+        return {"text": text, "finish_reason": "length" if request.max_tokens == 3 else "stop", "usage": USAGE}
 
     return answer
 
@@ -53,6 +54,15 @@ def test_a_request_for_a_picture_gets_a_description_and_an_image() -> None:
     assert "user: Draw a fox." in decision.messages[0].content
     assert description.temperature == 0.3
     assert (image.prompt, image.size, image.seed) == ("A red fox.", "64x64", 7)
+
+
+@pytest.mark.parametrize(("max_tokens", "finish_reason"), [(3, "length"), (300, "stop")])
+def test_the_limits_of_tokens_are_those_of_the_description(max_tokens: int, finish_reason: str) -> None:
+    run = chat("Draw a fox.", min_tokens=max_tokens, max_tokens=max_tokens)
+
+    description = run.calls[1].request
+    assert description.min_tokens == description.max_tokens == min(max_tokens, 128)
+    assert run.response.finish_reason == finish_reason
 
 
 def test_another_request_gets_the_response_of_the_language_model() -> None:
