@@ -211,7 +211,7 @@ class Recording:
         """The results of the calls with side effects, in the order of the calls."""
         self.next_side_effect: SideEffect | None = None
         """The call for which the last run waits."""
-        self._repeated_side_effect: SideEffect | None = None
+        self._last_awaited_side_effect: SideEffect | None = None
         """The call for which the run before the current one waited."""
         self._on_record = on_record
         self.random = random
@@ -223,7 +223,7 @@ class Recording:
         self._consumed_streams: set[Origin] = set()
         """The streams of tensors that have a consumer."""
         self._task = ""
-        self._is_repeat = False
+        self._refuses_new_calls = False
         """Whether the code must make the calls of the last play only."""
         self._has_ended = False
         """Whether a play has ended with the result of the code."""
@@ -242,15 +242,15 @@ class Recording:
         Args:
             task: names the code in errors.
             on_yield: is called with each value that `code` yields. A repeated run yields its values again.
-            repeats: whether this run has the values of the last one, so that further calls are a divergence. They
-                always are after a run that has ended with a result.
+            repeats: whether this run starts again with the values of the last one, so that further calls are a
+                divergence. They also are one after a run that has ended with a result.
 
         Returns the result of `code`, or a suspension with the value that it waits for. Raises the exceptions of `code`,
         and `TaskError`.
         """
-        self._repeated_side_effect, self.next_side_effect = self.next_side_effect, None
+        self._last_awaited_side_effect, self.next_side_effect = self.next_side_effect, None
         if self._suspended is None:
-            self._begin(task, on_yield, is_repeat=repeats or self._has_ended)
+            self._begin(task, on_yield, refuses_new_calls=repeats or self._has_ended)
         try:
             result = self._run_on(code) if self._resumes else self._run(code)
         except Suspension as suspension:
@@ -281,11 +281,11 @@ class Recording:
         self._has_ended = True
         return result
 
-    def _begin(self, task: str, on_yield: Callable[[Any], None] | None, *, is_repeat: bool) -> None:
+    def _begin(self, task: str, on_yield: Callable[[Any], None] | None, *, refuses_new_calls: bool) -> None:
         self._position = self._side_effect_position = 0
         self._task = task
         self._on_yield = on_yield
-        self._is_repeat = is_repeat
+        self._refuses_new_calls = refuses_new_calls
         self._suspension = self._failure = None
         self.random.index = self._first_random_index
 
@@ -348,7 +348,7 @@ class Recording:
         self._position += 1
         if index < len(self.invocations):
             return self._repeat(self.invocations[index], task, body, encoder.inputs)
-        if self._is_repeat:
+        if self._refuses_new_calls:
             raise DivergenceError(self._task, index, added_call(task.name, _line()))
         if index >= self._max_invocations:
             raise TooManyInvocationsError(self._task, self._max_invocations)
@@ -361,7 +361,7 @@ class Recording:
         call = SideEffectCall(name, _line(), arguments)
         index = self._side_effect_position
         self._side_effect_position += 1
-        if index == len(self.side_effects) and self._is_repeat:
+        if index == len(self.side_effects) and self._refuses_new_calls:
             self._check_awaited(call)
         while index == len(self.side_effects):
             self.next_side_effect = SideEffect(call, function)
@@ -372,9 +372,9 @@ class Recording:
 
     def _check_awaited(self, call: SideEffectCall) -> None:
         """Raises `DivergenceError` if the last run did not wait for the call."""
-        if self._repeated_side_effect is None:
+        if self._last_awaited_side_effect is None:
             raise DivergenceError(self._task, None, added_call(call.function, call.line))
-        self._check_repeated(self._repeated_side_effect.call, call)
+        self._check_repeated(self._last_awaited_side_effect.call, call)
 
     def _check_repeated(self, recorded: SideEffectCall, call: SideEffectCall) -> None:
         """Raises `DivergenceError` if a call with side effects differs from the recorded one."""

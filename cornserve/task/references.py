@@ -168,8 +168,11 @@ class Stream(Generic[Item]):
 
     @property
     def is_mapped(self) -> bool:
-        """Whether the items are computed in the gateway, and are not an output of an invocation."""
-        return self.origin is None and self.is_open
+        """Whether the items are computed in the gateway, and are not an output of an invocation.
+
+        Raises `ReleasedOutputError` if the request of the stream has ended.
+        """
+        return self.is_open and self.origin is None
 
     @property
     def is_open(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -95,14 +95,14 @@ class ImageRequest(BaseModel):
     def height(self) -> int:
         return int(self.size.partition("x")[2])
 
-    def steps(self, default: int) -> int:
-        """Returns the number of denoising steps, for a model with this default."""
-        return self.num_inference_steps or max(1, default // _STEP_DIVISORS[self.quality])
+    def steps(self, default: int, limit: int) -> int:
+        """Returns the number of denoising steps.
 
-    def with_steps(self, default: int, limit: int) -> Self:
-        """Returns the request with its number of denoising steps. A default above the limit is the limit."""
-        steps = self.num_inference_steps or min(self.steps(default), limit)
-        return self.model_copy(update={"num_inference_steps": steps})
+        Args:
+            default: that of the model.
+            limit: that of the app. It is the default if it is lower.
+        """
+        return self.num_inference_steps or max(1, min(default, limit) // _STEP_DIVISORS[self.quality])
 
     @property
     def image_tokens(self) -> int:

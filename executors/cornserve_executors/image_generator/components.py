@@ -48,7 +48,7 @@ class BatchedDenoiser:
     ) -> None:
         self._device = device
         self._options = options
-        self._denoiser = Denoiser(pipeline, device.name, row_by_row=device.name == "cpu")
+        self._denoiser = Denoiser(pipeline, device.name, options.max_steps, row_by_row=device.name == "cpu")
         self._batcher = StepBatcher(self._run_step, device.thread, options.max_batch_images, stats)
 
     async def run(self) -> None:
@@ -59,7 +59,7 @@ class BatchedDenoiser:
         """Raises `InvalidRequestError` for a request beyond the limits of the model or of the options."""
         if request.guidance_scale is not None:
             raise InvalidRequestError("guidance_scale: this model is not guidance-distilled: use true_cfg_scale")
-        steps = self._with_steps(request).steps(DEFAULT_STEPS)
+        steps = request.steps(DEFAULT_STEPS, self._options.max_steps)
         if steps < MIN_STEPS:
             raise InvalidRequestError(f"num_inference_steps: must be at least {MIN_STEPS} for this model")
         check_limits(request, steps, self._options)
@@ -76,11 +76,7 @@ class BatchedDenoiser:
         Args:
             source: the image to edit.
         """
-        bounded = self._with_steps(request)
-        return await self._device.run(partial(self._denoiser.start, bounded, embeddings, seed, source))
-
-    def _with_steps(self, request: ImageRequest) -> ImageRequest:
-        return request.with_steps(DEFAULT_STEPS, self._options.max_steps)
+        return await self._device.run(partial(self._denoiser.start, request, embeddings, seed, source))
 
     async def denoise(
         self,

@@ -7,7 +7,7 @@ MIN_STEPS = 2
 
 
 DEFAULT_STEPS = 50
-"""The number of denoising steps."""
+"""The default number of denoising steps."""
 
 
 def guidance_of(request: ImageRequest) -> float:

@@ -122,10 +122,11 @@ class Denoiser:
         row_by_row: see `RaggedTransformer`.
     """
 
-    def __init__(self, pipeline: QwenImagePipeline, device: str, *, row_by_row: bool) -> None:
+    def __init__(self, pipeline: QwenImagePipeline, device: str, max_steps: int, *, row_by_row: bool) -> None:
         self._transformer = RaggedTransformer(pipeline.transformer, row_by_row=row_by_row)
         self._scheduler = pipeline.scheduler
         self._device = device
+        self._max_steps = max_steps
 
     def start(
         self,
@@ -145,7 +146,7 @@ class Denoiser:
         size = (1, 1, channels, 2 * height, 2 * width)
         noise = randn_tensor(size, generator=generator, dtype=embeddings.prompt.dtype).to(self._device)
         scheduler = type(self._scheduler).from_config(self._scheduler.config)
-        steps = request.steps(DEFAULT_STEPS)
+        steps = request.steps(DEFAULT_STEPS, self._max_steps)
         timesteps = self._set_timesteps(scheduler, height * width, steps)
         return DenoisedImage(
             embeddings=embeddings,

@@ -53,7 +53,6 @@ class PipelineEngine:
 
         Raises `InvalidRequestError` for a request beyond the limits of the model or of the options.
         """
-        request = request.with_steps(self._family.default_steps, self._options.max_steps)
         check_limits(request, self._family.steps(request), self._options)
         # On the device thread: a tokenizer that counts tokens cannot be used by a call at the same time.
         tokens = await self._device.run(partial(self._family.check, request))

@@ -41,6 +41,7 @@ class PipelineFamily:
             raise ExecutorStartError(f"{model.model_id} has a VAE that is not supported: use another model")
         pipeline.set_progress_bar_config(disable=True)
         self.pipeline = pipeline.to(device)
+        self._max_steps = model.options.max_steps
 
     @property
     def default_steps(self) -> int:
@@ -82,7 +83,7 @@ class PipelineFamily:
         return scheduler
 
     def steps(self, request: ImageGenerationRequest) -> int:
-        return request.steps(self.default_steps)
+        return request.steps(self.default_steps, self._max_steps)
 
     def decode(self, request: ImageGenerationRequest, latents: torch.Tensor) -> Any:
         """Returns the image of the latents, as a `PIL.Image.Image`."""

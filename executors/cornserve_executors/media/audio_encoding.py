@@ -87,7 +87,7 @@ class AudioEncoder:
 
 
 def encode_file(pcm: bytes, format: AudioFormat, sample_rate: int) -> bytes:
-    """Returns a complete file. Headers have the length of the audio, unlike those of an `AudioEncoder`. Blocks.
+    """Returns a complete file. WAV and FLAC headers have the length, unlike those of an `AudioEncoder`. Blocks.
 
     Args:
         pcm: signed 16-bit little-endian samples of one channel.
@@ -97,6 +97,7 @@ def encode_file(pcm: bytes, format: AudioFormat, sample_rate: int) -> bytes:
     file = io.BytesIO()
     container, stream = _open(file, format, sample_rate)
     with container:
+        container.start_encoding()  # An empty file has a header too.
         if pcm:
             container.mux(stream.encode(_frame(np.frombuffer(pcm, "<i2"), sample_rate)))
         container.mux(stream.encode(None))

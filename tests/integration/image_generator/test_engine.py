@@ -184,13 +184,19 @@ def denoised_in_one_batch(model: Path, *, row_by_row: bool) -> tuple[Any, list[D
     from cornserve_executors.image_generator.pipeline import encode_prompts, load_pipeline
 
     pipeline = load_pipeline(ImageGenerator(model_id=str(model)), "auto", "cpu")
-    denoiser = Denoiser(pipeline, "cpu", row_by_row=row_by_row)
+    denoiser = Denoiser(pipeline, "cpu", max_steps=20, row_by_row=row_by_row)
     with torch.inference_mode():
         batch = [denoiser.start(request, encode_prompts(pipeline, request), request.seed or 0) for request in REQUESTS]
         running = batch
         while running := [image for image in running if not image.is_done]:
             denoiser.run_step(running)
     return pipeline, batch
+
+
+async def test_the_default_number_of_steps_is_within_the_limit_of_the_app(engine: ImageGeneratorEngine) -> None:
+    default = await images(engine, request(num_inference_steps=None))
+
+    assert default == await images(engine, request(num_inference_steps=20))
 
 
 async def test_the_following_images_have_the_following_seeds(engine: ImageGeneratorEngine) -> None:

@@ -230,7 +230,7 @@ async def test_a_request_beyond_a_limit_is_rejected(flux: PipelineEngine, fields
 async def test_the_quality_determines_the_number_of_steps(flux: PipelineEngine) -> None:
     low = await images(flux, image_request(quality="low", num_inference_steps=None))
 
-    assert low == await images(flux, image_request(num_inference_steps=7))
+    assert low == await images(flux, image_request(num_inference_steps=20 // 4))
 
 
 async def test_the_default_number_of_steps_is_within_the_limit_of_the_app(flux: PipelineEngine) -> None:

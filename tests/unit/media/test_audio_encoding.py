@@ -61,7 +61,6 @@ def test_a_complete_file_is_the_given_audio(format: AudioFormat) -> None:
 
     assert samples.size / rate == pytest.approx(SECONDS, abs=0.15)
     assert np.sqrt(np.mean(samples[rate : 2 * rate] ** 2)) == pytest.approx(0.5 / np.sqrt(2), rel=0.06)
-    assert isinstance(encode_file(b"", format, 24_000), bytes)
 
 
 def test_a_complete_wav_file_has_its_length_and_pcm_no_header() -> None:
@@ -70,6 +69,13 @@ def test_a_complete_wav_file_has_its_length_and_pcm_no_header() -> None:
     with wave.open(io.BytesIO(encode_file(pcm, "wav", 24_000))) as file:
         assert (file.getframerate(), file.getnframes(), file.readframes(50)) == (24_000, 50, pcm)
     assert encode_file(pcm, "pcm", 24_000) == pcm
+
+
+@pytest.mark.parametrize(("format", "header"), [("wav", b"RIFF"), ("flac", b"fLaC"), ("opus", b"OggS"), ("pcm", b"")])
+def test_a_file_without_audio_has_a_header(format: AudioFormat, header: bytes) -> None:
+    file = encode_file(b"", format, 24_000)
+
+    assert file[:4] == header
 
 
 def test_a_complete_flac_file_has_its_length() -> None:

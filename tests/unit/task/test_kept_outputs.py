@@ -69,6 +69,7 @@ def test_a_kept_tensor_is_no_input_of_another_request() -> None:
 STREAM_USES: dict[str, Callable[[Stream[str]], object]] = {
     "read": lambda words: words.batches(),
     "return": lambda words: words.is_open,
+    "return as chunks": lambda words: words.is_mapped,
     "map": lambda words: words.map(str.upper),
 }
 
