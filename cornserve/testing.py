@@ -21,13 +21,14 @@ from typing import Any, Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from cornserve.app.response_readers import CHUNKS, STREAMS, YieldReader
+from cornserve.app.response_readers import CHUNKS, STREAMS, YieldReader, encode_item
 from cornserve.task.annotations import classes_of
 from cornserve.task.base import Task
-from cornserve.task.errors import Suspension
+from cornserve.task.divergence import changed_end
+from cornserve.task.errors import DivergenceError, Suspension
 from cornserve.task.output import Output, output_layout
 from cornserve.task.recording import DEFAULT_MAX_INVOCATIONS, Invocation, Recording
-from cornserve.task.references import Origin, Stream
+from cornserve.task.references import Origin, Stream, TensorReference
 from cornserve.task.unit import UnitTask
 from cornserve.validation_errors import describe_all
 from cornserve_policies.replayable_random import ReplayableRandom
@@ -156,7 +157,7 @@ def _run(
             decoded = invocation.task.decode(invocation.request, invocation.inputs)
             calls.append(RecordedCall(invocation.task, decoded, number, invocation.line))
             on_call(calls[-1])
-        recording.play(task.name, respond, yields.start_run(), repeats=True)
+        _check_same_end(task, outcome, recording.play(task.name, respond, yields.start_run(), repeats=True))
         if side_effect is not None:
             recording.side_effects.append(side_effect.run())
         for invocation in new:
@@ -197,7 +198,7 @@ class _Yields:
             read = self._reader.read(value)
             if not isinstance(read, Stream):
                 for item in read:
-                    to_json(item)
+                    encode_item(item)
             if next(numbers) == len(self.values):
                 self.values.append(value)
 
@@ -222,9 +223,12 @@ def _check_request(task: Task[Any, Any], request: object) -> None:
 
 
 def _respond(task: Task[Any, Any], request: Any, yielded: Sequence[Any]) -> Any:
-    """Returns the response, after its values, as in the gateway, and those of all that is yielded have been read."""
+    """Returns the response, after its values, as in the gateway, and those of all that is yielded have been read.
+
+    Raises `PydanticSerializationError` if the response cannot be written as JSON.
+    """
     response = task.respond(request)
-    TypeAdapter(task.response_type).dump_python(response)
+    TypeAdapter(task.response_type).dump_python(response, mode="json")
     _ANY.dump_python(yielded)
     return response
 
@@ -232,25 +236,51 @@ def _respond(task: Task[Any, Any], request: Any, yielded: Sequence[Any]) -> Any:
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
+def _check_same_end(task: Task[Any, Any], outcome: object, repeated: object) -> None:
+    """Raises `DivergenceError` if the repeated run waits for another value, or returns another type."""
+    end, repeated_end = _describe_end(outcome), _describe_end(repeated)
+    if end != repeated_end:
+        raise DivergenceError(task.name, None, changed_end(end, repeated_end))
+
+
+def _describe_end(outcome: object) -> str:
+    if isinstance(outcome, Suspension):
+        return f"waited for {outcome.awaited}"
+    return f"returned a value of the type {type(outcome).__name__}"
+
+
 def _copy_with_items(value: T) -> T:
-    """Returns a copy that outlives the outputs in it. Its streams have read all of their items."""
-    streams = {
-        id(stream): Stream(stream.origin, partial(_read_batch, stream_items(stream)))
-        for stream in _streams_in(_ANY.dump_python(value, warnings=False))
-        if stream.is_open
+    """Returns a copy that outlives the outputs in it. Its streams have read all of their items.
+
+    Raises `PydanticSerializationError` if an item cannot be written as JSON.
+    """
+    references: dict[int, Any] = {
+        id(reference): _copy_reference(reference)
+        for reference in _references_in(_ANY.dump_python(value, warnings=False))
     }
-    return deepcopy(value, {**streams})
+    return deepcopy(value, references)
 
 
-def _streams_in(dumped: Any) -> Iterator[Stream[Any]]:
+def _copy_reference(reference: TensorReference | Stream[Any]) -> TensorReference | Stream[Any]:
+    if isinstance(reference, TensorReference):
+        return type(reference)(reference.origin)
+    if not reference.is_open:
+        return reference
+    items = stream_items(reference)
+    for item in items:
+        encode_item(item)
+    return Stream(reference.origin, partial(_read_batch, items))
+
+
+def _references_in(dumped: Any) -> Iterator[TensorReference | Stream[Any]]:
     match dumped:
-        case Stream():
+        case TensorReference() | Stream():
             yield dumped
         case dict():
-            yield from _streams_in(list(dumped.values()))
+            yield from _references_in(list(dumped.values()))
         case list() | tuple():
             for item in dumped:
-                yield from _streams_in(item)
+                yield from _references_in(item)
 
 
 async def _read_batch(items: Sequence[Any]) -> AsyncIterator[Sequence[Any]]:
@@ -260,7 +290,7 @@ async def _read_batch(items: Sequence[Any]) -> AsyncIterator[Sequence[Any]]:
 async def _read_items(invocation: Invocation, items: Sequence[Any]) -> AsyncIterator[Sequence[Any]]:
     yield items
     if invocation.error is not None:
-        raise invocation.error
+        raise invocation.error.with_traceback(None)  # each reader raises it, and would lengthen its traceback
 
 
 def _finish(invocation: Invocation, answer: Answer, items: dict[Origin, list[Any]]) -> None:

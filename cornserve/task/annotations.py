@@ -1,4 +1,4 @@
-"""Types as annotations declare them, and the check of the annotations of `invoke`."""
+"""Compares annotations by the classes of the values that they allow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from inspect import signature
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
+from pydantic import BaseModel
+
 from cornserve.task.errors import DefinitionError
+from cornserve.task.references import Blob, Stream, TensorReference
+
+_NUMBERS: dict[Any, tuple[type, ...]] = {float: (float, int), complex: (complex, float, int)}
+"""The classes of the numbers that the annotations float and complex allow [PEP 484]."""
 
 
 def union_members(annotation: Any) -> tuple[Any, ...]:
@@ -27,8 +33,11 @@ def classes_of(annotation: Any) -> tuple[type, ...]:
 def check_annotations(task: str, invoke: Callable[..., Any], request_type: Any, response_type: Any) -> None:
     """Raises `DefinitionError` if an annotation of a task's `invoke` contradicts the type arguments of the task.
 
-    Missing annotations do not, and neither do those that Python cannot resolve or compare.
+    Missing annotations do not, and neither do those that Python cannot resolve or compare. Those of a function that a
+    decorator wraps are not checked: the decorator may pass other arguments.
     """
+    if hasattr(invoke, "__wrapped__"):
+        return
     try:
         annotations = get_type_hints(invoke)
         _, *parameters = signature(invoke).parameters
@@ -69,17 +78,25 @@ def _can_be_returned(kind: type, responses: tuple[type, ...]) -> bool:
 
 def _classes(members: Iterable[Any]) -> tuple[type, ...]:
     kinds = [get_origin(member) or member for member in members]
-    return tuple(kinds) if all(map(_is_comparable, kinds)) else ()
+    if not all(map(_is_comparable, kinds)):
+        return ()
+    return tuple(dict.fromkeys(allowed for kind in kinds for allowed in _NUMBERS.get(kind, (kind,))))
 
 
 def _is_comparable(kind: Any) -> bool:
-    """Returns whether Python determines the instances and subclasses: for example, not those of a `TypedDict`."""
+    """Returns whether the values are the instances of the class.
+
+    Those of a `TypedDict` are not, and neither are those of a class with a schema for values of another class, such as
+    pydantic's `AwareDatetime`.
+    """
     try:
         isinstance(None, kind)
         issubclass(NoneType, kind)
     except TypeError:
         return False
-    return True
+    return issubclass(kind, BaseModel | TensorReference | Stream | Blob) or not hasattr(
+        kind, "__get_pydantic_core_schema__"
+    )
 
 
 def _plain(kinds: Iterable[type]) -> tuple[type, ...]:

@@ -76,6 +76,15 @@ def changed_arguments(function: str, recorded: bytes, line: str, repeated: bytes
     return f"the arguments of {function} differ from the recorded ones: {_lines(line, repeated_line)}; {difference}"
 
 
+def changed_end(recorded: str, repeated: str) -> str:
+    """Describes a run that does not end like the one that it repeats.
+
+    Args:
+        recorded, repeated: what the runs did at their ends, such as "waited for `text` of invocation 3".
+    """
+    return f"it {recorded} in the recording, and {repeated} now"
+
+
 def _lines(line: str, repeated_line: str) -> str:
     return f"{line} called it in the recording, {repeated_line} now"
 

@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import AwareDatetime, BaseModel
+from pydantic_core import PydanticSerializationError
 
 from cornserve import InvocationError, Output, Stream, Task, Tensor, UnitTask, recorded, replayable_choice
 from cornserve.task import with_streams
@@ -22,6 +24,7 @@ from cornserve.task.errors import (
     TooManyInvocationsError,
     YieldTypeError,
 )
+from cornserve.task.references import Origin
 from cornserve.testing import AnswerError, CallFailure, run_task, stream_items
 from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, LLMTask
 
@@ -225,6 +228,24 @@ def test_the_response_stays_valid() -> None:
     assert stream_items(run.response.words.map(str.upper)) == ["A", "B"]
 
 
+class EmbedTwice(Task[Picture, EmbeddedPicture]):
+    """Yields one output, and returns another."""
+
+    def post_init(self) -> None:
+        self.embed = EmbedPicture()
+
+    def invoke(self, request: Picture) -> Generator[Any, None, EmbeddedPicture]:
+        yield self.embed.invoke(request)
+        return self.embed.invoke(request)
+
+
+def test_tensors_of_the_response_stay_valid() -> None:
+    run = run_task(EmbedTwice(), Picture(name="cat"), answer)
+
+    assert run.yielded == [EmbeddedPicture(embedding=Tensor(Origin(0, "embedding")))]
+    assert run.response.embedding == Tensor(Origin(1, "embedding"))
+
+
 class UseKeptText(Unread):
     def invoke(self, request: Picture) -> WrittenText:
         return WrittenText(text=kept[-1].text)
@@ -272,6 +293,41 @@ def test_an_error_in_a_stream_of_the_response_is_raised() -> None:
         run_task(Fragile(), Picture(name="cat"), lambda task, request: CallFailure("broken"))
 
 
+class AnyCaption(BaseModel):
+    anything: Any = None
+    words: Stream[Any] = Stream()
+
+
+class Opaque(Task[Picture, AnyCaption]):
+    """Responds with an object that cannot be written as JSON."""
+
+    place: str
+
+    def post_init(self) -> None:
+        self.write = WriteText()
+
+    def invoke(self, request: Picture) -> Generator[Any, None, AnyCaption]:
+        words = self.write.invoke(Prompt(text="x")).words.map(lambda word: object())
+        match self.place:
+            case "value":
+                return AnyCaption(anything=object())
+            case "stream":
+                return AnyCaption(words=words)
+            case "yielded stream":
+                yield words
+        return AnyCaption()
+
+
+def test_a_response_that_can_be_written_as_json_is_accepted() -> None:
+    assert run_task(Opaque(place=""), Picture(name="cat"), answer).response == AnyCaption()
+
+
+@pytest.mark.parametrize("place", ["value", "stream", "yielded stream"])
+def test_a_response_that_cannot_be_written_as_json_is_an_error(place: str) -> None:
+    with pytest.raises(PydanticSerializationError, match="Unable to serialize unknown type"):
+        run_task(Opaque(place=place), Picture(name="cat"), answer)
+
+
 class Growing(Describe):
     """Makes more calls the more often it runs."""
 
@@ -311,6 +367,37 @@ class Careless(Growing):
 )
 def test_more_calls_in_a_repeated_run_are_a_divergence(task: type[Growing], call: str) -> None:
     with pytest.raises(DivergenceError, match=rf"test_testing.py:\d+ calls {call} now, and did not in the recording"):
+        run_task(task(), Picture(name="cat"), answer)
+
+
+class ReadOther(Growing):
+    """Reads another output in each run."""
+
+    def invoke(self, request: Picture) -> PictureCaption:
+        outputs = [self.write.invoke(Prompt(text=text)) for text in "ab"]
+        return PictureCaption(text=outputs[next(self.runs) % 2].text)
+
+
+class ReturnOther(Growing):
+    """Returns another type in each run."""
+
+    def invoke(self, request: Picture) -> PictureCaption:
+        return PictureCaption(text="") if next(self.runs) % 2 else OtherCaption(text="")
+
+
+class OtherCaption(PictureCaption):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("task", "ends"),
+    [
+        (ReadOther, "it waited for `text` of invocation 1 in the recording, and waited for `text` of invocation 0 now"),
+        (ReturnOther, r"returned a value of the type PictureCaption in the .*, and returned .* OtherCaption now"),
+    ],
+)
+def test_another_end_of_a_repeated_run_is_a_divergence(task: type[Growing], ends: str) -> None:
+    with pytest.raises(DivergenceError, match=ends):
         run_task(task(), Picture(name="cat"), answer)
 
 
@@ -380,6 +467,28 @@ def test_yielded_values_are_those_of_the_first_run_and_stay_valid() -> None:
 def test_a_request_of_another_type_is_refused(task: Task[Any, Any]) -> None:
     with pytest.raises(TypeError, match=f"{task.name} takes the type Picture, not dict"):
         run_task(task, {"name": "cat"}, answer)
+
+
+class Halve(Task[float, float]):
+    def invoke(self, request: float) -> float:
+        return request / 2 if request else request
+
+
+class NameZone(Task[AwareDatetime, str]):
+    def invoke(self, request: datetime) -> str:
+        return str(request.tzinfo)
+
+
+def test_a_request_can_have_a_type_that_stands_for_other_classes() -> None:
+    assert run_task(Halve(), 0, answer).response == 0
+    assert run_task(Halve(), 1.0, answer).response == 0.5
+    assert run_task(NameZone(), datetime.now(UTC), answer).response == "UTC"
+
+
+def test_a_float_task_takes_numbers_only() -> None:
+    request: Any = "1"
+    with pytest.raises(TypeError, match="Halve takes the type float or int, not str"):
+        run_task(Halve(), request, answer)
 
 
 THREE_TASKS = """

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from datetime import date, datetime
+from functools import wraps
 from typing import Annotated, Any, Generic, TypeVar
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import AwareDatetime, BaseModel, EmailStr, NaiveDatetime, PastDate, ValidationError
 from typing_extensions import TypedDict
 
 from cornserve import App, ExecutorSpec, Output, Stream, Task, Tensor, UnitTask
@@ -120,6 +122,10 @@ def test_annotations_that_agree_with_the_type_arguments_are_accepted(taken: Any,
         (list[int], Box[int], list[Any], Box[Any]),
         (Fields, Fields, int, str),
         (int | str, int | str, int | str | None, int),
+        (AwareDatetime, NaiveDatetime, datetime, datetime),
+        (datetime, datetime, NaiveDatetime, AwareDatetime),
+        (EmailStr, EmailStr | None, str, str | None),
+        (PastDate, PastDate, date, date),
     ],
 )
 def test_annotations_that_cannot_be_compared_are_accepted(
@@ -148,6 +154,39 @@ def test_annotations_that_cannot_be_compared_are_accepted(
 def test_annotations_that_contradict_the_type_arguments_are_refused(taken: Any, returned: Any, message: str) -> None:
     with pytest.raises(DefinitionError, match=rf"^Given\.invoke has the annotation {message}"):
         define(ShoutRequest, ShoutOutput, taken, returned)
+
+
+@pytest.mark.parametrize(
+    ("request_type", "response_type", "taken", "returned"),
+    [(int, float, float, int), (float, complex, complex, float), (int | str, float, float | str, int | float)],
+)
+def test_an_int_is_also_a_float(request_type: Any, response_type: Any, taken: Any, returned: Any) -> None:
+    define(request_type, response_type, taken, returned)
+
+    assert define(float, float, float, float)().respond(1) == 1
+
+
+def test_a_float_is_not_an_int() -> None:
+    with pytest.raises(DefinitionError, match="`request: int`, but the request type of the task is float or int"):
+        define(float, str, int, str)
+    with pytest.raises(DefinitionError, match="`-> float`, but the response type of the task is int"):
+        define(str, int, str, float)
+
+
+def test_a_decorator_can_pass_other_arguments() -> None:
+    def with_prefix(invoke: Callable[[Any, int, str], str]) -> Callable[[Any, str], str]:
+        @wraps(invoke)
+        def invoke_with_prefix(self: Any, request: str) -> str:
+            return invoke(self, 7, request)
+
+        return invoke_with_prefix
+
+    class Prefixed(Task[str, str]):
+        @with_prefix
+        def invoke(self, prefix: int, request: str) -> str:
+            return f"{prefix}{request}"
+
+    assert Prefixed().respond("a") == "7a"
 
 
 def test_every_type_of_request_must_fit_the_annotation() -> None:
