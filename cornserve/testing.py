@@ -206,7 +206,7 @@ class _Yields:
 
 
 def _yield_reader(task: Task[Any, Any]) -> YieldReader[Any]:
-    """Returns the reader of what the task yields if a client streams a chat, or else a native call."""
+    """Returns the reader of the yielded values of a streamed chat, or of a streamed native call of other tasks."""
     is_chat = task.response_type is ChatResponse and any(
         kind in (ChatRequest, CompletionRequest) for kind in task.request_types()
     )

@@ -62,7 +62,7 @@ def _refuse(task: str, annotation: str, role: str, expected: Iterable[type]) -> 
 
 
 def _response_members(annotation: Any) -> Iterator[Any]:
-    """Yields the members of a return annotation. That of a generator is what it returns at its end."""
+    """Yields the members of a return annotation, or those of the value that a generator returns at its end."""
     for member in union_members(annotation):
         match get_args(member):
             case (_, _, response) if get_origin(member) is Generator:

@@ -80,7 +80,8 @@ def changed_end(recorded: str, repeated: str) -> str:
     """Describes a run that does not end like the one that it repeats.
 
     Args:
-        recorded, repeated: what the runs did at their ends, such as "waited for `text` of invocation 3".
+        recorded: the end of the recorded run, such as "waited for `text` of invocation 3".
+        repeated: the end of this run.
     """
     return f"it {recorded} in the recording, and {repeated} now"
 
