@@ -44,7 +44,7 @@ def test_a_stage_killed_during_a_stream_leads_to_the_same_result_or_an_error(
     record_fault(instance.kill_during_stream(app, stage))
 
 
-@pytest.mark.parametrize("app", [STATES_SPEAKER, SPLIT_SPEAKER])
+@pytest.mark.parametrize("app", [STATES_SPEAKER])
 def test_a_disconnect_stops_all_stages_and_frees_their_tensors(
     instance: FaultyInstance, app: Generator, record_fault: FaultRecorder
 ) -> None:

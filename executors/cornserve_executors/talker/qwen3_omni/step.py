@@ -46,8 +46,8 @@ class Qwen3OmniStep(TalkerStep):
         self._predict = GraphedFunction(self._run_predictor)
 
     def _embed(self, speech: SpeechState, start: int) -> Sequence[torch.Tensor]:
-        tokens = speech.text.tokens[start:]
-        return self._prompts.embed(tokens).unbind() if tokens else ()
+        # One by one: the rounding of a product depends on its number of rows, and so on how many tokens have arrived.
+        return [self._prompts.embed([token])[0] for token in speech.text.tokens[start:]]
 
     @property
     def _end(self) -> torch.Tensor:
