@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
+from cornserve.app.operations import supported_operations
 from cornserve.app.response_readers import CHUNKS, STREAMS, YieldReader, encode_item
 from cornserve.task.annotations import classes_of
 from cornserve.task.base import Task
@@ -32,9 +33,6 @@ from cornserve.task.references import Origin, Stream, TensorReference
 from cornserve.task.unit import UnitTask
 from cornserve.validation_errors import describe_all
 from cornserve_policies.replayable_random import ReplayableRandom
-from cornserve_tasklib.chat_request import ChatRequest
-from cornserve_tasklib.chat_response import ChatResponse
-from cornserve_tasklib.completion import CompletionRequest
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -207,10 +205,8 @@ class _Yields:
 
 def _yield_reader(task: Task[Any, Any]) -> YieldReader[Any]:
     """Returns the reader of the yielded values of a streamed chat, or of a streamed native call of other tasks."""
-    is_chat = task.response_type is ChatResponse and any(
-        kind in (ChatRequest, CompletionRequest) for kind in task.request_types()
-    )
-    reader = CHUNKS if is_chat else STREAMS
+    operations = supported_operations(task.request_types(), task.response_type)
+    reader = STREAMS if operations.isdisjoint(("chat", "completion")) else CHUNKS
     assert reader.yields is not None
     return reader.yields
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, Literal
 
-from cornserve.app.app import App
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatResponse
 from cornserve_tasklib.completion import CompletionRequest
@@ -53,10 +53,10 @@ _RESPONSE_TYPES: dict[Operation, type[Any]] = {
 }
 
 
-def supported_operations(app: App) -> frozenset[Operation]:
-    """Returns the operations of OpenAI's API that can call the app."""
+def supported_operations(request_types: Container[Any], response_type: Any) -> frozenset[Operation]:
+    """Returns the operations of OpenAI's API that can call an app, or a task, with these types."""
     return frozenset(
         operation
         for operation, request_type in REQUEST_TYPES.items()
-        if request_type in app.request_types and app.response_type is _RESPONSE_TYPES[operation]
+        if request_type in request_types and response_type is _RESPONSE_TYPES[operation]
     )

@@ -93,7 +93,7 @@ class AppDescription(BaseModel):
             paths=[path.name for path in app.paths],
             shares=list(app.shares),
             max_invocations=app.max_invocations,
-            operations=supported_operations(app),
+            operations=supported_operations(app.request_types, app.response_type),
             finds_media=any(
                 isinstance(kind, type) and issubclass(kind, REQUESTS_WITH_MEDIA) for kind in app.request_types
             ),

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 _MODULE = "app_of_cornserve_try"
 _MAX_CHARACTERS = 200
 """Longer requests and yielded values are cut."""
-_LOG_LINES = 1000
-"""The number of lines that a gateway keeps."""
 
 
 def try_task(
@@ -145,7 +143,9 @@ def _deployed(client: Client, target: str) -> Iterator[str]:
 
 def _echo_logs(client: Client, app: str) -> None:
     """Prints to standard error what the code of the app has written, without the logs of its executors."""
-    for replica in client.logs(app, _LOG_LINES):
+    from cornserve.gateway.observe.app_logs import MAX_LINES
+
+    for replica in client.logs(app, MAX_LINES):
         if replica.id.startswith("gateway"):
             for line in replica.lines:
                 typer.echo(f"{replica.id} | {line}", err=True)

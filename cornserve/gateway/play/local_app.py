@@ -39,7 +39,7 @@ class LocalApp:
         self.app = app
         self.current = current
         self.entry = current.encode(app.name)
-        self.operations = supported_operations(app)
+        self.operations = supported_operations(app.request_types, app.response_type)
         self.response: TypeAdapter[Any] = TypeAdapter(app.response_type)
         self._request: TypeAdapter[Any] = TypeAdapter(app.request_type)
 

@@ -1,8 +1,7 @@
-"""The request and the options of apps that speak, for results that do not depend on chance."""
+"""A request for speech whose result does not depend on chance."""
 
 from __future__ import annotations
 
-from tests.integration.cli.cli_instance import SMALL_KV_CACHE
 from tests.integration.serving.image_chats import noise_part, text_part
 
 SPEAK = {
@@ -15,7 +14,3 @@ SPEAK = {
     "voice": "chelsie",
     "seed": 1,
 }
-
-
-def speech_options(max_tokens: int) -> list[str]:
-    return ["--option", f"talker.max_tokens={max_tokens}", *SMALL_KV_CACHE]

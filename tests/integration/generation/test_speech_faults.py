@@ -11,7 +11,8 @@ import pytest
 
 from tests.chaos.report import FaultRecorder
 from tests.integration.generation.faults import FaultyInstance, Generator, GeneratorDeployment
-from tests.integration.generation.speakers import SPEAK, speech_options
+from tests.integration.generation.speakers import SPEAK
+from tests.integration.serving.speaking_chats import speech_options
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -35,7 +36,7 @@ def instance(
     tmp_path_factory: pytest.TempPathFactory, tiny_qwen3omni_talker: Path, tiny_vits: Path
 ) -> Iterator[FaultyInstance]:
     deployments = [
-        GeneratorDeployment(SPEAKER, tiny_qwen3omni_talker, ["--share", "e-speech=1", *speech_options(200)]),
+        GeneratorDeployment(SPEAKER, tiny_qwen3omni_talker, speech_options("e-speech", 200)),
         GeneratorDeployment(NARRATOR, tiny_vits),
     ]
     with FaultyInstance.running(tmp_path_factory.mktemp("faults") / "home", deployments) as instance:

@@ -9,7 +9,8 @@ import pytest
 
 from tests.chaos.report import FaultRecorder
 from tests.integration.generation.faults import FaultyInstance, Generator, GeneratorDeployment
-from tests.integration.generation.speakers import SPEAK, speech_options
+from tests.integration.generation.speakers import SPEAK
+from tests.integration.serving.speaking_chats import speech_options
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -30,8 +31,8 @@ def instance(
     tmp_path_factory: pytest.TempPathFactory, tiny_qwen25omni_talker: Path, tiny_qwen3omni_talker: Path
 ) -> Iterator[FaultyInstance]:
     deployments = [
-        GeneratorDeployment(STATES_SPEAKER, tiny_qwen25omni_talker, ["--share", "e-speech=1", *speech_options(180)]),
-        GeneratorDeployment(SPLIT_SPEAKER, tiny_qwen3omni_talker, ["--share", "speech-split=1", *speech_options(200)]),
+        GeneratorDeployment(STATES_SPEAKER, tiny_qwen25omni_talker, speech_options("e-speech", 180)),
+        GeneratorDeployment(SPLIT_SPEAKER, tiny_qwen3omni_talker, speech_options("speech-split", 200)),
     ]
     with FaultyInstance.running(tmp_path_factory.mktemp("faults") / "home", deployments) as instance:
         yield instance

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tests.audio import audio_file, sound
+from tests.integration.cli.cli_instance import SMALL_KV_CACHE
 from tests.integration.serving.image_chats import image_of, noise_part, text_part
 
 
@@ -66,3 +67,8 @@ MEDIA_CHATS = {
         [samples(1)],
     ),
 }
+
+
+def speech_options(path: str, max_tokens: int) -> list[str]:
+    """Returns the options of `cornserve deploy` for an app of a tiny model that speaks."""
+    return ["--share", f"{path}=1", "--option", f"talker.max_tokens={max_tokens}", *SMALL_KV_CACHE]

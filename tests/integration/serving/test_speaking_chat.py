@@ -16,10 +16,9 @@ import pytest
 from openai import BadRequestError, OpenAI
 
 from cornserve.client import Client, StreamItem
-from tests.integration.cli.cli_instance import SMALL_KV_CACHE
 from tests.integration.serving.conftest import CommandLine
 from tests.integration.serving.image_chats import sum_metric, text_part, video_part
-from tests.integration.serving.speaking_chats import MEDIA_CHATS, MediaChat
+from tests.integration.serving.speaking_chats import MEDIA_CHATS, MediaChat, speech_options
 from tests.integration.talker.reference import TransformersSpeech, samples_of
 from tests.waiting import wait_until
 
@@ -41,15 +40,7 @@ PROMPT_TOKENS = 19
 @pytest.fixture(scope="module", autouse=True)
 def speaker(cornserve: CommandLine, tiny_qwen3omni_talker: Path) -> None:
     for app, path in ((APP, "speech"), (SPLIT_APP, "e-speech"), (VOCODER_APP, "speech-split")):
-        options = [
-            "--name",
-            app,
-            "--share",
-            f"{path}=1",
-            "--option",
-            f"talker.max_tokens={MAX_TOKENS}",
-            *SMALL_KV_CACHE,
-        ]
+        options = ["--name", app, *speech_options(path, MAX_TOKENS)]
         deployed = cornserve.run("deploy", str(tiny_qwen3omni_talker), *options)
         assert deployed.returncode == 0, deployed.stderr
 

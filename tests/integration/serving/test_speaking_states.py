@@ -11,9 +11,8 @@ import pytest
 from openai import OpenAI
 
 from cornserve.client import Client
-from tests.integration.cli.cli_instance import SMALL_KV_CACHE
 from tests.integration.serving.conftest import CommandLine
-from tests.integration.serving.speaking_chats import MEDIA_CHATS, MediaChat
+from tests.integration.serving.speaking_chats import MEDIA_CHATS, MediaChat, speech_options
 from tests.integration.talker.reference import samples_of
 
 pytestmark = pytest.mark.timeout(300)
@@ -32,15 +31,7 @@ TEXT_CHAT = MediaChat([{"role": "system", "content": "Be brief."}, {"role": "use
 @pytest.fixture(scope="module", autouse=True)
 def speaker(cornserve: CommandLine, tiny_qwen25omni_talker: Path) -> None:
     for app, path in ((APP, "e-speech"), (VOCODER_APP, "speech-split")):
-        options = [
-            "--name",
-            app,
-            "--share",
-            f"{path}=1",
-            "--option",
-            f"talker.max_tokens={MAX_TOKENS}",
-            *SMALL_KV_CACHE,
-        ]
+        options = ["--name", app, *speech_options(path, MAX_TOKENS)]
         deployed = cornserve.run("deploy", str(tiny_qwen25omni_talker), *options)
         assert deployed.returncode == 0, deployed.stderr
 

@@ -61,6 +61,7 @@ def test_a_complete_file_is_the_given_audio(format: AudioFormat) -> None:
 
     assert samples.size / rate == pytest.approx(SECONDS, abs=0.15)
     assert np.sqrt(np.mean(samples[rate : 2 * rate] ** 2)) == pytest.approx(0.5 / np.sqrt(2), rel=0.06)
+    assert isinstance(encode_file(b"", format, 24_000), bytes)
 
 
 def test_a_complete_wav_file_has_its_length_and_pcm_no_header() -> None:
