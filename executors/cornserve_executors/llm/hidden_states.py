@@ -1,9 +1,9 @@
 """Reads hidden states of tokens, which the talkers of Omni models need.
 
-The model keeps the states of the tokens of a step, in the order of the batch. A request names the positions that it
-needs (`STATES` in `SamplingParams.extra_args`), or needs all. vLLM passes the tokens of each step to a KV connector:
-its scheduler side computes in which slots of the KV cache the positions are, and its worker side finds the slots in the
-batch. The connector does not transfer a KV cache.
+The model keeps the states of the tokens of a step, and their slots in the KV cache, in the order of the batch. A
+request names the positions that it needs (`STATES` in `SamplingParams.extra_args`), or needs all. vLLM passes the
+tokens of each step to a KV connector: its scheduler side computes in which slots the positions are, and its worker side
+finds the slots among those that the model has kept. The connector does not transfer a KV cache.
 
 Tokens whose KV cache is reused have no states: such a request must set `skip_reading_prefix_cache`.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorRole,
     SupportsHMA,
 )
+from vllm.forward_context import get_forward_context
 from vllm.sequence import IntermediateTensors
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
@@ -40,6 +42,8 @@ class KeepsHiddenStates:
     language_model: Any
     states_of_step: torch.Tensor | None = None
     """The shape is [max_num_batched_tokens, width]. vLLM runs one model in a process."""
+    slots_of_step: torch.Tensor | None = None
+    """The slots of these tokens in the KV cache, of the shape [max_num_batched_tokens]. -1 without a token."""
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix)  # type: ignore[call-arg]
@@ -49,16 +53,34 @@ class KeepsHiddenStates:
         talker = vllm_config.model_config.hf_config.talker_config
         if hasattr(talker, "accept_hidden_layer"):
             self.language_model.model._set_aux_hidden_state_layers((talker.accept_hidden_layer,))
-        shape = vllm_config.scheduler_config.max_num_batched_tokens, vllm_config.model_config.get_hidden_size()
-        KeepsHiddenStates.states_of_step = torch.empty(shape)  # On the device and in the dtype of the model.
+        tokens, width = vllm_config.scheduler_config.max_num_batched_tokens, vllm_config.model_config.get_hidden_size()
+        KeepsHiddenStates.allocate(tokens, width)
+
+    @staticmethod
+    def allocate(tokens: int, width: int) -> None:
+        """Allocates the memory for a step, on the device and in the dtype of the model."""
+        KeepsHiddenStates.states_of_step = torch.empty(tokens, width)
+        KeepsHiddenStates.slots_of_step = torch.empty(tokens, dtype=torch.int64)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         result = super().forward(*args, **kwargs)  # type: ignore[misc]
         if self.states_of_step is None or isinstance(result, IntermediateTensors):
             return result
         output, (states,) = result if isinstance(result, tuple) else (result, (result,))
-        self.states_of_step[: len(states)].copy_(states)
+        self._keep(states)
         return output
+
+    def _keep(self, states: torch.Tensor) -> None:
+        """Copies the states and their slots to fixed addresses: vLLM captures the copies in its CUDA graphs.
+
+        When it replays a graph, it neither calls `forward` nor sets a forward context.
+        """
+        assert self.states_of_step is not None
+        assert self.slots_of_step is not None
+        self.states_of_step[: len(states)].copy_(states)
+        self.slots_of_step.fill_(-1)
+        for slots in islice(get_forward_context().slot_mapping.values(), 1):  # Those of the first layer.
+            self.slots_of_step[: len(slots)].copy_(slots)
 
 
 @dataclass(slots=True)
@@ -96,7 +118,6 @@ class HiddenStatesConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[mi
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
         self._block_size: int = vllm_config.cache_config.block_size
         self._wanted: dict[str, WantedStates] = {}
-        self._slot_mapping: torch.Tensor | None = None
         self._states: dict[str, list[torch.Tensor]] = {}
 
     @property
@@ -147,7 +168,7 @@ class HiddenStatesConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[mi
     # Called in the workers
 
     def start_load_kv(self, forward_context: Any, **_: Any) -> None:
-        self._slot_mapping = next(iter(forward_context.slot_mapping.values()), None)
+        """Does nothing, because no KV cache is loaded."""
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Does nothing, because no KV cache is loaded."""
@@ -163,8 +184,8 @@ class HiddenStatesConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[mi
             return
         states = KeepsHiddenStates.states_of_step
         assert states is not None
-        assert self._slot_mapping is not None
-        slots, tokens = self._slot_mapping.sort()
+        assert KeepsHiddenStates.slots_of_step is not None
+        slots, tokens = KeepsHiddenStates.slots_of_step.sort()
         for key, wanted in step.slots.items():
             rows = tokens[torch.searchsorted(slots, torch.tensor(wanted, device=slots.device))]
             self._states.setdefault(key, []).append(states[rows].cpu())

@@ -1,17 +1,22 @@
-"""The slots of the KV cache whose hidden states an engine reads."""
+"""The slots of the KV cache whose hidden states an engine reads, and the states of slots."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
+import pytest
+import torch
 from vllm import SamplingParams
+from vllm.forward_context import ForwardContext, override_forward_context
+from vllm.utils.torch_utils import set_default_torch_dtype
 from vllm.v1.core.sched.output import CachedRequestData, NewRequestData
 
-from cornserve_executors.llm.hidden_states import STATES, HiddenStatesConnector
+from cornserve_executors.llm.hidden_states import STATES, HiddenStatesConnector, KeepsHiddenStates, StatesOfStep
 
 BLOCK = 4
+WIDTH = 3
 POSITIONS = [1, 2, 5, 6, 7, 9]
 
 
@@ -81,3 +86,75 @@ def test_a_finished_request_is_forgotten() -> None:
     states.request_finished_all_groups(SimpleNamespace(request_id="a"), ())
 
     assert slots_of_step(states, {"a": 6}, cached={"a": (6, [5])}) == {}
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> HiddenStatesConnector:
+    """The side of a worker, with memory for the states of 16 tokens of a model in bfloat16."""
+    monkeypatch.setattr(KeepsHiddenStates, "states_of_step", None)
+    monkeypatch.setattr(KeepsHiddenStates, "slots_of_step", None)
+    with set_default_torch_dtype(torch.bfloat16):
+        KeepsHiddenStates.allocate(16, WIDTH)
+    made = HiddenStatesConnector.__new__(HiddenStatesConnector)
+    made._states = {}
+    return made
+
+
+class Model(KeepsHiddenStates, torch.nn.Identity):  # type: ignore[misc]
+    """A model that returns its input as hidden states."""
+
+    __init__ = torch.nn.Identity.__init__
+
+
+def states_of(slots: Sequence[int]) -> torch.Tensor:
+    """Returns the states of a batch, each of which is the number of its slot."""
+    return torch.tensor(slots, dtype=torch.bfloat16)[:, None].expand(-1, WIDTH)
+
+
+def run_step(worker: HiddenStatesConnector, slots: list[int], wanted: dict[str, list[int]]) -> None:
+    """Runs a step as vLLM's model runner for GPUs does: the forward context has ended when the connector is called.
+
+    Args:
+        slots: those of the tokens of the batch. -1 is padding.
+    """
+    persistent = torch.zeros(2, 16, dtype=torch.int64)  # One row for each group of layers of the KV cache.
+    persistent[0, : len(slots)] = torch.tensor(slots)
+    slot_mapping = {"layers.0": persistent[0, : len(slots)], "layers.1": persistent[1, : len(slots)]}
+    with override_forward_context(ForwardContext({}, {}, slot_mapping)):
+        Model()(states_of(slots))
+    worker.bind_connector_metadata(StatesOfStep(wanted))
+    worker.start_load_kv(ForwardContext({}, {}, {}))
+    worker.wait_for_save()
+    worker.clear_connector_metadata()
+
+
+def taken(worker: HiddenStatesConnector, key: str) -> list[float]:
+    """Returns the first number of each state."""
+    states = torch.frombuffer(bytearray(worker.take(key)), dtype=torch.bfloat16).view(-1, WIDTH)
+    numbers: list[float] = states[:, 0].tolist()
+    return numbers
+
+
+def test_the_states_of_slots_are_found_in_any_order_of_the_batch(worker: HiddenStatesConnector) -> None:
+    run_step(worker, [40, 7, 8, 9, 21, 22], {"a": [8, 9], "b": [22, 40]})
+
+    assert taken(worker, "a") == [8, 9]
+    assert taken(worker, "b") == [22, 40]
+    assert worker.take("a") == b""
+
+
+def test_the_states_of_several_steps_are_joined(worker: HiddenStatesConnector) -> None:
+    run_step(worker, [7, 8, 9, 10], {"a": [7, 9]})
+    run_step(worker, [3, 11], {"a": [11]})
+
+    assert taken(worker, "a") == [7, 9, 11]
+
+
+def test_padding_and_earlier_steps_do_not_hide_the_state_of_a_slot(worker: HiddenStatesConnector) -> None:
+    run_step(worker, [0, 1, 2, 3, 4, 5, 6, 7], {})
+    run_step(worker, [7, 0, -1, -1], {"a": [0, 7]})
+
+    states = KeepsHiddenStates.states_of_step
+    assert states is not None
+    assert taken(worker, "a") == [0, 7]
+    assert states[:4, 0].tolist() == [7, 0, -1, -1]
