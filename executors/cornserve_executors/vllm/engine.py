@@ -82,7 +82,8 @@ def _vllm_config(args: Mapping[str, Any]) -> Any:
         engine_args = AsyncEngineArgs(**args)
         if os.environ[METHOD] == "fork":
             _import_model(engine_args)
-        return engine_args.create_engine_config(UsageContext.ENGINE_CONTEXT)
+        # The defaults of `max_num_seqs` and `max_num_batched_tokens` on GPUs are those of vLLM's server.
+        return engine_args.create_engine_config(UsageContext.OPENAI_API_SERVER)
     except (ValueError, TypeError) as error:  # pydantic's error is a `ValueError`
         raise ExecutorStartError(f"vLLM rejects {args['model']}: {_first_sentence(error)}") from error
 
