@@ -49,7 +49,9 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
         # A model in worker processes receives tensors through host memory.
         is_single_process = vllm_config.parallel_config.world_size == 1
         self._copy_device = self._device if is_single_process else "cpu"
-        self._step_tokens = vllm_config.scheduler_config.max_num_batched_tokens
+        # Drafts of speculative decoding read ahead.
+        step_tokens = vllm_config.scheduler_config.max_num_batched_tokens
+        self._step_tokens = step_tokens + vllm_config.num_prefill_lookahead_tokens
         self._dtype = vllm_config.model_config.dtype
         self._reader = SegmentReader()
         self._copies: dict[str, dict[str, torch.Tensor]] = {}
