@@ -51,7 +51,10 @@ def device_threads() -> int:
 
 
 def run_on_device(work: Callable[[], Result]) -> Result:
-    """Runs work in the current thread, which is the device's. Raises like `DeviceThread.run`."""
+    """Runs work in the current thread, which is the device's, and waits until its tensors are complete.
+
+    Raises like `DeviceThread.run`.
+    """
     try:
         with torch.inference_mode():
             result = work()

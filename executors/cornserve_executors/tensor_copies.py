@@ -2,6 +2,9 @@
 
 A GPU copies at full speed only to and from pinned memory. The data plane's memory is not pinned, so tensors pass
 through staging buffers from torch's pool of pinned memory, on a separate stream.
+
+That stream does not wait for the computation of a tensor: only tensors that the GPU has completed can be copied to the
+host. `run_on_device` returns such tensors.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def copy_to_buffer(tensor: torch.Tensor, destination: memoryview) -> None:
-    """Copies a tensor of any shape, dtype and device. Blocks until the copy is complete. Can run in any thread.
+    """Copies a completed tensor of any shape, dtype and device. Blocks until the copy is complete, in any thread.
 
     Args:
         destination: at least `tensor.nbytes` bytes. Bytes after those do not change.
@@ -29,7 +32,7 @@ def copy_to_buffer(tensor: torch.Tensor, destination: memoryview) -> None:
 
 
 def read_bytes(tensor: torch.Tensor) -> memoryview:
-    """Returns the bytes of a tensor of any device in C order. Blocks until they are on the host."""
+    """Returns the bytes of a completed tensor of any device in C order. Blocks until they are on the host."""
     return byte_view(_on_host(tensor))
 
 

@@ -173,7 +173,7 @@ class EncoderEngine:
             encoder.batcher.encode(part, EncodingWork(request_id, modality, part.plan.patches, len(parts) > 1))
             for part in parts
         )
-        return rows[0] if len(rows) == 1 else await asyncio.to_thread(encoder.inputs.join, rows)
+        return rows[0] if len(rows) == 1 else await self._device.run(partial(encoder.inputs.join, rows))
 
 
 def _encode_batch(family: AnyFamily, media: Sequence[Any]) -> Sequence[torch.Tensor]:

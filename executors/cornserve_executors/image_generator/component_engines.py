@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import torch
@@ -112,7 +113,7 @@ class ImageDenoiserEngine(ComponentEngine):
             return image
 
         images = await gather_all(denoise(number, seed) for number, seed in enumerate(image_seeds))
-        return torch.cat([image.latents for image in images])
+        return await self.device.run(partial(torch.cat, [image.latents for image in images]))
 
 
 class ZeroPrompts:

@@ -37,6 +37,7 @@ from cornserve_tasklib.image_editing import AUTO, ImageEditRequest
 from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageGenerationResponse
 
 if TYPE_CHECKING:
+    from cornserve_executors.device_thread import DeviceThread
     from cornserve_executors.image_generator.component_engines import (
         ConstantLatentsEngine,
         ConstantPromptEngine,
@@ -65,7 +66,7 @@ class PromptEncoderExecutor(DeviceExecutor[PromptEncoder, ImageGenerationRequest
 
     async def invoke(self, request: ImageGenerationRequest, context: InvocationContext) -> EncodedPrompt:
         embeddings = await self._engine.encode(request)
-        return await _publish_prompt(context, embeddings)
+        return await _publish_prompt(context, embeddings, self._engine.device)
 
 
 class EditPromptEncoderExecutor(DeviceExecutor[EditPromptEncoder, ImageEditRequest, EncodedPrompt]):
@@ -82,7 +83,8 @@ class EditPromptEncoderExecutor(DeviceExecutor[EditPromptEncoder, ImageEditReque
         return ConstantEditPromptEngine if self.config.constant else EditPromptEncoderEngine
 
     async def invoke(self, request: ImageEditRequest, context: InvocationContext) -> EncodedPrompt:
-        return await _publish_prompt(context, await self._engine.encode(request, context.request_id))
+        embeddings = await self._engine.encode(request, context.request_id)
+        return await _publish_prompt(context, embeddings, self._engine.device)
 
 
 class SourceEncoderExecutor(DeviceExecutor[SourceEncoder, ImageEditRequest, EncodedSource]):
@@ -198,13 +200,16 @@ class LatentDecoderExecutor(DeviceExecutor[LatentDecoder, DecodeRequest, ImageGe
             await send(progress)
 
 
-async def _publish_prompt(context: InvocationContext, embeddings: PromptEmbeddings) -> EncodedPrompt:
+async def _publish_prompt(
+    context: InvocationContext, embeddings: PromptEmbeddings, device: DeviceThread
+) -> EncodedPrompt:
     info = EncodedPromptInfo(prompt_tokens=embeddings.prompt.shape[1])
-    await _publish(context, "embeddings", embeddings.joined(), info.model_dump_json())
+    await _publish(context, "embeddings", await device.run(embeddings.joined), info.model_dump_json())
     return EncodedPrompt()
 
 
 async def _publish(context: InvocationContext, output: str, tensor: Any, metadata: str) -> None:
+    """Publishes a tensor that the device has completed."""
     from cornserve_executors import tensor_copies
 
     slot = await context.allocate(output, tensor.nbytes)
