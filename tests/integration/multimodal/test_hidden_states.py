@@ -9,11 +9,21 @@ from typing import Any
 import pytest
 import torch
 from vllm import SamplingParams
+from vllm.config import KVTransferConfig, VllmConfig
+from vllm.distributed.kv_transfer import kv_transfer_state
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.forward_context import ForwardContext, override_forward_context
 from vllm.utils.torch_utils import set_default_torch_dtype
 from vllm.v1.core.sched.output import CachedRequestData, NewRequestData
+from vllm.v1.worker.gpu.kv_connector import ActiveKVConnector
 
-from cornserve_executors.llm.hidden_states import STATES, HiddenStatesConnector, KeepsHiddenStates, StatesOfStep
+from cornserve_executors.llm.hidden_states import (
+    STATES,
+    HiddenStatesConnector,
+    KeepsHiddenStates,
+    StatesOfStep,
+    take_states,
+)
 
 BLOCK = 4
 WIDTH = 3
@@ -89,15 +99,21 @@ def test_a_finished_request_is_forgotten() -> None:
 
 
 @pytest.fixture
-def worker(monkeypatch: pytest.MonkeyPatch) -> HiddenStatesConnector:
-    """The side of a worker, with memory for the states of 16 tokens of a model in bfloat16."""
+def runner(monkeypatch: pytest.MonkeyPatch) -> ActiveKVConnector:
+    """The part of vLLM's model runner for GPUs that calls the connector.
+
+    There is memory for the states of 16 tokens of a model in bfloat16.
+    """
+    name, module = HiddenStatesConnector.__name__, HiddenStatesConnector.__module__
+    transfer = KVTransferConfig(kv_connector=name, kv_connector_module_path=module, kv_role="kv_producer")
+    config = VllmConfig(kv_transfer_config=transfer)
+    connector = HiddenStatesConnector(config, KVConnectorRole.WORKER, None)
+    monkeypatch.setattr(kv_transfer_state, "_KV_CONNECTOR_AGENT", connector)
     monkeypatch.setattr(KeepsHiddenStates, "states_of_step", None)
     monkeypatch.setattr(KeepsHiddenStates, "slots_of_step", None)
     with set_default_torch_dtype(torch.bfloat16):
         KeepsHiddenStates.allocate(16, WIDTH)
-    made = HiddenStatesConnector.__new__(HiddenStatesConnector)
-    made._states = {}
-    return made
+    return ActiveKVConnector(config, {})
 
 
 class Model(KeepsHiddenStates, torch.nn.Identity):  # type: ignore[misc]
@@ -111,8 +127,8 @@ def states_of(slots: Sequence[int]) -> torch.Tensor:
     return torch.tensor(slots, dtype=torch.bfloat16)[:, None].expand(-1, WIDTH)
 
 
-def run_step(worker: HiddenStatesConnector, slots: list[int], wanted: dict[str, list[int]]) -> None:
-    """Runs a step as vLLM's model runner for GPUs does: the forward context has ended when the connector is called.
+def run_step(runner: ActiveKVConnector, slots: list[int], wanted: dict[str, list[int]]) -> None:
+    """Runs a step as vLLM's model runner for GPUs does: its forward context ends before the connector saves.
 
     Args:
         slots: those of the tokens of the batch. -1 is padding.
@@ -120,41 +136,38 @@ def run_step(worker: HiddenStatesConnector, slots: list[int], wanted: dict[str, 
     persistent = torch.zeros(2, 16, dtype=torch.int64)  # One row for each group of layers of the KV cache.
     persistent[0, : len(slots)] = torch.tensor(slots)
     slot_mapping = {"layers.0": persistent[0, : len(slots)], "layers.1": persistent[1, : len(slots)]}
+    output: Any = SimpleNamespace(kv_connector_metadata=StatesOfStep(wanted), has_sync_kv_loads=False)
     with override_forward_context(ForwardContext({}, {}, slot_mapping)):
+        runner.pre_forward(output)
         Model()(states_of(slots))
-    worker.bind_connector_metadata(StatesOfStep(wanted))
-    worker.start_load_kv(ForwardContext({}, {}, {}))
-    worker.wait_for_save()
-    worker.clear_connector_metadata()
+    runner.finish_forward()
+    runner.post_forward(set())
 
 
-def taken(worker: HiddenStatesConnector, key: str) -> list[float]:
+def taken(key: str) -> list[float]:
     """Returns the first number of each state."""
-    states = torch.frombuffer(bytearray(worker.take(key)), dtype=torch.bfloat16).view(-1, WIDTH)
+    states = torch.frombuffer(bytearray(take_states(key)), dtype=torch.bfloat16).view(-1, WIDTH)
     numbers: list[float] = states[:, 0].tolist()
     return numbers
 
 
-def test_the_states_of_slots_are_found_in_any_order_of_the_batch(worker: HiddenStatesConnector) -> None:
-    run_step(worker, [40, 7, 8, 9, 21, 22], {"a": [8, 9], "b": [22, 40]})
+def test_the_states_of_slots_are_found_in_any_order_of_the_batch(runner: ActiveKVConnector) -> None:
+    run_step(runner, [40, 7, 8, 9, 21, 22], {"a": [8, 9], "b": [22, 40]})
 
-    assert taken(worker, "a") == [8, 9]
-    assert taken(worker, "b") == [22, 40]
-    assert worker.take("a") == b""
-
-
-def test_the_states_of_several_steps_are_joined(worker: HiddenStatesConnector) -> None:
-    run_step(worker, [7, 8, 9, 10], {"a": [7, 9]})
-    run_step(worker, [3, 11], {"a": [11]})
-
-    assert taken(worker, "a") == [7, 9, 11]
+    assert taken("a") == [8, 9]
+    assert taken("b") == [22, 40]
+    assert take_states("a") == b""
 
 
-def test_padding_and_earlier_steps_do_not_hide_the_state_of_a_slot(worker: HiddenStatesConnector) -> None:
-    run_step(worker, [0, 1, 2, 3, 4, 5, 6, 7], {})
-    run_step(worker, [7, 0, -1, -1], {"a": [0, 7]})
+def test_the_states_of_several_steps_are_joined(runner: ActiveKVConnector) -> None:
+    run_step(runner, [7, 8, 9, 10], {"a": [7, 9]})
+    run_step(runner, [3, 11], {"a": [11]})
 
-    states = KeepsHiddenStates.states_of_step
-    assert states is not None
-    assert taken(worker, "a") == [0, 7]
-    assert states[:4, 0].tolist() == [7, 0, -1, -1]
+    assert taken("a") == [7, 9, 11]
+
+
+def test_padding_and_earlier_steps_do_not_hide_the_state_of_a_slot(runner: ActiveKVConnector) -> None:
+    run_step(runner, [0, 1, 2, 3, 4, 5, 6, 7], {})
+    run_step(runner, [7, 0, -1, -1], {"a": [0, 7]})
+
+    assert taken("a") == [0, 7]
