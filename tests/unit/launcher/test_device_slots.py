@@ -41,6 +41,10 @@ def test_each_replica_sees_its_own_gpus(three_gpus: None) -> None:
     assert visible(slots, 0) == ""
 
 
+def test_a_replica_numbers_gpus_as_nvidia_smi_does(three_gpus: None) -> None:
+    assert DeviceSlots.detect().environment(["1"])["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
 @pytest.mark.parametrize(
     ("chosen", "used"),
     [("1", "1"), ("2,0", "2,0"), ("GPU-c,GPU-d", "GPU-c,GPU-d"), ("1,-1,0", "1"), ("0,7,1", "0")],

@@ -111,8 +111,11 @@ class DeviceSlots:
         return frozenset(core for slot in slots if slot in self._bound for core in self._bound[slot].cores)
 
     def environment(self, slots: Sequence[str]) -> dict[str, str]:
-        """Returns the environment variables that limit a replica to its own GPUs."""
-        return {VISIBLE_DEVICES: ",".join(slots) if self.kind == "GPU" else ""}
+        """Returns the environment variables that limit a replica to its own GPUs.
+
+        By default CUDA numbers GPUs by their speed. `nvidia-smi` and vLLM number them by their PCI bus.
+        """
+        return {VISIBLE_DEVICES: ",".join(slots) if self.kind == "GPU" else "", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def _gpus() -> list[str]:
