@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,3 +40,14 @@ def test_vllms_kernels_are_built_for_the_locked_torch() -> None:
     for operator in ("_C.rms_norm", "_C_cache_ops.reshape_and_cache_flash", "_moe_C.topk_softmax"):
         namespace, name = operator.split(".")
         assert hasattr(getattr(torch.ops, namespace), name), operator
+
+
+def test_triton_can_compile_the_code_that_launches_kernels(tmp_path: Path) -> None:
+    from triton.backends.nvidia import driver
+    from triton.runtime.build import _build
+
+    source = Path(driver.__file__).with_name("driver.c")
+
+    library = _build("launcher", str(source), str(tmp_path), [], driver.include_dirs, [], [])
+
+    assert Path(library).is_file()
