@@ -80,7 +80,7 @@ async def _measure(model: Path, concurrency: int, tokens: int, rounds: int) -> T
     from cornserve_executors.talker.engine import TalkerEngine
 
     options = TalkerOptions(max_batch_speeches=concurrency, max_tokens=tokens)
-    engine = TalkerEngine(TalkerTask(model_id=str(model), options=options), TalkerStats())
+    engine = TalkerEngine.load(TalkerTask(model_id=str(model), options=options), TalkerStats())
     work = asyncio.create_task(engine.run())
     try:
         await engine.warm_up()

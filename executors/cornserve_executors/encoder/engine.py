@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -18,7 +18,7 @@ from cornserve_executors.device_thread import DeviceThread, run_on_device
 from cornserve_executors.encoder.batcher import Batcher
 from cornserve_executors.encoder.families.family import EncodingPlan
 from cornserve_executors.encoder.families.registry import AnyFamily
-from cornserve_executors.encoder.loader import load_encoders
+from cornserve_executors.encoder.loader import LoadedEncoder, load_encoders
 from cornserve_executors.encoder.media_inputs import PATCH_PIXELS, MediaInputs, media_inputs
 from cornserve_executors.encoder.single_flight import SingleFlight
 from cornserve_executors.encoder.stats import EncoderStats, EncodingWork
@@ -49,13 +49,18 @@ class EncoderEngine:
     alternate on the device.
     """
 
-    def __init__(self, config: EncoderTask, stats: EncoderStats) -> None:
-        """Loads the encoders. Blocks, and can run in any thread."""
-        # Media are preprocessed in parallel, one thread each, next to the device.
-        self._device = DeviceThread()
+    def __init__(
+        self,
+        encoders: Mapping[Modality, LoadedEncoder],
+        config: EncoderTask,
+        stats: EncoderStats,
+        device: DeviceThread,
+    ) -> None:
+        """Keeps the encoders of the task's modalities, whose model is on the device."""
+        self._device = device
         self._stats = stats
         self._modalities = config.modalities
-        loaded = load_encoders(config, self._device.name)
+        # Media are preprocessed in parallel, one thread each, next to the device.
         # An image that exceeds the batch budget counts as large.
         self._decode_pools = DecodePools(config.max_batch_patches * PATCH_PIXELS, partial(torch.set_num_threads, 1))
         # Families with the same method `encode` batch their media together.
@@ -63,7 +68,7 @@ class EncoderEngine:
             type(encoder.family).encode: Batcher[Any, torch.Tensor](
                 partial(_encode_batch, encoder.family), self._device.thread, config.max_batch_patches, stats
             )
-            for encoder in loaded.values()
+            for encoder in encoders.values()
         }
         self._encoders = {
             modality: _Encoder(
@@ -72,11 +77,17 @@ class EncoderEngine:
                 media_inputs(encoder.family),
                 self._batchers[type(encoder.family).encode],
             )
-            for modality, encoder in loaded.items()
+            for modality, encoder in encoders.items()
         }
         self._part_patches = max(1, config.max_batch_patches // BATCH_PARTS)
         self._single_flight = SingleFlight[torch.Tensor]()
         self._is_constant = config.constant
+
+    @classmethod
+    def load(cls, config: EncoderTask, stats: EncoderStats) -> Self:
+        """Loads the encoders. Blocks, and can run in any thread."""
+        device = DeviceThread()
+        return cls(load_encoders(config, device.name), config, stats, device)
 
     def _encoder(self, media: Media) -> _Encoder:
         if media.modality not in self._encoders:

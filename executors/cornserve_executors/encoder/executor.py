@@ -41,7 +41,7 @@ class EncoderExecutor(DeviceExecutor[EncoderTask, Media, Embeddings]):
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
         from cornserve_executors.encoder.engine import EncoderEngine
 
-        return partial(EncoderEngine, stats=self._stats)
+        return partial(EncoderEngine.load, stats=self._stats)
 
     async def invoke(self, request: Media, context: InvocationContext) -> Embeddings:
         key = self._engine.cache_key(request)

@@ -6,7 +6,7 @@ checkpoint, and all other modules are dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
@@ -55,7 +55,7 @@ def load_encoders(settings: EncoderTask, device: str) -> dict[Modality, LoadedEn
     except (OSError, ValueError) as error:
         raise ExecutorStartError(f"{settings.model_id} cannot be loaded: {_first_line(error)}") from error
     dtype = _select_dtype(settings, config, device)
-    model = _build_empty_model(config, [*types.values()], dtype)
+    model = build_empty_model(config, types.values(), dtype)
     digests = {} if settings.constant else _load_weights(settings.model_id, model, checkpoint, device, dtype)
 
     def fingerprint(modality: Modality) -> str:
@@ -101,7 +101,9 @@ def _submodules(types: Iterable[type[AnyFamily]]) -> frozenset[str]:
     return frozenset[str]().union(*(family.submodules for family in types))
 
 
-def _build_empty_model(config: Any, types: Sequence[type[AnyFamily]], dtype: torch.dtype) -> Any:
+def build_empty_model(config: Any, types: Iterable[type[AnyFamily]], dtype: torch.dtype) -> Any:
+    """Returns the modules that families of one model type need, without memory for their weights."""
+    types = list(types)
     with init_empty_weights(include_buffers=False):
         model = types[0].build(config, dtype)
     kept = _submodules(types)

@@ -1,4 +1,4 @@
-"""The components of an image generation model, which run on one device. Their constructors load them, and block."""
+"""The components of an image generation model, which run on one device."""
 
 from __future__ import annotations
 

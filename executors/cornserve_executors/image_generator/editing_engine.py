@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import PIL.Image
 from diffusers import QwenImageEditPipeline
 
+from cornserve_executors.device_thread import DeviceThread
 from cornserve_executors.image_generator.denoiser import PromptEmbeddings, SourceLatents
 from cornserve_executors.image_generator.editing import (
     WARM_UP_EDIT,
@@ -17,8 +19,8 @@ from cornserve_executors.image_generator.editing import (
 from cornserve_executors.image_generator.engine import ImageGeneratorEngine
 from cornserve_executors.image_generator.progress import SendProgress
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
-from cornserve_tasklib.image_editing import AUTO, ImageEditor, ImageEditRequest
-from cornserve_tasklib.image_generation import ImageGenerationResponse
+from cornserve_tasklib.image_editing import AUTO, ImageEditRequest
+from cornserve_tasklib.image_generation import ImageGenerationResponse, ImageGeneratorOptions
 
 
 class ImageEditorEngine(ImageGeneratorEngine):
@@ -26,10 +28,11 @@ class ImageEditorEngine(ImageGeneratorEngine):
 
     pipeline_class = QwenImageEditPipeline
 
-    def __init__(self, config: ImageEditor, stats: ImageGeneratorStats) -> None:
-        """Loads the model. Blocks, and can run in any thread."""
-        super().__init__(config, stats)
-        self._sources = SourceImages(self._pipeline.image_processor)
+    def __init__(
+        self, pipeline: Any, options: ImageGeneratorOptions, stats: ImageGeneratorStats, device: DeviceThread
+    ) -> None:
+        super().__init__(pipeline, options, stats, device)
+        self._sources = SourceImages(pipeline.image_processor)
 
     async def warm_up(self) -> None:
         await self.edit(WARM_UP_EDIT, "warm-up")

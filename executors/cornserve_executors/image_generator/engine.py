@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from diffusers import QwenImagePipeline
 
@@ -27,6 +27,7 @@ from cornserve_tasklib.image_generation import (
     ImageGenerationRequest,
     ImageGenerationResponse,
     ImageGenerator,
+    ImageGeneratorOptions,
     ImageRequest,
 )
 
@@ -36,16 +37,27 @@ class ImageGeneratorEngine:
 
     pipeline_class: ClassVar[Any] = QwenImagePipeline
 
-    def __init__(self, config: ImageGenerator | ImageEditor, stats: ImageGeneratorStats) -> None:
-        """Loads the model. Blocks, and can run in any thread."""
+    def __init__(
+        self, pipeline: Any, options: ImageGeneratorOptions, stats: ImageGeneratorStats, device: DeviceThread
+    ) -> None:
+        """Changes the transformer of the pipeline.
+
+        Args:
+            pipeline: a `pipeline_class` on the device.
+        """
+        self._pipeline = pipeline
         self._stats = stats
-        self._device = DeviceThread()
-        self._pipeline = load_pipeline(
-            config, config.options.dtype, self._device.name, pipeline_class=self.pipeline_class
-        )
-        self._encoder = TextEncoder(self._pipeline, self._device)
-        self._denoiser = BatchedDenoiser(self._pipeline, self._device, config.options, stats)
-        self._decoder = VaeDecoder(self._pipeline, self._device)
+        self._device = device
+        self._encoder = TextEncoder(pipeline, device)
+        self._denoiser = BatchedDenoiser(pipeline, device, options, stats)
+        self._decoder = VaeDecoder(pipeline, device)
+
+    @classmethod
+    def load(cls, config: ImageGenerator | ImageEditor, stats: ImageGeneratorStats) -> Self:
+        """Loads the model. Blocks, and can run in any thread."""
+        device = DeviceThread()
+        pipeline = load_pipeline(config, config.options.dtype, device.name, pipeline_class=cls.pipeline_class)
+        return cls(pipeline, config.options, stats, device)
 
     async def run(self) -> None:
         """Denoises images until cancelled. Raises `EngineDeadError` when the device fails permanently."""

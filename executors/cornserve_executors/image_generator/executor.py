@@ -54,7 +54,7 @@ class ImageEditorExecutor(DeviceExecutor[ImageEditor, ImageEditRequest, ImageGen
     def import_engine(self) -> Callable[[ImageEditor], ImageEditorEngine]:
         from cornserve_executors.image_generator.editing_engine import ImageEditorEngine
 
-        return partial(ImageEditorEngine, stats=self._stats)
+        return partial(ImageEditorEngine.load, stats=self._stats)
 
     async def invoke(self, request: ImageEditRequest, context: InvocationContext) -> ImageGenerationResponse:
         return await self._engine.edit(request, context.request_id, progress_sender(context))

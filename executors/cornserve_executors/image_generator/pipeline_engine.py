@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Self
 
 import torch
 
@@ -24,19 +25,28 @@ from cornserve_tasklib.image_generation import (
     ImageGenerationRequest,
     ImageGenerationResponse,
     ImageGenerator,
+    ImageGeneratorOptions,
 )
 
 
 class PipelineEngine:
     """Calls a pipeline for each image. One thread at a time uses the device."""
 
-    def __init__(self, config: ImageGenerator, stats: ImageGeneratorStats, family: type[PipelineFamily]) -> None:
-        """Loads the model. Blocks, and can run in any thread."""
+    def __init__(
+        self, family: PipelineFamily, options: ImageGeneratorOptions, stats: ImageGeneratorStats, device: DeviceThread
+    ) -> None:
+        """Keeps a family, whose pipeline is on the device."""
+        self._family = family
+        self._options = options
         self._stats = stats
-        self._options = config.options
-        self._device = DeviceThread()
-        self._family = family(config, self._device.name)
-        self._batcher = StepBatcher(_advance, self._device.thread, config.options.max_batch_images, stats)
+        self._device = device
+        self._batcher = StepBatcher(_advance, device.thread, options.max_batch_images, stats)
+
+    @classmethod
+    def load(cls, config: ImageGenerator, stats: ImageGeneratorStats, family: type[PipelineFamily]) -> Self:
+        """Loads the model. Blocks, and can run in any thread."""
+        device = DeviceThread()
+        return cls(family.load(config, device.name), config.options, stats, device)
 
     async def run(self) -> None:
         """Denoises images until cancelled. Raises `EngineDeadError` when the device fails permanently."""

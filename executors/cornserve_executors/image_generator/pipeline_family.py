@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import PIL.Image
 import torch
@@ -12,14 +12,19 @@ from diffusers.utils import logging
 from cornserve_executors.base import ExecutorStartError, InvalidRequestError
 from cornserve_executors.image_generator.pipeline import loading, select_dtype
 from cornserve_executors.image_generator.pipeline_call import PreviewScheduler, StepCallback
-from cornserve_tasklib.image_generation import TOKEN_PIXELS, ImageGenerationRequest, ImageGenerator
+from cornserve_tasklib.image_generation import (
+    TOKEN_PIXELS,
+    ImageGenerationRequest,
+    ImageGenerator,
+    ImageGeneratorOptions,
+)
 
 
 class PipelineFamily:
-    """A pipeline. Its constructor loads it, and blocks.
+    """A pipeline.
 
-    Raises:
-        ExecutorStartError: the model is incomplete, or has components that are not supported.
+    Args:
+        pipeline: a `pipeline_class` on a device.
     """
 
     pipeline_class: ClassVar[Any]
@@ -28,10 +33,19 @@ class PipelineFamily:
     tokenizers: ClassVar[tuple[str, ...]]
     """diffusers' names of the tokenizers, from the one that reads the longest prompts."""
 
-    def __init__(self, model: ImageGenerator, device: str) -> None:
+    def __init__(self, pipeline: Any, options: ImageGeneratorOptions) -> None:
+        self.pipeline = pipeline
+        self._max_steps = options.max_steps
+
+    @classmethod
+    def load(cls, model: ImageGenerator, device: str) -> Self:
+        """Loads the pipeline. Blocks.
+
+        Raises `ExecutorStartError` if the model is incomplete, or has components that are not supported.
+        """
         logging.disable_progress_bar()
         with loading(model.model_id):
-            pipeline = self.pipeline_class.from_pretrained(
+            pipeline = cls.pipeline_class.from_pretrained(
                 model.model_id, revision=model.revision, dtype=select_dtype(model.options.dtype, device)
             )
         if not isinstance(pipeline.scheduler, FlowMatchEulerDiscreteScheduler):
@@ -39,9 +53,7 @@ class PipelineFamily:
             raise ExecutorStartError(f"{model.model_id} has the scheduler {name}, which is not supported")
         if TOKEN_PIXELS % (2 * pipeline.vae_scale_factor):
             raise ExecutorStartError(f"{model.model_id} has a VAE that is not supported: use another model")
-        pipeline.set_progress_bar_config(disable=True)
-        self.pipeline = pipeline.to(device)
-        self._max_steps = model.options.max_steps
+        return cls(pipeline.to(device), model.options)
 
     @property
     def default_steps(self) -> int:

@@ -13,4 +13,4 @@ from cornserve_tasklib.image_generation import ImageGenerator
 def create_engine(config: ImageGenerator, stats: ImageGeneratorStats) -> ImageGeneratorEngine | PipelineEngine:
     """Loads the model. Blocks. Raises `ExecutorStartError` if it cannot be loaded."""
     family = FAMILIES.get(pipeline_name(config))
-    return ImageGeneratorEngine(config, stats) if family is None else PipelineEngine(config, stats, family)
+    return ImageGeneratorEngine.load(config, stats) if family is None else PipelineEngine.load(config, stats, family)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -19,12 +19,14 @@ from cornserve_executors.talker.prompt import ThinkerPrompt
 from cornserve_executors.talker.speech_state import SpeechState
 from cornserve_executors.talker.spoken_text import SpokenPart, SpokenText
 from cornserve_executors.talker.stats import TalkerStats
+from cornserve_executors.talker.talker_model import TalkerModel
 from cornserve_tasklib.seeds import seed_or_random
 from cornserve_tasklib.spoken_prompt import SpokenPrompt
 from cornserve_tasklib.talker import (
     SAMPLE_RATE,
     SpokenChunk,
     SpokenCodesInfo,
+    TalkerOptions,
     TalkerRequest,
     TalkerResponse,
     TalkerTask,
@@ -37,15 +39,21 @@ PublishCodes = Callable[[torch.Tensor, SpokenCodesInfo], Awaitable[None]]
 class TalkerEngine:
     """Speaks texts. One thread runs all work of the device: the steps of the talker and the vocoder take turns."""
 
-    def __init__(self, config: TalkerTask, stats: TalkerStats) -> None:
-        """Loads the model. Blocks, and can run in any thread."""
-        self._options = config.options
+    def __init__(self, model: TalkerModel, options: TalkerOptions, stats: TalkerStats, device: DeviceThread) -> None:
+        """Allocates the talker's cache. The model is on the device."""
+        self._model = model
+        self._options = options
         self._stats = stats
-        self._device = DeviceThread()
-        self._model = load_talker_model(config, self._device.name)
-        self._step = self._model.step(self._options.max_batch_speeches, self._options.max_tokens)
-        self._max_frames = max(1, int(self._options.max_seconds * SAMPLE_RATE / self._model.vocoder.frame_samples))
-        self._batcher = StepBatcher(self._run_step, self._device.thread, self._options.max_batch_speeches, stats)
+        self._device = device
+        self._step = model.step(options.max_batch_speeches, options.max_tokens)
+        self._max_frames = max(1, int(options.max_seconds * SAMPLE_RATE / model.vocoder.frame_samples))
+        self._batcher = StepBatcher(self._run_step, device.thread, options.max_batch_speeches, stats)
+
+    @classmethod
+    def load(cls, config: TalkerTask, stats: TalkerStats) -> Self:
+        """Loads the model. Blocks, and can run in any thread."""
+        device = DeviceThread()
+        return cls(load_talker_model(config, device.name), config.options, stats, device)
 
     async def run(self) -> None:
         """Speaks until cancelled. Raises `EngineDeadError` when the device fails permanently."""

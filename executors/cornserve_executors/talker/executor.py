@@ -47,7 +47,7 @@ class TalkerExecutor(DeviceExecutor[TalkerTask, TalkerRequest, SpokenCodes]):
         from cornserve_executors.talker.constant_codes import ConstantCodesEngine
         from cornserve_executors.talker.engine import TalkerEngine
 
-        return ConstantCodesEngine if self.config.constant else partial(TalkerEngine, stats=self._stats)
+        return ConstantCodesEngine if self.config.constant else partial(TalkerEngine.load, stats=self._stats)
 
     async def invoke(self, request: TalkerRequest, context: InvocationContext) -> SpokenCodes:
         self._engine.check(request)

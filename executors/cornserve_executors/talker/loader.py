@@ -46,7 +46,7 @@ def load_talker_model(settings: TalkerTask, device: str) -> TalkerModel:
     else:
         vocoder = CodeChunks(family.vocoder.frame_shape(config))
     dtype = select_dtype(settings.options.dtype, device)
-    return family.talker(config, tokenizer, checkpoint, device, dtype, vocoder)
+    return family.talker.load(config, tokenizer, checkpoint, device, dtype, vocoder)
 
 
 def load_vocoder(settings: ModelSettings, device: str) -> Vocoder[Any]:

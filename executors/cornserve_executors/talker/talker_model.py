@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 
+from cornserve_executors.talker.checkpoint import SpeechCheckpoint
 from cornserve_executors.talker.prompt import TalkerPrompt, ThinkerPrompt
 from cornserve_executors.talker.spoken_text import SpokenText
 from cornserve_executors.talker.step import TalkerStep
@@ -33,6 +34,19 @@ class TalkerModel(ABC):
         self.embeddings = embeddings
         self.voices = sorted(voices)
         self.vocoder = vocoder
+
+    @classmethod
+    @abstractmethod
+    def load(
+        cls,
+        config: Any,
+        tokenizer: Any,
+        checkpoint: SpeechCheckpoint,
+        device: str,
+        dtype: torch.dtype,
+        vocoder: Vocoder[Any],
+    ) -> Self:
+        """Loads the talker and the embeddings. Raises `ExecutorStartError` if the checkpoint is incomplete."""
 
     @staticmethod
     @abstractmethod

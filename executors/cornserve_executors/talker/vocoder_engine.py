@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
+from typing import Any, Self
 
 import torch
 
@@ -11,6 +12,7 @@ from cornserve_executors.device_thread import DeviceThread
 from cornserve_executors.talker.decoded_speech import CodesPart, DecodedSpeech
 from cornserve_executors.talker.loader import load_codes_format, load_vocoder
 from cornserve_executors.talker.pcm import SpeechAudio
+from cornserve_executors.talker.vocoder import FrameShape, Vocoder
 from cornserve_executors.talker.vocoder_stats import VocoderStats
 from cornserve_tasklib.audio_format import AudioFormat
 from cornserve_tasklib.talker import SpokenChunk, SpokenCodesInfo, TalkerResponse, VocoderTask
@@ -24,12 +26,25 @@ WARM_UP_FRAMES = 24
 class VocoderEngine:
     """Decodes speeches. One thread runs all work of the device: the chunks of all speeches take turns."""
 
-    def __init__(self, config: VocoderTask, stats: VocoderStats) -> None:
-        """Loads the vocoder. Blocks, and can run in any thread."""
+    def __init__(
+        self, vocoder: Vocoder[Any], shape: FrameShape, voice: str, stats: VocoderStats, device: DeviceThread
+    ) -> None:
+        """Keeps a vocoder, which is on the device.
+
+        Args:
+            voice: the voice of the warm-up.
+        """
+        self._vocoder = vocoder
+        self._shape = shape
+        self._voice = voice
         self._stats = stats
-        self._device = DeviceThread()
-        self._vocoder = load_vocoder(config, self._device.name)
-        self._shape, self._voice = load_codes_format(config)
+        self._device = device
+
+    @classmethod
+    def load(cls, config: VocoderTask, stats: VocoderStats) -> Self:
+        """Loads the vocoder. Blocks, and can run in any thread."""
+        device = DeviceThread()
+        return cls(load_vocoder(config, device.name), *load_codes_format(config), stats, device)
 
     async def run(self) -> None:
         """Waits until cancelled. Raises `EngineDeadError` when the device fails permanently."""

@@ -32,7 +32,7 @@ class VocoderExecutor(DeviceExecutor[VocoderTask, VocoderRequest, TalkerResponse
     def import_engine(self) -> Callable[[VocoderTask], VocoderEngine]:
         from cornserve_executors.talker.vocoder_engine import VocoderEngine
 
-        return partial(VocoderEngine, stats=self._stats)
+        return partial(VocoderEngine.load, stats=self._stats)
 
     async def invoke(self, request: VocoderRequest, context: InvocationContext) -> TalkerResponse:
         async def send(chunk: SpokenChunk) -> None:

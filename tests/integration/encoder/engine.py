@@ -22,7 +22,8 @@ async def running_engine(
 ) -> AsyncIterator[EncoderEngine]:
     from cornserve_executors.encoder.engine import EncoderEngine
 
-    engine = EncoderEngine(EncoderTask.model_validate({"model_id": str(model)} | settings), stats or EncoderStats())
+    task = EncoderTask.model_validate({"model_id": str(model)} | settings)
+    engine = EncoderEngine.load(task, stats or EncoderStats())
     work = asyncio.create_task(engine.run())
     try:
         yield engine

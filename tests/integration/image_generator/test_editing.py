@@ -84,7 +84,9 @@ async def engine(tiny_qwenimageedit: Path) -> AsyncIterator[ImageEditorEngine]:
     from cornserve_executors.image_generator.editing_engine import ImageEditorEngine
 
     options = ImageGeneratorOptions(max_pixels=128 * 128, max_steps=20)
-    engine = ImageEditorEngine(ImageEditor(model_id=str(tiny_qwenimageedit), options=options), ImageGeneratorStats())
+    engine = ImageEditorEngine.load(
+        ImageEditor(model_id=str(tiny_qwenimageedit), options=options), ImageGeneratorStats()
+    )
     work = asyncio.create_task(engine.run())
     yield engine
     work.cancel()

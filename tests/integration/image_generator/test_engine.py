@@ -62,7 +62,7 @@ async def engine(tiny_qwenimage: Path, stats: ImageGeneratorStats) -> AsyncItera
     from cornserve_executors.image_generator.engine import ImageGeneratorEngine
 
     options = ImageGeneratorOptions(max_batch_images=MAX_IMAGES, max_pixels=128 * 128, max_steps=20, max_images=9)
-    engine = ImageGeneratorEngine(ImageGenerator(model_id=str(tiny_qwenimage), options=options), stats)
+    engine = ImageGeneratorEngine.load(ImageGenerator(model_id=str(tiny_qwenimage), options=options), stats)
     work = asyncio.create_task(engine.run())
     await engine.warm_up()
     yield engine

@@ -78,7 +78,7 @@ async def test_the_speech_equals_that_of_a_separate_talker(engine: OmniEngine, t
 
     response = await engine.respond(request(voice="Ethan"), send)
     options = TalkerOptions(max_tokens=2 * FRAMES)
-    talker = TalkerEngine(TalkerTask(model_id=str(tiny_qwen3omni_talker), options=options), TalkerStats())
+    talker = TalkerEngine.load(TalkerTask(model_id=str(tiny_qwen3omni_talker), options=options), TalkerStats())
     work = asyncio.create_task(talker.run())
     # transformers does not speak the last token.
     spoken = TalkerRequest(user_messages=["hello"], token_ids=response.token_ids[:-1], voice="ethan", temperature=0)

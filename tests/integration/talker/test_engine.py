@@ -74,7 +74,7 @@ async def engine(tiny_qwen3omni_talker: Path, stats: TalkerStats) -> AsyncIterat
 async def running_engine(task: TalkerTask, stats: TalkerStats) -> AsyncIterator[TalkerEngine]:
     from cornserve_executors.talker.engine import TalkerEngine
 
-    engine = TalkerEngine(task, stats)
+    engine = TalkerEngine.load(task, stats)
     work = asyncio.create_task(engine.run())
     await engine.warm_up()
     yield engine

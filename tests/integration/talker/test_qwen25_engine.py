@@ -45,7 +45,7 @@ async def engine(tiny_qwen25omni_talker: Path, stats: TalkerStats) -> AsyncItera
     from cornserve_executors.talker.engine import TalkerEngine
 
     options = TalkerOptions(max_batch_speeches=4, max_tokens=MAX_TOKENS)
-    engine = TalkerEngine(TalkerTask(model_id=str(tiny_qwen25omni_talker), options=options), stats)
+    engine = TalkerEngine.load(TalkerTask(model_id=str(tiny_qwen25omni_talker), options=options), stats)
     work = asyncio.create_task(engine.run())
     await engine.warm_up()
     yield engine

@@ -124,8 +124,8 @@ async def family(model: Path) -> AsyncIterator[Family]:
     is_qwen3, stats = "qwen3" in model.name, VocoderStats()
     whole = TalkerTask(model_id=str(model), options=TalkerOptions(max_tokens=90))
     alone = whole.model_copy(update={"with_vocoder": False})
-    engines = TalkerEngine(whole, TalkerStats()), TalkerEngine(alone, TalkerStats())
-    vocoder = VocoderEngine(VocoderTask(model_id=str(model)), stats)
+    engines = TalkerEngine.load(whole, TalkerStats()), TalkerEngine.load(alone, TalkerStats())
+    vocoder = VocoderEngine.load(VocoderTask(model_id=str(model)), stats)
     async with _running(engines[0]), _running(engines[1]), _running(vocoder):
         yield Family(is_qwen3, 4 if is_qwen3 else 1, *engines, vocoder, stats)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import torch
 from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniTalkerForConditionalGeneration
@@ -11,7 +12,7 @@ from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.talker.checkpoint import SpeechCheckpoint
 from cornserve_executors.talker.prompt import TalkerPrompt, ThinkerPrompt, media_positions
 from cornserve_executors.talker.qwen2_5_omni.step import Qwen25OmniStep
-from cornserve_executors.talker.qwen2_5_omni.voices import load_voices
+from cornserve_executors.talker.qwen2_5_omni.voices import Voice, load_voices
 from cornserve_executors.talker.spoken_text import SpokenText
 from cornserve_executors.talker.talker_model import TalkerModel
 from cornserve_executors.talker.vocoder import Vocoder
@@ -32,20 +33,38 @@ class Qwen25OmniSpeech(TalkerModel):
         self,
         config: Any,
         tokenizer: Any,
+        talker: Any,
+        embeddings: torch.Tensor,
+        voices: Mapping[str, Voice],
+        vocoder: Vocoder[Any],
+    ) -> None:
+        """Keeps the loaded parts.
+
+        Args:
+            talker: transformers' `Qwen2_5OmniTalkerForConditionalGeneration`.
+            voices: by name.
+        """
+        super().__init__(tokenizer, embeddings, [*voices], vocoder)
+        self._talker = talker
+        self._start_tokens = {name: voice.start_token for name, voice in voices.items()}
+        self._media_tokens = {
+            getattr(config.thinker_config, f"{medium}_token_index") for medium in ("image", "video", "audio")
+        }
+
+    @classmethod
+    def load(
+        cls,
+        config: Any,
+        tokenizer: Any,
         checkpoint: SpeechCheckpoint,
         device: str,
         dtype: torch.dtype,
         vocoder: Vocoder[Any],
-    ) -> None:
-        """Raises `ExecutorStartError` if the checkpoint is incomplete."""
+    ) -> Self:
         talker = Qwen2_5OmniTalkerForConditionalGeneration._from_config(config.talker_config)
-        self._talker = checkpoint.fill(talker, "talker.", device, dtype)
+        talker = checkpoint.fill(talker, "talker.", device, dtype)
         voices = load_voices(checkpoint.model_id, checkpoint.revision, device)
-        self._start_tokens = {name: voice.start_token for name, voice in voices.items()}
-        super().__init__(tokenizer, checkpoint.embeddings(device, dtype), [*voices], vocoder)
-        self._media_tokens = {
-            getattr(config.thinker_config, f"{medium}_token_index") for medium in ("image", "video", "audio")
-        }
+        return cls(config, tokenizer, talker, checkpoint.embeddings(device, dtype), voices, vocoder)
 
     @staticmethod
     def voice_names(config: Any, settings: ModelSettings) -> list[str]:

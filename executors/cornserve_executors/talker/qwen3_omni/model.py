@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import Qwen3OmniMoeTalkerForConditionalGeneration
@@ -25,24 +25,35 @@ class Qwen3OmniSpeech(TalkerModel):
     prompt_name = "the messages of the user"
 
     def __init__(
-        self,
+        self, config: Any, tokenizer: Any, talker: Any, embeddings: torch.Tensor, vocoder: Vocoder[Any]
+    ) -> None:
+        """Embeds the tokens that all prompts contain.
+
+        Args:
+            talker: transformers' `Qwen3OmniMoeTalkerForConditionalGeneration`.
+        """
+        self._config = config
+        self._talker = talker
+        # transformers' positions of audio read it from here, but only the configuration of the thinker has it.
+        self._talker.config.audio_config = config.thinker_config.audio_config
+        self._voice_codes: dict[str, int] = config.talker_config.speaker_id
+        super().__init__(tokenizer, embeddings, [*self._voice_codes], vocoder)
+        with torch.inference_mode():
+            self._prompts = TalkerPrompts(config, tokenizer, talker, embeddings)
+
+    @classmethod
+    def load(
+        cls,
         config: Any,
         tokenizer: Any,
         checkpoint: SpeechCheckpoint,
         device: str,
         dtype: torch.dtype,
         vocoder: Vocoder[Any],
-    ) -> None:
-        """Raises `ExecutorStartError` if the checkpoint is incomplete."""
-        self._config = config
+    ) -> Self:
         talker = Qwen3OmniMoeTalkerForConditionalGeneration._from_config(config.talker_config)
-        self._talker = checkpoint.fill(talker, "talker.", device, dtype)
-        # transformers' positions of audio read it from here, but only the configuration of the thinker has it.
-        self._talker.config.audio_config = config.thinker_config.audio_config
-        self._voice_codes: dict[str, int] = config.talker_config.speaker_id
-        super().__init__(tokenizer, checkpoint.embeddings(device, dtype), [*self._voice_codes], vocoder)
-        with torch.inference_mode():
-            self._prompts = TalkerPrompts(config, tokenizer, self._talker, self.embeddings)
+        talker = checkpoint.fill(talker, "talker.", device, dtype)
+        return cls(config, tokenizer, talker, checkpoint.embeddings(device, dtype), vocoder)
 
     @staticmethod
     def voice_names(config: Any, settings: ModelSettings) -> list[str]:
