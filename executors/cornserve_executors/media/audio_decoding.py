@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import soundfile
 
 from cornserve_executors.media.cancellation import raise_if_cancelled
 from cornserve_executors.media.container_audio import DEMUXERS, read_packets
@@ -135,6 +134,8 @@ def _blocks(audio: Audio) -> Generator[tuple[npt.NDArray[np.float32], int]]:
 
 def _read_sound_file(audio: Audio) -> Generator[tuple[npt.NDArray[np.float32], int]]:
     """Yields the samples, of the shape [channels, samples], and the sample rate. Raises `UnusableMediaError`."""
+    import soundfile
+
     data = b"" if audio.data is None else audio.data.data
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import av
 import numpy as np
 import numpy.typing as npt
 
 from cornserve_tasklib.audio_format import AudioFormat
+
+if TYPE_CHECKING:
+    import av
 
 
 class _Target(NamedTuple):
@@ -108,6 +110,8 @@ def _open(
     file: _Output | io.BytesIO, format: AudioFormat, sample_rate: int
 ) -> tuple[av.container.OutputContainer, av.AudioStream]:
     """Returns a container that writes to the file, and its stream."""
+    import av
+
     target = _TARGETS[format]
     container = av.open(file, "w", format=target.container, container_options=target.options | _REPRODUCIBLE)
     stream = container.add_stream(target.codec, rate=_supported_rate(target.codec, sample_rate), layout="mono")
@@ -116,6 +120,8 @@ def _open(
 
 
 def _frame(samples: npt.NDArray[np.int16], sample_rate: int) -> av.AudioFrame:
+    import av
+
     frame = av.AudioFrame.from_ndarray(samples[np.newaxis], format="s16", layout="mono")
     frame.sample_rate = sample_rate
     return frame
@@ -128,5 +134,7 @@ def to_int16(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.int16]:
 
 def _supported_rate(codec: str, sample_rate: int) -> int:
     """Returns the lowest rate of the codec that keeps all frequencies, or its highest rate."""
+    import av
+
     rates = av.Codec(codec, "w").audio_rates or [sample_rate]
     return min((rate for rate in rates if rate >= sample_rate), default=max(rates))

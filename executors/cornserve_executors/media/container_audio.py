@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Generator
 
-import av
 import numpy as np
 import numpy.typing as npt
 
@@ -23,6 +22,8 @@ _FLOAT_PLANAR = "fltp"
 
 def read_packets(audio: Audio) -> Generator[tuple[npt.NDArray[np.float32], int]]:
     """Yields the samples, of the shape [channels, samples], and the sample rate. Raises `UnusableMediaError`."""
+    import av
+
     data = b"" if audio.data is None else audio.data.data
     demuxer = DEMUXERS[audio.format]
     options = {"codec_whitelist": ",".join(_DECODERS), "format_whitelist": demuxer}

@@ -13,21 +13,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import floor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import av
-import av.container
-import av.packet
-import av.video.frame
-import av.video.stream
 import numpy as np
 import numpy.typing as npt
 
 from cornserve_executors.media.cancellation import raise_if_cancelled
 from cornserve_executors.media.errors import UnusableMediaError
-from cornserve_executors.media.frame_colors import RgbConverter
 from cornserve_executors.media.video_sampling import FrameSampling, VideoSource
 from cornserve_tasklib.media import Video
+
+if TYPE_CHECKING:
+    import av
+    import av.container
+    import av.packet
+    import av.video.frame
+    import av.video.stream
 
 MAX_SAMPLED_PIXELS = 512_000_000
 """Pixels of all sampled frames of one video, 1.5 GB: 555 frames of 1280×720."""
@@ -45,6 +46,9 @@ _DECODERS = (*VIDEO_CODECS, "libdav1d", "aac", "mp3float", "opus", "vorbis", "fl
 
 _VP8_SHOWN = 0x10
 """The flag in the first byte of a frame (RFC 6386, section 9.1)."""
+
+_TIME_BASE = 1_000_000
+"""FFmpeg's units of a container's duration per second."""
 
 _PADDING = 256
 """Pixels by which codecs enlarge the sides of frames, at most."""
@@ -117,6 +121,8 @@ class _FrameCollector:
     """Keeps the sampled frames."""
 
     def __init__(self, video: Video, wanted: list[int]) -> None:
+        from cornserve_executors.media.frame_colors import RgbConverter
+
         self._video = video
         self._wanted = wanted
         self._converter = RgbConverter()
@@ -164,6 +170,8 @@ class _FrameCollector:
 
 @contextmanager
 def _open_video(video: Video) -> Iterator[tuple[av.container.InputContainer, av.video.stream.VideoStream]]:
+    import av
+
     if video.data is None:
         raise UnusableMediaError(video.where, "the video has no data")
     max_pixels = (video.width + _PADDING) * (video.height + _PADDING)
@@ -201,7 +209,7 @@ def _read_source(
     """Computes the properties as vLLM does with OpenCV, which trusts the header unless it has too many frames."""
     fps = float(stream.average_rate or stream.guessed_rate or 1 / (stream.time_base or 1))
     shown = _count_shown(video, container, stream)
-    total = stream.frames or floor((container.duration or 0) / av.time_base * fps + 0.5)
+    total = stream.frames or floor((container.duration or 0) / _TIME_BASE * fps + 0.5)
     if not shown - 1 <= total <= shown + 1:
         total = shown
     return VideoSource(total, fps, total / fps)
@@ -235,6 +243,8 @@ def _frames(
     video: Video, container: av.container.InputContainer, stream: av.video.stream.VideoStream
 ) -> Iterator[av.video.frame.VideoFrame]:
     """Yields frames in the order of their presentation. Like players, skips data that cannot be decoded."""
+    import av
+
     for packet in container.demux(stream):
         try:
             yield from stream.decode(packet)

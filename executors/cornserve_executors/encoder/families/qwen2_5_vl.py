@@ -10,7 +10,7 @@ from typing import Any, Self
 import PIL.Image
 import torch
 from transformers.image_utils import SizeDict
-from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from cornserve_executors.encoder.families.family import EncoderFamily, EncodingPlan, PreparedImage, VisionFamily
 from cornserve_executors.encoder.families.video_family import VideoEncoderFamily, VideoFrames
