@@ -30,18 +30,20 @@ class SpeechCheckpoint:
     def fill(self, module: Any, prefix: str, device: str, dtype: torch.dtype) -> Any:
         """Returns a module with the tensors whose names have a prefix, without gradients.
 
+        Tensors that the module computes, such as the frequencies of positions, keep their own dtype.
+
         Raises `ExecutorStartError` if a tensor is missing.
         """
         names = [name for name in self._checkpoint.tensor_names if name.startswith(prefix)]
         tensors = self._checkpoint.read_tensors([name for name in names if not name.endswith(_COMPUTED)])
-        weights = _fuse_experts({name.removeprefix(prefix): tensor for name, tensor in tensors})
+        weights = _fuse_experts({name.removeprefix(prefix): tensor.to(device, dtype) for name, tensor in tensors})
         missing = sorted(module.state_dict().keys() - weights.keys())
         if missing:
             raise ExecutorStartError(
                 f"the checkpoint of {self.model_id} lacks weights of {prefix}: {', '.join(missing)}"
             )
         module.load_state_dict(weights, assign=True)
-        return module.to(device, dtype).eval().requires_grad_(False)
+        return module.to(device).eval().requires_grad_(False)
 
     def embeddings(self, device: str, dtype: torch.dtype) -> torch.Tensor:
         """Returns the thinker's embeddings of tokens, of the shape [tokens, width]."""
