@@ -119,6 +119,8 @@ class TalkerOptions(BaseModel):
     12.5 frames with a Qwen3-Omni, and 50 with a Qwen2.5-Omni."""
     max_seconds: float = Field(default=300, gt=0, le=3600)
     """The maximum duration of a speech. A longer one ends there."""
+    enforce_eager: bool = False
+    """Whether to launch each kernel separately instead of CUDA graphs, which take memory, and time at the start."""
     gpus: int = Field(default=1, ge=0, le=1)
     """GPUs of a replica. With 0, the model runs on the CPU."""
 

@@ -45,7 +45,7 @@ class TalkerEngine:
         self._options = options
         self._stats = stats
         self._device = device
-        self._step = model.step(options.max_batch_speeches, options.max_tokens)
+        self._step = model.step(options.max_batch_speeches, options.max_tokens, enforce_eager=options.enforce_eager)
         self._max_frames = max(1, int(options.max_seconds * SAMPLE_RATE / model.vocoder.frame_samples))
         self._batcher = StepBatcher(self._run_step, device.thread, options.max_batch_speeches, stats)
 

@@ -19,11 +19,12 @@ class GraphedFunction:
 
     The function must read no other changing values than its inputs and the contents of tensors that it keeps, must
     not wait for the GPU, and must have the same effect if it runs twice. If it cannot be captured, it runs as it is.
-    On a CPU, it runs with the same fixed inputs as on a GPU.
+    On a CPU, and with `enforce_eager`, it runs with the same fixed inputs as a graph.
     """
 
-    def __init__(self, function: TensorFunction) -> None:
+    def __init__(self, function: TensorFunction, *, enforce_eager: bool = False) -> None:
         self._function = function
+        self._enforce_eager = enforce_eager
         self._graphs: dict[tuple[torch.Size, ...], _Graph] = {}
         self._pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else None
         """The memory of intermediate results, which all graphs share, because one runs at a time."""
@@ -33,25 +34,25 @@ class GraphedFunction:
         shapes = tuple(tensor.shape for tensor in inputs)
         graph = self._graphs.get(shapes)
         if graph is None:
-            graph = self._graphs[shapes] = _Graph(self._function, inputs, self._pool)
+            graph = self._graphs[shapes] = _Graph(self._function, inputs)
+            if inputs[0].is_cuda and not self._enforce_eager:
+                graph.capture(self._function, self._pool)
         return graph.run(inputs)
 
 
 class _Graph:
     """A function whose inputs have fixed shapes."""
 
-    def __init__(self, function: TensorFunction, inputs: Sequence[torch.Tensor], pool: Any) -> None:
+    def __init__(self, function: TensorFunction, inputs: Sequence[torch.Tensor]) -> None:
         self._inputs = [tensor.clone() for tensor in inputs]
         self._replay: Callable[[], Tensors] = lambda: function(*self._inputs)
-        if self._inputs[0].is_cuda:
-            self._capture(function, pool)
 
     def run(self, inputs: Sequence[torch.Tensor]) -> Tensors:
         for fixed, tensor in zip(self._inputs, inputs, strict=True):
             fixed.copy_(tensor)
         return tuple(tensor.clone() for tensor in self._replay())
 
-    def _capture(self, function: TensorFunction, pool: Any) -> None:
+    def capture(self, function: TensorFunction, pool: Any) -> None:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # Kernels and libraries allocate their memory in the first run.

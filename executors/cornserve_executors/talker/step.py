@@ -39,12 +39,13 @@ class CodeRules:
 class TalkerStep(ABC):
     """A talker with a cache."""
 
-    def __init__(self, talker: Any, cache: SlotCache, rules: CodeRules, groups: int) -> None:
+    def __init__(self, talker: Any, cache: SlotCache, rules: CodeRules, groups: int, *, enforce_eager: bool) -> None:
         """Allocates the memory for one speech in each slot of the cache.
 
         Args:
             talker: transformers' talker.
             groups: the codes of a frame.
+            enforce_eager: see `TalkerOptions`.
         """
         self._talker = talker
         self._cache = cache
@@ -54,7 +55,7 @@ class TalkerStep(ABC):
         self._is_used = torch.zeros(cache.slots, rules.vocabulary, dtype=torch.bool, device=cache.device)
         self._is_suppressed = torch.zeros(rules.vocabulary, dtype=torch.bool, device=cache.device)
         self._is_suppressed[sorted(rules.suppressed)] = True
-        self._decode = GraphedFunction(self._run_layers)
+        self._decode = GraphedFunction(self._run_layers, enforce_eager=enforce_eager)
 
     def run(self, speeches: Sequence[SpeechState]) -> None:
         """Generates the next frame of each speech whose next row has arrived. The slots of other speeches become

@@ -74,11 +74,13 @@ class TalkerModel(ABC):
         """
 
     @abstractmethod
-    def step(self, slots: int, length: int) -> TalkerStep:
-        """Allocates the talker's cache for a number of speeches.
+    def step(self, slots: int, length: int, *, enforce_eager: bool) -> TalkerStep:
+        """Allocates the talker's cache.
 
         Args:
+            slots: the number of speeches.
             length: the number of tokens and frames of a speech.
+            enforce_eager: see `TalkerOptions`.
         """
 
     def decode(self, tokens: Sequence[int]) -> str:

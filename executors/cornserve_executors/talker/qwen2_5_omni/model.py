@@ -104,5 +104,5 @@ class Qwen25OmniSpeech(TalkerModel):
         embedded = self.embed(tokens).masked_fill(is_medium[:, None], 0)
         return embedded + prompt.states.to(self.embeddings)
 
-    def step(self, slots: int, length: int) -> Qwen25OmniStep:
-        return Qwen25OmniStep(self._talker, self.embeddings, slots, length)
+    def step(self, slots: int, length: int, *, enforce_eager: bool) -> Qwen25OmniStep:
+        return Qwen25OmniStep(self._talker, self.embeddings, slots, length, enforce_eager=enforce_eager)

@@ -19,11 +19,10 @@ class Qwen25OmniStep(TalkerStep):
     Args:
         talker: transformers' `Qwen2_5OmniTalkerForConditionalGeneration`.
         embeddings: the thinker's embeddings of tokens, of the shape [tokens, width].
-        slots: the number of speeches.
-        length: the number of tokens and frames of a speech.
+        slots, length, enforce_eager: see `TalkerModel.step`.
     """
 
-    def __init__(self, talker: Any, embeddings: torch.Tensor, slots: int, length: int) -> None:
+    def __init__(self, talker: Any, embeddings: torch.Tensor, slots: int, length: int, *, enforce_eager: bool) -> None:
         rules = CodeRules(
             vocabulary=talker.config.vocab_size,
             ends=frozenset({talker.codec_pad_token, talker.codec_eos_token}),
@@ -31,7 +30,8 @@ class Qwen25OmniStep(TalkerStep):
             sampling=Sampling(top_k=40, top_p=0.8),
             penalized=frozenset({talker.codec_mask_token, talker.codec_pad_token, talker.codec_bos_token}),
         )
-        super().__init__(talker, SlotCache(talker.config, slots, length, like=embeddings), rules, groups=1)
+        cache = SlotCache(talker.config, slots, length, like=embeddings)
+        super().__init__(talker, cache, rules, groups=1, enforce_eager=enforce_eager)
         self._embeddings = embeddings
 
     def _embed(self, speech: SpeechState, start: int) -> Sequence[torch.Tensor]:

@@ -78,5 +78,5 @@ class Qwen3OmniSpeech(TalkerModel):
             return self._prompts.of_media(prompt, first, code)
         return self._prompts.of_texts(request.user_messages or (), first, code)
 
-    def step(self, slots: int, length: int) -> Qwen3OmniStep:
-        return Qwen3OmniStep(self._talker, self._prompts, slots, length)
+    def step(self, slots: int, length: int, *, enforce_eager: bool) -> Qwen3OmniStep:
+        return Qwen3OmniStep(self._talker, self._prompts, slots, length, enforce_eager=enforce_eager)

@@ -26,11 +26,10 @@ class Qwen3OmniStep(TalkerStep):
 
     Args:
         talker: transformers' `Qwen3OmniMoeTalkerForConditionalGeneration`.
-        slots: the number of speeches.
-        length: the number of tokens and frames of a speech.
+        slots, length, enforce_eager: see `TalkerModel.step`.
     """
 
-    def __init__(self, talker: Any, prompts: TalkerPrompts, slots: int, length: int) -> None:
+    def __init__(self, talker: Any, prompts: TalkerPrompts, slots: int, length: int, *, enforce_eager: bool) -> None:
         config = talker.config
         vocabulary: int = config.text_config.vocab_size
         end: int = config.codec_eos_token_id
@@ -41,9 +40,9 @@ class Qwen3OmniStep(TalkerStep):
             sampling=TALKER_SAMPLING,
         )
         cache = SlotCache(config.text_config, slots, length, like=prompts.end)
-        super().__init__(talker, cache, rules, config.num_code_groups)
+        super().__init__(talker, cache, rules, config.num_code_groups, enforce_eager=enforce_eager)
         self._prompts = prompts
-        self._predict = GraphedFunction(self._run_predictor)
+        self._predict = GraphedFunction(self._run_predictor, enforce_eager=enforce_eager)
 
     def _embed(self, speech: SpeechState, start: int) -> Sequence[torch.Tensor]:
         # One by one: the rounding of a product depends on its number of rows, and so on how many tokens have arrived.
