@@ -1,0 +1,290 @@
+"""Denoising steps of Qwen-Image and FLUX.1, compared with diffusers' own pipelines, one image after another."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import cycle, islice
+from statistics import mean
+from typing import Any
+
+import torch
+from diffusers import (
+    AutoencoderKL,
+    FlowMatchEulerDiscreteScheduler,
+    FluxPipeline,
+    FluxTransformer2DModel,
+    QwenImagePipeline,
+    QwenImageTransformer2DModel,
+)
+from diffusers.utils import logging
+from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel
+
+from benchmarks.gpu_check.check import Check
+from benchmarks.gpu_check.random_weights import build_random
+from cornserve.concurrency import gather_all
+from cornserve_demo.tokenizer import make_tokenizer
+from cornserve_executors.device_thread import DeviceThread
+from cornserve_executors.image_generator.components import BatchedDenoiser
+from cornserve_executors.image_generator.denoiser import PromptEmbeddings
+from cornserve_executors.image_generator.pipeline_engine import PipelineEngine
+from cornserve_executors.image_generator.pipeline_family import Flux
+from cornserve_executors.image_generator.stats import ImageGeneratorStats
+from cornserve_tasklib.image_generation import ImageGenerationRequest, ImageGeneratorOptions, ImageProgress
+
+PROMPT_TOKENS = (64, 9)
+"""The lengths of the prompt and of the negative prompt."""
+
+CONCURRENCY = (1, 2, 4, 8)
+SEED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    steps: int
+    equal: str
+    mixed: Sequence[str]
+
+
+FULL = _Sizes(3, "1024x1024", ("1024x1024", "512x512", "1328x1328", "768x1024"))
+TINY = _Sizes(3, "64x64", ("64x64", "32x32", "96x96", "48x64"))
+
+
+async def run(check: Check) -> None:
+    sizes = TINY if check.is_tiny else FULL
+    logging.set_verbosity_error()
+    await _QwenImage(check, sizes).run()
+    gc.collect()
+    if check.device == "cuda":
+        torch.cuda.empty_cache()
+    await _Flux(check, sizes).run()
+
+
+class _QwenImage:
+    """The denoiser of Qwen-Image, with random embeddings of prompts."""
+
+    def __init__(self, check: Check, sizes: _Sizes) -> None:
+        self._check = check
+        self._sizes = sizes
+        self._dtype = torch.bfloat16 if check.device == "cuda" else torch.float32
+        config = check.config("qwen-image")
+        started = time.perf_counter()
+        transformer = build_random(
+            lambda: QwenImageTransformer2DModel(**config["transformer"]), check.device, self._dtype
+        )
+        self._pipeline = QwenImagePipeline(
+            scheduler=FlowMatchEulerDiscreteScheduler(**config["scheduler"]),
+            vae=None,
+            text_encoder=None,
+            tokenizer=None,
+            transformer=transformer,
+        )
+        self._pipeline.set_progress_bar_config(disable=True)
+        parameters = sum(parameter.numel() for parameter in transformer.parameters())
+        width = config["transformer"]["joint_attention_dim"]
+        self._embeddings = PromptEmbeddings(*(self._random(1, tokens, width) for tokens in PROMPT_TOKENS))
+        check.report.add(
+            "Qwen-Image: made",
+            parameters_in_billions=parameters / 1e9,
+            seconds=time.perf_counter() - started,
+            peak_gib=check.peak_gib,
+        )
+
+    def _random(self, *shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=torch.Generator().manual_seed(SEED)).to(self._check.device, self._dtype)
+
+    async def run(self) -> None:
+        sizes = [self._sizes.equal, *self._sizes.mixed]
+        device = DeviceThread()
+        # First, because the denoiser changes the transformer.
+        await device.run(lambda: self._call_pipeline(self._sizes.mixed[1]))
+        alone = {size: await self._timed_pipeline(device, size) for size in dict.fromkeys(sizes)}
+        options = ImageGeneratorOptions(max_batch_images=max(CONCURRENCY))
+        denoiser = BatchedDenoiser(self._pipeline, device, options, ImageGeneratorStats())
+        running = asyncio.create_task(denoiser.run())
+        try:
+            await self._denoise(denoiser, [self._sizes.mixed[1]])
+            for kind, batch_sizes in (("equal sizes", [self._sizes.equal]), ("mixed sizes", self._sizes.mixed)):
+                await self._measure(denoiser, kind, batch_sizes, alone)
+        finally:
+            running.cancel()
+            device.shutdown()
+
+    async def _measure(
+        self,
+        denoiser: BatchedDenoiser,
+        kind: str,
+        sizes: Sequence[str],
+        alone: dict[str, tuple[float, torch.Tensor]],
+    ) -> None:
+        for batch in _batches(sizes):
+            sequential = sum(alone[size][0] for size in batch)
+            case = f"Qwen-Image: {len(batch)} of {kind}"
+            if not self._check.report.can_start(case, 1.2 * sequential):
+                continue
+            self._check.reset_peak_memory()
+            started = time.perf_counter()
+            images = await self._denoise(denoiser, batch)
+            seconds = time.perf_counter() - started
+            differences = [
+                (image - alone[size][1]).abs().max().item() for size, image in zip(batch, images, strict=True)
+            ]
+            self._check.report.add(
+                case,
+                steps_per_s=len(batch) * self._sizes.steps / seconds,
+                diffusers_steps_per_s=len(batch) * self._sizes.steps / sequential,
+                times_diffusers=sequential / seconds,
+                largest_difference=max(differences),
+                peak_gib=self._check.peak_gib,
+            )
+
+    async def _denoise(self, denoiser: BatchedDenoiser, sizes: Sequence[str]) -> list[torch.Tensor]:
+        """Denoises images with the same seed, and returns their latents."""
+
+        async def denoise(number: int, size: str) -> torch.Tensor:
+            request = ImageGenerationRequest(prompt="corn", size=size, num_inference_steps=self._sizes.steps)
+            image = await denoiser.start(request, self._embeddings, SEED)
+            await denoiser.denoise(image, 0, f"request {number}", None)
+            return image.latents
+
+        return list(await gather_all(denoise(number, size) for number, size in enumerate(sizes)))
+
+    async def _timed_pipeline(self, device: DeviceThread, size: str) -> tuple[float, torch.Tensor]:
+        """Returns the seconds and the latents of an image of diffusers."""
+        started = time.perf_counter()
+        latents = await device.run(lambda: self._call_pipeline(size))
+        return time.perf_counter() - started, latents
+
+    def _call_pipeline(self, size: str) -> torch.Tensor:
+        width, height = map(int, size.split("x"))
+        assert self._embeddings.negative is not None
+        latents: torch.Tensor = self._pipeline(
+            prompt_embeds=self._embeddings.prompt,
+            negative_prompt_embeds=self._embeddings.negative,
+            true_cfg_scale=4.0,
+            width=width,
+            height=height,
+            num_inference_steps=self._sizes.steps,
+            generator=torch.Generator("cpu").manual_seed(SEED),
+            output_type="latent",
+        ).images
+        return latents
+
+
+class _Flux:
+    """FLUX.1-dev, which runs as a whole pipeline. The steps of concurrent images take turns."""
+
+    def __init__(self, check: Check, sizes: _Sizes) -> None:
+        self._check = check
+        self._sizes = sizes
+        started = time.perf_counter()
+        self._pipeline = self._build()
+        self._alone: dict[str, tuple[str, float]] = {}
+        """The file of an image of each size, and the seconds per step of diffusers' own pipeline."""
+        check.report.add("FLUX.1: made", seconds=time.perf_counter() - started, peak_gib=check.peak_gib)
+
+    def _build(self) -> Any:
+        device = self._check.device
+        dtype = torch.bfloat16 if device == "cuda" else torch.float32
+        config = self._check.config("flux.1-dev")
+        short, long = make_tokenizer(), make_tokenizer()
+        short.model_max_length, long.model_max_length = 77, 512
+        tokens = {"vocab_size": len(short), "eos_token_id": short.eos_token_id, "pad_token_id": short.pad_token_id}
+        pipeline = FluxPipeline(
+            transformer=build_random(lambda: FluxTransformer2DModel(**config["transformer"]), device, dtype),
+            scheduler=FlowMatchEulerDiscreteScheduler(**config["scheduler"]),
+            vae=build_random(lambda: AutoencoderKL(**config["vae"]), device, dtype),
+            text_encoder=build_random(
+                lambda: CLIPTextModel(CLIPTextConfig(**config["clip"], **tokens, bos_token_id=None)), device, dtype
+            ),
+            tokenizer=short,
+            text_encoder_2=build_random(lambda: T5EncoderModel(T5Config(**config["t5"], **tokens)), device, dtype),
+            tokenizer_2=long,
+        )
+        pipeline.set_progress_bar_config(disable=True)
+        return pipeline
+
+    async def run(self) -> None:
+        device = DeviceThread()
+        options = ImageGeneratorOptions(max_batch_images=max(CONCURRENCY))
+        engine = PipelineEngine(Flux(self._pipeline, options), options, ImageGeneratorStats(), device)
+        running = asyncio.create_task(engine.run())
+        try:
+            sizes = dict.fromkeys([self._sizes.equal, *self._sizes.mixed])
+            await self._generate(engine, self._sizes.mixed[1:2])
+            for size in sizes:
+                (image,), _ = await self._generate(engine, [size])
+                self._alone[size] = image, await device.run(partial(self._pipeline_seconds_per_step, size))
+            for kind, batch_sizes in (("equal sizes", [self._sizes.equal]), ("mixed sizes", self._sizes.mixed)):
+                await self._measure(engine, kind, batch_sizes)
+        finally:
+            running.cancel()
+            device.shutdown()
+
+    async def _measure(self, engine: PipelineEngine, kind: str, sizes: Sequence[str]) -> None:
+        for batch in _batches(sizes):
+            case = f"FLUX.1: {len(batch)} of {kind}"
+            alone = mean(self._alone[size][1] for size in batch)
+            if not self._check.report.can_start(case, 1.2 * len(batch) * self._sizes.steps * alone):
+                continue
+            self._check.reset_peak_memory()
+            images, seconds_per_step = await self._generate(engine, batch)
+            equal = sum(image == self._alone[size][0] for size, image in zip(batch, images, strict=True))
+            self._check.report.add(
+                case,
+                steps_per_s=1 / seconds_per_step,
+                diffusers_steps_per_s=1 / alone,
+                times_diffusers=alone / seconds_per_step,
+                images_equal_to_alone=f"{equal} of {len(batch)}",
+                peak_gib=self._check.peak_gib,
+            )
+
+    async def _generate(self, engine: PipelineEngine, sizes: Sequence[str]) -> tuple[list[str], float]:
+        """Generates images with the same seed. Returns the files and the seconds per step."""
+        moments: list[float] = []
+
+        async def record(progress: ImageProgress) -> None:
+            moments.append(time.perf_counter())
+
+        async def generate(number: int, size: str) -> str:
+            request = ImageGenerationRequest(prompt="corn", size=size, num_inference_steps=self._sizes.steps, seed=SEED)
+            response = await engine.generate(request, f"request {number}", record)
+            return response.images[0].b64_json
+
+        images = list(await gather_all(generate(number, size) for number, size in enumerate(sizes)))
+        first_round = len(sizes)  # Its steps include the text encoder.
+        return images, (moments[-1] - moments[first_round - 1]) / (len(moments) - first_round)
+
+    def _pipeline_seconds_per_step(self, size: str) -> float:
+        """Returns the seconds between two steps of diffusers' own pipeline."""
+        moments: list[float] = []
+
+        def record(pipeline: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+            if self._check.device == "cuda":
+                torch.cuda.synchronize()
+            moments.append(time.perf_counter())
+            return tensors
+
+        width, height = map(int, size.split("x"))
+        self._pipeline(
+            prompt="corn",
+            width=width,
+            height=height,
+            num_inference_steps=self._sizes.steps,
+            generator=torch.Generator("cpu").manual_seed(SEED),
+            max_sequence_length=512,
+            output_type="latent",
+            callback_on_step_end=record,
+        )
+        return (moments[-1] - moments[0]) / (len(moments) - 1)
+
+
+def _batches(sizes: Sequence[str]) -> Iterator[list[str]]:
+    """Yields the sizes of concurrent images, which alternate."""
+    for count in CONCURRENCY:
+        if count > 1 or len(sizes) == 1:
+            yield list(islice(cycle(sizes), count))

@@ -1,0 +1,167 @@
+"""Tensors from a device through the data plane to a device, compared with plain copies of CUDA."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from benchmarks.gpu_check.check import Check
+from benchmarks.gpu_check.tensor_consumer import CREDENTIALS, Consumer
+from cornserve.transport import Production, TensorId, Transport
+from cornserve.wire.listener import ConnectionListener
+from cornserve_executors.tensor_copies import copy_from_buffer, copy_to_buffer
+
+MEGABYTES = (1, 4, 109, 350)
+"""The embeddings of small and large images, and of videos; the last is about the keys and values of a long prompt."""
+
+ROUNDS = 7
+
+
+async def run(check: Check) -> None:
+    megabytes = MEGABYTES[:2] if check.is_tiny else MEGABYTES
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="cornserve-gpu-check-") as name:
+        directory = Path(name)
+        largest = max(megabytes) * 10**6
+        transport = Transport(directory, CREDENTIALS, slab_bytes=3 * largest, request_bytes=2 * largest)
+        listener = ConnectionListener(await transport.start(), CREDENTIALS)
+        endpoint = await listener.listen("127.0.0.1:0")
+        try:
+            await transport.create_slab()
+            with Consumer(check.device, directory) as consumer:
+                for size in megabytes:
+                    if check.report.can_start(f"{size} MB", 5):
+                        await _TensorMeasurement(check, transport, endpoint, consumer, size * 10**6).run()
+        finally:
+            await listener.close()
+            await transport.stop()
+
+
+class _TensorMeasurement:
+    """The copies of tensors of one size."""
+
+    def __init__(self, check: Check, transport: Transport, endpoint: str, consumer: Consumer, nbytes: int) -> None:
+        self._check = check
+        self._transport = transport
+        self._endpoint = endpoint
+        self._consumer = consumer
+        self._tensor = torch.randn(nbytes // 2, device=check.device).to(torch.bfloat16)
+        self._invocations = 0
+
+    async def run(self) -> None:
+        size = f"{self._tensor.nbytes // 10**6} MB"
+        to_host, to_device = self._plain_copies()
+        self._check.report.add(
+            f"{size}: one copy of CUDA to pinned memory, and one back",
+            to_host_ms=to_host,
+            to_device_ms=to_device,
+            gb_per_s=2 * self._tensor.nbytes / (to_host + to_device) / 1e6,
+        )
+        for case, is_locked in (("ordinary pages", False), ("page-locked pages", True)):
+            if is_locked and self._check.device == "cpu":
+                self._check.report.skip(f"{size}: {case} of the slab", "needs a GPU")
+                continue
+            written, read = await self._slab_copies(is_locked)
+            self._check.report.add(
+                f"{size}: {case} of the slab",
+                to_host_ms=written,
+                to_device_ms=read,
+                gb_per_s=2 * self._tensor.nbytes / (written + read) / 1e6,
+                times_one_copy=(written + read) / (to_host + to_device),
+            )
+        hop = await self._median_of(self._hop)
+        self._check.report.add(f"{size}: to another process", whole_ms=hop, times_one_copy=hop / (to_host + to_device))
+        if self._check.device == "cpu":
+            self._check.report.skip(f"{size}: to another process by CUDA IPC", "needs a GPU")
+            return
+        hop = await self._median_of(self._ipc_hop)
+        self._check.report.add(
+            f"{size}: to another process by CUDA IPC", whole_ms=hop, times_one_copy=hop / (to_host + to_device)
+        )
+
+    def _plain_copies(self) -> tuple[float, float]:
+        """Returns the durations of copies to the host and back in ms."""
+        pinned = torch.empty_like(self._tensor, device="cpu", pin_memory=self._check.device == "cuda")
+        to_host = median(self._timed(lambda: pinned.copy_(self._tensor)) for _ in range(ROUNDS))
+        to_device = median(self._timed(lambda: self._tensor.copy_(pinned)) for _ in range(ROUNDS))
+        return to_host, to_device
+
+    async def _slab_copies(self, is_locked: bool) -> tuple[float, float]:
+        """Returns the durations of the copies to the slab and from it in ms.
+
+        With ordinary pages, these are the copies of executors, which pass through pinned memory. Page-locked pages
+        need one copy each, because the GPU reads and writes them itself.
+        """
+        production = self._produce()
+        slot = await production.allocate("tensor", self._tensor.nbytes)
+        host = torch.frombuffer(slot.buffer, dtype=self._tensor.dtype)
+        if is_locked:
+            torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(host.data_ptr(), host.nbytes, 0)))
+        received: list[torch.Tensor] = []
+
+        def write() -> None:
+            if is_locked:
+                host.copy_(self._tensor)
+            else:
+                copy_to_buffer(self._tensor, slot.buffer)
+
+        def read() -> None:
+            received[:] = [host.to(self._tensor.device) if is_locked else self._received(slot.buffer)]
+
+        try:
+            written = median(self._timed(write) for _ in range(ROUNDS))
+            copied = median(self._timed(read) for _ in range(ROUNDS))
+        finally:
+            if is_locked:
+                torch.cuda.check_error(int(torch.cuda.cudart().cudaHostUnregister(host.data_ptr())))
+        production.revoke()
+        assert received[0].equal(self._tensor), "the tensor has changed on its way through the slab"
+        return written, copied
+
+    def _received(self, buffer: Any) -> torch.Tensor:
+        source = memoryview(buffer)[: self._tensor.nbytes]
+        return copy_from_buffer(source, "bfloat16", tuple(self._tensor.shape), self._check.device)
+
+    async def _hop(self) -> float:
+        """Returns the duration from a tensor on this process's device to a tensor on the consumer's, in ms."""
+        started = time.perf_counter_ns()
+        production = self._produce()
+        tensor_id = TensorId(self._endpoint, "check", self._invocations, 0, "tensor")
+        arrival = asyncio.create_task(self._consumer.consume(tensor_id))
+        slot = await production.allocate("tensor", self._tensor.nbytes)
+        await asyncio.to_thread(copy_to_buffer, self._tensor, slot.buffer)
+        slot.publish("bfloat16", tuple(self._tensor.shape), b"")
+        arrived = await arrival
+        production.release()
+        return (arrived - started) / 1e6
+
+    async def _ipc_hop(self) -> float:
+        """Returns the duration of the same without the data plane: the consumer maps the memory of the GPU."""
+        started = time.perf_counter_ns()
+        arrived = await self._consumer.consume_ipc(self._tensor)
+        return (arrived - started) / 1e6
+
+    async def _median_of(self, hop: Callable[[], Awaitable[float]]) -> float:
+        await hop()
+        return median([await hop() for _ in range(ROUNDS)])
+
+    def _produce(self) -> Production:
+        self._invocations += 1
+        return self._transport.produce("check", self._invocations, 0, arrived_us=0)
+
+    def _timed(self, copy: Callable[[], object]) -> float:
+        self._synchronize()
+        started = time.perf_counter()
+        copy()
+        self._synchronize()
+        return (time.perf_counter() - started) * 1e3
+
+    def _synchronize(self) -> None:
+        if self._check.device == "cuda":
+            torch.cuda.synchronize()
