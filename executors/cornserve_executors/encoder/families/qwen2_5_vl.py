@@ -42,13 +42,12 @@ class Qwen25VLTower(VisionFamily):
         return size
 
     def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
-        rows: Sequence[torch.Tensor] = self.features(images).pooler_output
-        return rows
+        return split_rows(self.run_tower(images).pooler_output, images)
 
-    def features(self, images: Sequence[PreparedImage]) -> Any:
-        """Returns the output of transformers' `get_image_features`."""
+    def run_tower(self, images: Sequence[PreparedImage]) -> Any:
+        """Returns the output of transformers' tower, whose tensors contain the rows of all images."""
         grids = torch.tensor([_grid(image.plan) for image in images], device=self.model.device)
-        return self.model.get_image_features(self.concatenate_on_device(images), grids)
+        return self.model.visual(self.concatenate_on_device(images), grid_thw=grids)
 
 
 class Qwen25VL(Qwen25VLTower, EncoderFamily):
@@ -114,6 +113,12 @@ class Qwen25VLVideos(Qwen2VLVideos):
 
     def time_fields(self, video: VideoFrames) -> dict[str, MediaField]:
         return {"second_per_grid_ts": self.processor.temporal_patch_size / video.sampled_fps}
+
+
+def split_rows(rows: torch.Tensor, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
+    """Returns the rows of each image."""
+    parts: Sequence[torch.Tensor] = rows.split([image.plan.rows for image in images])
+    return parts
 
 
 def _grid(plan: EncodingPlan) -> Sequence[int]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from cornserve_executors.encoder.families.family import PreparedImage
-from cornserve_executors.encoder.families.qwen2_5_vl import Qwen2VLVideos, Qwen25VL, Qwen25VLTower
+from cornserve_executors.encoder.families.qwen2_5_vl import Qwen2VLVideos, Qwen25VL, Qwen25VLTower, split_rows
 from cornserve_executors.encoder.families.video_family import VideoFrames
 from cornserve_executors.media.video_sampling import FrameSampling
 from cornserve_tasklib.media import MediaField
@@ -19,9 +19,8 @@ class Qwen3VLTower(Qwen25VLTower):
         return super().row_size * (1 + len(self.model.config.vision_config.deepstack_visual_indexes))
 
     def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
-        output = self.features(images)
-        levels = [output.pooler_output, *output.deepstack_features]
-        return [torch.cat(rows, dim=-1) for rows in zip(*levels, strict=True)]
+        output = self.run_tower(images)
+        return split_rows(torch.cat([output.pooler_output, *output.deepstack_features], dim=-1), images)
 
 
 class Qwen3VL(Qwen3VLTower, Qwen25VL):
