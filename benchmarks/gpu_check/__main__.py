@@ -70,7 +70,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _run(step: Step, directory: Path, device: str, deadline: float) -> bool:
-    """Runs a step in a process of its own: it may exhaust the memory or break the GPU's context."""
+    """Runs a step in a separate process, because it may exhaust the memory or break the GPU's context."""
     end = min(deadline, time.monotonic() + step.seconds) if device == "cuda" else deadline
     report = Report(directory, step.name, end)
     if not report.can_start("all cases", START_SECONDS):

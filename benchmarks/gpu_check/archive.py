@@ -87,7 +87,8 @@ def _install(target: Path, python: str) -> None:
         requirements.write(locked_requirements(PACKAGES))
         requirements.flush()
         command = [
-            *(os.fspath(Path(sys.executable).parent / "uv"), "pip", "install", "--quiet", "--target", os.fspath(target)),
+            *(os.fspath(Path(sys.executable).with_name("uv")), "pip", "install", "--quiet"),
+            *("--target", os.fspath(target)),
             *("--python-version", python, "--python-platform", "x86_64-manylinux_2_28", "--only-binary", ":all:"),
             *("--no-deps", "--require-hashes", "--requirements", requirements.name),
         ]
@@ -121,7 +122,7 @@ def _repository_files() -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/gpu_check pack")
-    parser.add_argument("file", type=Path, nargs="?", default=Path("gpu-check.tar.gz"), help="the archive (%(default)s)")
+    parser.add_argument("file", type=Path, nargs="?", default=Path("gpu-check.tar.gz"), help="the archive")
     parser.add_argument("--python", default="3.12", help="the version of Python on the other machine (%(default)s)")
     arguments = parser.parse_args()
     try:

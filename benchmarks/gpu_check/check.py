@@ -1,4 +1,4 @@
-"""What a step of the check runs on, and where it writes its figures."""
+"""The device of a step, the dimensions of its models, and its report."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ TABLES = "figures.md"
 
 
 class Row(NamedTuple):
-    """The figures of one case, or the reason why it has none."""
+    """The figures of one case, or the reason why it did not run."""
 
     step: str
     case: str
@@ -43,7 +43,7 @@ class Report:
         return self.deadline - time.monotonic()
 
     def can_start(self, case: str, seconds: float = 0) -> bool:
-        """Returns whether the time left suffices for a case. If not, adds a row that says so.
+        """Returns whether the time left suffices for a case. If not, adds a row without figures.
 
         Args:
             seconds: the expected duration.

@@ -1,4 +1,4 @@
-"""The machine, and the versions of what runs on it, compared with the lock."""
+"""The machine, and the versions of its packages, compared with the lock."""
 
 from __future__ import annotations
 
