@@ -69,7 +69,9 @@ NOT_RUN_PAGES = [
     "docs/how-to/operate-on-kubernetes.md",  # needs a cluster
     "docs/how-to/use-the-cli-with-a-cluster.md",  # needs a cluster
     "docs/reference/app-resource.md",  # needs a cluster; the examples are checked by tests/integration/kubernetes
+    "docs/how-to/check-a-gpu.md",  # checked by tests/integration/benchmarks
     "docs/performance.md",  # needs an idle machine
+    "docs/reference/gpu-assumptions.md",  # installs the packages for GPUs
     "docs/reproduction.md",  # checked by tests/integration/benchmarks
 ]
 REGISTRY = "registry.example.com/ml"
