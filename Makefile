@@ -10,12 +10,15 @@ WORKERS ?= 3
 NAMES ?= control echo executor-cpu
 PYTEST := .venv/bin/python -m pytest
 
+# Each group of tests runs in one worker.
+DISTRIBUTED := --numprocesses $(WORKERS) --dist loadscope
+
 export PYTHON ONCE UPGRADE WORKERS
 export NO_MKDOCS_2_WARNING := 1
 # Without compiled modules, each process that tests start compiles Cornserve.
 unexport PYTHONPATH PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test unit integration chaos families clients check docs setup programs manifests cluster cluster-down test-cluster \
+.PHONY: help run test test-slow test-all unit integration chaos families clients check docs setup programs manifests cluster cluster-down test-cluster \
 	lock format images clean
 stage = @printf '\n\033[1;36m=== %s ===\033[0m\n' "$(1)"
 
@@ -25,13 +28,17 @@ help: ## Lists the targets
 run: setup ## Serves a small real model and sends it a question (ONCE=1: stops after the response)
 	@.venv/bin/python examples/quickstart.py
 
-test: programs ## Runs the checks, builds the documentation, runs all tests
-	$(call stage,Checks)
+test: programs ## Runs the checks, builds the documentation, runs all tests but the slow ones
+	$(call stage,Checks and documentation)
 	@scripts/check
-	$(call stage,Documentation)
-	@.venv/bin/mkdocs build --strict --quiet
 	$(call stage,Tests)
-	@scripts/test --numprocesses $(WORKERS) --dist loadscope
+	@$(PYTEST) --tier=fast $(DISTRIBUTED)
+
+test-slow: programs ## Runs the slow tests (SLICE=3/8: the third of eight slices)
+	$(call stage,Slow tests$(if $(SLICE), of slice $(SLICE)))
+	@$(PYTEST) --tier=slow $(if $(SLICE),--slice=$(SLICE)) $(DISTRIBUTED)
+
+test-all: test test-slow ## Runs the checks, builds the documentation, runs all tests
 
 unit: setup ## Runs the unit tests (seconds)
 	@$(PYTEST) -n $(WORKERS) --dist worksteal tests/unit
@@ -48,7 +55,7 @@ families: setup ## Compares every model family on every path with vLLM and trans
 clients: setup ## Runs a dozen client libraries of OpenAI's and Anthropic's APIs with their defaults (needs npm)
 	@scripts/clients
 
-check: programs ## Checks format, lint, types, layers, generated files and prose
+check: programs ## Checks format, lint, types, layers, generated files, prose and documentation
 	@scripts/check
 
 docs: setup ## Builds the documentation into site/
@@ -77,12 +84,12 @@ cluster: setup ## Starts a Kubernetes cluster with two nodes on this machine (ne
 cluster-down: setup ## Stops the cluster
 	@.venv/bin/python -m scripts.cluster down
 
-test-cluster: programs ## Runs the tests on the cluster (CONTEXT=name: on another one; VLLM=1: with models)
+test-cluster: programs ## Runs the tests on the cluster (CONTEXT=name: on another one; VLLM=1: with models; SLICE=3/8: of the slow tests, a slice)
 	@$(if $(CONTEXT),,.venv/bin/python -m scripts.cluster up)
 	@$(if $(CONTEXT),,kubernetes/images/build control echo $(if $(VLLM),executor-cpu))
-	@CORNSERVE_TEST_CONTEXT=$(CONTEXT) scripts/test -m "cluster and chaos" tests/cluster
-	@CORNSERVE_TEST_CONTEXT=$(CONTEXT) scripts/test -m "cluster and not chaos$(if $(VLLM),, and not vllm)" \
-		--numprocesses 2 --dist loadscope tests/cluster
+	@CORNSERVE_TEST_CONTEXT=$(CONTEXT) $(PYTEST) -m "cluster and chaos" $(if $(SLICE),--slice=$(SLICE)) tests/cluster
+	@CORNSERVE_TEST_CONTEXT=$(CONTEXT) $(PYTEST) -m "cluster and not chaos$(if $(VLLM),, and not vllm)" \
+		$(if $(SLICE),--slice=$(SLICE)) --numprocesses 2 --dist loadscope tests/cluster
 
 lock: ## Regenerates requirements/*.txt from pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock

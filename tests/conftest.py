@@ -1,63 +1,22 @@
-"""Distributes the tests among pytest-xdist workers, and selects and reports chaos tests."""
+"""Selects and reports chaos tests, and loads the plugins of the tests."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from xdist.remote import Producer  # type: ignore[import-untyped]
-from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
-from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
 from tests.chaos.form import FULL, FULL_TIMEOUT_SECONDS, seed
 from tests.chaos.report import FaultRecorder, FaultResult, table
-from tests.crashed_worker import kill_processes_with
 
 # By default, pytest rewrites the assertions of test modules only.
 pytest.register_assert_rewrite("tests.unit.store.conformance", "tests.integration.launcher.conformance")
 
-pytest_plugins = ["tests.kubernetes.api_server", "tests.kubernetes.record_resources"]
+pytest_plugins = ["tests.costs.plugin", "tests.kubernetes.api_server", "tests.kubernetes.record_resources"]
 
 
 CLUSTER_TIMEOUT_SECONDS = 600
 """The time limit of a test on a cluster. Such tests wait for several pods in turn, up to 180 s for each."""
-
-
-LONGEST = {f"tests/integration/{name}" for name in ("kubernetes", "llm", "multimodal", "serving")}
-"""Directories whose tests take minutes in one worker."""
-
-PAGES = "tests/integration/docs/test_pages.py"
-"""A file whose tests take up to minutes each, and share nothing."""
-
-
-class DirectoryScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Runs the integration tests of a directory in one worker, because they share engines, and other tests by file.
-
-    The longest groups come first, and the files of unit tests, which take seconds, last, so that no worker runs a long
-    group alone at the end.
-    """
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        if file == PAGES:
-            return nodeid
-        return file.rpartition("/")[0] if file.startswith("tests/integration/") else file
-
-    def _assign_work_unit(self, node: WorkerController) -> None:
-        following = min(self.workqueue, key=lambda scope: (scope not in LONGEST, scope.startswith("tests/unit/")))
-        self.workqueue.move_to_end(following, last=False)
-        super()._assign_work_unit(node)
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
-    return DirectoryScheduling(config, log) if config.getvalue("dist") == "loadscope" else None
-
-
-def pytest_testnodedown(node: WorkerController, error: object) -> None:
-    if error is not None:
-        temporary: Path = node.config._tmp_path_factory.getbasetemp()
-        kill_processes_with(temporary / f"popen-{node.gateway.id}")
 
 
 def pytest_report_header() -> str:

@@ -1,0 +1,55 @@
+"""Distributes groups of tests among pytest-xdist workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from xdist.remote import Producer  # type: ignore[import-untyped]
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
+
+from tests.costs.budgets import Budgets
+
+PAGES = "tests/integration/docs/test_pages.py"
+"""A file whose tests take up to minutes each, and share nothing."""
+
+
+def group_of(nodeid: str) -> str:
+    """Returns the group of a test, which runs in one worker.
+
+    The integration tests of a directory are a group, because they share engines. Other groups are files.
+    """
+    file = nodeid.partition("::")[0]
+    if file == PAGES:
+        return nodeid
+    return file.rpartition("/")[0] if file.startswith("tests/integration/") else file
+
+
+class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Runs each group in one worker. The most expensive groups start first, so that none runs alone at the end."""
+
+    def __init__(
+        self, config: pytest.Config, log: Producer, budgets: Budgets, ended: Callable[[str, str], None]
+    ) -> None:
+        """`ended` is called with the id of the worker and the group after the last test of a group."""
+        super().__init__(config, log)
+        self._budgets = budgets
+        self._ended = ended
+
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        super().mark_test_complete(node, item_index, duration)
+        group = self._split_scope(self.registered_collections[node][item_index])
+        if all(self.assigned_work[node][group].values()):
+            self._ended(node.gateway.id, group)
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        # Of groups with equal budgets, the files of unit tests take least.
+        following = min(
+            self.workqueue, key=lambda group: (-self._budgets.of(group).cpu_seconds, group.startswith("tests/unit/"))
+        )
+        self.workqueue.move_to_end(following, last=False)
+        super()._assign_work_unit(node)
