@@ -7,6 +7,7 @@ DEVICE ?= $(or $(patsubst .venv/set-up.%,%,$(firstword $(wildcard .venv/set-up.*
 	nvidia-smi -L 2>/dev/null | grep -q ^GPU && echo gpu || echo cpu))
 # Tests wait for a third of their time, so that three workers keep two cores busy.
 WORKERS ?= 3
+TESTS ?= --tier=fast
 NAMES ?= control echo executor-cpu
 PYTEST := .venv/bin/python -m pytest
 
@@ -18,7 +19,7 @@ export NO_MKDOCS_2_WARNING := 1
 # Without compiled modules, each process that tests start compiles Cornserve.
 unexport PYTHONPATH PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-slow test-all unit integration chaos families clients check docs setup programs manifests cluster cluster-down test-cluster \
+.PHONY: help run test test-slow test-all unit integration chaos coverage families clients check docs setup programs manifests cluster cluster-down test-cluster \
 	lock format images clean
 stage = @printf '\n\033[1;36m=== %s ===\033[0m\n' "$(1)"
 
@@ -48,6 +49,11 @@ integration: programs ## Runs the tests with real processes and engines
 
 chaos: setup ## Runs the chaos tests in full (30 to 40 minutes) and prints a table of the results (CHAOS_SEED=n: repeats a run)
 	@CHAOS_FULL=1 $(PYTEST) -m "chaos and not cluster"
+
+coverage: programs ## Runs the tests of `make test` and prints the coverage of each package (TESTS="tests/unit/wire": other ones)
+	@rm -rf .cache/coverage && mkdir -p .cache/coverage
+	@-COVERAGE_FILE=$(CURDIR)/.cache/coverage/data .venv/bin/coverage run -m pytest $(DISTRIBUTED) $(TESTS)
+	@.venv/bin/python -m scripts.package_coverage
 
 families: setup ## Compares every model family on every path with vLLM and transformers
 	@$(PYTEST) -m families

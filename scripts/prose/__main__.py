@@ -13,11 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import platformdirs
 from proselint.checks import __register__ as proselint_checks
 from proselint.config import Config
 from proselint.registry import CheckRegistry
 from proselint.tools import LintFile
 
+from scripts.prose.clean_files import CleanFiles
 from scripts.prose.extract import prose_of
 from scripts.prose.style import CHECKS, PROSELINT_CHECKS
 
@@ -64,11 +66,19 @@ def main(arguments: Sequence[str]) -> int:
     CheckRegistry().register_many((*proselint_checks, *CHECKS))
     used: set[ProseException] = set()
     findings = []
-    for finding in (finding for file in arguments or _tracked_files() for finding in check_file(Path(file))):
-        matching = {exception for exception in exceptions if exception.matches(finding.file, finding.text)}
-        used |= matching
-        if not matching:
-            findings.append(finding)
+    clean = CleanFiles(platformdirs.user_cache_path("cornserve-checks") / "prose")
+    for file in map(Path, arguments or _tracked_files()):
+        if file in clean:
+            continue
+        found = list(check_file(file))
+        if not found:
+            clean.add(file)
+        for finding in found:
+            matching = {exception for exception in exceptions if exception.matches(finding.file, finding.text)}
+            used |= matching
+            if not matching:
+                findings.append(finding)
+    clean.save()
     unused = [] if arguments else [exception for exception in exceptions if exception not in used]
     for finding in findings:
         print(finding)
