@@ -1,7 +1,7 @@
 """Prints the line and branch coverage of each package: `python -m scripts.package_coverage [--before FILE]`.
 
-Reads the measurements of `make coverage`, and combines them into `.cache/coverage/data`. With `--before`, a copy of that
-file from an earlier run, it also lists the lines that only the earlier run reached.
+Reads the measurements of `make coverage`, and combines them into `.cache/coverage/data`. With `--before`, a copy of
+that file from an earlier run, it also lists the lines that only the earlier run reached.
 """
 
 from __future__ import annotations

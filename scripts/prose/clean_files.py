@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 _LIMIT = 100_000
-"""The file starts anew beyond this number of lines (6 MB)."""
+"""The file is replaced when it has more lines than this (6 MB)."""
 
 
 class CleanFiles:
