@@ -11,18 +11,18 @@ from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
 from tests.costs.budgets import Budgets
 
-PAGES = "tests/integration/docs/test_pages.py"
-"""A file whose tests take up to minutes each, and share nothing."""
+SEPARATE = ("tests/integration/docs/test_pages.py", "tests/cluster/chaos/")
+"""Each of these tests is a group, because it takes up to minutes."""
 
 
 def group_of(nodeid: str) -> str:
     """Returns the group of a test, which runs in one worker.
 
-    The integration tests of a directory are a group, because they share engines. Other groups are files.
+    The integration tests of a directory are a group, because they share engines. Most other groups are files.
     """
-    file = nodeid.partition("::")[0]
-    if file == PAGES:
+    if nodeid.startswith(SEPARATE):
         return nodeid
+    file = nodeid.partition("::")[0]
     return file.rpartition("/")[0] if file.startswith("tests/integration/") else file
 
 

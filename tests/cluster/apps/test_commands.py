@@ -18,6 +18,7 @@ app = App("profiled", [path], probes=[CaptionRequest()])
 """
 
 
+@pytest.mark.slow
 def test_an_app_is_measured_planned_deployed_and_scaled(
     installed: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def text(app: str, number: int) -> ChaosRequest:
     return ChaosRequest(app, {"text": f"{number}"}, stream=False, expected=(f"{number}",))
 
 
+@pytest.mark.slow
 async def test_a_budget_and_a_workload_are_measured_planned_served_and_adapted(
     installed: Installation, gateway_urls: list[str], name: str
 ) -> None:
@@ -89,6 +90,7 @@ def _is_profiled_in_a_pod(installed: Installation, name: str) -> bool:
     return bool(pods) and progress["reason"] == "Profiling" and "requests in" in progress["message"]
 
 
+@pytest.mark.slow
 async def test_the_replicas_of_an_autoscaled_app_follow_its_load(
     installed: Installation, gateway_urls: list[str], name: str
 ) -> None:

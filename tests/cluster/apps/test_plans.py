@@ -75,6 +75,7 @@ WAYS = (("1-0", "0", 10 / 43), ("3-0", "1", 33 / 43))
 """The cells with their paths and shares of the requests."""
 
 
+@pytest.mark.slow
 async def test_applied_mixtures_start_and_stop_only_the_difference(
     installed: Installation, gateway_urls: list[str], name: str
 ) -> None:

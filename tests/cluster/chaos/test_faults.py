@@ -23,12 +23,15 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300, func_only=True)]
 
 GRACEFUL = ()
 FORCED = ("--grace-period=0", "--force")
+BOTH_WAYS = pytest.mark.parametrize(
+    "options", [pytest.param(GRACEFUL, id="graceful"), pytest.param(FORCED, id="forced", marks=pytest.mark.slow)]
+)
 
 API_SERVER_PORT = 6443
 KUBELET_PORT = 10250
 
 
-@pytest.mark.parametrize("options", [GRACEFUL, FORCED], ids=["graceful", "forced"])
+@BOTH_WAYS
 @pytest.mark.parametrize("component", ["executor", "gateway"])
 async def test_a_pod_is_deleted(
     installation: EchoInstallation, under_traffic: Traffic, component: str, options: tuple[str, ...]
@@ -51,7 +54,7 @@ def has_restarted(installation: EchoInstallation, pod: str) -> bool:
     return bool(status["restartCount"])
 
 
-@pytest.mark.parametrize("options", [GRACEFUL, FORCED], ids=["graceful", "forced"])
+@BOTH_WAYS
 async def test_the_leading_controller_is_deleted(
     installation: EchoInstallation, under_traffic: Traffic, options: tuple[str, ...]
 ) -> None:
@@ -78,6 +81,7 @@ async def test_a_node_is_drained(installation: EchoInstallation, under_traffic: 
 OF_THE_RELEASE = "app.kubernetes.io/instance=chaos"
 
 
+@pytest.mark.slow
 async def test_a_kubelet_is_killed(installation: EchoInstallation, under_traffic: Traffic) -> None:
     pod = installation.pods("executor")[0]
     node = node_of(pod)
@@ -107,6 +111,7 @@ async def test_the_api_server_is_stopped(installation: EchoInstallation, under_t
         await until(lambda: asyncio.to_thread(has_restarted, installation, restarted))
 
 
+@pytest.mark.slow
 async def test_the_shared_memory_is_full(installation: EchoInstallation, under_traffic: Traffic) -> None:
     """Executors that start then cannot create their slabs there: others pull their tensors over the network."""
     installation.apply("post", source=POST, replicas=2)

@@ -37,6 +37,7 @@ async def test_new_versions_replace_old_ones(installation: EchoInstallation, und
             await asyncio.to_thread(installation.deploy, prefix)
 
 
+@pytest.mark.slow
 async def test_kubectl_and_the_command_line_lead_to_the_same_states(
     installation: EchoInstallation, under_traffic: Traffic
 ) -> None:
@@ -64,6 +65,7 @@ async def test_a_version_that_fails_leaves_the_old_one_serving(
         await asyncio.to_thread(installation.deploy, "a ")
 
 
+@pytest.mark.slow
 async def test_the_old_executors_end_before_the_new_ones_start(
     installation: EchoInstallation, under_traffic: Traffic
 ) -> None:
@@ -75,6 +77,7 @@ async def test_the_old_executors_end_before_the_new_ones_start(
             await asyncio.to_thread(partial(installation.deploy, prefix, rollout=rollout))
 
 
+@pytest.mark.slow
 async def test_the_release_is_upgraded_without_spare_executors_and_rolled_back(
     installation: EchoInstallation, under_traffic: Traffic
 ) -> None:
@@ -101,6 +104,7 @@ def has_only(installation: EchoInstallation, tag: str) -> bool:
     return all(image.endswith(f":{tag}") for image in installation.images()) and installation.is_settled()
 
 
+@pytest.mark.slow
 async def test_gateways_hear_of_changes_five_seconds_late(
     installation: EchoInstallation, under_traffic: Traffic
 ) -> None:
@@ -116,6 +120,7 @@ async def test_gateways_hear_of_changes_five_seconds_late(
             installation.roll_back()
 
 
+@pytest.mark.slow
 async def test_an_autoscaler_scales_the_gateways(
     installation: EchoInstallation, under_traffic: Traffic, tmp_path: Path
 ) -> None:
