@@ -10,14 +10,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.costs.budgets import Tier, load_budgets
 from tests.integration.docs.pages import ROOT
 from tests.waiting import wait_until
 
 BUDGETS = """
 [fast]
-default = { cpu_seconds = 60, memory_mib = 600 }
+default = { cpu_seconds = 60, memory_mib = 150 }
 [fast.groups]
-"tests/test_cpu.py" = { cpu_seconds = 1, memory_mib = 600 }
+"tests/test_cpu.py" = { cpu_seconds = 1, memory_mib = 150 }
 "tests/test_memory.py" = { cpu_seconds = 60, memory_mib = 200 }
 [slow]
 default = { cpu_seconds = 60, memory_mib = 600 }
@@ -25,6 +26,7 @@ default = { cpu_seconds = 60, memory_mib = 600 }
 """
 BURN = "import time\nwhile time.process_time() < 2.5: pass"
 HOLD = "import time; memory = bytearray(300 * 2**20); print(flush=True); time.sleep(100)"
+HOLDING_CHILD = f"subprocess.Popen([sys.executable, '-c', {HOLD!r}], stdout=subprocess.PIPE).stdout.readline()"
 
 
 class Suite:
@@ -107,14 +109,22 @@ def test_a_process_that_outlives_its_parent_is_charged_to_its_group(suite: Suite
 
 
 def test_memory_of_a_child_is_charged_to_its_group(suite: Suite) -> None:
-    child = f"subprocess.Popen([sys.executable, '-c', {HOLD!r}], stdout=subprocess.PIPE).stdout.readline()"
-    suite.add("test_memory.py", f"def test_memory(): {child}")
+    suite.add("test_memory.py", f"def test_memory(): {HOLDING_CHILD}")
 
     run = suite.run_tier()
 
     assert run.returncode == 1
     assert "FAILED tests/test_memory.py exceeds its budget in tests/budgets.toml: " in run.stdout
     assert "MiB (budget 200)" in run.stdout
+
+
+def test_a_budget_is_set_from_a_run(suite: Suite) -> None:
+    suite.add("test_memory.py", f"def test_memory(): {HOLDING_CHILD}")
+
+    assert suite.run_tier("--set-budgets").returncode == 0
+
+    assert 600 <= load_budgets(Tier.FAST, suite.tests / "budgets.toml").of("tests/test_memory.py").memory_mib < 900
+    assert suite.run_tier().returncode == 0
 
 
 def test_groups_within_their_budgets_pass(mixed: Suite) -> None:
