@@ -8,6 +8,7 @@ import pytest
 
 from tests.chaos.form import FULL, FULL_TIMEOUT_SECONDS, seed
 from tests.chaos.report import FaultRecorder, FaultResult, table
+from tests.loop_clock import LoopClock
 
 # By default, pytest rewrites the assertions of test modules only.
 pytest.register_assert_rewrite("tests.unit.store.conformance", "tests.integration.launcher.conformance")
@@ -50,3 +51,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def record_fault(request: pytest.FixtureRequest) -> FaultRecorder:
     """Adds a row to the table at the end of `make chaos`."""
     return FaultRecorder(request.node.user_properties)
+
+
+@pytest.fixture
+def clock() -> LoopClock:
+    """Advances the time of the test's event loop."""
+    return LoopClock()

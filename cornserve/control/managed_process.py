@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,12 +102,13 @@ class ManagedProcess:
 
     async def _restart_forever(self) -> None:
         failures, was_stable = 0, False
+        loop = asyncio.get_running_loop()
         while True:
-            started = time.monotonic()
+            started = loop.time()
             status = await self._run_once()
             was_ready = self.ready.is_set()
             self.ready.clear()
-            is_stable = time.monotonic() - started > STABLE_SECONDS
+            is_stable = loop.time() - started > STABLE_SECONDS
             was_stable |= is_stable
             was_killed = status == -signal.SIGKILL
             failures = int(not was_ready) if is_stable or was_killed else failures + 1

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import threading
@@ -13,6 +14,7 @@ from cornserve.app_host.describe import describe_app
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.limits import Limits
 from cornserve.task.errors import DefinitionError
+from tests.loop_clock import LoopClock
 from tests.unit.gateway.sources import ECHO
 
 
@@ -33,10 +35,14 @@ async def test_a_model_needs_no_host(tmp_path: Path, monkeypatch: pytest.MonkeyP
     await fork_server.close()
 
 
-async def test_a_model_directory_that_hangs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_model_directory_that_hangs_is_reported(monkeypatch: pytest.MonkeyPatch, clock: LoopClock) -> None:
     never = threading.Event()
     monkeypatch.setattr(describe, "load_app", lambda *_: never.wait())
+    reading = asyncio.create_task(describe_app(ForkServer(), Limits(), "far", AppSpec(model="/models/far")))
+    await asyncio.sleep(0)
 
-    with pytest.raises(DefinitionError, match=r"reading the files of /models/far takes longer than 1 s"):
-        await describe_app(ForkServer(), Limits(import_seconds=1), "far", AppSpec(model="/models/far"))
+    clock.advance(Limits().import_seconds)
+
+    with pytest.raises(DefinitionError, match=r"reading the files of /models/far takes longer than 50 s"):
+        await reading
     never.set()

@@ -10,7 +10,16 @@ import psutil
 import pytest
 
 from cornserve.blocking_apps import BlockingApps
-from cornserve.control.managed_process import MAX_FAILURES, ManagedProcess, ManagedProcessError, ProcessSpec
+from cornserve.control.managed_process import (
+    DUMP_SECONDS,
+    FIRST_DELAY,
+    MAX_FAILURES,
+    ManagedProcess,
+    ManagedProcessError,
+    ProcessSpec,
+)
+from cornserve.heartbeat import BEAT_SECONDS
+from tests.loop_clock import LoopClock
 from tests.waiting import until
 
 WAITS_FOR_INPUT = "import signal, sys; print('here', flush=True); sys.stdin.read()"
@@ -49,14 +58,8 @@ asyncio.run(main())
 """
 
 
-def process_spec(tmp_path: Path, code: str, *, stop_seconds: float = 20, blocked_seconds: int = 10) -> ProcessSpec:
-    return ProcessSpec(
-        "thing",
-        [sys.executable, "-c", code],
-        tmp_path / "log",
-        stop_seconds=stop_seconds,
-        blocked_seconds=blocked_seconds,
-    )
+def process_spec(tmp_path: Path, code: str, *, stop_seconds: float = 20) -> ProcessSpec:
+    return ProcessSpec("thing", [sys.executable, "-c", code], tmp_path / "log", stop_seconds=stop_seconds)
 
 
 def managed(
@@ -74,11 +77,21 @@ def managed(
     )
 
 
-async def test_a_process_that_exits_is_restarted(tmp_path: Path) -> None:
+def has_begun(tmp_path: Path, times: int = 1) -> bool:
+    """Returns whether the process has begun its work this number of times."""
+    log = tmp_path / "log"
+    return log.exists() and log.read_text().count("here") == times
+
+
+async def test_a_process_that_exits_is_restarted_after_a_delay(tmp_path: Path, clock: LoopClock) -> None:
     reports: list[str] = []
     running = asyncio.create_task(managed(process_spec(tmp_path, "print('here', flush=True); exit(7)"), reports).run())
-    log = tmp_path / "log"
-    await until(lambda: log.exists() and log.read_text().count("here") == 2)
+    await until(lambda: len(reports) == 1)
+    assert has_begun(tmp_path)
+
+    clock.advance(FIRST_DELAY)
+    await until(lambda: has_begun(tmp_path, times=2))
+
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert "the thing exited with status 7" in reports[0]
@@ -113,7 +126,7 @@ async def test_a_process_that_is_killed_is_always_restarted(tmp_path: Path, monk
 async def test_cancellation_terminates_the_process(tmp_path: Path) -> None:
     reports: list[str] = []
     running = asyncio.create_task(managed(process_spec(tmp_path, WAITS_FOR_INPUT), reports).run())
-    await until(lambda: (tmp_path / "log").exists() and "here" in (tmp_path / "log").read_text())
+    await until(lambda: has_begun(tmp_path))
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -125,7 +138,7 @@ async def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path, forced: 
     force_stop, reports = asyncio.Event(), list[str]()
     spec = process_spec(tmp_path, IGNORES_SIGTERM, stop_seconds=600 if forced else 0.01)
     running = asyncio.create_task(managed(spec, reports, force_stop).run())
-    await until(lambda: (tmp_path / "log").exists() and "here" in (tmp_path / "log").read_text())
+    await until(lambda: has_begun(tmp_path))
     running.cancel()
     if forced:
         force_stop.set()
@@ -134,44 +147,53 @@ async def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path, forced: 
     assert reports == ["killing the thing, which has not exited yet"]
 
 
-async def test_a_process_whose_event_loop_is_blocked_is_restarted_and_its_stacks_are_logged(tmp_path: Path) -> None:
+async def test_a_process_whose_event_loop_is_blocked_is_restarted_and_its_stacks_are_logged(
+    tmp_path: Path, clock: LoopClock
+) -> None:
     reports: list[str] = []
-    process = managed(process_spec(tmp_path, BLOCKS_ITS_EVENT_LOOP, blocked_seconds=2), reports)
+    process = managed(process_spec(tmp_path, BLOCKS_ITS_EVENT_LOOP), reports)
     running = asyncio.create_task(process.run())
     log = tmp_path / "log"
-    await until(lambda: log.exists() and log.read_text().count("here") == 2)
+    await until(lambda: has_begun(tmp_path))
+    await clock.advance_until(lambda: len(reports) == 1, step=BEAT_SECONDS)
+    await until(lambda: "in block_forever" in log.read_text())
+    clock.advance(DUMP_SECONDS)
+    await until(lambda: has_begun(tmp_path, times=2))
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert reports[:2] == [
-        f"killing the thing: its event loop has not run for 2 s (see the stacks of its threads in {log})",
+        f"killing the thing: its event loop has not run for 10 s (see the stacks of its threads in {log})",
         f"the thing was killed by SIGKILL (see {log}); starts again",
     ]
-    assert "in block_forever" in log.read_text()
 
 
-async def test_the_app_that_blocks_an_event_loop_is_recorded(tmp_path: Path) -> None:
+async def test_the_app_that_blocks_an_event_loop_is_recorded(tmp_path: Path, clock: LoopClock) -> None:
     reports: list[str] = []
     blocking = BlockingApps(tmp_path / "blocking-apps")
-    spec = process_spec(tmp_path, BLOCKS_IN_AN_APP, blocked_seconds=2)
+    spec = process_spec(tmp_path, BLOCKS_IN_AN_APP)
     running = asyncio.create_task(managed(spec, reports, on_blocked=blocking.add).run())
+    await until(lambda: has_begun(tmp_path))
     assert "llama" not in blocking
 
-    await until(lambda: "llama" in blocking)
+    await clock.advance_until(lambda: "llama" in blocking, step=BEAT_SECONDS)
 
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert reports[0].startswith(
-        "killing the thing: its event loop has not run for 2 s, because of a task of the app 'llama' (see"
+        "killing the thing: its event loop has not run for 10 s, because of a task of the app 'llama' (see"
     )
 
 
-async def test_a_blocked_process_is_restarted_although_its_app_cannot_be_recorded(tmp_path: Path) -> None:
+async def test_a_blocked_process_is_restarted_although_its_app_cannot_be_recorded(
+    tmp_path: Path, clock: LoopClock
+) -> None:
     reports: list[str] = []
     blocking = BlockingApps(tmp_path)
-    spec = process_spec(tmp_path, BLOCKS_IN_AN_APP, blocked_seconds=2)
+    spec = process_spec(tmp_path, BLOCKS_IN_AN_APP)
     running = asyncio.create_task(managed(spec, reports, on_blocked=blocking.add).run())
+    await until(lambda: has_begun(tmp_path))
 
-    await until(lambda: len(reports) >= 3 or running.done())
+    await clock.advance_until(lambda: len(reports) >= 3 or running.done(), step=BEAT_SECONDS)
 
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -179,25 +201,25 @@ async def test_a_blocked_process_is_restarted_although_its_app_cannot_be_recorde
     assert "the thing was killed by SIGKILL" in reports[2]
 
 
-async def test_a_ready_process_that_is_killed_or_stopped_starts_again_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cornserve.control.managed_process.FIRST_DELAY", 1000)
+async def test_a_ready_process_that_is_killed_or_stopped_starts_again_at_once(tmp_path: Path, clock: LoopClock) -> None:
     reports: list[str] = []
-    process = managed(process_spec(tmp_path, READY_AND_IDLE, blocked_seconds=2), reports)
+    process = managed(process_spec(tmp_path, READY_AND_IDLE), reports)
     running = asyncio.create_task(process.run())
-    for signal_number in (signal.SIGKILL, signal.SIGSTOP):
+
+    async def send(signal_number: int) -> None:
         await process.ready.wait()
-        count = len(reports)
         [child] = [found for found in psutil.Process().children() if _is_ready_and_idle(found)]
         child.send_signal(signal_number)
-        await until(lambda count=count: len(reports) > count)  # type: ignore[misc]
-    await until(lambda: len(reports) == 3)
+
+    await send(signal.SIGKILL)
+    await until(lambda: len(reports) == 1)
+    await send(signal.SIGSTOP)
+    await clock.advance_until(lambda: len(reports) == 3, step=BEAT_SECONDS)
     await process.ready.wait()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert reports[0] == reports[2] == f"the thing was killed by SIGKILL (see {tmp_path / 'log'}); starts again"
-    assert reports[1].startswith("killing the thing: its event loop has not run for 2 s")
+    assert reports[1].startswith("killing the thing: its event loop has not run for 10 s")
 
 
 def _is_ready_and_idle(process: psutil.Process) -> bool:

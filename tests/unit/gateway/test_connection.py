@@ -7,6 +7,7 @@ import asyncio
 from cornserve.gateway.http.connection import HttpConnection
 from cornserve.gateway.http.server import HttpServer
 from cornserve.limits import Limits
+from tests.loop_clock import LoopClock
 from tests.unit.gateway.raw_http import post
 from tests.waiting import until
 
@@ -38,14 +39,15 @@ class StubTransport(asyncio.Transport):
         self.is_aborted = True
 
 
-async def test_a_slow_reader_is_disconnected_only_after_it_stops_reading(server: HttpServer) -> None:
-    connection = HttpConnection(server.config, server.server_state, {}, limits=Limits(stall_seconds=1))
+async def test_a_slow_reader_is_disconnected_only_after_it_stops_reading(server: HttpServer, clock: LoopClock) -> None:
+    limits = Limits()
+    connection = HttpConnection(server.config, server.server_state, {}, limits=limits)
     transport = StubTransport(30, 20, 20, 20)
     connection.connection_made(transport)
 
     connection.pause_writing()
 
-    await until(lambda: transport.is_aborted)
+    await clock.advance_until(lambda: transport.is_aborted, step=limits.stall_seconds)
     assert transport.unread == []
     connection.connection_lost(None)
 

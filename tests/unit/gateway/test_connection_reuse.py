@@ -13,6 +13,7 @@ import pytest
 from cornserve.gateway.http.connection import HttpConnection
 from cornserve.gateway.http.server import HttpServer
 from cornserve.limits import MIB, Limits
+from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.raw_http import RawConnection, get, post, raw_connection
@@ -40,12 +41,14 @@ class TestIdle:
     def limits(self) -> Limits:
         return Limits(idle_seconds=1, receive_seconds=1)
 
-    async def test_an_idle_connection_is_ended_and_not_reset(self, gateway: httpx.AsyncClient) -> None:
+    async def test_an_idle_connection_is_ended_and_not_reset(
+        self, gateway: httpx.AsyncClient, clock: LoopClock
+    ) -> None:
         async with raw_connection(gateway) as unused, raw_connection(gateway) as used:
             assert await get_health(used) == 200
 
-            assert await used.ends()
-            assert await unused.ends()
+            assert await clock.advance_during(used.ends(), step=0.1)
+            assert await clock.advance_during(unused.ends(), step=0.1)
 
     async def test_a_request_that_arrives_before_the_idle_timeout_is_answered(
         self, gateway: httpx.AsyncClient, server: HttpServer
@@ -60,10 +63,10 @@ class TestIdle:
             assert (await connection.read_response()).status == 200
 
     async def test_a_request_after_the_end_of_the_connection_does_not_cause_a_reset(
-        self, gateway: httpx.AsyncClient
+        self, gateway: httpx.AsyncClient, clock: LoopClock
     ) -> None:
         async with raw_connection(gateway) as connection:
-            assert await connection.ends()
+            assert await clock.advance_during(connection.ends(), step=0.1)
             for _ in range(3):
                 await connection.send(get("/healthz"))
 

@@ -11,6 +11,7 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.limits import MIB, Limits
+from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.metrics import exposes
@@ -157,18 +158,20 @@ class TestTimeouts:
         return Limits(in_flight=1, receive_seconds=1, stall_seconds=1)
 
     @pytest.mark.parametrize("sent", [b"PO", b"POST / HTTP/1.1\r\nHost: local", post(INVOKE, "Content-Length: 9")])
-    async def test_an_incomplete_request_times_out(self, gateway: httpx.AsyncClient, sent: bytes) -> None:
+    async def test_an_incomplete_request_times_out(
+        self, gateway: httpx.AsyncClient, clock: LoopClock, sent: bytes
+    ) -> None:
         async with raw_connection(gateway) as connection:
             await connection.send(sent)
 
-            response = await connection.read_response()
+            response = await clock.advance_during(connection.read_response(), step=0.1)
 
             assert response.status == 408
             assert "did not arrive in time (limit receive-seconds=1, " in response.message
             assert await connection.is_closed()
 
     async def test_a_timeout_of_a_pipelined_request_does_not_interrupt_the_first_response(
-        self, gateway: httpx.AsyncClient, deploy: Deploy
+        self, gateway: httpx.AsyncClient, deploy: Deploy, clock: LoopClock
     ) -> None:
         await deploy(ECHO)
         body = b'{"text": "%s", "seconds": 3}' % (b" word" * 100)
@@ -177,12 +180,13 @@ class TestTimeouts:
             await connection.reader.readuntil(b"data: ")
             await connection.send(post(INVOKE, "Content-Length: 9"))
 
-            assert b"event: result" in await connection.reader.readuntil(b"0\r\n\r\n")
-            assert (await connection.read_response()).status == 408
+            first = await clock.advance_during(connection.reader.readuntil(b"0\r\n\r\n"), step=0.1)
+            assert b"event: result" in first
+            assert (await clock.advance_during(connection.read_response(), step=0.1)).status == 408
             assert await connection.ends()
 
     async def test_a_slow_body_times_out_and_does_not_count_as_in_flight(
-        self, gateway: httpx.AsyncClient, deploy: Deploy
+        self, gateway: httpx.AsyncClient, deploy: Deploy, clock: LoopClock
     ) -> None:
         await deploy(ECHO)
         async with raw_connection(gateway) as connection:
@@ -192,19 +196,20 @@ class TestTimeouts:
             while not response.done():
                 with suppress(ConnectionError):
                     await connection.send(b" ")
+                clock.advance(0.1)
                 assert (await gateway.post(INVOKE, json=QUICK)).status_code == 200
 
             assert (await response).status == 408
 
     async def test_a_client_that_reads_nothing_is_disconnected_and_its_invocation_cancelled(
-        self, gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
+        self, gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, clock: LoopClock
     ) -> None:
         await deploy(ECHO)
         body = b'{"text": "%s", "seconds": 300}' % (b"x" * 3 * MIB + b" word" * 1_000)
         async with raw_connection(gateway) as connection:
             await connection.send(post(INVOKE, "Accept: text/event-stream", f"Content-Length: {len(body)}") + body)
             await until(lambda: executors.running() == 1)
-            await until(lambda: executors.running() == 0)
+            await clock.advance_until(lambda: executors.running() == 0, step=0.1)
 
 
 class TestResponses:

@@ -9,16 +9,19 @@ import logging
 import httpx2 as httpx
 import pytest
 
-from cornserve.gateway.http.server import HttpServer
+from cornserve.gateway.http.server import GRACE_SECONDS, HttpServer
+from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import ECHO, STEPS
 from tests.waiting import until
 
 
-@pytest.fixture(autouse=True)
-def short_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cornserve.gateway.http.server.GRACE_SECONDS", 0.2)
+async def stop(server: HttpServer, clock: LoopClock) -> None:
+    """Stops the gateway, and lets its grace period pass."""
+    server.should_exit = True
+    await until(lambda: not server.servers[0].is_serving())
+    clock.advance(GRACE_SECONDS)
 
 
 async def test_a_pending_request_gets_a_503_with_retry_after(
@@ -26,6 +29,7 @@ async def test_a_pending_request_gets_a_503_with_retry_after(
     deploy: Deploy,
     executors: EchoExecutors,
     server: HttpServer,
+    clock: LoopClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     await deploy(STEPS)
@@ -33,7 +37,7 @@ async def test_a_pending_request_gets_a_503_with_retry_after(
     request = asyncio.create_task(gateway.post("/v1/apps/steps/invoke", json={"words": ["a"], "seconds": 1000}))
     await until(lambda: executors.running() == 1)
 
-    server.should_exit = True
+    await stop(server, clock)
 
     response = await request
     assert response.status_code == 503
@@ -45,7 +49,7 @@ async def test_a_pending_request_gets_a_503_with_retry_after(
 
 
 async def test_a_stream_ends_with_an_error_event(
-    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, server: HttpServer
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, server: HttpServer, clock: LoopClock
 ) -> None:
     await deploy(ECHO)
     body = {"text": "a " * 1000, "seconds": 100}
@@ -54,7 +58,7 @@ async def test_a_stream_ends_with_an_error_event(
         lines = response.aiter_lines()
         assert await anext(lines) == "event: item"
 
-        server.should_exit = True
+        await stop(server, clock)
 
         last = [line async for line in lines if line][-2:]
     assert last[0] == "event: error"

@@ -18,6 +18,7 @@ from cornserve.gateway.media.inspection import RULES
 from cornserve.gateway.media.resolver import HostResolver
 from cornserve.limits import MIB, Limits
 from cornserve.media_allowlist import MediaAllowlist
+from tests.loop_clock import LoopClock
 from tests.unit.gateway.image_files import image_file
 from tests.unit.gateway.media.hostile_urls import HOSTILE_URLS
 from tests.unit.gateway.web_server import (
@@ -34,7 +35,6 @@ from tests.waiting import until
 
 PNG = image_file()
 LIMITS = Limits(fetch_seconds=60, image_mib=1)
-SHORT_TIMEOUT = Limits(fetch_seconds=1)
 
 
 @pytest.fixture
@@ -187,11 +187,15 @@ async def test_an_invalid_response_is_an_error_with_its_reason(
 
 
 @pytest.mark.parametrize("page", [slow, silent])
-async def test_a_slow_response_times_out(site: WebServer, page: PageHandler) -> None:
+async def test_a_slow_response_times_out(site: WebServer, page: PageHandler, clock: LoopClock) -> None:
     site.pages["/"] = page
+    fetch = asyncio.create_task(fetch_image(site.url()))
+    await until(lambda: site.open == 1)
 
-    with pytest.raises(MediaError, match=r"did not complete in time \(limit fetch-seconds=1, "):
-        await fetcher(limits=SHORT_TIMEOUT).fetch(site.url(), RULES["image"], lambda size: None)
+    clock.advance(LIMITS.fetch_seconds)
+
+    with pytest.raises(MediaError, match=r"did not complete in time \(limit fetch-seconds=60, "):
+        await fetch
     await until(lambda: site.open == 0)
 
 
@@ -212,18 +216,21 @@ async def test_an_unknown_host_is_an_error() -> None:
     assert "unknown host" in (await fetch_error(f"http://{'x' * 70}.example/")).message
 
 
-async def test_a_slow_name_resolution_times_out() -> None:
-    is_over = threading.Event()
+async def test_a_slow_name_resolution_times_out(clock: LoopClock) -> None:
+    begins, is_over = threading.Event(), threading.Event()
 
     def hang(*_: object) -> list[Any]:
+        begins.set()
         is_over.wait()
         return []
 
+    fetch = asyncio.create_task(fetch_image("http://slow.example/", resolver=HostResolver(hang)))
+    await until(begins.is_set)
+
     try:
+        clock.advance(LIMITS.fetch_seconds)
         with pytest.raises(MediaError, match="did not complete in time"):
-            await fetcher(resolver=HostResolver(hang), limits=SHORT_TIMEOUT).fetch(
-                "http://slow.example/", RULES["image"], lambda size: None
-            )
+            await fetch
     finally:
         is_over.set()
 
