@@ -8,13 +8,15 @@ from collections.abc import Awaitable, Callable
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]], *, seconds: float = 60) -> None:
-    """Returns when the condition holds; fails after `seconds`, which only a broken test reaches."""
-    async with asyncio.timeout(seconds):
-        while True:
-            holds = condition()
-            if holds if isinstance(holds, bool) else await holds:
-                return
-            await asyncio.sleep(0.005)
+    """Returns when the condition holds; fails after `seconds` of real time, which only a broken test reaches."""
+    deadline = time.monotonic() + seconds
+    while True:
+        holds = condition()
+        if holds if isinstance(holds, bool) else await holds:
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the condition does not hold after {seconds:g} s")
+        await asyncio.sleep(0.005)
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float = 60) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -49,7 +48,7 @@ class LeaseElection:
     """Runs work in the one process that holds the Lease.
 
     Clocks of different machines are not compared: a Lease has expired when it has not changed for its duration on the
-    monotonic clock of this process. Candidates watch the Lease, and send requests only when they can take it.
+    clock of this process's event loop. Candidates watch the Lease, and send requests only when they can take it.
 
     Args:
         name: the name of the Lease.
@@ -88,7 +87,7 @@ class LeaseElection:
             self._observe(self._leases.objects.get(self._name))
             pause = self._remaining_seconds()
             if pause <= 0:
-                started = time.monotonic()
+                started = asyncio.get_running_loop().time()
                 lease = await self._try_to_take()
                 if lease is not None:
                     return lease, started
@@ -102,13 +101,13 @@ class LeaseElection:
         spec = lease["spec"] if lease is not None else None
         if spec != self._seen:
             self._seen = spec
-            self._seen_at = time.monotonic()
+            self._seen_at = asyncio.get_running_loop().time()
 
     def _remaining_seconds(self) -> float:
         """Returns the time after which the Lease can be taken."""
         if self._seen is None or self._seen.get("holderIdentity") in (None, "", self._identity):
             return 0.0
-        return float(self._seen_at + (self._seen.get("leaseDurationSeconds") or 0) - time.monotonic())
+        return float(self._seen_at + (self._seen.get("leaseDurationSeconds") or 0) - asyncio.get_running_loop().time())
 
     async def _try_to_take(self) -> JsonObject | None:
         """Returns the Lease, or None if another process holds it or the API server is away."""
@@ -142,7 +141,7 @@ class LeaseElection:
         try:
             while True:
                 pause = self._times.renew_interval
-                async with asyncio.timeout_at(_loop_time(renewed_at + self._times.renew_deadline)):
+                async with asyncio.timeout_at(renewed_at + self._times.renew_deadline):
                     await asyncio.sleep(pause * random.uniform(0.8, 1.0))
                     lease, renewed_at = await self._renew(lease)
         except LeaseLostError as error:
@@ -155,7 +154,7 @@ class LeaseElection:
     async def _renew(self, lease: JsonObject) -> tuple[JsonObject, float]:
         """Repeats the renewal until it succeeds. Raises `LeaseLostError`."""
         while True:
-            started = time.monotonic()
+            started = asyncio.get_running_loop().time()
             try:
                 try:
                     renewed = await self._lock.renew(lease)
@@ -184,8 +183,3 @@ class LeaseElection:
                 lease = await self._lock.read()
                 if lease is not None and is_held_by(lease, self._identity):
                     await self._lock.release(lease)
-
-
-def _loop_time(monotonic: float) -> float:
-    """Returns the time of the event loop's clock for a time of the monotonic clock."""
-    return asyncio.get_running_loop().time() + monotonic - time.monotonic()

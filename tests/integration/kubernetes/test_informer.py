@@ -10,6 +10,7 @@ from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.informer import Informer
 from cornserve.kubernetes.resources import CONFIG_MAPS, JsonObject, ResourceType
 from tests.kubernetes.api_server_proxy import ApiServerProxy
+from tests.loop_clock import LoopClock
 from tests.waiting import until
 
 
@@ -99,14 +100,13 @@ async def test_an_informer_notices_a_silent_connection(
     kube_client: KubeClient,
     proxied_client: KubeClient,
     api_server_proxy: ApiServerProxy,
-    monkeypatch: pytest.MonkeyPatch,
+    clock: LoopClock,
 ) -> None:
-    monkeypatch.setattr("cornserve.kubernetes.client.SILENT_SECONDS", 0.5)
     async with Informer(proxied_client, CONFIG_MAPS).running() as informer:
         await until(lambda: not informer.error)
         api_server_proxy.silence()
         await kube_client.create(CONFIG_MAPS, config_map("a"))
-        await until(lambda: informer.error != "")
+        await clock.advance_until(lambda: informer.error != "", step=1)
 
 
 async def test_a_quiet_informer_continues_without_a_list(

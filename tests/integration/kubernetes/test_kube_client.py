@@ -28,6 +28,7 @@ from cornserve.kubernetes.errors import (
 from cornserve.kubernetes.resources import CONFIG_MAPS, NODES, PODS, JsonObject, ResourceType
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.api_server_proxy import ApiServerProxy
+from tests.loop_clock import LoopClock
 
 
 def config_map(name: str, **data: str) -> JsonObject:
@@ -251,15 +252,12 @@ async def test_requests_fail_quickly_while_the_api_server_is_away(
 
 
 async def test_a_silent_connection_is_an_error(
-    api_server_proxy: ApiServerProxy, proxied_client: KubeClient, monkeypatch: pytest.MonkeyPatch
+    api_server_proxy: ApiServerProxy, proxied_client: KubeClient, clock: LoopClock
 ) -> None:
     version = (await proxied_client.list(CONFIG_MAPS)).resource_version
-    monkeypatch.setattr("cornserve.kubernetes.client.SILENT_SECONDS", 0.2)
     async with proxied_client.watch(CONFIG_MAPS, version) as events:
         api_server_proxy.silence()
         with pytest.raises(KubeUnavailableError, match=r"(?i)timeout"):
-            await anext(events)
-    for constant in ("CONNECT_SECONDS", "READ_SECONDS"):
-        monkeypatch.setattr(f"cornserve.kubernetes.transport.{constant}", 0.2)
+            await clock.advance_during(anext(events), step=1)
     with pytest.raises(KubeUnavailableError, match=r"(?i)timeout"):
-        await proxied_client.list(CONFIG_MAPS)
+        await clock.advance_during(proxied_client.list(CONFIG_MAPS), step=1)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
 
 import pytest
 
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.lease_election import LeaseElection, LeaseTimes
-from cornserve.kubernetes.resources import LEASES
+from cornserve.kubernetes.resources import LEASES, JsonObject
 from tests.kubernetes.api_server_proxy import ApiServerProxy
+from tests.loop_clock import LoopClock
 from tests.waiting import until
 
-TIMES = LeaseTimes(duration=2, renew_deadline=1.2, renew_interval=0.3, retry_interval=0.1)
+TIMES = LeaseTimes()
 
 
 class Candidate:
@@ -53,31 +53,41 @@ async def test_one_candidate_leads_and_releases_the_lease_at_its_end(kube_client
             held = await kube_client.get(LEASES, "controller")
             assert held["spec"]["holderIdentity"] == leader.identity
             assert not other.works
-        async with asyncio.timeout(TIMES.duration - 0.5):  # earlier than the Lease expires
+        async with asyncio.timeout(TIMES.duration):  # earlier than the Lease expires
             await until(lambda: second.works)
     assert not second.works
     lease = await kube_client.get(LEASES, "controller")
     assert lease["spec"]["holderIdentity"] == ""
 
 
-async def test_a_leader_renews_its_lease(kube_client: KubeClient) -> None:
+async def wait_until_renewed(client: KubeClient, before: JsonObject) -> JsonObject:
+    """Returns the Lease as soon as its spec differs from an earlier one."""
+    lease = before
+
+    async def is_renewed() -> bool:
+        nonlocal lease
+        lease = await client.get(LEASES, "controller")
+        return bool(lease["spec"] != before["spec"])
+
+    await until(is_renewed)
+    return lease
+
+
+async def test_a_leader_renews_its_lease(kube_client: KubeClient, clock: LoopClock) -> None:
     first, second = Candidate(kube_client, "first"), Candidate(kube_client, "second")
-
-    async def is_held_longer_than_its_duration() -> bool:
-        spec = (await kube_client.get(LEASES, "controller"))["spec"]
-        held = datetime.fromisoformat(spec["renewTime"]) - datetime.fromisoformat(spec["acquireTime"])
-        return held > timedelta(seconds=TIMES.duration)
-
     async with first.running():
         await until(lambda: first.works)
         async with second.running():
-            await until(is_held_longer_than_its_duration)
+            lease = await kube_client.get(LEASES, "controller")
+            for _ in range(4):  # longer than its duration
+                clock.advance(TIMES.renew_interval)
+                lease = await wait_until_renewed(kube_client, lease)
             assert (first.works, first.terms, second.terms) == (True, 1, 0)
 
 
 @pytest.mark.parametrize("fault", ["stop", "silence"])
 async def test_a_leader_that_cannot_renew_stops_before_another_leads(
-    kube_client: KubeClient, proxied_client: KubeClient, api_server_proxy: ApiServerProxy, fault: str
+    kube_client: KubeClient, proxied_client: KubeClient, api_server_proxy: ApiServerProxy, clock: LoopClock, fault: str
 ) -> None:
     cut_off, other = Candidate(proxied_client, "cut off"), Candidate(kube_client, "other")
     async with cut_off.running():
@@ -87,44 +97,44 @@ async def test_a_leader_that_cannot_renew_stops_before_another_leads(
                 await api_server_proxy.stop()
             else:
                 api_server_proxy.silence()
-            await until(lambda: other.works or not cut_off.works)
+            clock.advance(TIMES.renew_deadline)
+            await until(lambda: not cut_off.works)
             assert not other.works
-            await until(lambda: other.works)
+            await clock.advance_until(lambda: other.works, step=0.1)
             assert not cut_off.works
 
 
 async def test_a_former_leader_can_lead_again(
-    kube_client: KubeClient, proxied_client: KubeClient, api_server_proxy: ApiServerProxy
+    kube_client: KubeClient, proxied_client: KubeClient, api_server_proxy: ApiServerProxy, clock: LoopClock
 ) -> None:
     candidate = Candidate(proxied_client, "a")
     async with candidate.running():
         await until(lambda: candidate.works)
         await api_server_proxy.stop()
+        clock.advance(TIMES.renew_deadline)
         await until(lambda: not candidate.works)
         await api_server_proxy.resume()
-        await until(lambda: candidate.works)
+        await clock.advance_until(lambda: candidate.works, step=0.1)
         assert candidate.terms == 2
 
 
-async def test_a_leader_keeps_its_lease_when_another_field_changes(kube_client: KubeClient) -> None:
+async def test_a_leader_keeps_its_lease_when_another_field_changes(kube_client: KubeClient, clock: LoopClock) -> None:
     candidate = Candidate(kube_client, "a")
     async with candidate.running():
         await until(lambda: candidate.works)
         annotated = await kube_client.merge_patch(LEASES, "controller", {"metadata": {"annotations": {"a": "b"}}})
-
-        async def is_renewed() -> bool:
-            return bool((await kube_client.get(LEASES, "controller"))["spec"] != annotated["spec"])
-
-        await until(is_renewed)
+        clock.advance(TIMES.renew_interval)
+        await wait_until_renewed(kube_client, annotated)
         assert (candidate.works, candidate.terms) == (True, 1)
 
 
-async def test_a_leader_whose_lease_is_taken_stops(kube_client: KubeClient) -> None:
+async def test_a_leader_whose_lease_is_taken_stops(kube_client: KubeClient, clock: LoopClock) -> None:
     candidate = Candidate(kube_client, "a")
     async with candidate.running():
         await until(lambda: candidate.works)
         taken = {"holderIdentity": "thief", "leaseDurationSeconds": 100}
         await kube_client.merge_patch(LEASES, "controller", {"spec": taken})
+        clock.advance(TIMES.renew_interval)
         await until(lambda: not candidate.works)
     assert (await kube_client.get(LEASES, "controller"))["spec"]["holderIdentity"] == "thief"
 
@@ -144,15 +154,15 @@ async def test_the_end_of_the_work_ends_the_election(kube_client: KubeClient) ->
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("", 1)
 
 
-async def test_an_expired_lease_of_an_ended_process_is_taken(kube_client: KubeClient) -> None:
-    spec = {"holderIdentity": "dead", "leaseDurationSeconds": 1, "renewTime": "2999-01-01T00:00:00.000000Z"}
+async def test_an_expired_lease_of_an_ended_process_is_taken(kube_client: KubeClient, clock: LoopClock) -> None:
+    spec = {"holderIdentity": "dead", "leaseDurationSeconds": 15, "renewTime": "2999-01-01T00:00:00.000000Z"}
     await kube_client.create(
         LEASES,
         {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "controller"}, "spec": spec},
     )
     candidate = Candidate(kube_client, "a")
     async with candidate.running():
-        await until(lambda: candidate.works)
+        await clock.advance_until(lambda: candidate.works, step=0.1)
 
 
 def test_times_that_would_allow_two_leaders_are_rejected() -> None:

@@ -41,6 +41,7 @@ from tests.integration.launcher.conformance import (
     started,
 )
 from tests.integration.launcher.local_site import LocalSite
+from tests.loop_clock import LoopClock
 from tests.waiting import until
 
 ORPHANING = ExecutorSpec(executor="orphaning")
@@ -347,31 +348,27 @@ class TestUnresponsiveReplicas:
             replicas = await observed(launcher, lambda replicas: hanging.id not in ids(replicas) and ready(2)(replicas))
             assert other in replicas
 
-    async def test_an_adopted_replica_that_hangs_is_replaced(
-        self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_an_adopted_replica_that_hangs_is_replaced(self, site: LocalSite, clock: LoopClock) -> None:
         async with site.open() as launcher:
             [hanging] = await started(launcher)
             await until(lambda: ReplicaDir(site.home.replicas / hanging.id).has_started)
-        os.kill(site.process(hanging.id).process_group.pid, signal.SIGSTOP)
-        monkeypatch.setattr(process_monitor, "HEARTBEAT_SECONDS", 1.2)
-        monkeypatch.setattr(process_monitor, "MAX_MISSED_HEARTBEATS", 2)
+        pid = site.process(hanging.id).process_group.pid
+        os.kill(pid, signal.SIGSTOP)
         async with site.open() as launcher:
             await launcher.apply(ExecutorGroup(ECHO, 1))
+            await clock.advance_until(lambda: not runs(pid), step=process_monitor.HEARTBEAT_SECONDS)
             [dead] = await observed(launcher, failed)
             assert dead.id == hanging.id
-            assert dead.message.startswith("did not respond for 2.4 s and was killed")
+            assert dead.message.startswith("did not respond for 30 s and was killed")
             await observed(launcher, lambda replicas: hanging.id not in ids(replicas) and ready(1)(replicas))
 
-    async def test_a_replica_that_responds_again_is_ready_again(
-        self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(process_monitor, "UNREADY_MISSED_HEARTBEATS", 2)
+    async def test_a_replica_that_responds_again_is_ready_again(self, site: LocalSite, clock: LoopClock) -> None:
         async with site.open() as launcher:
             [replica] = await started(launcher)
             pid = site.process(replica.id).process_group.pid
             os.kill(pid, signal.SIGSTOP)
-            await observed(launcher, lambda replicas: "does not respond" in replicas[0].message)
+            unready = observed(launcher, lambda replicas: "does not respond" in replicas[0].message)
+            await clock.advance_during(unready, step=process_monitor.HEARTBEAT_SECONDS)
             os.kill(pid, signal.SIGCONT)
             assert await observed(launcher, ready(1)) == [replica]
 
