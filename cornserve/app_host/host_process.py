@@ -7,6 +7,7 @@ import os
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
+from time import monotonic
 from typing import Final
 
 from cornserve.app_host.host_channel import HostChannel
@@ -73,10 +74,9 @@ class HostProcess:
         The process need not cooperate: it may hold the global interpreter lock.
         """
         start = size = self.channel.dumped_bytes
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + TRACE_SECONDS
+        deadline = monotonic() + TRACE_SECONDS
         self._signal(signal.SIGUSR1)
-        while loop.time() < deadline:
+        while monotonic() < deadline:
             await asyncio.sleep(_TRACE_POLL_SECONDS)
             previous, size = size, self.channel.dumped_bytes
             if start < previous == size:

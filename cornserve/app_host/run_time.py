@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
 
 from cornserve.app_host.activity import RunningCode
 
@@ -24,15 +24,15 @@ class RunTimer:
         cpu_wait: returns the time for which the host's process has waited for a CPU.
     """
 
-    def __init__(self, cpu_wait: Callable[[], float], clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, cpu_wait: Callable[[], float]) -> None:
         self._cpu_wait = cpu_wait
-        self._clock = clock
+        self._loop = asyncio.get_running_loop()
         self._code: RunningCode | None = None
         self._start = 0.0
 
     def seconds(self, code: RunningCode) -> float:
         """Returns the time for which the code has been running since the first call for it. Call it regularly."""
-        time = self._clock() - self._cpu_wait()
+        time = self._loop.time() - self._cpu_wait()
         if code != self._code:
             self._code, self._start = code, time
         return time - self._start

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
@@ -16,8 +17,10 @@ from cornserve.app_host.fork_client import ForkServer
 from cornserve.app_host.fork_server_process import ForkServerProcess
 from cornserve.limits import Limits
 from cornserve.v1 import app_host_pb2 as pb
-from tests.unit.app_host.apps import C_CALL_WITH_LOCK, CATASTROPHIC_REGEX, CRASH, ENDLESS_LOOP, SLEEP
+from tests.loop_clock import LoopClock
+from tests.unit.app_host.apps import C_CALL_WITH_LOCK, CATASTROPHIC_REGEX, CRASH, ENDLESS_LOOP, SLEEP, announced
 from tests.unit.gateway.sources import ECHO
+from tests.waiting import until
 
 StartHost = Callable[[], Awaitable[AppHost]]
 
@@ -58,19 +61,23 @@ async def test_an_error_of_the_code_does_not_end_the_host(start_host: StartHost)
 @pytest.mark.parametrize(
     ("code", "location"),
     [
-        (ENDLESS_LOOP, "app.py:2 in wait"),
-        (SLEEP, "app.py:2 in <module>"),
-        (CATASTROPHIC_REGEX, "app.py:2 in <module>"),
-        (C_CALL_WITH_LOCK, "app.py:2 in <module>"),
-        ("import signal\nsignal.signal(signal.SIGUSR1, signal.SIG_IGN)\nwhile True: pass", ""),
+        (ENDLESS_LOOP, "app.py:3 in wait"),
+        (SLEEP, "app.py:3 in <module>"),
+        (CATASTROPHIC_REGEX, "app.py:3 in <module>"),
+        (C_CALL_WITH_LOCK, "app.py:3 in <module>"),
+        ("import signal; signal.signal(signal.SIGUSR1, signal.SIG_IGN)\nwhile True: pass", ""),
     ],
 )
-async def test_a_host_whose_code_runs_too_long_is_killed(start_host: StartHost, code: str, location: str) -> None:
+async def test_a_host_whose_code_runs_too_long_is_killed(
+    start_host: StartHost, tmp_path: Path, clock: LoopClock, code: str, location: str
+) -> None:
     host = await start_host()
     await run(host, "x = 1")
-    calls = asyncio.gather(run(host, code), run(host, "x = 1"), return_exceptions=True)
+    begins = tmp_path / "begins"
+    calls = asyncio.gather(run(host, announced(code, begins)), run(host, "x = 1"), return_exceptions=True)
+    await until(begins.exists)
 
-    lost = await host.wait_lost()
+    lost = await clock.advance_during(host.wait_lost(), step=0.1)
 
     for error in await calls:
         assert isinstance(error, AppHostLostError)
@@ -106,14 +113,15 @@ async def test_a_host_that_dies_while_no_code_runs_has_no_culprit(start_host: St
     assert (await host.wait_lost()).culprit_session is None
 
 
-async def test_other_hosts_continue(start_host: StartHost) -> None:
+async def test_other_hosts_continue(start_host: StartHost, tmp_path: Path, clock: LoopClock) -> None:
     looping, healthy = await start_host(), await start_host()
-    loop = asyncio.create_task(run(looping, ENDLESS_LOOP))
-    await asyncio.sleep(0)
+    begins = tmp_path / "begins"
+    loop = asyncio.create_task(run(looping, announced(ENDLESS_LOOP, begins)))
+    await until(begins.exists)
 
     assert await run(healthy, "x = 1") == ""
 
-    await asyncio.wait([loop])
+    await clock.advance_until(loop.done, step=0.1)
     assert await run(healthy, "x = 1") == ""
 
 

@@ -14,6 +14,7 @@ from cornserve.app_host.protocol import MAX_REPLY_BYTES
 from cornserve.control.store.base import ROUTES, Store
 from cornserve.gateway.play.hosted_app import MAX_OFFENSES
 from cornserve.limits import Limits
+from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.app_hosts import app_hosts
 from tests.unit.gateway.conftest import Deploy
@@ -149,6 +150,20 @@ async def call(gateway: httpx.AsyncClient, text: str, seconds: float = 0) -> htt
     return await gateway.post("/v1/apps/fragile/invoke", json={"text": text, "seconds": seconds}, headers=SSE)
 
 
+def endless(begins: Path) -> str:
+    """Returns code that creates the file and then does not end."""
+    return f"open({str(begins)!r}, 'w').close()\nwhile True: pass"
+
+
+async def response_to_endless(
+    gateway: httpx.AsyncClient, clock: LoopClock, begins: Path, text: str = "fail"
+) -> httpx.Response:
+    """Returns the response to a request whose code creates the file and then does not end."""
+    response = asyncio.create_task(call(gateway, text))
+    await until(begins.exists)
+    return await clock.advance_during(response, step=0.1)
+
+
 def events(*words: str) -> str:
     """Returns the response to a request whose words are mapped."""
     items = "".join(f'event: item\ndata: {{"stream":"words","item":"{word}"}}\n\n' for word in words)
@@ -159,8 +174,6 @@ def events(*words: str) -> str:
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        ("while True: pass", "the app's code ran for more than 1 s (limit play-seconds=1"),
-        ("time.sleep(60)", "the app's code ran for more than 1 s (limit play-seconds=1"),
         ("os._exit(3)", "SystemExit"),
         ("bytearray(1 << 30)", "MemoryError (limit app-mib, see `cornserve up --limit`)"),
         ("offend()", "RecursionError: maximum recursion depth exceeded"),
@@ -188,6 +201,24 @@ async def test_code_that_misbehaves_fails_its_request_only_and_the_error_names_i
     assert (await call(gateway, "a b")).text == events("A", "B")
 
 
+@pytest.mark.parametrize("text", ["fail", "fail when parsed", "bad"])
+@pytest.mark.parametrize("code", ["while True: pass", "time.sleep(60)"])
+async def test_code_that_does_not_end_fails_its_request_only_and_the_error_names_its_line(
+    gateway: httpx.AsyncClient, deploy: Deploy, clock: LoopClock, tmp_path: Path, code: str, text: str
+) -> None:
+    begins = tmp_path / "begins"
+    source = fragile(endless(begins).replace("while True: pass", code))
+    await deploy(source)
+    line = source.splitlines().index(f"    {code}") + 1
+
+    response = await response_to_endless(gateway, clock, begins, text)
+
+    assert "the app's code ran for more than 1 s (limit play-seconds=1" in response.text
+    assert "app 'fragile', task Fragile" in response.text
+    assert f"app.py:{line} in offend" in response.text
+    assert (await call(gateway, "a b")).text == events("A", "B")
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -197,17 +228,21 @@ async def test_code_that_misbehaves_fails_its_request_only_and_the_error_names_i
     ids=["callback", "thread"],
 )
 async def test_code_that_blocks_the_process_after_its_request_is_ended(
-    gateway: httpx.AsyncClient, deploy: Deploy, code: str
+    gateway: httpx.AsyncClient, deploy: Deploy, clock: LoopClock, code: str
 ) -> None:
     await deploy(fragile(code))
+    (host,) = app_hosts()
     await call(gateway, "fail")
     await until(lambda: _does_not_respond(gateway))
+    response = asyncio.create_task(call(gateway, "a b"))
 
-    assert (await call(gateway, "a b")).text == events("A", "B")
+    await clock.advance_until(lambda: not host.is_running(), step=0.1)
+
+    assert (await response).text == events("A", "B")
 
 
 async def test_a_process_that_blocks_while_its_request_waits_for_an_executor_is_ended(
-    gateway: httpx.AsyncClient, deploy: Deploy, tmp_path: Path
+    gateway: httpx.AsyncClient, deploy: Deploy, clock: LoopClock, tmp_path: Path
 ) -> None:
     blocked = tmp_path / "blocked"
     block = f"lambda: (open({str(blocked)!r}, 'w').close(), time.sleep(1000))"
@@ -217,7 +252,7 @@ async def test_a_process_that_blocks_while_its_request_waits_for_an_executor_is_
 
     await until(blocked.exists)
 
-    await until(lambda: not host.is_running())
+    await clock.advance_until(lambda: not host.is_running(), step=0.1)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
 
@@ -234,14 +269,15 @@ async def test_a_process_that_cuts_its_shared_memory_does_not_end_the_gateway(
 
 
 async def test_other_requests_to_the_app_go_on_in_a_new_process(
-    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, clock: LoopClock, tmp_path: Path
 ) -> None:
-    await deploy(fragile("while True: pass"))
+    begins = tmp_path / "begins"
+    await deploy(fragile(endless(begins)))
     words = [f"word{index}" for index in range(30)]
     slow = asyncio.create_task(call(gateway, " ".join(words), seconds=3))
     await until(lambda: executors.running() == 1)
 
-    response = await call(gateway, "fail")
+    response = await response_to_endless(gateway, clock, begins)
 
     assert "ran for more than 1 s" in response.text
     assert not slow.done()
@@ -265,7 +301,7 @@ async def test_a_reply_of_an_app_that_is_too_large_fails_its_request_only(
 
 
 async def test_a_request_is_parsed_in_a_new_process_after_another_request_has_ended_the_first(
-    gateway: httpx.AsyncClient, deploy: Deploy
+    gateway: httpx.AsyncClient, deploy: Deploy, clock: LoopClock
 ) -> None:
     await deploy(LOOPING_CHAT)
 
@@ -277,9 +313,10 @@ async def test_a_request_is_parsed_in_a_new_process_after_another_request_has_en
     (host,) = app_hosts()
     await until(lambda: host.cpu_times().user > 0.3)
 
-    response = await chat("hello")
+    hello = asyncio.create_task(chat("hello"))
+    await clock.advance_until(lambda: not host.is_running(), step=0.1)
 
-    assert '"text":"hello"' in response.text
+    assert '"text":"hello"' in (await hello).text
     assert "ran for more than 1 s" in (await looping).text
 
 

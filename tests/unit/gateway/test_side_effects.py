@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import httpx2 as httpx
@@ -12,6 +11,7 @@ import pytest
 
 from cornserve.app_host.side_effects import MAX_THREADS
 from cornserve.limits import Limits
+from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.app_hosts import app_hosts
 from tests.unit.gateway.conftest import Deploy
@@ -114,12 +114,10 @@ async def test_each_call_runs_once_and_its_result_is_repeated(
     assert bought(log) == ["corn", "husk", "corn"]
 
 
-@pytest.mark.parametrize("limits", [Limits(recorded_seconds=1)])
 @pytest.mark.parametrize(
     ("item", "message"),
     [
         ("nothing", "buy: ValueError: out of stock"),
-        ("slowly", "buy: it has not returned within 1 s (limit recorded-seconds=1, see `cornserve up --limit`)"),
         ("lock", "buy: its result cannot be written as JSON: Unable to serialize unknown type: <class 'module'>"),
         ("surrogate", "buy: KeyError: '\\ud800'"),
         ("silence", "buy: Unreadable: (its text raises OSError)"),
@@ -135,14 +133,15 @@ async def test_a_failed_call_is_an_error_that_the_task_can_catch(
 
 @pytest.mark.parametrize("limits", [Limits(play_seconds=1)])
 async def test_calls_do_not_count_as_running_code_and_run_concurrently(
-    gateway: httpx.AsyncClient, deploy: Deploy, log: Path
+    gateway: httpx.AsyncClient, deploy: Deploy, clock: LoopClock, log: Path
 ) -> None:
     await deploy(BUYER.format(log=str(log)))
     slow = [asyncio.create_task(order(gateway, "slowly")) for _ in range(3)]
 
     await until(lambda: bought(log) == ["slowly"] * 3)
-    started = monotonic()
-    await until(lambda: monotonic() > started + 1.5)  # longer than the limit for plays
+    loop = asyncio.get_running_loop()
+    end = loop.time() + 5  # longer than the limit for plays
+    await clock.advance_until(lambda: loop.time() > end, step=0.1)
 
     assert not any(request.done() for request in slow)
     release(log)
@@ -237,15 +236,21 @@ async def test_the_log_has_the_traceback_before_that_of_the_request_which_fails(
     assert request.startswith(f"ERROR the request failed: {place} request_id=")
 
 
-@pytest.mark.parametrize("limits", [Limits(recorded_seconds=1)])
-async def test_the_log_has_a_call_that_takes_too_long(gateway: httpx.AsyncClient, deploy: Deploy, log: Path) -> None:
+@pytest.mark.parametrize("limits", [Limits(recorded_seconds=30)])
+async def test_a_call_that_takes_too_long_is_an_error_and_in_the_log(
+    gateway: httpx.AsyncClient, deploy: Deploy, clock: LoopClock, log: Path
+) -> None:
     await deploy(BUYER.format(log=str(log)))
+    ordered = asyncio.create_task(order(gateway, "slowly"))
+    await until(lambda: bought(log) == ["slowly"])
 
-    await order(gateway, "slowly")
+    receipt = await clock.advance_during(ordered, step=1)
 
+    message = "it has not returned within 30 s (limit recorded-seconds=30, see `cornserve up --limit`)"
+    assert receipt == {"lines": [f"buy: {message}"]}
     heading, reason = await app_lines(gateway, "buyer")
     assert "the recorded call of buy failed" in heading
-    assert reason.startswith("TimeoutError: it has not returned within 1 s")
+    assert reason.startswith(f"TimeoutError: {message}")
 
 
 @pytest.mark.parametrize("limits", [Limits(recorded_seconds=1)])
