@@ -31,10 +31,25 @@ from cornserve.client import (
 )
 from cornserve.home import Home
 from cornserve.instance import Instance
+from tests.fake_time import FakeTime
 from tests.unit.client.blocking_client import BlockingClient
 from tests.unit.http_server import StubResponse, StubServer, audio_response, json_response, serving, sse_response
 
 HELLO = [{"role": "user", "content": "Hello!"}]
+
+
+@pytest.fixture(autouse=True)
+def time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
+    """Lets the pauses of both clients end at once."""
+    time = FakeTime()
+
+    async def sleep(seconds: float) -> None:
+        time.sleep(seconds)
+
+    monkeypatch.setattr("cornserve.client.client.time", time)
+    monkeypatch.setattr("cornserve.client.deadline.time", time)
+    monkeypatch.setattr("cornserve.client.async_client.asyncio.sleep", sleep)
+    return time
 
 
 @pytest.fixture
@@ -115,11 +130,12 @@ def test_the_error_for_a_running_instance_tells_that_its_gateway_is_starting(
         client.apps()
 
 
-def test_a_read_is_retried_after_a_broken_connection(server: StubServer, client: Client) -> None:
+def test_a_read_is_retried_after_a_broken_connection(server: StubServer, client: Client, time: FakeTime) -> None:
     server.on(
         "GET /admin/v1/apps", StubResponse(b"{", cut=True), StubResponse(b"{", cut=True), json_response({"apps": []})
     )
     assert client.apps() == []
+    assert time.now == pytest.approx(0.2 + 0.4)
 
 
 def test_an_invocation_is_not_retried_after_a_broken_connection(server: StubServer, client: Client) -> None:

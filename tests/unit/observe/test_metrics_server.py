@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -11,11 +10,20 @@ from contextlib import ExitStack
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from cornserve.observe.metrics_server import MAX_CONNECTIONS, start_metrics_server
+from cornserve.observe.metrics_server import CONNECTION_INTERVAL_SECONDS, MAX_CONNECTIONS, start_metrics_server
+from tests.fake_time import FakeTime
 
 
 @pytest.fixture
-def port() -> int:
+def time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
+    """Lets the pauses of the server end at once."""
+    time = FakeTime()
+    monkeypatch.setattr("cornserve.observe.metrics_server.time", time)
+    return time
+
+
+@pytest.fixture
+def port(time: FakeTime) -> int:
     registry = CollectorRegistry()
     Counter("requests", "Requests.", registry=registry).inc(7)
     return start_metrics_server("127.0.0.1", 0, registry)
@@ -40,12 +48,11 @@ def test_clients_that_send_nothing_do_not_delay_others(port: int) -> None:
         assert silent[0].recv(1) == b""
 
 
-def test_the_rate_of_requests_is_limited(port: int) -> None:
-    started = time.monotonic()
+def test_the_rate_of_requests_is_limited(port: int, time: FakeTime) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert len(list(pool.map(lambda _: metrics(port), range(8)))) == 8
 
-    assert time.monotonic() - started > 0.3
+    assert time.now == pytest.approx(7 * CONNECTION_INTERVAL_SECONDS)
 
 
 def test_a_port_in_use_is_reported(port: int) -> None:
