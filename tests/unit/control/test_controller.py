@@ -20,6 +20,7 @@ from cornserve.control.store.base import APPS, ROUTES, AppRecord, Record, StoreU
 from cornserve.control.store.config_map_sources import ConfigMapSources
 from cornserve.control.store.sqlite_connection import StoreConnections
 from cornserve.task.errors import DefinitionError
+from tests.loop_clock import LoopClock
 from tests.unit.control.running_controller import FakeLauncher, StoreClient, describe, running_controller
 from tests.unit.fake_config_maps import FakeConfigMaps
 from tests.waiting import until
@@ -336,7 +337,7 @@ async def test_while_a_record_is_damaged_no_executor_of_an_unknown_app_is_stoppe
 
 
 async def test_a_controller_without_a_readable_store_keeps_executors_and_continues_when_it_is_readable(
-    client: StoreClient, monkeypatch: pytest.MonkeyPatch
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch, clock: LoopClock
 ) -> None:
     launcher = FakeLauncher()
     await client.deploy("echo", echo("echo"))
@@ -352,10 +353,10 @@ async def test_a_controller_without_a_readable_store_keeps_executors_and_continu
         with monkeypatch.context() as patch:
             patch.setattr(client.store, "list", fail)
             patch.setattr(StoreConnections, "is_current", False)  # ends the watch
-            await until(lambda: failures >= 3)
+            await clock.advance_until(lambda: failures >= 3, step=0.1)
             assert len(launcher.groups) == 1
         await client.redeploy("echo", echo("echo", replicas=2))
-        await client.wait_until_served("echo", generation=2)
+        await clock.advance_during(client.wait_until_served("echo", generation=2), step=0.1)
 
 
 async def test_a_changed_config_map_is_a_new_version_of_the_same_generation(client: StoreClient) -> None:

@@ -14,6 +14,7 @@ from cornserve.control.managed_process import (
     DUMP_SECONDS,
     FIRST_DELAY,
     MAX_FAILURES,
+    STABLE_SECONDS,
     ManagedProcess,
     ManagedProcessError,
     ProcessSpec,
@@ -123,6 +124,25 @@ async def test_a_process_that_is_killed_is_always_restarted(tmp_path: Path, monk
     await asyncio.gather(running, return_exceptions=True)
 
 
+async def test_a_process_that_was_stable_is_restarted_after_any_number_of_failures(
+    tmp_path: Path, clock: LoopClock
+) -> None:
+    ran = tmp_path / "ran"
+    code = f"import os; os.path.exists({str(ran)!r}) and exit(7); open({str(ran)!r}, 'w'); {WAITS_FOR_INPUT}"
+    reports: list[str] = []
+    running = asyncio.create_task(managed(process_spec(tmp_path, code), reports).run())
+    await until(lambda: has_begun(tmp_path))
+    clock.advance(STABLE_SECONDS + 1)
+    [child] = [found for found in psutil.Process().children() if _runs(found, code)]
+    child.terminate()
+
+    await clock.advance_until(lambda: len(reports) > MAX_FAILURES + 1 or running.done(), step=1)
+
+    assert not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 async def test_cancellation_terminates_the_process(tmp_path: Path) -> None:
     reports: list[str] = []
     running = asyncio.create_task(managed(process_spec(tmp_path, WAITS_FOR_INPUT), reports).run())
@@ -208,7 +228,7 @@ async def test_a_ready_process_that_is_killed_or_stopped_starts_again_at_once(tm
 
     async def send(signal_number: int) -> None:
         await process.ready.wait()
-        [child] = [found for found in psutil.Process().children() if _is_ready_and_idle(found)]
+        [child] = [found for found in psutil.Process().children() if _runs(found, READY_AND_IDLE)]
         child.send_signal(signal_number)
 
     await send(signal.SIGKILL)
@@ -222,8 +242,8 @@ async def test_a_ready_process_that_is_killed_or_stopped_starts_again_at_once(tm
     assert reports[1].startswith("killing the thing: its event loop has not run for 10 s")
 
 
-def _is_ready_and_idle(process: psutil.Process) -> bool:
+def _runs(process: psutil.Process, code: str) -> bool:
     try:
-        return READY_AND_IDLE in process.cmdline()
+        return code in process.cmdline()
     except psutil.Error:  # It has ended.
         return False

@@ -20,6 +20,7 @@ from cornserve.control.profiling_job import (
 )
 from cornserve.control.profiling_runs import WAITING, WAITING_FOR_PREVIOUS
 from cornserve.control.store.base import APPS, StoreError
+from tests.loop_clock import LoopClock
 from tests.unit.control.running_controller import FakeLauncher, StoreClient, running_controller
 from tests.unit.control.test_initial_plans import SOURCE, OneCellPlanner, inputs
 from tests.waiting import until
@@ -116,18 +117,20 @@ async def test_an_app_that_cannot_be_measured_fails_until_it_changes(client: Sto
     assert len(profiler.jobs) == 2
 
 
-async def test_interrupted_measurements_are_tried_again_until_they_succeed(client: StoreClient) -> None:
+async def test_interrupted_measurements_are_tried_again_until_they_succeed(
+    client: StoreClient, clock: LoopClock
+) -> None:
     interruptions = [ProfilerProcessError("killed"), StoreError("no disk"), RuntimeError("unknown")]
     profiler = FakeProfiler(*interruptions * 2)
     async with running_controller(client, FakeLauncher(), planner=OneCellPlanner(), profiler=profiler):
         await client.deploy("caption", spec())
-        await client.wait_until_served("caption", 3)
+        await clock.advance_during(client.wait_until_served("caption", 3), step=0.1)
 
     assert len(profiler.jobs) == 7
 
 
 async def test_an_option_that_never_ends_its_start_is_not_tried_again_until_the_app_changes(
-    client: StoreClient,
+    client: StoreClient, clock: LoopClock
 ) -> None:
     slow, other = (
         ProfilingMessage(interruption=f"{name}: does not serve: give more device time", slow_start=name)
@@ -136,7 +139,8 @@ async def test_an_option_that_never_ends_its_start_is_not_tried_again_until_the_
     profiler = FakeProfiler(slow, other, slow, ProfilerProcessError("killed"), other, slow)
     async with running_controller(client, FakeLauncher(), planner=OneCellPlanner(), profiler=profiler):
         await client.deploy("caption", spec())
-        status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
+        failed = client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
+        status = await clock.advance_during(failed, step=0.1)
         assert status.reason is FailureReason.PROFILING_FAILED
         assert status.message == "llm: does not serve: give more device time; it was started 3 times"
         assert len(profiler.jobs) == 6

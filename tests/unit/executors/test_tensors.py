@@ -13,6 +13,7 @@ from cornserve.transport.metrics import TRANSFER_KINDS
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_echo.notes import NoteTask, ReadTask
 from tests.executor_caller import Caller, calling
+from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import SLAB_BYTES, EchoExecutors
 from tests.unit.executors import test_service
 from tests.unit.executors.test_service import end_of, ends
@@ -100,7 +101,7 @@ async def test_a_released_tensor_is_lost_for_later_consumers(
 
 
 async def test_a_tensor_that_is_revoked_while_it_is_read_is_lost(
-    executors: EchoExecutors, writers: str, writer: Caller, reader: Caller
+    executors: EchoExecutors, writers: str, writer: Caller, reader: Caller, clock: LoopClock
 ) -> None:
     await end_of(writer, write(1, "news"))
     note = pb.Pending(invocation=0, output="note", endpoint=writers)
@@ -110,7 +111,7 @@ async def test_a_tensor_that_is_revoked_while_it_is_read_is_lost(
 
     writer.send(pb.Command(call=1, cancel=pb.Cancel()))
 
-    end = (await ends(reader, 1))[1]
+    end = (await clock.advance_during(ends(reader, 1), step=0.1))[1]
     assert (end.code, list(end.lost_inputs)) == (pb.CODE_INPUT_LOST, [0])
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from cornserve import Output, Tensor, TensorStream, UnitTask
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
-from cornserve.gateway.request.dispatcher import Dispatcher
+from cornserve.gateway.request.dispatcher import RETRY_SECONDS, Dispatcher
 from cornserve.gateway.request.replica_connection import InvocationListener, ReplicaConnection
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request_route import RequestRoute
@@ -20,6 +20,8 @@ from cornserve.v1 import executor_pb2 as pb
 from cornserve_policies.replayable_random import ReplayableRandom
 from cornserve_policies.routing import RoutedInvocation, RoutingPolicy
 from tests.credentials import CREDENTIALS
+from tests.loop_clock import LoopClock
+from tests.waiting import until
 
 Dispatch = Callable[[Sequence[Sequence[int]]], Dispatcher]
 """Dispatches a graph, which lists for each invocation the invocations whose tensors it consumes."""
@@ -180,7 +182,7 @@ async def test_a_consumer_of_several_abandoned_attempts_is_retried_once(pool: Fa
 
 
 async def test_invocations_that_wait_for_a_replica_start_once_when_it_is_available(
-    pool: FakePool, dispatch: Dispatch
+    pool: FakePool, dispatch: Dispatch, clock: LoopClock
 ) -> None:
     replicas, pool.replicas = pool.replicas, []
     pool.update_group(LinkTask().key, {})
@@ -189,7 +191,9 @@ async def test_invocations_that_wait_for_a_replica_start_once_when_it_is_availab
 
     pool.replicas = replicas
     pool._changes.notify()
-    await asyncio.sleep(0.01)
+    await until(lambda: len(replicas[0].started) == 3)
+    clock.advance(2 * RETRY_SECONDS)
+    await asyncio.sleep(0)
 
     assert replicas[0].started == [(0, 0), (1, 0), (2, 0)]
 

@@ -15,9 +15,9 @@ from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, AppView, GroupStatus, Phase, ReplicaState, ReplicaStatus
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, AppRecord, Store
-from cornserve.gateway.request import replica_pool
 from cornserve.task.spec import ExecutorSpec
 from cornserve.v1 import executor_pb2 as pb
+from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.published_route import publish_route, publish_status
 from tests.unit.gateway.sources import ECHO
@@ -221,16 +221,15 @@ async def test_a_request_waits_for_the_first_replica(group: EchoGroup) -> None:
 
 
 async def test_requests_fail_early_when_no_replica_can_be_reached_and_the_controller_does_not_replace_them(
-    group: EchoGroup, monkeypatch: pytest.MonkeyPatch
+    group: EchoGroup, clock: LoopClock
 ) -> None:
-    monkeypatch.setattr(replica_pool, "UNREACHABLE_SECONDS", 0.3)
     dying = await group.add()
     await group.publish(dying)
     assert (await group.send("a")).status_code == 200
     await group.kill(dying)
 
     for _ in range(2):
-        response = await group.send("a", timeout=500)
+        response = await clock.advance_during(group.send("a", timeout=500), step=0.1)
         assert (response.status_code, error_of(response)["code"]) == (503, "unavailable")
         assert "none of its 1 executors can be reached" in error_of(response)["message"]
 
@@ -239,13 +238,12 @@ async def test_requests_fail_early_when_no_replica_can_be_reached_and_the_contro
 
 
 async def test_requests_fail_early_with_the_reason_when_all_replicas_have_failed(
-    group: EchoGroup, monkeypatch: pytest.MonkeyPatch
+    group: EchoGroup, clock: LoopClock
 ) -> None:
-    monkeypatch.setattr(replica_pool, "FAILED_SECONDS", 0.3)
     await group.publish(await group.add())
     await group.publish_failed("cannot start: No space left on device")
 
-    while (response := await group.send("a", timeout=500)).status_code == 200:
+    while (response := await clock.advance_during(group.send("a", timeout=500), step=0.1)).status_code == 200:
         pass  # The gateway has not read the new status yet.
 
     assert response.status_code == 503
@@ -422,13 +420,13 @@ async def test_dead_replicas_are_skipped(group: EchoGroup) -> None:
     assert [response.status_code for response in responses] == [200] * 10
 
 
-async def test_the_deadline_also_ends_the_invocation_at_the_executor(group: EchoGroup) -> None:
+async def test_the_deadline_also_ends_the_invocation_at_the_executor(group: EchoGroup, clock: LoopClock) -> None:
     replica = await group.add()
     await group.publish(replica)
 
     responses = (
-        await group.send("a", seconds=LONG, timeout=0.2),
-        await group.stream("a", seconds=LONG, timeout=0.2).ended(),
+        await clock.advance_during(group.send("a", seconds=LONG, timeout=10), step=0.1),
+        await clock.advance_during(group.stream("a", seconds=LONG, timeout=10).ended(), step=0.1),
     )
 
     for response in responses:
@@ -437,22 +435,22 @@ async def test_the_deadline_also_ends_the_invocation_at_the_executor(group: Echo
 
 
 async def test_invocations_that_exceed_the_deadline_are_counted_with_its_code(
-    group: EchoGroup, gateway: httpx.AsyncClient
+    group: EchoGroup, gateway: httpx.AsyncClient, clock: LoopClock
 ) -> None:
     await group.publish(await group.add())
 
-    await group.send("a", seconds=LONG, timeout=0.1)
+    await clock.advance_during(group.send("a", seconds=LONG, timeout=10), step=0.1)
 
     metrics = (await gateway.get("/metrics")).text
     assert 'code="DEADLINE_EXCEEDED"' in metrics
     assert 'code="CANCELLED"' not in metrics
 
 
-async def test_the_deadline_ends_a_started_stream_with_an_error_event(group: EchoGroup) -> None:
+async def test_the_deadline_ends_a_started_stream_with_an_error_event(group: EchoGroup, clock: LoopClock) -> None:
     await group.publish(await group.add())
 
-    stream = group.stream("a " * 1000, seconds=100, timeout=1)
-    response = await stream.ended()
+    stream = group.stream("a " * 1000, seconds=100, timeout=10)
+    response = await clock.advance_during(stream.ended(), step=0.1)
 
     assert response.status_code == 200
     assert stream.items
@@ -460,10 +458,10 @@ async def test_the_deadline_ends_a_started_stream_with_an_error_event(group: Ech
     assert (name, event["error"]["code"]) == ("error", "deadline_exceeded")
 
 
-async def test_waiting_for_a_replica_ends_at_the_deadline(group: EchoGroup) -> None:
+async def test_waiting_for_a_replica_ends_at_the_deadline(group: EchoGroup, clock: LoopClock) -> None:
     await group.publish()
 
-    response = await group.send("a", timeout=0.2)
+    response = await clock.advance_during(group.send("a", timeout=10), step=0.1)
 
     assert (response.status_code, error_of(response)["code"]) == (503, "unavailable")
     assert "no executor of EchoTask became ready" in error_of(response)["message"]

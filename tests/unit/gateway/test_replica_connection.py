@@ -15,6 +15,7 @@ from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import CALLER, EXECUTOR
 from cornserve.wire.listener import ConnectionListener
 from tests.credentials import CREDENTIALS
+from tests.loop_clock import LoopClock
 
 UNKNOWN_EVENT = -1
 
@@ -165,21 +166,19 @@ async def _serve(response: bytes, *, hangs_up: bool) -> asyncio.Server:
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", False, "the other end does not speak cornserve.v1.Executor/3"),
         (b"", True, "before it sent the preamble cornserve.v1.Executor/3"),
-        (b"", False, "cannot connect: no response within 0.1 s"),
+        (b"", False, "cannot connect: no response within 5 s"),
     ],
     ids=["http server", "executor of another version", "silent server"],
 )
 async def test_an_invocation_is_unavailable_if_the_server_is_not_an_executor(
-    response: bytes, hangs_up: bool, cause: str, monkeypatch: pytest.MonkeyPatch
+    response: bytes, hangs_up: bool, cause: str, clock: LoopClock
 ) -> None:
-    monkeypatch.setattr("cornserve.gateway.request.replica_connection.CONNECT_SECONDS", 0.1)
     async with await _serve(response, hangs_up=hangs_up) as server:
         replica = ReplicaConnection(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", CREDENTIALS, ReplicaStats())
 
         listener = RecordingListener()
         _start(replica, listener)
-        async with asyncio.timeout(60):
-            await listener.ended.wait()
+        await clock.advance_until(listener.ended.is_set, step=0.1)
 
         assert listener.codes == ["UNAVAILABLE"]
         assert cause in listener.messages[0]

@@ -99,13 +99,22 @@ async def test_a_watch_that_has_been_idle_sees_the_writes_of_other_clients(
 
 async def test_an_idle_watch_does_not_read_the_store(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "POLL_SECONDS", 0.001)
+    polls, data_version = 0, CommitDetector.data_version
+
+    def counted(detector: CommitDetector) -> int | None:
+        nonlocal polls
+        polls += 1
+        return data_version(detector)
+
+    monkeypatch.setattr(CommitDetector, "data_version", counted)
     async with connect() as store, open_watch(store, 0) as watch:
         pending = asyncio.create_task(read_changes(watch, 1))
-        await asyncio.sleep(0.05)
+        await until(lambda: polls > 1)  # It has read the store.
         execute = AsyncMock(side_effect=AssertionError("the watch reads the store"))
         with monkeypatch.context() as patched:
             patched.setattr(SqliteConnection, "execute", execute)
-            await asyncio.sleep(0.05)
+            before = polls
+            await until(lambda: polls > before + 10)
             assert not pending.done()
         await store.create(APPS, "a", ONE)
         assert [change.record.name for change in await pending] == ["a"]

@@ -26,7 +26,7 @@ from cornserve.wire.invocations import CALLER, EXECUTOR
 from cornserve.wire.listener import ConnectionFactories, ConnectionListener
 from tests.credentials import CREDENTIALS
 from tests.executor_caller import Caller, calling
-from tests.waiting import until
+from tests.loop_clock import LoopClock
 
 Listen = Callable[[ConnectionFactories, ConnectionCredentials], Awaitable[str]]
 
@@ -222,15 +222,14 @@ async def test_tensors_are_pulled_over_tls(listen: Listen, tls: ConnectionCreden
 
 
 async def test_a_connection_that_stalls_before_tls_is_closed(
-    listen: Listen, tls: ConnectionCredentials, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    listen: Listen, tls: ConnectionCredentials, clock: LoopClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The other end has the secret, but does not begin with TLS."""
-    monkeypatch.setattr("cornserve.wire.listener.HANDSHAKE_SECONDS", 0.2)
     executors = EndingExecutors()
     connection = await sockets.connect(await listen(executors.factories, tls))
     await handshake.connect(connection, CALLER.preamble, tls)
 
-    await until(lambda: "no handshake within 0.2 s" in caplog.text)
+    await clock.advance_until(lambda: "no handshake within 5 s" in caplog.text, step=1)
 
     assert executors.connections == []
     connection.close()
