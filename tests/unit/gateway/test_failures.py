@@ -15,6 +15,7 @@ from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, AppView, GroupStatus, Phase, ReplicaState, ReplicaStatus
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, AppRecord, Store
+from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.task.spec import ExecutorSpec
 from cornserve.v1 import executor_pb2 as pb
 from tests.loop_clock import LoopClock
@@ -169,6 +170,20 @@ GroupOf = Callable[[str], Awaitable[EchoGroup]]
 
 
 @pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The timeouts of the waits for a replica, as they begin."""
+    waits: list[float] = []
+    wait_for_change = ReplicaPool.wait_for_change
+
+    async def record(pool: ReplicaPool, timeout: float) -> None:
+        waits.append(timeout)
+        await wait_for_change(pool, timeout)
+
+    monkeypatch.setattr(ReplicaPool, "wait_for_change", record)
+    return waits
+
+
+@pytest.fixture
 async def group_of(store: Store, gateway: httpx.AsyncClient, executors: EchoExecutors) -> AsyncIterator[GroupOf]:
     async def create(source: str) -> EchoGroup:
         return EchoGroup(store, gateway, executors, await store.create(APPS, "echo", AppSpec(source=source)))
@@ -221,7 +236,7 @@ async def test_a_request_waits_for_the_first_replica(group: EchoGroup) -> None:
 
 
 async def test_requests_fail_early_when_no_replica_can_be_reached_and_the_controller_does_not_replace_them(
-    group: EchoGroup, clock: LoopClock
+    group: EchoGroup, waits: list[float], clock: LoopClock
 ) -> None:
     dying = await group.add()
     await group.publish(dying)
@@ -229,7 +244,10 @@ async def test_requests_fail_early_when_no_replica_can_be_reached_and_the_contro
     await group.kill(dying)
 
     for _ in range(2):
-        response = await clock.advance_during(group.send("a", timeout=500), step=0.1)
+        waits.clear()
+        sent = group.send("a", timeout=500)
+        await until(lambda sent=sent: bool(waits) or sent.done())  # type: ignore[misc]
+        response = await clock.advance_during(sent, step=0.1)
         assert (response.status_code, error_of(response)["code"]) == (503, "unavailable")
         assert "none of its 1 executors can be reached" in error_of(response)["message"]
 
@@ -238,13 +256,17 @@ async def test_requests_fail_early_when_no_replica_can_be_reached_and_the_contro
 
 
 async def test_requests_fail_early_with_the_reason_when_all_replicas_have_failed(
-    group: EchoGroup, clock: LoopClock
+    group: EchoGroup, waits: list[float], clock: LoopClock
 ) -> None:
     await group.publish(await group.add())
     await group.publish_failed("cannot start: No space left on device")
+    while True:
+        sent = group.send("a", timeout=500)
+        await until(lambda sent=sent: bool(waits) or sent.done())  # type: ignore[misc]
+        if waits:  # Otherwise, the gateway has not read the new status yet.
+            break
 
-    while (response := await clock.advance_during(group.send("a", timeout=500), step=0.1)).status_code == 200:
-        pass  # The gateway has not read the new status yet.
+    response = await clock.advance_during(sent, step=0.1)
 
     assert response.status_code == 503
     assert "its executors have failed: cannot start: No space left on device" in error_of(response)["message"]
@@ -424,12 +446,14 @@ async def test_the_deadline_also_ends_the_invocation_at_the_executor(group: Echo
     replica = await group.add()
     await group.publish(replica)
 
-    responses = (
-        await clock.advance_during(group.send("a", seconds=LONG, timeout=10), step=0.1),
-        await clock.advance_during(group.stream("a", seconds=LONG, timeout=10).ended(), step=0.1),
+    requests = (
+        group.send("a", seconds=LONG, timeout=10),
+        asyncio.create_task(group.stream("a", seconds=LONG, timeout=10).ended()),
     )
+    await until(lambda: group.running(replica) == 2)
+    clock.advance(10)
 
-    for response in responses:
+    for response in await asyncio.gather(*requests):
         assert (response.status_code, error_of(response)["code"]) == (504, "deadline_exceeded")
     await until(lambda: group.running(replica) == 0)
 
@@ -437,9 +461,13 @@ async def test_the_deadline_also_ends_the_invocation_at_the_executor(group: Echo
 async def test_invocations_that_exceed_the_deadline_are_counted_with_its_code(
     group: EchoGroup, gateway: httpx.AsyncClient, clock: LoopClock
 ) -> None:
-    await group.publish(await group.add())
+    replica = await group.add()
+    await group.publish(replica)
+    sent = group.send("a", seconds=LONG, timeout=10)
+    await until(lambda: group.running(replica) == 1)
 
-    await clock.advance_during(group.send("a", seconds=LONG, timeout=10), step=0.1)
+    clock.advance(10)
+    await sent
 
     metrics = (await gateway.get("/metrics")).text
     assert 'code="DEADLINE_EXCEEDED"' in metrics
@@ -450,7 +478,9 @@ async def test_the_deadline_ends_a_started_stream_with_an_error_event(group: Ech
     await group.publish(await group.add())
 
     stream = group.stream("a " * 1000, seconds=100, timeout=10)
-    response = await clock.advance_during(stream.ended(), step=0.1)
+    await until(lambda: bool(stream.items))
+    clock.advance(10)
+    response = await stream.ended()
 
     assert response.status_code == 200
     assert stream.items
@@ -458,10 +488,15 @@ async def test_the_deadline_ends_a_started_stream_with_an_error_event(group: Ech
     assert (name, event["error"]["code"]) == ("error", "deadline_exceeded")
 
 
-async def test_waiting_for_a_replica_ends_at_the_deadline(group: EchoGroup, clock: LoopClock) -> None:
+async def test_waiting_for_a_replica_ends_at_the_deadline(
+    group: EchoGroup, waits: list[float], clock: LoopClock
+) -> None:
     await group.publish()
+    sent = group.send("a", timeout=10)
+    await until(lambda: bool(waits))
 
-    response = await clock.advance_during(group.send("a", timeout=10), step=0.1)
+    clock.advance(10)
+    response = await sent
 
     assert (response.status_code, error_of(response)["code"]) == (503, "unavailable")
     assert "no executor of EchoTask became ready" in error_of(response)["message"]
