@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from json import dumps
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -39,9 +39,17 @@ class ExecutorSpec(BaseModel):
         return f"{self.executor}-{sha256(identity.encode()).hexdigest()[:12]}"
 
 
+@cache
+def installed_executors() -> EntryPoints:
+    """Returns the executors of all installed packages. The first call reads the metadata of each package."""
+    return entry_points(group=ENTRY_POINT_GROUP)
+
+
 def find_executor(name: str) -> EntryPoint:
     """Raises `DefinitionError` if no installed package provides the executor."""
-    found = entry_points(group=ENTRY_POINT_GROUP)
+    if name not in installed_executors().names:
+        installed_executors.cache_clear()  # A package may have been installed since the last call.
+    found = installed_executors()
     if name not in found.names:
         raise DefinitionError(
             f"no executor {name!r} is installed (installed: {', '.join(sorted(found.names)) or 'none'}): "
