@@ -192,7 +192,7 @@ class HttpConnection(HttpToolsProtocol):
         """Closes the connection if it is idle. Otherwise, it is closed or gets a new timer after the next response."""
         cycle: Any = self.cycle
         is_idle = self._is_complete and (cycle is None or cycle.response_complete)
-        if is_idle and not has_unread_data(self.transport):
+        if is_idle and not self.transport.is_closing() and not has_unread_data(self.transport):
             self.transport.close()
 
     def shutdown(self) -> None:

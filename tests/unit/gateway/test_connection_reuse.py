@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import AsyncIterator
 from typing import cast
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 
+from cornserve.app_host.fork_client import ForkServer
+from cornserve.control.store.base import Store
 from cornserve.gateway.http.connection import HttpConnection
 from cornserve.gateway.http.server import HttpServer
 from cornserve.limits import MIB, Limits
@@ -17,6 +21,7 @@ from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.raw_http import RawConnection, get, post, raw_connection
+from tests.unit.gateway.running_gateway import GatewayOptions, client_of, running_gateway, with_gateway_options
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
@@ -36,11 +41,8 @@ def connections(server: HttpServer) -> list[HttpConnection]:
     return [cast(HttpConnection, connection) for connection in server.server_state.connections]
 
 
+@with_gateway_options(GatewayOptions(Limits(idle_seconds=1, receive_seconds=1)))
 class TestIdle:
-    @pytest.fixture
-    def limits(self) -> Limits:
-        return Limits(idle_seconds=1, receive_seconds=1)
-
     async def test_an_idle_connection_is_ended_and_not_reset(
         self, gateway: httpx.AsyncClient, clock: LoopClock
     ) -> None:
@@ -174,6 +176,16 @@ async def test_a_slow_client_receives_a_large_response_before_its_connection_is_
 
 
 class TestShutdown:
+    @pytest_asyncio.fixture(loop_scope="module")
+    async def server(self, store: Store, fork_server: ForkServer) -> AsyncIterator[HttpServer]:
+        async with running_gateway(store, GatewayOptions(), fork_server) as server:
+            yield server
+
+    @pytest_asyncio.fixture(loop_scope="module")
+    async def gateway(self, server: HttpServer) -> AsyncIterator[httpx.AsyncClient]:
+        async with client_of(server) as client:
+            yield client
+
     async def test_accepted_requests_finish_and_the_gateway_is_not_ready(
         self, gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, server: HttpServer
     ) -> None:
@@ -204,6 +216,18 @@ class TestShutdown:
                 assert await connection.ends()
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", gateway.base_url.port or 0))
+
+    async def test_the_timer_of_a_connection_that_has_ended_does_nothing(
+        self, gateway: httpx.AsyncClient, server: HttpServer
+    ) -> None:
+        others = connections(server)
+        async with raw_connection(gateway) as client:
+            assert await get_health(client) == 200
+            [served] = [connection for connection in connections(server) if connection not in others]
+
+        await until(lambda: served not in connections(server))
+
+        served.timeout_keep_alive_handler()
 
     async def test_clients_that_were_not_accepted_yet_are_answered(self, server: HttpServer) -> None:
         await until(lambda: server.started)
