@@ -42,7 +42,7 @@ test-slow: programs ## Runs the slow tests (SLICE=3/8: the third of eight slices
 test-all: test test-slow ## Runs the checks, builds the documentation, runs all tests
 
 unit: setup ## Runs the unit tests (seconds)
-	@$(PYTEST) -n $(WORKERS) --dist worksteal tests/unit
+	@$(PYTEST) -n $(WORKERS) --dist loadfile tests/unit
 
 integration: programs ## Runs the tests with real processes and engines
 	@$(PYTEST) tests/integration

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -15,6 +16,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
+@cache
 def request_body(model: type[BaseModel] | None, content_type: str = JSON) -> dict[str, Any]:
     """Returns the `openapi_extra` of a route whose handler reads a `model`, or any JSON, from its body."""
     schema = {} if model is None else model.model_json_schema()

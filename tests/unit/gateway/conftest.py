@@ -1,113 +1,89 @@
-"""A gateway with a SQLite store, and echo executors in the same process."""
+"""A gateway with a SQLite store, and echo executors in the same process.
+
+The store, the fork server, the gateway and its event loop live for the tests of a module that have equal options. Each
+test has its own apps and executors: they are removed when it ends.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 from openai import AsyncOpenAI
 
-from cornserve.access import Access
 from cornserve.app.app import App
 from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec
 from cornserve.app.source import unload_app
 from cornserve.app_host.fork_client import ForkServer
-from cornserve.browser_origins import BrowserOrigins
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
-from cornserve.gateway.api import create_gateway
-from cornserve.gateway.backend import Backend
-from cornserve.gateway.http.server import HttpServer, server_config
-from cornserve.gateway.media.fetch import MediaFetcher
-from cornserve.gateway.media.media_loader import MediaLoader
-from cornserve.limits import Limits
-from cornserve.media_allowlist import MediaAllowlist
-from tests.credentials import CREDENTIALS
+from cornserve.gateway.http.server import HttpServer
+from tests.unit.conftest import SharedForkServerProcess
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.published_route import publish_route
+from tests.unit.gateway.running_gateway import GatewayOptions, client_of, delete_apps, is_unknown, running_gateway
 from tests.waiting import until
 
 Deploy = Callable[[str], Awaitable[None]]
 
 
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    store = await SqliteStore.open(tmp_path / "state.db")
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if pytest_asyncio.is_async_test(item):
+        item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
+
+
+@pytest.fixture(scope="module")
+def gateway_options(request: pytest.FixtureRequest) -> GatewayOptions:
+    return getattr(request, "param", GatewayOptions())
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module_store(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Store]:
+    store = await SqliteStore.open(tmp_path_factory.mktemp("store") / "state.db")
     yield store
     await store.close()
 
 
-@pytest.fixture
-def limits() -> Limits:
-    return Limits()
-
-
-@pytest.fixture
-def access() -> Access:
-    return Access()
-
-
-@pytest.fixture
-def media_from() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def allow_origin() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def ignores_unknown_fields() -> bool:
-    return False
-
-
-@pytest.fixture
-async def server(
-    store: Store,
-    limits: Limits,
-    access: Access,
-    media_from: list[str],
-    allow_origin: list[str],
-    ignores_unknown_fields: bool,
-    fork_server: ForkServer,
-) -> AsyncIterator[HttpServer]:
-    async def no_logs(replica: str, lines: int) -> list[str]:
-        return [f"{replica} wrote this"][:lines]
-
-    listener = socket.create_server(("127.0.0.1", 0))
-    media = MediaLoader(MediaFetcher(limits, MediaAllowlist.parse(media_from)))
-    app = create_gateway(
-        Backend(store, no_logs),
-        credentials=CREDENTIALS,
-        limits=limits,
-        access=access,
-        media=media,
-        origins=BrowserOrigins.parse(allow_origin),
-        fork_server=fork_server,
-        ignores_unknown_fields=ignores_unknown_fields,
-    )
-    server = HttpServer(server_config(app, limits))
-    server.config.port = listener.getsockname()[1]
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fork_server(fork_server_process: SharedForkServerProcess) -> AsyncIterator[ForkServer]:
+    server = ForkServer(lambda: fork_server_process)
     yield server
-    server.should_exit = True
-    await serving
+    await server.close()
 
 
-@pytest.fixture
-async def gateway(server: HttpServer) -> AsyncIterator[httpx.AsyncClient]:
-    url = f"http://127.0.0.1:{server.config.port}"
-    async with httpx.AsyncClient(base_url=url, timeout=60, verify=False) as client:
-        await until(lambda: _is_ready(client))
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(
+    module_store: Store, gateway_options: GatewayOptions, fork_server: ForkServer
+) -> AsyncIterator[HttpServer]:
+    async with running_gateway(module_store, gateway_options, fork_server) as server:
+        yield server
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module_client(server: HttpServer) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(server) as client:
         yield client
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def store(module_store: Store) -> AsyncIterator[Store]:
+    yield module_store
+    await delete_apps(module_store)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def gateway(
+    module_client: httpx.AsyncClient, store: Store, gateway_options: GatewayOptions
+) -> AsyncIterator[httpx.AsyncClient]:
+    """Returns a client. Without it, the gateway is not started."""
+    yield module_client
+    for name in await delete_apps(store):
+        await until(lambda name=name: is_unknown(module_client, gateway_options.access, name))  # type: ignore[misc]
 
 
 @pytest.fixture
@@ -116,17 +92,18 @@ def openai(gateway: httpx.AsyncClient) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=f"{gateway.base_url}/v1", api_key="none", max_retries=0, http_client=gateway)
 
 
-async def _is_ready(client: httpx.AsyncClient) -> bool:
-    with contextlib.suppress(httpx.TransportError):
-        return (await client.get("/readyz")).status_code == 200
-    return False
+@pytest_asyncio.fixture(loop_scope="module")
+async def executors(queue: int) -> AsyncIterator[EchoExecutors]:
+    executors = EchoExecutors(queue)
+    yield executors
+    await executors.close()
 
 
 async def _is_served(client: httpx.AsyncClient, name: str) -> bool:
     return (await client.get(f"/v1/models/{name}")).status_code == 200
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def deploy(store: Store, gateway: httpx.AsyncClient, executors: EchoExecutors) -> AsyncIterator[Deploy]:
     """Deploys an app like a controller whose executors are all ready, and waits until the gateway serves it."""
     modules: list[str] = []

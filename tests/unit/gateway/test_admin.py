@@ -28,6 +28,7 @@ from cornserve.gateway.endpoints import app_events
 from cornserve.gateway.endpoints.admin import MAX_SOURCE_BYTES
 from cornserve.limits import Limits
 from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
 from tests.unit.gateway.sources import ECHO, EXITS, STEPS
 from tests.waiting import until
 
@@ -210,7 +211,7 @@ async def test_a_failed_app_cannot_be_scaled(gateway: httpx.AsyncClient, store: 
     assert "redeploy it" in response.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("limits", [Limits(import_seconds=2)])
+@with_gateway_options(GatewayOptions(Limits(import_seconds=2)))
 async def test_an_import_that_hangs_times_out_without_blocking_others(gateway: httpx.AsyncClient) -> None:
     source = "while True: pass\n" + ECHO
     hanging = asyncio.create_task(gateway.put("/admin/v1/apps/echo", json={"source": source}))

@@ -18,6 +18,7 @@ from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.app_hosts import app_hosts
 from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
@@ -137,9 +138,9 @@ app = App(name="slow", paths=[Slow()])
 """
 
 
-@pytest.fixture
-def limits() -> Limits:
-    return Limits(play_seconds=1, app_mib=256)
+@pytest.fixture(scope="module")
+def gateway_options(request: pytest.FixtureRequest) -> GatewayOptions:
+    return getattr(request, "param", GatewayOptions(Limits(play_seconds=1, app_mib=256)))
 
 
 def fragile(code: str) -> str:
@@ -285,7 +286,7 @@ async def test_other_requests_to_the_app_go_on_in_a_new_process(
     assert executors.total("cornserve_executor_invocations_total", {"code": "OK"}) == 1
 
 
-@pytest.mark.parametrize("limits", [Limits(app_mib=2048)])
+@with_gateway_options(GatewayOptions(Limits(app_mib=2048)))
 async def test_a_reply_of_an_app_that_is_too_large_fails_its_request_only(
     gateway: httpx.AsyncClient, deploy: Deploy
 ) -> None:
@@ -346,7 +347,7 @@ async def test_a_killed_process_of_an_app_is_replaced(gateway: httpx.AsyncClient
     assert [process.pid for process in app_hosts()] != [host.pid]
 
 
-@pytest.mark.parametrize("limits", [Limits(play_seconds=60)])
+@with_gateway_options(GatewayOptions(Limits(play_seconds=60)))
 @pytest.mark.parametrize("text", ["fail", "fail when parsed", "bad"])
 async def test_a_request_whose_code_runs_in_a_killed_process_is_repeated(
     gateway: httpx.AsyncClient, deploy: Deploy, tmp_path: Path, text: str
@@ -362,7 +363,7 @@ async def test_a_request_whose_code_runs_in_a_killed_process_is_repeated(
     assert (await response).text == events(*text.upper().split())
 
 
-@pytest.mark.parametrize("limits", [Limits(play_seconds=60)])
+@with_gateway_options(GatewayOptions(Limits(play_seconds=60)))
 async def test_a_request_that_is_parsed_in_a_killed_process_is_repeated(
     gateway: httpx.AsyncClient, deploy: Deploy, tmp_path: Path
 ) -> None:

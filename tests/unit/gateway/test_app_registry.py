@@ -11,12 +11,14 @@ from typing import Any
 
 import psutil
 import pytest
+import pytest_asyncio
 
 from cornserve.app.record import AppSpec, AppStatus, Phase, Route
 from cornserve.app.settings import Rollout
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store import record_cache
 from cornserve.control.store.base import APPS, Store, StoreUnavailableError
+from cornserve.control.store.sqlite import SqliteStore
 from cornserve.control.store.sqlite_connection import StoreConnections
 from cornserve.gateway import app_registry
 from cornserve.gateway.app_loader import AppLoader
@@ -44,12 +46,20 @@ app = App(name="library", paths=[Chat(model_id="a/b")])
 """
 
 
+@pytest_asyncio.fixture(loop_scope="module")
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    """Returns a store of the test, which may damage it."""
+    store = await SqliteStore.open(tmp_path / "state.db")
+    yield store
+    await store.close()
+
+
 @pytest.fixture
 def loader(fork_server: ForkServer) -> AppLoader:
     return AppLoader(fork_server, Limits())
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def apps(store: Store, loader: AppLoader, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AppRegistry]:
     monkeypatch.setattr(app_registry, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(record_cache, "RETRY_SECONDS", 0.05)

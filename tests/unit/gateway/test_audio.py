@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 from openai import AsyncOpenAI
 
 from cornserve.gateway.media.cut_media import MIN_CUT_BYTES
@@ -17,6 +18,7 @@ from tests.audio import audio_file, sound
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.image_files import data_url, image_file
 from tests.unit.gateway.metrics import exposes
+from tests.unit.gateway.running_gateway import GatewayOptions
 from tests.unit.gateway.sources import SEER
 from tests.unit.gateway.web_server import WebServer, respond_with, web_server
 
@@ -41,22 +43,18 @@ def describe(path: str, file: bytes, size: str, format: str = "WAV") -> str:
     return f"{path}={format}:{size}:{len(file)}:{sha256(file).hexdigest()[:8]}"
 
 
-@pytest.fixture
-def limits() -> Limits:
-    return Limits(audios=3, audio_mib=2, audio_seconds=20, request_audio_seconds=30)
+@pytest.fixture(scope="module")
+def gateway_options() -> GatewayOptions:
+    limits = Limits(audios=3, audio_mib=2, audio_seconds=20, request_audio_seconds=30)
+    return GatewayOptions(limits, media_from=("127.0.0.1",))
 
 
-@pytest.fixture
-def media_from() -> list[str]:
-    return ["127.0.0.1"]
-
-
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def seer(deploy: Deploy) -> None:
     await deploy(SEER)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def site() -> AsyncIterator[WebServer]:
     async with web_server() as site:
         yield site

@@ -12,6 +12,7 @@ from cornserve.control.profiling_job import PROFILER_TOKEN, TEMPORARY_PREFIX
 from tests.credentials import CREDENTIALS
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.raw_http import post, raw_connection
+from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
 from tests.unit.gateway.sources import ECHO
 
 LINES_PATH = f"{APP_LOGS_PATH}/echo?lines=1"
@@ -22,11 +23,8 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
+@with_gateway_options(GatewayOptions(access=Access((KEY, OTHER), TOKEN)))
 class TestWithKeys:
-    @pytest.fixture
-    def access(self) -> Access:
-        return Access((KEY, OTHER), TOKEN)
-
     @pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/openapi.json", "/v1/nothing", "/", "//admin/v1/apps"])
     async def test_everything_needs_a_key(self, gateway: httpx.AsyncClient, path: str) -> None:
         rejected = await gateway.get(path)
@@ -107,11 +105,8 @@ class TestWithKeys:
         assert (await gateway.get("/v1/models", headers=headers)).status_code == 200
 
 
+@with_gateway_options(GatewayOptions(access=Access(admin_token=TOKEN)))
 class TestWithATokenOnly:
-    @pytest.fixture
-    def access(self) -> Access:
-        return Access(admin_token=TOKEN)
-
     async def test_only_administration_needs_the_token(self, gateway: httpx.AsyncClient, deploy: Deploy) -> None:
         await deploy(ECHO)
 

@@ -7,6 +7,7 @@ import pytest
 
 from cornserve.access import Access
 from cornserve.browser_origins import BrowserOriginError, BrowserOrigins
+from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
 
 PAGE, OTHER = "https://example.com", "https://example.org"
 KEY = "k" * 16
@@ -17,11 +18,8 @@ def of(origin: str) -> dict[str, str]:
     return {"origin": origin}
 
 
+@with_gateway_options(GatewayOptions(allow_origin=(PAGE,)))
 class TestOriginsWithoutKeys:
-    @pytest.fixture
-    def allow_origin(self) -> list[str]:
-        return [PAGE]
-
     async def test_pages_of_an_allowed_origin_call_v1_only(self, gateway: httpx.AsyncClient) -> None:
         allowed = await gateway.get("/v1/models", headers=of(PAGE))
         assert (allowed.status_code, allowed.headers["access-control-allow-origin"]) == (200, PAGE)
@@ -42,15 +40,8 @@ class TestOriginsWithoutKeys:
         assert (await gateway.options("/v1/chat/completions", headers=of(OTHER) | PREFLIGHT)).status_code == 400
 
 
+@with_gateway_options(GatewayOptions(access=Access((KEY,), "t" * 32), allow_origin=("*",)))
 class TestOriginsWithKeys:
-    @pytest.fixture
-    def access(self) -> Access:
-        return Access((KEY,), "t" * 32)
-
-    @pytest.fixture
-    def allow_origin(self) -> list[str]:
-        return ["*"]
-
     async def test_the_preflight_needs_no_key_but_the_call_does(self, gateway: httpx.AsyncClient) -> None:
         assert (await gateway.options("/v1/models", headers=of(OTHER) | PREFLIGHT)).status_code == 200
         refused = await gateway.get("/v1/models", headers=of(OTHER))

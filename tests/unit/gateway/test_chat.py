@@ -8,6 +8,7 @@ import json
 import httpx2 as httpx
 import openai as openai_client
 import pytest
+import pytest_asyncio
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
@@ -17,7 +18,7 @@ from tests.unit.gateway.sources import CHAT, ECHO, ILLUSTRATOR, MODEL, READER
 from tests.waiting import until
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def client(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
     await deploy(CHAT)
     return openai

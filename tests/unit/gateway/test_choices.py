@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+import pytest_asyncio
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
@@ -10,7 +10,7 @@ from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import MODEL
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def model(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
     await deploy(MODEL)
     return openai

@@ -5,13 +5,14 @@ from __future__ import annotations
 import httpx2 as httpx
 import openai as openai_client
 import pytest
+import pytest_asyncio
 from openai import AsyncOpenAI
 
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import CHAT, MODEL
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def model(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
     await deploy(MODEL)
     return openai

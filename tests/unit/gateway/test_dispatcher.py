@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence, Set
 from typing import cast
 
 import pytest
+import pytest_asyncio
 from pydantic import BaseModel
 
 from cornserve import Output, Tensor, TensorStream, UnitTask
@@ -131,7 +132,7 @@ def pool() -> FakePool:
     return FakePool()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def dispatch_code(pool: FakePool) -> AsyncIterator[DispatchCode]:
     dispatchers: list[Dispatcher] = []
 

@@ -9,6 +9,7 @@ from struct import pack
 import httpx2 as httpx
 import openai as openai_client
 import pytest
+import pytest_asyncio
 from openai import AsyncOpenAI
 
 from tests.unit.gateway.conftest import Deploy
@@ -16,7 +17,7 @@ from tests.unit.gateway.image_files import data_url, image_file
 from tests.unit.gateway.sources import CHAT, VECTORS
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def lengths(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
     await deploy(VECTORS)
     return openai

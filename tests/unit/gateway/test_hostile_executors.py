@@ -31,7 +31,6 @@ from tests.credentials import CREDENTIALS
 from tests.waiting import until
 
 SEQUENCES = form.by_form(short=20, full=1500)
-DEADLINE_SECONDS = 0.3
 
 
 class PartsRequest(BaseModel):
@@ -131,7 +130,7 @@ def test_any_events_of_an_executor_end_its_invocations(events: Sequence[pb.Event
     asyncio.run(_check(events))
 
 
-async def _check(events: Sequence[pb.Event]) -> list[str]:
+async def _check(events: Sequence[pb.Event], deadline_seconds: float = 0.3) -> list[str]:
     """Returns the errors of the invocations."""
     errors: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context))
@@ -139,7 +138,7 @@ async def _check(events: Sequence[pb.Event]) -> list[str]:
     replica = ReplicaConnection(await listener.listen("127.0.0.1:0"), CREDENTIALS, ReplicaStats())
     task, recording = PartsTask(), Recording(ReplayableRandom("request"))
     route = RequestRoute(1, [1.0], {task.key: task.key}, {task.key: [replica.endpoint]})
-    deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
+    deadline = asyncio.get_running_loop().time() + deadline_seconds
     dispatcher = Dispatcher(
         "request",
         route,
@@ -167,9 +166,10 @@ async def _check(events: Sequence[pb.Event]) -> list[str]:
     return failures
 
 
-async def test_an_executor_that_sends_output_without_end_loses_its_invocation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_executor_that_sends_output_without_end_loses_its_invocation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cornserve.gateway.request.invocation_execution.MAX_OUTPUT_BYTES", 100_000)
-    failures = await _check([pb.Event(chunk=pb.OutputChunk(output="words", item=b'"a"'))] * 5000)
+    endless = [pb.Event(chunk=pb.OutputChunk(output="words", item=b'"a"'))] * 5000
+    failures = asyncio.run(_check(endless, deadline_seconds=60))
 
     assert len(failures) == 2
     assert "the executor sent more than 100000 bytes of output" in failures[0]

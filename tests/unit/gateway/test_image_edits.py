@@ -9,6 +9,7 @@ from typing import Any
 import httpx2 as httpx
 import PIL.Image
 import pytest
+import pytest_asyncio
 from openai import AsyncOpenAI
 from openai.types import ImageEditCompletedEvent, ImageEditPartialImageEvent
 
@@ -24,7 +25,7 @@ def picture(format: str = "PNG") -> bytes:
     return file.getvalue()
 
 
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def retoucher(deploy: Deploy) -> None:
     await deploy(RETOUCHER)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 from openai import AsyncOpenAI, BadRequestError
 from openai.types import ImageGenCompletedEvent, ImageGenPartialImageEvent
 
@@ -17,7 +18,7 @@ from tests.unit.gateway.sources import CHAT, PAINTER
 GENERATIONS = "/v1/images/generations"
 
 
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def painter(deploy: Deploy) -> None:
     await deploy(PAINTER)
 

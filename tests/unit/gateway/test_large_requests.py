@@ -13,14 +13,15 @@ from cornserve.gateway.http.large_work import LargeWork
 from cornserve.limits import MIB, Limits
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.image_files import data_url, png_of_size
+from tests.unit.gateway.running_gateway import GatewayOptions
 from tests.unit.gateway.sources import CHAT, ECHO, SEER
 
 CHATS = "/v1/chat/completions"
 
 
-@pytest.fixture
-def limits() -> Limits:
-    return Limits(text_mib=1, json_values=10_000)
+@pytest.fixture(scope="module")
+def gateway_options() -> GatewayOptions:
+    return GatewayOptions(Limits(text_mib=1, json_values=10_000))
 
 
 def large_png(size: int) -> bytes:

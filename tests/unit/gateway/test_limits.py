@@ -6,16 +6,19 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 
 from cornserve.limits import MIB, Limits
 from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.metrics import exposes
+from tests.unit.gateway.metrics import exposes, sample
 from tests.unit.gateway.raw_http import post, raw_connection
+from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
 from tests.unit.gateway.sources import ECHO, STEPS
 from tests.waiting import until
 
@@ -26,23 +29,28 @@ QUICK = {"text": "quick"}
 Fill = Callable[..., Awaitable[None]]
 
 
-@pytest.fixture
-def limits() -> Limits:
-    return Limits(in_flight=3, in_flight_per_app=2, body_mib=1, bodies_mib=2, json_values=20_000)
+@pytest.fixture(scope="module")
+def gateway_options(request: pytest.FixtureRequest) -> GatewayOptions:
+    limits = Limits(in_flight=3, in_flight_per_app=2, body_mib=1, bodies_mib=2, json_values=20_000)
+    return getattr(request, "param", GatewayOptions(limits))
 
 
-@pytest.fixture
-async def fill(gateway: httpx.AsyncClient, executors: EchoExecutors) -> Fill:
+@pytest_asyncio.fixture(loop_scope="module")
+async def fill(gateway: httpx.AsyncClient, executors: EchoExecutors) -> AsyncIterator[Fill]:
     """Starts requests that stay in flight until the test ends."""
+    requests: list[asyncio.Task[httpx.Response]] = []
 
     async def fill(count: int, app: str = "echo", **request: object) -> None:
         before = executors.running()
-        for _ in range(count):
-            task = asyncio.create_task(gateway.post(f"/v1/apps/{app}/invoke", json=SLOW | request))
-            task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        post = partial(gateway.post, f"/v1/apps/{app}/invoke", json=SLOW | request)
+        requests.extend(asyncio.create_task(post()) for _ in range(count))
         await until(lambda: executors.running() == before + count)
 
-    return fill
+    yield fill
+    for request in requests:
+        request.cancel()
+    await asyncio.gather(*requests, return_exceptions=True)
+    await until(lambda: exposes(gateway, "cornserve_gateway_http_requests_in_flight 0.0"))
 
 
 async def test_a_full_app_returns_429_and_other_apps_are_served(
@@ -129,6 +137,8 @@ async def test_a_chunked_body_is_rejected_when_it_exceeds_the_limit(gateway: htt
 async def test_the_total_size_of_bodies_is_limited_and_released(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
     await deploy(ECHO)
     body = b'{"text": "' + b"x" * (MIB - 20)
+    errors = 'cornserve_gateway_error_responses_total{code="overloaded",status="429"}'
+    before = await sample(gateway, errors)
     async with raw_connection(gateway) as first, raw_connection(gateway) as second:
         for connection in (first, second):
             await connection.send(post(INVOKE, f"Content-Length: {MIB}") + body)
@@ -138,7 +148,7 @@ async def test_the_total_size_of_bodies_is_limited_and_released(gateway: httpx.A
 
         assert rejected.status_code == 429
         assert "limit bodies-mib=2" in rejected.json()["error"]["message"]
-        assert await exposes(gateway, 'cornserve_gateway_error_responses_total{code="overloaded",status="429"} 1.0')
+        assert await sample(gateway, errors) == before + 1
 
     await until(lambda: exposes(gateway, "cornserve_gateway_body_bytes 0"))
     assert (await gateway.post(INVOKE, content=body + b'"}')).status_code == 200
@@ -152,11 +162,8 @@ async def test_json_with_too_many_values_is_rejected_without_parsing(gateway: ht
     assert re.search(r"the body has \d+ values \(limit json-values=20000, ", response.json()["error"]["message"])
 
 
+@with_gateway_options(GatewayOptions(Limits(in_flight=1, receive_seconds=1, stall_seconds=1)))
 class TestTimeouts:
-    @pytest.fixture
-    def limits(self) -> Limits:
-        return Limits(in_flight=1, receive_seconds=1, stall_seconds=1)
-
     @pytest.mark.parametrize("sent", [b"PO", b"POST / HTTP/1.1\r\nHost: local", post(INVOKE, "Content-Length: 9")])
     async def test_an_incomplete_request_times_out(
         self, gateway: httpx.AsyncClient, clock: LoopClock, sent: bytes
@@ -212,11 +219,8 @@ class TestTimeouts:
             await clock.advance_until(lambda: executors.running() == 0, step=0.1)
 
 
+@with_gateway_options(GatewayOptions(Limits(bodies_mib=20, text_mib=16)))
 class TestResponses:
-    @pytest.fixture
-    def limits(self) -> Limits:
-        return Limits(bodies_mib=20, text_mib=16)
-
     async def test_a_large_response_counts_as_memory_until_it_is_read(
         self, gateway: httpx.AsyncClient, deploy: Deploy
     ) -> None:
@@ -248,11 +252,8 @@ class TestResponses:
         await until(lambda: exposes(gateway, "cornserve_gateway_body_bytes 0.0"))
 
 
+@with_gateway_options(GatewayOptions(Limits(connections=2)))
 class TestConnections:
-    @pytest.fixture
-    def limits(self) -> Limits:
-        return Limits(connections=2)
-
     async def test_connections_beyond_the_limit_get_a_429(self, gateway: httpx.AsyncClient) -> None:
         async with raw_connection(gateway), raw_connection(gateway) as rejected:
             response = await rejected.read_response()

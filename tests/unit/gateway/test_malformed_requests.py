@@ -8,23 +8,25 @@ import logging
 import httpx2 as httpx
 import psutil
 import pytest
+import pytest_asyncio
 
 from cornserve.limits import MIB, Limits
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.malformed_requests import BROKEN_HTTP, malformed_requests, unexpected_response
 from tests.unit.gateway.raw_http import raw_connection
+from tests.unit.gateway.running_gateway import GatewayOptions
 from tests.unit.gateway.sources import CHAT, ECHO
 
 COUNT = 1000
 AT_ONCE = 10
 
 
-@pytest.fixture
-def limits() -> Limits:
-    return Limits(body_mib=1)
+@pytest.fixture(scope="module")
+def gateway_options() -> GatewayOptions:
+    return GatewayOptions(Limits(body_mib=1))
 
 
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def apps(deploy: Deploy) -> None:
     await deploy(ECHO)
     await deploy(CHAT)

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 from anthropic import APIStatusError, AsyncAnthropic, BadRequestError, InternalServerError, NotFoundError
 from anthropic.types import Message, ToolParam
 
@@ -32,13 +33,13 @@ def anthropic(gateway: httpx.AsyncClient) -> AsyncAnthropic:
     return AsyncAnthropic(base_url=str(gateway.base_url), api_key="none", max_retries=0, http_client=gateway)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def relay(anthropic: AsyncAnthropic, deploy: Deploy) -> AsyncAnthropic:
     await deploy(RELAY)
     return anthropic
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def model(anthropic: AsyncAnthropic, deploy: Deploy) -> AsyncAnthropic:
     await deploy(MODEL)
     return anthropic

@@ -222,36 +222,36 @@ async def test_an_unknown_app_is_a_404(gateway: httpx.AsyncClient) -> None:
 async def test_the_logs_of_an_app_have_the_tracebacks_of_its_code_without_contents(
     gateway: httpx.AsyncClient, deploy: Deploy
 ) -> None:
-    await deploy(STEPS)
-    await gateway.post("/v1/apps/steps/invoke", json={"words": ["a"]})
-    failed = await gateway.post("/v1/apps/steps/invoke", json={"words": [], "mode": "a secret"})
+    await deploy(STEPS.replace('"steps"', '"logged"'))
+    await gateway.post("/v1/apps/logged/invoke", json={"words": ["a"]})
+    failed = await gateway.post("/v1/apps/logged/invoke", json={"words": [], "mode": "a secret"})
 
-    log, *_ = (await gateway.get("/admin/v1/apps/steps/logs")).json()["replicas"]
+    log, *_ = (await gateway.get("/admin/v1/apps/logged/logs")).json()["replicas"]
 
     assert log["id"] == "gateway"
     first, *frames = log["lines"]
-    assert "the request failed: app 'steps', task Steps" in first
+    assert "the request failed: app 'logged', task Steps" in first
     assert first.endswith(f"request_id={failed.headers['x-request-id']}")
     raised_at = STEPS.splitlines().index("        raise KeyError(order.mode)") + 1
     assert frames[0].endswith(f'>/app.py", line {raised_at}, in invoke')
     assert frames[1] == "    raise KeyError(order.mode)"
     assert frames[-1] == "builtins.KeyError"
     assert "a secret" not in str(log)
-    assert (await gateway.get("/admin/v1/apps/steps/logs?lines=1")).json()["replicas"][0]["lines"] == frames[-1:]
+    assert (await gateway.get("/admin/v1/apps/logged/logs?lines=1")).json()["replicas"][0]["lines"] == frames[-1:]
 
 
-@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+@pytest.mark.parametrize(("app", "accept"), [("whole", "application/json"), ("streamed", "text/event-stream")])
 async def test_the_logs_of_an_app_have_what_its_code_prints_once_for_each_request(
-    gateway: httpx.AsyncClient, deploy: Deploy, accept: str
+    gateway: httpx.AsyncClient, deploy: Deploy, app: str, accept: str
 ) -> None:
-    await deploy(CHATTERBOX)
+    await deploy(CHATTERBOX.replace('"chatterbox"', f'"{app}"'))
     print_line = CHATTERBOX.splitlines().index('            print("word", word)') + 1
 
     responses = [
-        await gateway.post("/v1/apps/chatterbox/invoke", json={"words": words}, headers={"accept": accept})
+        await gateway.post(f"/v1/apps/{app}/invoke", json={"words": words}, headers={"accept": accept})
         for words in (["a", "b"], [])
     ]
-    log, *_ = (await gateway.get("/admin/v1/apps/chatterbox/logs")).json()["replicas"]
+    log, *_ = (await gateway.get(f"/admin/v1/apps/{app}/logs")).json()["replicas"]
 
     written, failed = [response.headers["x-request-id"] for response in responses]
     expected = [

@@ -7,6 +7,7 @@ import asyncio
 import httpx2 as httpx
 import openai
 import pytest
+import pytest_asyncio
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
@@ -14,23 +15,19 @@ from cornserve.access import Access
 from cornserve.limits import MIB, Limits
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.running_gateway import GatewayOptions
 from tests.unit.gateway.sources import CHAT
 from tests.waiting import until
 
 KEY = "k" * 16
 
 
-@pytest.fixture
-def access() -> Access:
-    return Access((KEY,), "t" * 16)
+@pytest.fixture(scope="module")
+def gateway_options() -> GatewayOptions:
+    return GatewayOptions(Limits(in_flight=2, in_flight_per_app=1, body_mib=1), Access((KEY,), "t" * 16))
 
 
-@pytest.fixture
-def limits() -> Limits:
-    return Limits(in_flight=2, in_flight_per_app=1, body_mib=1)
-
-
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def client(gateway: httpx.AsyncClient, deploy: Deploy) -> AsyncOpenAI:
     gateway.headers["authorization"] = f"Bearer {KEY}"  # for `deploy`, which waits until the model is listed
     await deploy(CHAT)

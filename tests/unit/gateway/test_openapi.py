@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ EXAMPLES = 8
 """The number of generated requests per operation."""
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def document(gateway: httpx.AsyncClient) -> dict[str, Any]:
     document: dict[str, Any] = (await gateway.get("/openapi.json")).json()
     return document

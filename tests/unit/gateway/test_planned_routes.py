@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 
 from cornserve.app.app import App
 from cornserve.app.arrivals import ARRIVALS_PATH, ARRIVALS_TOKEN, UNPLANNED_TYPE, GatewayArrivals
@@ -86,14 +87,14 @@ def plan(app: App) -> RoutePlan:
     return RoutePlan(types=TYPES, default_type="text", cells=cells)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def pool() -> AsyncIterator[ReplicaPool]:
     pool = ReplicaPool(CREDENTIALS)
     yield pool
     await pool.close()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def hosted(fork_server: ForkServer) -> AsyncIterator[HostedApp]:
     async def start() -> AppHost:
         return await AppHost.start(fork_server, "stages", SPEC, "stages_of_the_host", Limits())
@@ -216,7 +217,7 @@ async def is_served(gateway: httpx.AsyncClient) -> bool:
 COMPLETED, OK = "cornserve_executor_invocations_total", {"code": "OK"}
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def planned(
     app: App, plan: RoutePlan, store: Store, gateway: httpx.AsyncClient, executors: EchoExecutors
 ) -> httpx.AsyncClient:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
+import pytest_asyncio
 
 from cornserve.gateway.observe.replica_metrics import ReplicaStats
 from cornserve.gateway.request.replica_connection import ReplicaConnection
@@ -57,7 +58,7 @@ class RecordingListener:
             raise RuntimeError("failed")
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def replica() -> AsyncIterator[ReplicaConnection]:
     listener = ConnectionListener({EXECUTOR.preamble: lambda: ScriptedExecutor().connection}, CREDENTIALS)
     replica = ReplicaConnection(await listener.listen("127.0.0.1:0"), CREDENTIALS, ReplicaStats())

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence, Set
 
 import pytest
+import pytest_asyncio
 
 from cornserve.gateway.request import replica_pool
 from cornserve.gateway.request.replica_connection import ReplicaConnection
@@ -29,12 +30,12 @@ class NullListener:
     def on_end(self, code: str, message: str, values: bytes) -> None: ...
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def endpoints(executors: EchoExecutors) -> list[str]:
     return [await executors.replica(EchoTask().spec) for _ in range(3)]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def replicas(endpoints: list[str]) -> AsyncIterator[ReplicaPool]:
     replicas = ReplicaPool(CREDENTIALS)
     replicas.update_group("echo", {endpoint: endpoint for endpoint in endpoints})

@@ -12,6 +12,7 @@ from cornserve.gateway.http.connection import HttpConnection
 from cornserve.gateway.http.server import HttpServer
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.raw_http import RawResponse, get, post, raw_connection
+from tests.unit.gateway.running_gateway import GatewayOptions
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
@@ -29,7 +30,9 @@ async def respond(gateway: httpx.AsyncClient, request: bytes, *, ends: bool = Fa
         return response
 
 
-@pytest.mark.parametrize("access", [Access(), Access(("k" * 16,), "t" * 32)])
+@pytest.mark.parametrize(
+    "gateway_options", [GatewayOptions(), GatewayOptions(access=Access(("k" * 16,), "t" * 32))], indirect=True
+)
 class TestHost:
     @pytest.mark.parametrize(
         "hosts",
@@ -82,9 +85,10 @@ async def test_requests_that_are_received_together_do_not_count_for_each_other(
         received += len(head)
     request = head + body
     await until(lambda: server.started)
+    others = set(server.server_state.connections)
     async with raw_connection(server.config.port) as client:
-        await until(lambda: bool(server.server_state.connections))
-        (connection,) = server.server_state.connections
+        await until(lambda: bool(server.server_state.connections - others))
+        (connection,) = server.server_state.connections - others
         assert isinstance(connection, HttpConnection)
 
         connection.data_received(request[:1000])

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 from openai import AsyncOpenAI, BadRequestError
 from openai.types.responses import (
     FunctionToolParam,
@@ -38,13 +39,13 @@ ADD: FunctionToolParam = {
 CALL = {"type": "function_call", "call_id": "call-1", "name": "add", "arguments": "{}"}
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def relay(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
     await deploy(RELAY)
     return openai
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def model(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
     await deploy(MODEL)
     return openai

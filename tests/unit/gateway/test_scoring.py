@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import CHAT, JUDGE
@@ -13,7 +14,7 @@ from tests.unit.gateway.sources import CHAT, JUDGE
 RERANK, SCORE = "/v1/rerank", "/v1/score"
 
 
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def judge(deploy: Deploy) -> None:
     await deploy(JUDGE)
 

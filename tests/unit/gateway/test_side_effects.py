@@ -15,6 +15,7 @@ from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.app_hosts import app_hosts
 from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
 from tests.waiting import until
 
 BUYER = """
@@ -131,7 +132,7 @@ async def test_a_failed_call_is_an_error_that_the_task_can_catch(
     assert await order(gateway, item) == {"lines": [message]}
 
 
-@pytest.mark.parametrize("limits", [Limits(play_seconds=1)])
+@with_gateway_options(GatewayOptions(Limits(play_seconds=1)))
 async def test_calls_do_not_count_as_running_code_and_run_concurrently(
     gateway: httpx.AsyncClient, deploy: Deploy, clock: LoopClock, log: Path
 ) -> None:
@@ -197,16 +198,16 @@ def line_of(text: str) -> int:
 async def test_the_log_has_the_traceback_of_a_call_whose_error_is_caught(
     gateway: httpx.AsyncClient, deploy: Deploy, log: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await deploy(BUYER.format(log=str(log)))
+    await deploy(BUYER.replace('"buyer"', '"wary"').format(log=str(log)))
 
-    response = await gateway.post("/v1/apps/buyer/invoke", json={"items": ["nothing", "corn"]})
+    response = await gateway.post("/v1/apps/wary/invoke", json={"items": ["nothing", "corn"]})
 
     assert response.json()["lines"][0] == "buy: ValueError: out of stock"
     request = f"request_id={response.headers['x-request-id']}"
-    assert await app_lines(gateway, "buyer") == [
+    assert await app_lines(gateway, "wary") == [
         f"PRINT app.py:{line_of('print(')}: bought nothing {request}",
-        f"ERROR the recorded call of buy failed: app 'buyer', task Buyer, app.py:{line_of('recorded(buy')} {request}",
-        f'  File "<{buyer_module(await app_lines(gateway, "buyer"))}>/app.py", line {line_of("out of stock")}, in buy',
+        f"ERROR the recorded call of buy failed: app 'wary', task Buyer, app.py:{line_of('recorded(buy')} {request}",
+        f'  File "<{buyer_module(await app_lines(gateway, "wary"))}>/app.py", line {line_of("out of stock")}, in buy',
         '    raise ValueError("out of stock")',
         "builtins.ValueError",
         f"PRINT app.py:{line_of('print(')}: bought corn {request}",
@@ -224,37 +225,39 @@ def buyer_module(lines: list[str]) -> str:
 async def test_the_log_has_the_traceback_before_that_of_the_request_which_fails(
     gateway: httpx.AsyncClient, deploy: Deploy, log: Path
 ) -> None:
-    await deploy(BUYER.format(log=str(log)).replace("except SideEffectError", "except KeyError"))
+    await deploy(
+        BUYER.replace('"buyer"', '"failing"').format(log=str(log)).replace("except SideEffectError", "except KeyError")
+    )
 
-    response = await gateway.post("/v1/apps/buyer/invoke", json={"items": ["nothing"]})
+    response = await gateway.post("/v1/apps/failing/invoke", json={"items": ["nothing"]})
 
     message = response.json()["error"]["message"]
-    place = f"app 'buyer', task Buyer, app.py:{line_of('recorded(buy')} in invoke"
+    place = f"app 'failing', task Buyer, app.py:{line_of('recorded(buy')} in invoke"
     assert message == f"SideEffectError: buy: ValueError: out of stock ({place})"
-    call, request = [line for line in await app_lines(gateway, "buyer") if line.startswith("ERROR")]
+    call, request = [line for line in await app_lines(gateway, "failing") if line.startswith("ERROR")]
     assert call.startswith("ERROR the recorded call of buy failed: ")
     assert request.startswith(f"ERROR the request failed: {place} request_id=")
 
 
-@pytest.mark.parametrize("limits", [Limits(recorded_seconds=30)])
+@with_gateway_options(GatewayOptions(Limits(recorded_seconds=30)))
 async def test_a_call_that_takes_too_long_is_an_error_and_in_the_log(
     gateway: httpx.AsyncClient, deploy: Deploy, clock: LoopClock, log: Path
 ) -> None:
-    await deploy(BUYER.format(log=str(log)))
-    ordered = asyncio.create_task(order(gateway, "slowly"))
+    await deploy(BUYER.replace('"buyer"', '"slow"').format(log=str(log)))
+    ordered = asyncio.create_task(gateway.post("/v1/apps/slow/invoke", json={"items": ["slowly"]}))
     await until(lambda: bought(log) == ["slowly"])
 
     clock.advance(30)
-    receipt = await ordered
+    receipt = (await ordered).json()
 
     message = "it has not returned within 30 s (limit recorded-seconds=30, see `cornserve up --limit`)"
     assert receipt == {"lines": [f"buy: {message}"]}
-    heading, reason = await app_lines(gateway, "buyer")
+    heading, reason = await app_lines(gateway, "slow")
     assert "the recorded call of buy failed" in heading
     assert reason.startswith(f"TimeoutError: {message}")
 
 
-@pytest.mark.parametrize("limits", [Limits(recorded_seconds=1)])
+@with_gateway_options(GatewayOptions(Limits(recorded_seconds=1)))
 async def test_a_call_that_finds_no_thread_in_time_never_runs(
     gateway: httpx.AsyncClient, deploy: Deploy, log: Path
 ) -> None:

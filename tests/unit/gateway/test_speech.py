@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 from openai import AsyncOpenAI, BadRequestError
 
 from tests.unit.gateway.conftest import Deploy
@@ -16,7 +17,7 @@ from tests.unit.gateway.sources import CHAT, SPEAKER
 SPEECH = "/v1/audio/speech"
 
 
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def speaker(deploy: Deploy) -> None:
     await deploy(SPEAKER)
 

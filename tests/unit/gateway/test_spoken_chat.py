@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 from openai import AsyncOpenAI
 
 from tests.images import encode_file, noise
@@ -18,7 +19,7 @@ AUDIO: dict[str, Any] = {"modalities": ["text", "audio"], "audio": {"voice": "et
 USER = {"role": "user", "content": "hello there"}
 
 
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def speaking_parrot(deploy: Deploy) -> None:
     await deploy(SPEAKING_PARROT)
 

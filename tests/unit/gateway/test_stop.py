@@ -5,16 +5,33 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import AsyncIterator
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 
+from cornserve.app_host.fork_client import ForkServer
+from cornserve.control.store.base import Store
 from cornserve.gateway.http.server import GRACE_SECONDS, HttpServer
 from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.running_gateway import GatewayOptions, client_of, running_gateway
 from tests.unit.gateway.sources import ECHO, STEPS
 from tests.waiting import until
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def server(store: Store, fork_server: ForkServer) -> AsyncIterator[HttpServer]:
+    async with running_gateway(store, GatewayOptions(), fork_server) as server:
+        yield server
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def gateway(server: HttpServer) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(server) as client:
+        yield client
 
 
 async def stop(server: HttpServer, clock: LoopClock) -> None:

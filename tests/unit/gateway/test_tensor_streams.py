@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 
 from cornserve.app.app import App
 from cornserve.app.load import load_app
@@ -144,13 +145,13 @@ class DictationApp:
         await until(lambda: self.executors.running() == 0 and self.held_bytes() == 0)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def dictation(store: Store, gateway: httpx.AsyncClient, executors: EchoExecutors) -> AsyncIterator[DictationApp]:
     yield DictationApp(store, gateway, executors, await store.create(APPS, "dictation", AppSpec(source=DICTATION)))
     unload_app("dictation_of_the_streams_test")
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def served(dictation: DictationApp) -> DictationApp:
     await dictation.publish(speakers=[await dictation.speaker()], writers=[await dictation.writer()])
     return dictation

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 
 from cornserve.app.app import App
 from cornserve.app.load import load_app
@@ -97,13 +98,13 @@ class PostApp:
         return self.executors.total("cornserve_transport_slab_bytes", {"state": "held"})
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def post(store: Store, gateway: httpx.AsyncClient, executors: EchoExecutors) -> AsyncIterator[PostApp]:
     yield PostApp(store, gateway, executors, await store.create(APPS, "post", AppSpec(source=POST)))
     unload_app("post_of_the_tensors_test")
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def served(post: PostApp) -> PostApp:
     await post.publish(writers=[await post.writer()], readers=[await post.reader()])
     return post

@@ -8,12 +8,14 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 from openai import AsyncOpenAI, BadRequestError
 
 from cornserve.limits import Limits
 from tests.audio import audio_file, sound
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.metrics import exposes
+from tests.unit.gateway.running_gateway import GatewayOptions
 from tests.unit.gateway.sources import CHAT, SCRIBE
 
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
@@ -27,12 +29,12 @@ def describe(file: bytes, size: str, format: str = "WAV") -> str:
     return f"{format} {size} {sha256(file).hexdigest()[:8]}"
 
 
-@pytest.fixture
-def limits() -> Limits:
-    return Limits(audio_mib=1, audio_seconds=20, text_mib=1, body_mib=3)
+@pytest.fixture(scope="module")
+def gateway_options() -> GatewayOptions:
+    return GatewayOptions(Limits(audio_mib=1, audio_seconds=20, text_mib=1, body_mib=3))
 
 
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def scribe(deploy: Deploy) -> None:
     await deploy(SCRIBE)
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.image_files import image_file
+from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
 from tests.unit.gateway.sources import CHAT, RELAY
 
 HEADER = "x-cornserve-unknown-fields"
@@ -23,7 +25,7 @@ BODY = {
 IGNORED = {"banana", "messages[0].content[0].color", "messages[0].mood", "K%C3%A4se%3A%20%0D%0Ax"}
 
 
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def parrot(deploy: Deploy) -> None:
     await deploy(CHAT.replace("request.messages[-1].content", "''.join(request.messages[-1].texts)"))
 
@@ -40,11 +42,8 @@ async def test_unknown_fields_are_refused_by_default(gateway: httpx.AsyncClient)
     assert HEADER not in response.headers
 
 
+@with_gateway_options(GatewayOptions(ignores_unknown_fields=True))
 class TestWarn:
-    @pytest.fixture
-    def ignores_unknown_fields(self) -> bool:
-        return True
-
     @pytest.mark.parametrize("stream", [False, True])
     async def test_a_header_names_the_fields_that_are_ignored(self, gateway: httpx.AsyncClient, stream: bool) -> None:
         response = await chat(gateway, stream=stream)

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 from openai import AsyncOpenAI
 
 from cornserve.gateway.media.cut_media import MIN_CUT_BYTES
@@ -16,6 +17,7 @@ from tests.audio import audio_file, sound
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.image_files import data_url, image_file
 from tests.unit.gateway.metrics import exposes
+from tests.unit.gateway.running_gateway import GatewayOptions
 from tests.unit.gateway.sources import SEER
 from tests.unit.gateway.web_server import WebServer, respond_with, web_server
 from tests.video import transparent_gif, video_file
@@ -42,24 +44,20 @@ def describe(path: str, file: bytes, size: str, format: str = "MP4") -> str:
     return f"{path}={format}:{size}:{len(file)}:{sha256(file).hexdigest()[:8]}"
 
 
-@pytest.fixture
-def limits() -> Limits:
-    return Limits(
+@pytest.fixture(scope="module")
+def gateway_options() -> GatewayOptions:
+    limits = Limits(
         videos=3, video_mib=1, video_megapixels=1, video_frames=30, video_seconds=20, request_video_seconds=30
     )
+    return GatewayOptions(limits, media_from=("127.0.0.1",))
 
 
-@pytest.fixture
-def media_from() -> list[str]:
-    return ["127.0.0.1"]
-
-
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def seer(deploy: Deploy) -> None:
     await deploy(SEER)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def site() -> AsyncIterator[WebServer]:
     async with web_server() as site:
         yield site

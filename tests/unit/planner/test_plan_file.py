@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -76,8 +75,10 @@ def locations(value: Any, at: Location = ()) -> Iterator[Location]:
 def alterations(document: Any, where: Location) -> Iterator[Alteration]:
     """Yields the document without a field, with another name of it, and with other values."""
 
+    text = json.dumps(document)
+
     def altered(change: str, *, value: Any = None, name: str | None = None) -> Alteration:
-        copied = deepcopy(document)
+        copied = json.loads(text)
         *path, last = where
         parent = copied
         for part in path:

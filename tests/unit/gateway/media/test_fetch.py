@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.media.errors import MediaError
@@ -37,14 +38,14 @@ PNG = image_file()
 LIMITS = Limits(fetch_seconds=60, image_mib=1)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def site() -> AsyncIterator[WebServer]:
     """Runs a server at an allowed address."""
     async with web_server() as site:
         yield site
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def inner() -> AsyncIterator[WebServer]:
     """Runs a server at an address that is not allowed."""
     async with web_server("127.0.0.2") as inner:
