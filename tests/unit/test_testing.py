@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
@@ -534,9 +535,12 @@ def test_task(task, calls):
 
 def test_a_test_file_of_a_user_starts_no_process(tmp_path: Path) -> None:
     (tmp_path / "test_tasks.py").write_text(THREE_TASKS)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_tasks.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_tasks.py"]
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # Loading the plugins takes seconds.
 
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
 
     assert done.returncode == 0, done.stdout
     assert "3 passed" in done.stdout

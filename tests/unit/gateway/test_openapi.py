@@ -9,7 +9,6 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 import pytest_asyncio
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
@@ -52,6 +51,8 @@ async def test_every_reference_has_a_target(document: dict[str, Any]) -> None:
 async def test_requests_generated_from_the_document_never_cause_a_500(
     gateway: httpx.AsyncClient, deploy: Deploy, document: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
+    import schemathesis  # takes a second
+
     caplog.set_level(logging.ERROR)
     await deploy(ECHO)
     await deploy(CHAT)
