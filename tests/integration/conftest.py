@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cornserve_executors.vllm.engine_fork import METHOD
+from tests.executor_fork_server.running import running_fork_server
 from tests.models.cache import cached_model
 from tests.models.tiny_families import tiny_model
 
@@ -17,6 +18,13 @@ MODELS = ROOT / "tests" / "models"
 def pytest_runtest_setup() -> None:
     """Removes a variable that vLLM has set in the test process, because executors would inherit it."""
     os.environ.pop(METHOD, None)
+
+
+@pytest.fixture(scope="session")
+def fork_variables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Variables of the environment for processes whose executors and engines are forked instead of started."""
+    with running_fork_server(tmp_path_factory.mktemp("fork-server")) as variables:
+        yield variables
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 
@@ -45,12 +47,13 @@ def model(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def engine(model: str) -> Iterator[EmbeddingEngine]:
+def engine(model: str, fork_variables: dict[str, str]) -> Iterator[EmbeddingEngine]:
     settings.prepare_environment()
     from cornserve_executors.embedding.engine import EmbeddingEngine
 
     options = EngineOptions(max_model_len=3968, kv_cache_memory_bytes=4 << 20)
-    engine = EmbeddingEngine(EmbeddingTask(model_id=str(tiny_model(model)), options=options))
+    with patch.dict(os.environ, fork_variables):
+        engine = EmbeddingEngine(EmbeddingTask(model_id=str(tiny_model(model)), options=options))
     yield engine
     engine.shutdown()
 

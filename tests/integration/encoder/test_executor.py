@@ -33,11 +33,15 @@ def shared_memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def executor(
-    tiny_qwen25vl: Path, shared_memory: Path, tmp_path_factory: pytest.TempPathFactory
+    tiny_qwen25vl: Path,
+    shared_memory: Path,
+    fork_variables: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[ExecutorProcess]:
     task = EncoderTask(model_id=str(tiny_qwen25vl))
     options = ["--shared-memory", str(shared_memory), "--slab-mib", str(SLAB_MIB)]
-    with running_executor(task, tmp_path_factory.mktemp("executor"), *options) as executor:
+    directory = tmp_path_factory.mktemp("executor")
+    with running_executor(task, directory, *options, environment=fork_variables) as executor:
         executor.until_ready()
         yield executor
 

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from cornserve_executors.base import InvalidRequestError
-from cornserve_executors.encoder.families.registry import find_family
-from cornserve_executors.encoder.families.video_family import VideoEncoderFamily
 from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib import Video
@@ -123,6 +121,9 @@ async def test_a_video_is_encoded_once_and_a_file_may_be_an_image_and_a_video(ti
 
 
 def test_the_options_of_frames_by_model_type_are_those_of_the_families() -> None:
+    from cornserve_executors.encoder.families.registry import find_family
+    from cornserve_executors.encoder.families.video_family import VideoEncoderFamily
+
     every = MediaOptions(fps=1, num_frames=8, min_frames=2, max_frames=8)
     for family in VIDEO_FAMILIES:
         kind = find_family(str(family.path), family.model_type, "video")

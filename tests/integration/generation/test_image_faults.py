@@ -1,4 +1,4 @@
-"""Faults while image models draw and edit, whole and in separate executors."""
+"""Faults while image models draw and edit in separate executors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.chaos.report import FaultRecorder
 from tests.integration.generation.faults import FaultyInstance, Generator, GeneratorDeployment
 from tests.integration.serving.image_chats import noise_png
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(300)]
 
 DRAW = {"prompt": "corn", "size": "256x256", "seed": 1, "num_inference_steps": 24}
 DRAW_SMALL = DRAW | {"size": "128x128", "num_inference_steps": 16}
@@ -36,12 +36,7 @@ class Editor(Generator):
 
 PAINTER = Generator("painter", "tiny_qwenimage", DRAW)
 EDITOR = Editor("editor", "tiny_qwenimageedit", DRAW_SMALL)
-WHOLE_PAINTER = Generator("whole-painter", "tiny_qwenimage", DRAW_SMALL)
-STREAMING_STAGES = [
-    (PAINTER, "image_denoiser"),
-    (EDITOR, "image_denoiser"),
-    (WHOLE_PAINTER, "image_generator"),
-]
+STREAMING_STAGES = [(PAINTER, "image_denoiser"), (EDITOR, "image_denoiser")]
 OTHER_STAGES = [
     (PAINTER, "prompt_encoder"),
     (PAINTER, "latent_decoder"),
@@ -57,7 +52,6 @@ def instance(
     deployments = [
         GeneratorDeployment(PAINTER, tiny_qwenimage, ["--share", "split=1"]),
         GeneratorDeployment(EDITOR, tiny_qwenimageedit, ["--share", "split=1"]),
-        GeneratorDeployment(WHOLE_PAINTER, tiny_qwenimage),
     ]
     with FaultyInstance.running(tmp_path_factory.mktemp("faults") / "home", deployments) as instance:
         yield instance
@@ -77,7 +71,7 @@ def test_a_stage_killed_before_its_output_leads_to_the_same_result_or_an_error(
     record_fault(instance.kill_before_output(app, stage))
 
 
-@pytest.mark.parametrize("app", [PAINTER, EDITOR, WHOLE_PAINTER])
+@pytest.mark.parametrize("app", [PAINTER, EDITOR])
 def test_a_disconnect_stops_all_stages_and_frees_their_tensors(
     instance: FaultyInstance, app: Generator, record_fault: FaultRecorder
 ) -> None:

@@ -12,7 +12,7 @@ from tests.integration.generation.faults import FaultyInstance, Generator, Gener
 from tests.integration.generation.speakers import SPEAK
 from tests.integration.serving.speaking_chats import speech_options
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(300)]
 
 STATES_SPEAKER = Generator("states-speaker", "tiny_qwen25omni_talker", SPEAK)
 """Its talker reads the thinker's states while they are computed."""

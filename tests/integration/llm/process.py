@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,12 +72,17 @@ class ExecutorProcess:
 
 
 @contextmanager
-def running_executor(task: UnitTask[Any, Any], directory: Path, *options: str) -> Iterator[ExecutorProcess]:
+def running_executor(
+    task: UnitTask[Any, Any], directory: Path, *options: str, environment: Mapping[str, str] = {}
+) -> Iterator[ExecutorProcess]:
     """Starts an executor, which listens but may not be ready, and stops it with SIGTERM when the block ends.
 
     Asserts that the exit status is 0 and that no process remains. The process may also exit before.
+
+    Args:
+        environment: variables to add.
     """
-    executor = _start(task, directory, options)
+    executor = _start(task, directory, options, environment)
     try:
         yield executor
         if executor.process.poll() is None:
@@ -90,7 +95,9 @@ def running_executor(task: UnitTask[Any, Any], directory: Path, *options: str) -
             process.kill()
 
 
-def _start(task: UnitTask[Any, Any], directory: Path, options: Sequence[str]) -> ExecutorProcess:
+def _start(
+    task: UnitTask[Any, Any], directory: Path, options: Sequence[str], environment: Mapping[str, str]
+) -> ExecutorProcess:
     log, announcement, metrics_port = directory / "log", directory / "endpoint", _free_port()
     command = [
         *(sys.executable, "-m", "cornserve_executors.base"),
@@ -101,7 +108,14 @@ def _start(task: UnitTask[Any, Any], directory: Path, options: Sequence[str]) ->
         *options,
     ]
     with log.open("w") as output:
-        process = psutil.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+        process = psutil.Popen(
+            command,
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
     while not announcement.exists():
         assert process.poll() is None, log.read_text()
         time.sleep(0.01)

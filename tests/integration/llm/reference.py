@@ -1,6 +1,6 @@
 """Calls vLLM directly. The input file has conversations and sampling parameters, the output file the token ids.
 
-python tests/integration/llm/reference.py INPUT OUTPUT
+python -m tests.integration.llm.reference INPUT OUTPUT
 """
 
 import json

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.vllm import settings
 from cornserve_tasklib import CompletionRequest, EngineOptions, LLMTask, ThinkerTask
+from tests.executor_caller import calling
 from tests.integration.llm.client import connected
 from tests.integration.llm.process import ExecutorProcess, running_executor
 from tests.models.tiny_families import tiny_model
@@ -21,7 +22,9 @@ CONTEXT = 2000
 
 
 @pytest.fixture(scope="module")
-def limited(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExecutorProcess]:
+def limited(
+    tiny_llama: Path, fork_variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ExecutorProcess]:
     options = EngineOptions(
         max_model_len=CONTEXT,
         max_num_seqs=1,
@@ -32,7 +35,7 @@ def limited(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         engine_args={"block_size": 64, "scheduling_policy": "priority"},
     )
     task = LLMTask(model_id=str(tiny_llama), options=options)
-    with running_executor(task, tmp_path_factory.mktemp("limited")) as executor:
+    with running_executor(task, tmp_path_factory.mktemp("limited"), environment=fork_variables) as executor:
         executor.until_ready()
         yield executor
 
@@ -46,14 +49,7 @@ async def test_a_prompt_longer_than_max_model_len_is_rejected(limited: ExecutorP
 
 
 async def test_waiting_requests_with_a_lower_priority_value_run_first(limited: ExecutorProcess) -> None:
-    done: list[int] = []
-
-    async def complete(priority: int, max_tokens: int) -> None:
-        async with connected(limited.endpoint) as client:
-            fields: dict[str, Any] = {"max_tokens": max_tokens, "ignore_eos": True, "priority": priority}
-            reply = await client.invoke(CompletionRequest(prompt="Hello", **fields))
-        assert reply.code == "OK", reply.end.message
-        done.append(priority)
+    """On one connection, the ends arrive in the order in which the executor sends them."""
 
     async def wait_until_waiting(count: int) -> None:
         async def is_waiting() -> bool:
@@ -63,12 +59,23 @@ async def test_waiting_requests_with_a_lower_priority_value_run_first(limited: E
 
         await until(is_waiting)
 
-    async with asyncio.TaskGroup() as requests:
-        requests.create_task(complete(-9, CONTEXT - 10))  # Nothing else waits, so it runs at once.
-        for number, priority in enumerate((5, 3, 4)):
-            await wait_until_waiting(number)
-            requests.create_task(complete(priority, 2))
+    priorities = [-9, 5, 3, 4]
+    done: list[int] = []
+    async with calling(limited.endpoint) as caller:
+        for number, priority in enumerate(priorities):
+            if number:  # Nothing else waits for the first, so it runs at once.
+                await wait_until_waiting(number - 1)
+            tokens = 2 if number else CONTEXT - 10
+            fields: dict[str, Any] = {"max_tokens": tokens, "ignore_eos": True, "priority": priority}
+            request = CompletionRequest(prompt="Hello", **fields).model_dump_json(exclude_defaults=True).encode()
+            start = pb.Start(request_id=f"priority-{priority}", request=request)
+            caller.send(pb.Command(call=number, start=start))
         await wait_until_waiting(3)
+        while len(done) < len(priorities):
+            event = await caller.read()
+            assert event is not None
+            assert event.end.code == pb.CODE_OK, event.end.message
+            done.append(priorities[event.call])
 
     assert done == [-9, 3, 4, 5]
 

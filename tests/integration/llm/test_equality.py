@@ -1,9 +1,10 @@
-"""Greedy responses of a real model equal those of vLLM called directly, token for token."""
+"""Responses equal those of vLLM called directly, token for token."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ from tests.integration.llm.process import ExecutorProcess, running_executor
 
 pytestmark = pytest.mark.timeout(300)
 
-REFERENCE = Path(__file__).with_name("reference.py")
+REFERENCE = "tests.integration.llm.reference"
+ROOT = Path(__file__).parents[3]
 MAX_TOKENS = 48
 
 CONVERSATIONS = {
@@ -40,21 +42,27 @@ CONVERSATIONS = {
 
 SAMPLING: dict[str, dict[str, Any]] = {
     "penalties": {"presence_penalty": 1.5, "frequency_penalty": 0.5, "repetition_penalty": 1.2},
-    "logit_bias": {"logit_bias": {"1000": 5, "2000": 5}},
-    "stop": {"stop": [" is", "the"]},
-    "min_tokens": {"stop": [" is", "the"], "min_tokens": 12, "include_stop_str_in_output": True},
+    "logit_bias": {"logit_bias": {"100": 5, "200": 5}},
+    "stop": {"stop": [" is", "the", "a"]},
+    "min_tokens": {"stop": [" is", "the", "a"], "min_tokens": 12, "include_stop_str_in_output": True},
     "seed": {"temperature": 1, "seed": 1, "top_p": 0.9, "top_k": 40, "min_p": 0.01},
     "n": {"temperature": 1, "seed": 2, "n": 3},
 }
 
 
-@pytest.fixture(scope="module")
-def task(smollm2: Path) -> LLMTask:
-    return LLMTask(model_id=str(smollm2), options=EngineOptions(max_model_len=2048, kv_cache_memory_bytes=256 << 20))
+@pytest.fixture(scope="module", params=["tiny_llama", pytest.param("smollm2", marks=pytest.mark.slow)])
+def task(request: pytest.FixtureRequest) -> LLMTask:
+    """A model whose tokens are bytes, and a real one, which takes minutes."""
+    model: Path = request.getfixturevalue(request.param)
+    context, kv_cache_mib = (8192, 64) if request.param == "tiny_llama" else (2048, 256)
+    options = EngineOptions(max_model_len=context, kv_cache_memory_bytes=kv_cache_mib << 20)
+    return LLMTask(model_id=str(model), options=options)
 
 
 @pytest.fixture(scope="module")
-def reference_tokens(task: LLMTask, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[int]]]:
+def reference_tokens(
+    task: LLMTask, fork_variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[list[int]]]:
     """The tokens of each choice that vLLM generates for each conversation, and for the first one with each option."""
     conversations = [*CONVERSATIONS.values(), *[CONVERSATIONS["question"]] * len(SAMPLING)]
     options: list[dict[str, Any]] = [{}] * len(CONVERSATIONS) + [*SAMPLING.values()]
@@ -67,15 +75,16 @@ def reference_tokens(task: LLMTask, tmp_path_factory: pytest.TempPathFactory) ->
         "sampling": [{"temperature": 0, "max_tokens": MAX_TOKENS} | option for option in options],
     }
     (directory / "job").write_text(json.dumps(job))
-    subprocess.run([sys.executable, REFERENCE, directory / "job", directory / "tokens"], check=True)
+    command = [sys.executable, "-m", REFERENCE, str(directory / "job"), str(directory / "tokens")]
+    subprocess.run(command, check=True, env=os.environ | fork_variables, cwd=ROOT)
     return dict(zip([*CONVERSATIONS, *SAMPLING], json.loads((directory / "tokens").read_text()), strict=True))
 
 
 @pytest.fixture(scope="module")
-def smollm2_executor(
-    task: LLMTask, reference_tokens: object, tmp_path_factory: pytest.TempPathFactory
+def executor(
+    task: LLMTask, reference_tokens: object, fork_variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ExecutorProcess]:
-    with running_executor(task, tmp_path_factory.mktemp("executor")) as executor:
+    with running_executor(task, tmp_path_factory.mktemp("executor"), environment=fork_variables) as executor:
         executor.until_ready()
         yield executor
 
@@ -87,27 +96,27 @@ def greedy(name: str, **fields: object) -> ChatRequest:
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
 async def test_a_single_response_equals_vllms(
-    smollm2_executor: ExecutorProcess, reference_tokens: dict[str, list[list[int]]], name: str
+    executor: ExecutorProcess, reference_tokens: dict[str, list[list[int]]], name: str
 ) -> None:
-    async with connected(smollm2_executor.endpoint) as client:
+    async with connected(executor.endpoint) as client:
         assert [(await client.invoke(greedy(name))).response.token_ids] == reference_tokens[name]
 
 
 @pytest.mark.parametrize("name", SAMPLING)
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "unstreamed"])
 async def test_a_response_with_an_option_equals_vllms(
-    smollm2_executor: ExecutorProcess, reference_tokens: dict[str, list[list[int]]], name: str, stream: bool
+    executor: ExecutorProcess, reference_tokens: dict[str, list[list[int]]], name: str, stream: bool
 ) -> None:
-    async with connected(smollm2_executor.endpoint) as client:
+    async with connected(executor.endpoint) as client:
         choices = (await client.invoke(greedy("question", **SAMPLING[name]), stream=stream)).response.choices
 
     assert [choice.token_ids for choice in choices] == reference_tokens[name]
 
 
 async def test_concurrent_responses_equal_vllms(
-    smollm2_executor: ExecutorProcess, reference_tokens: dict[str, list[list[int]]]
+    executor: ExecutorProcess, reference_tokens: dict[str, list[list[int]]]
 ) -> None:
-    async with connected(smollm2_executor.endpoint) as client:
+    async with connected(executor.endpoint) as client:
         replies = await asyncio.gather(*(client.invoke(greedy(name)) for name in CONVERSATIONS))
 
     assert [[reply.response.token_ids] for reply in replies] == [reference_tokens[name] for name in CONVERSATIONS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -28,24 +28,34 @@ def own_executor(tiny_task: LLMTask, tmp_path: Path) -> Iterator[ExecutorProcess
         yield executor
 
 
-async def test_it_reports_its_progress_and_finishes_running_requests_on_sigterm(own_executor: ExecutorProcess) -> None:
+@pytest.fixture
+def forked_executor(tiny_task: LLMTask, fork_variables: dict[str, str], tmp_path: Path) -> Iterator[ExecutorProcess]:
+    """An executor for a single test, which starts in seconds."""
+    with running_executor(tiny_task, tmp_path, environment=fork_variables) as executor:
+        yield executor
+
+
+async def test_it_reports_its_progress_and_finishes_running_requests_on_sigterm(
+    forked_executor: ExecutorProcess,
+) -> None:
     messages = []
-    for observation in own_executor.observations():
+    for observation in forked_executor.observations():
         messages.append(observation.message)
         if observation.phase == pb.PHASE_READY:
             break
     assert [*dict.fromkeys(filter(None, messages))] == ["importing vLLM", "loading weights", "warming up"]
 
-    async with connected(own_executor.endpoint) as client:
+    async with connected(forked_executor.endpoint) as client:
         running = await client.start(LONG)
         await running.first_chunk()
 
-        own_executor.terminate()
+        forked_executor.terminate()
 
         assert len((await running.reply()).response.token_ids) == 1000
-    assert own_executor.process.wait(STOP_SECONDS) == 0
+    assert forked_executor.process.wait(STOP_SECONDS) == 0
 
 
+@pytest.mark.slow
 async def test_the_executor_exits_when_an_idle_engine_dies(own_executor: ExecutorProcess) -> None:
     own_executor.until_ready()
 
@@ -80,6 +90,7 @@ def test_sigterm_during_imports_stops_the_executor(own_executor: ExecutorProcess
     assert own_executor.process.wait(STOP_SECONDS) == 0
 
 
+@pytest.mark.slow
 async def test_sigterm_while_the_engine_loads_stops_both_processes(own_executor: ExecutorProcess) -> None:
     await until(lambda: bool(own_executor.process.children()), seconds=START_SECONDS)
 
@@ -94,9 +105,9 @@ def broken_model(tiny_llama: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_llama, tmp_path / "model"))
 
 
-def start_error(task: LLMTask, directory: Path) -> str:
+def start_error(task: LLMTask, directory: Path, environment: Mapping[str, str] = {}) -> str:
     """Returns the last line in the log of an executor that fails to start."""
-    with running_executor(task, directory) as executor:
+    with running_executor(task, directory, environment=environment) as executor:
         assert executor.process.wait(START_SECONDS) == CANNOT_START
         return executor.last_line()
 
@@ -113,23 +124,26 @@ def test_a_directory_without_a_config_is_rejected(tmp_path: Path) -> None:
     assert f"the executor did not start: {tmp_path} is not a model directory: it contains no config.json" in line
 
 
-def test_an_unsupported_architecture_is_named(broken_model: Path, tmp_path: Path) -> None:
+def test_an_unsupported_architecture_is_named(
+    broken_model: Path, fork_variables: dict[str, str], tmp_path: Path
+) -> None:
     config = json.loads((broken_model / "config.json").read_text())
     (broken_model / "config.json").write_text(json.dumps(config | {"architectures": ["AbacusForCausalLM"]}))
 
-    line = start_error(LLMTask(model_id=str(broken_model)), tmp_path)
+    line = start_error(LLMTask(model_id=str(broken_model)), tmp_path, fork_variables)
 
     assert "the executor did not start: vLLM rejects" in line
     assert "AbacusForCausalLM" in line
     assert len(line) < 500
 
 
-async def test_a_model_without_a_chat_template_completes_texts(broken_model: Path, tmp_path: Path) -> None:
+async def test_a_model_without_a_chat_template_completes_texts(
+    broken_model: Path, fork_variables: dict[str, str], tmp_path: Path
+) -> None:
     (broken_model / "chat_template.jinja").unlink()
+    task = LLMTask(model_id=str(broken_model), options=EngineOptions(kv_cache_memory_bytes=64 << 20))
 
-    with running_executor(
-        LLMTask(model_id=str(broken_model), options=EngineOptions(kv_cache_memory_bytes=64 << 20)), tmp_path
-    ) as executor:
+    with running_executor(task, tmp_path, environment=fork_variables) as executor:
         executor.until_ready()
         async with connected(executor.endpoint) as client:
             rejected = await client.invoke(ChatRequest.ask("Hello?"))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 
@@ -46,9 +48,13 @@ def task(model: Path, adapters: dict[str, Path]) -> LLMTask:
 
 @pytest.fixture(scope="module")
 def executor(
-    tiny_llama: Path, adapters: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+    tiny_llama: Path,
+    adapters: dict[str, Path],
+    fork_variables: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[ExecutorProcess]:
-    with running_executor(task(tiny_llama, adapters), tmp_path_factory.mktemp("executor")) as executor:
+    directory = tmp_path_factory.mktemp("executor")
+    with running_executor(task(tiny_llama, adapters), directory, environment=fork_variables) as executor:
         executor.until_ready()
         yield executor
 
@@ -122,11 +128,12 @@ async def test_chats_select_adapters_too(executor: ExecutorProcess) -> None:
 
 
 def test_an_adapter_that_the_model_cannot_apply_ends_the_start(
-    tiny_llama: Path, adapters: dict[str, Path], tmp_path: Path
+    tiny_llama: Path, adapters: dict[str, Path], fork_variables: dict[str, str], tmp_path: Path
 ) -> None:
     wrong = write_adapter(tmp_path / "wrong", filled(matrices("model.layers.0.mlp.router")))
 
-    with running_executor(task(tiny_llama, {**adapters, "wrong": wrong}), tmp_path) as executor:
+    spec = task(tiny_llama, {**adapters, "wrong": wrong})
+    with running_executor(spec, tmp_path, environment=fork_variables) as executor:
         assert executor.process.wait(START_SECONDS) == CANNOT_START
         line = executor.last_line()
 
@@ -137,11 +144,12 @@ def test_an_adapter_that_the_model_cannot_apply_ends_the_start(
 
 
 @pytest.fixture(scope="module")
-def engine(tiny_llama: Path, adapters: dict[str, Path]) -> Iterator[LLMEngine]:
+def engine(tiny_llama: Path, adapters: dict[str, Path], fork_variables: dict[str, str]) -> Iterator[LLMEngine]:
     settings.prepare_environment()
     from cornserve_executors.llm.engine import LLMEngine
 
-    engine = LLMEngine(task(tiny_llama, adapters))
+    with patch.dict(os.environ, fork_variables):
+        engine = LLMEngine(task(tiny_llama, adapters))
     yield engine
     engine.shutdown()
 

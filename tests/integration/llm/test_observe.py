@@ -2,18 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
+
 import httpx2 as httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cornserve_tasklib import ChatRequest
+from cornserve_tasklib import ChatRequest, LLMTask
 from tests.integration.docs.documented_metrics import documented_metrics
-from tests.integration.llm.client import ExecutorClient
+from tests.integration.llm.client import ExecutorClient, connected
 from tests.integration.llm.conftest import CONTEXT
-from tests.integration.llm.process import ExecutorProcess
-from tests.integration.observe.collector import Span, TraceCollector
+from tests.integration.llm.process import ExecutorProcess, running_executor
+from tests.integration.observe.collector import Span, TraceCollector, running_collector
 from tests.waiting import until
 
+pytestmark = pytest.mark.timeout(300)
+
 MARKER = "the patient is called Smith"
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[TraceCollector]:
+    """Collects the traces of `executor`."""
+    with running_collector() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="module")
+def executor(
+    tiny_task: LLMTask,
+    collector: TraceCollector,
+    fork_variables: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[ExecutorProcess]:
+    tracing = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "50"}
+    directory = tmp_path_factory.mktemp("executor")
+    with running_executor(tiny_task, directory, environment=fork_variables | tracing) as executor:
+        executor.until_ready()
+        yield executor
+
+
+@pytest.fixture
+async def client(executor: ExecutorProcess) -> AsyncIterator[ExecutorClient]:
+    async with connected(executor.endpoint) as client:
+        yield client
 
 
 async def scrape(executor: ExecutorProcess) -> str:

@@ -23,10 +23,13 @@ def lora_modules() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def engines(model: Path, lora_modules: dict[str, str]) -> Iterator[dict[bool, LLMEngine]]:
+def engines(
+    model: Path, lora_modules: dict[str, str], fork_variables: dict[str, str]
+) -> Iterator[dict[bool, LLMEngine]]:
     """An engine with an encoder and an engine without an encoder."""
     started = {
-        with_enc: start_engine(model, with_enc=with_enc, lora_modules=lora_modules) for with_enc in (True, False)
+        with_enc: start_engine(model, fork_variables, with_enc=with_enc, lora_modules=lora_modules)
+        for with_enc in (True, False)
     }
     yield started
     with ThreadPoolExecutor() as threads:  # Each shutdown takes seconds.

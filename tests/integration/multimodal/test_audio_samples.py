@@ -6,7 +6,6 @@ import io
 
 import numpy as np
 import pytest
-from vllm.multimodal.media.audio import load_audio
 
 from cornserve_executors.media.audio_decoding import decode_audio
 from tests.audio import as_audio, sound
@@ -15,6 +14,8 @@ from tests.audio import as_audio, sound
 @pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("format", ["WAV", "MP3", "FLAC", "OGG", "M4A", "WEBM"])
 def test_samples_are_those_of_vllm(format: str, channels: int) -> None:
+    from vllm.multimodal.media.audio import load_audio
+
     audio = as_audio(sound(0, 1, 48_000, channels), 48_000, format)
     assert audio.data is not None
     expected, sample_rate = load_audio(io.BytesIO(audio.data.data), sr=None)

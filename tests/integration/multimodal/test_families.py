@@ -34,9 +34,11 @@ RESIZING = {"qwen2vl", "qwen25vl", "qwen3vl", "qwen25omni", "qwen3omni"}
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family.name not in MODULES], ids=str)
-async def test_the_hybrid_path_generates_the_tokens_of_the_monolith(family: TinyFamily, tmp_path: Path) -> None:
+async def test_the_hybrid_path_generates_the_tokens_of_the_monolith(
+    family: TinyFamily, fork_variables: dict[str, str], tmp_path: Path
+) -> None:
     async with running_encoder(family.path, tmp_path, modality=family.vision) as encoder:
-        with running_llm(family.path, with_enc=True) as engine:
+        with running_llm(family.path, fork_variables, with_enc=True) as engine:
             expected = await tokens_of_monolith(engine)
 
             assert await generate(engine, OTHER) != expected["one image"]
@@ -47,12 +49,14 @@ async def test_the_hybrid_path_generates_the_tokens_of_the_monolith(family: Tiny
 
 @pytest.mark.families
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
-async def test_all_paths_generate_the_tokens_of_the_monolith(family: TinyFamily, tmp_path: Path) -> None:
+async def test_all_paths_generate_the_tokens_of_the_monolith(
+    family: TinyFamily, fork_variables: dict[str, str], tmp_path: Path
+) -> None:
     async with running_encoder(family.path, tmp_path, modality=family.vision) as encoder:
-        with running_llm(family.path, with_enc=True) as engine:
+        with running_llm(family.path, fork_variables, with_enc=True) as engine:
             expected = await tokens_of_monolith(engine)
             await check_equal(expected, engine, encoder, "re")
-            with running_llm(family.path, with_enc=False) as language_only:
+            with running_llm(family.path, fork_variables, with_enc=False) as language_only:
                 await check_equal(expected, language_only, encoder, "e")
                 counts = await language_only.parameter_counts()
                 if "video" in family.vision:

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from vllm.multimodal.video import VIDEO_LOADER_REGISTRY
-from vllm.multimodal.video_decoders import VideoSourceMetadata, VideoTargetMetadata
 
 from cornserve_executors.media.video_decoding import decode_video
 from cornserve_executors.media.video_sampling import FrameSampling, VideoSource
@@ -44,11 +42,30 @@ FILES: dict[str, Callable[[], bytes]] = {
 FORMATS = {"VP8": "WEBM", "VP9": "WEBM", "variable frame rate in WebM": "WEBM", "transparent": "GIF"}
 
 
+def loader_of(backend: Backend) -> Any:
+    """Returns vLLM's loader of videos."""
+    from vllm.multimodal.video import VIDEO_LOADER_REGISTRY
+
+    return VIDEO_LOADER_REGISTRY.load(backend)
+
+
+def vllm_indices(
+    loader: Any, source: tuple[int, float, float], target: tuple[float, float, int], **limits: int
+) -> list[int]:
+    """Returns the frames that a loader samples, some of them repeatedly."""
+    from vllm.multimodal.video_decoders import VideoSourceMetadata, VideoTargetMetadata
+
+    indices: list[int] = loader.compute_frames_index_to_sample(
+        VideoSourceMetadata(*source), VideoTargetMetadata(*target), **limits
+    )
+    return indices
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_frames_and_metadata_are_those_of_vllm(name: str) -> None:
     data = FILES[name]()
     for backend in BACKENDS:
-        frames, metadata = VIDEO_LOADER_REGISTRY.load(backend).load_bytes(data, num_frames=7)
+        frames, metadata = loader_of(backend).load_bytes(data, num_frames=7)
 
         video = video_from_file(data, FORMATS.get(name, name if name in ("MOV", "MKV", "GIF") else "MP4"))
         decoded = decode_video(video, FrameSampling(backend, num_frames=7))
@@ -66,13 +83,11 @@ def test_options_choose_the_frames_of_vllm() -> None:
     }
     limits["qwen3_vl"] = limits["qwen2_vl"]
     for backend, (count, rate), wanted in product(BACKENDS, sources, fps):
-        loader: Any = VIDEO_LOADER_REGISTRY.load(backend)
+        loader = loader_of(backend)
         for limit in limits[backend]:
             options = MediaOptions.model_validate(limit | ({} if wanted is None else {"fps": wanted}))
-            target = VideoTargetMetadata(limit.get("num_frames", 32), wanted or (-1 if backend == "opencv" else 2), 300)
-            expected = loader.compute_frames_index_to_sample(
-                VideoSourceMetadata(count, rate, count / rate), target, **limit
-            )
+            target = limit.get("num_frames", 32), wanted or (-1 if backend == "opencv" else 2), 300
+            expected = vllm_indices(loader, (count, rate, count / rate), target, **limit)
 
             found = FrameSampling(backend).with_options(options).frame_indices(VideoSource(count, rate, count / rate))
 
@@ -86,7 +101,7 @@ def test_wide_gamuts_and_hdr_are_converted_like_vllm() -> None:
     options = {"x265-params": "log-level=none:bframes=0"}
     colors = {"colorspace": 9, "color_primaries": 9, "color_trc": 18, "options": options}
     data = video_file("MP4", "hevc", 2, pixel_format="yuv420p10le", codec_context=colors)
-    expected, _ = VIDEO_LOADER_REGISTRY.load("opencv").load_bytes(data, num_frames=2)
+    expected, _ = loader_of("opencv").load_bytes(data, num_frames=2)
 
     decoded = decode_video(video_from_file(data), FrameSampling(num_frames=2))
 
@@ -95,24 +110,23 @@ def test_wide_gamuts_and_hdr_are_converted_like_vllm() -> None:
 
 def test_one_frame_is_sampled_where_vllm_fails() -> None:
     """vLLM divides by zero, because it wants pairs of frames. The processor repeats a single frame."""
-    loader: Any = VIDEO_LOADER_REGISTRY.load("qwen2_vl")
+    loader = loader_of("qwen2_vl")
 
     assert FrameSampling("qwen2_vl").frame_indices(VideoSource(1, 10, 0.1)) == [0]
     with pytest.raises(ZeroDivisionError):
-        loader.compute_frames_index_to_sample(VideoSourceMetadata(1, 10, 0.1), VideoTargetMetadata(-1, 2, 300))
+        vllm_indices(loader, (1, 10, 0.1), (-1, 2, 300))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_same_frames_are_sampled_as_by_vllm(backend: Backend) -> None:
-    loader: Any = VIDEO_LOADER_REGISTRY.load(backend)
+    loader = loader_of(backend)
     options: list[dict[str, Any]] = [
         {"num_frames": count, "fps": fps} for count, fps in product([-1, 1, 7, 32], [-1, 0.5, 1, 2, 60])
     ]
     for total, source_fps in product([2, 3, 5, 32, 301, 451, 17_982], [0.5, 8.33, 24.0, 30_000 / 1001, 60.0]):
         source = total, source_fps, total / source_fps
         for option in options if backend == "opencv" else [{"fps": 1.0}, {"fps": 2.0}, {"fps": 4.0}, {"fps": 50.0}]:
-            target = VideoTargetMetadata(option.get("num_frames", -1), option["fps"], 300)
-            expected = loader.compute_frames_index_to_sample(VideoSourceMetadata(*source), target)
+            expected = vllm_indices(loader, source, (option.get("num_frames", -1), option["fps"], 300))
 
             found = FrameSampling(backend, **option).frame_indices(VideoSource(*source))
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,11 @@ class CommandLine:
 
     home: Home
     url: str = ""
+    variables: dict[str, str] = field(default_factory=dict)
+    """Variables of the environment of the commands."""
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = os.environ | {"CORNSERVE_HOME": str(self.home.path), "COLUMNS": "200"}
+        environment = os.environ | {"CORNSERVE_HOME": str(self.home.path), "COLUMNS": "200"} | self.variables
         command = [sys.executable, "-m", "cornserve.cli", *arguments]
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170, check=False)
 
@@ -40,11 +42,11 @@ class CommandLine:
 
 
 @pytest.fixture(scope="package")
-def cornserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
-    cornserve = CommandLine(Home(tmp_path_factory.mktemp("home")))
+def cornserve(fork_variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    cornserve = CommandLine(Home(tmp_path_factory.mktemp("home")), variables=fork_variables)
     try:
         options = ("--port", "0", "--cpu-slots", "16", "--limit", "slab-mib=128")
-        yield CommandLine(cornserve.home, cornserve.json("up", "--detach", *options)["url"])
+        yield replace(cornserve, url=cornserve.json("up", "--detach", *options)["url"])
     finally:
         down = cornserve.run("down")
     assert down.returncode == 0, down.stderr

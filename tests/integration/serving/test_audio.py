@@ -16,7 +16,7 @@ from tests.integration.serving.image_chats import Part, sum_metric
 from tests.integration.serving.shared_encoder import are_encoded_together, encoder_users
 from tests.waiting import until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 APP = """
 from cornserve import App, Task

@@ -96,6 +96,7 @@ def test_the_model_is_listed(client: OpenAI, model: str) -> None:
     assert model in [listed.id for listed in client.models.list()]
 
 
+@pytest.mark.slow
 def test_greedy_tokens_equal_those_of_vllm_called_directly(
     cornserve: CommandLine, model: str, smollm2: Path, tmp_path: Path
 ) -> None:

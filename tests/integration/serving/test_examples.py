@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
+import pytest
 from openai import OpenAI
 
 from tests.integration.serving.conftest import CommandLine
+
+pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -231,6 +231,7 @@ def test_options_of_media_are_used_or_refused_by_name(client: OpenAI, apps: Mapp
         assert (rejected.value.param, rejected.value.code) == (f"{field}.{option}", "invalid_value")
 
 
+@pytest.mark.slow
 def test_options_of_media_of_a_deployment_are_defaults_of_its_chats(
     cornserve: CommandLine, apps: Mapping[str, str], tiny_qwen25vl: Path, tmp_path: Path
 ) -> None:

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "large_bodies.py"
 
 MAX_CPU_MS = 50

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
-import torch
 
-from cornserve_executors.talker.graphs import GraphedFunction
-
-Pair = tuple[torch.Tensor, torch.Tensor]
+if TYPE_CHECKING:
+    import torch
 
 
-def sum_and_product(left: torch.Tensor, right: torch.Tensor) -> Pair:
+def graphed_function(function: Any) -> Any:
+    from cornserve_executors.talker.graphs import GraphedFunction
+
+    return GraphedFunction(function)
+
+
+def sum_and_product(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return left + right, left * right
 
 
 def test_results_are_those_of_the_function_for_all_values_and_shapes() -> None:
-    graphed = GraphedFunction(sum_and_product)
+    import torch
+
+    graphed = graphed_function(sum_and_product)
 
     for length in (2, 3, 2):
         left, right = torch.rand(length), torch.rand(length)
@@ -24,7 +32,9 @@ def test_results_are_those_of_the_function_for_all_values_and_shapes() -> None:
 
 
 def test_a_result_keeps_its_value_when_the_function_runs_again() -> None:
-    graphed = GraphedFunction(lambda tensor: (tensor,))
+    import torch
+
+    graphed = graphed_function(lambda tensor: (tensor,))
     given = torch.ones(2)
 
     (first,) = graphed(given)
@@ -34,13 +44,15 @@ def test_a_result_keeps_its_value_when_the_function_runs_again() -> None:
 
 
 def test_the_inputs_of_a_shape_stay_at_one_address() -> None:
+    import torch
+
     addresses = []
 
     def record(tensor: torch.Tensor) -> tuple[torch.Tensor]:
         addresses.append(tensor.data_ptr())
         return (tensor,)
 
-    graphed = GraphedFunction(record)
+    graphed = graphed_function(record)
     given = [torch.rand(size) for size in (2, 3, 2, 3)]
 
     for tensor in given:
@@ -51,12 +63,14 @@ def test_the_inputs_of_a_shape_stay_at_one_address() -> None:
 
 
 def test_the_error_of_a_function_does_not_change_later_results() -> None:
+    import torch
+
     def double(tensor: torch.Tensor) -> tuple[torch.Tensor]:
         if tensor.sum() < 0:
             raise ValueError("negative")
         return (2 * tensor,)
 
-    graphed = GraphedFunction(double)
+    graphed = graphed_function(double)
 
     with pytest.raises(ValueError, match="negative"):
         graphed(torch.tensor([-1.0]))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
-import torch
 from pydantic import ValidationError
 
 from cornserve.concurrency import gather_all
@@ -60,6 +59,8 @@ def request(**fields: Any) -> TalkerRequest:
 
 
 def prompt() -> ThinkerPrompt:
+    import torch
+
     from cornserve_executors.talker.prompt import ThinkerPrompt
 
     states = torch.randn(len(CHAT), WIDTH, generator=torch.Generator().manual_seed(0))
@@ -67,6 +68,8 @@ def prompt() -> ThinkerPrompt:
 
 
 async def parts(text: str, size: int) -> AsyncIterator[SpokenPart]:
+    import torch
+
     from cornserve_executors.talker.spoken_text import SpokenPart
 
     tokens = text.encode()
@@ -115,6 +118,8 @@ async def test_the_first_chunk_is_short(engine: TalkerEngine) -> None:
 
 
 async def test_chunks_differ_little_from_codes_decoded_at_once(tiny_qwen25omni_talker: Path) -> None:
+    import torch
+
     from cornserve_executors.talker.loader import load_talker_model
     from tests.integration.talker.repaired_qwen25 import RepairedSpeech
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 import pytest_asyncio
-import torch
 from prometheus_client import Metric
 
 from cornserve.concurrency import gather_all
@@ -33,6 +32,8 @@ from cornserve_tasklib.talker import (
 from tests.integration.docs.documented_metrics import documented_metrics
 
 if TYPE_CHECKING:
+    import torch
+
     from cornserve_executors.talker.constant_codes import ConstantCodesEngine
     from cornserve_executors.talker.decoded_speech import CodesPart
     from cornserve_executors.talker.engine import TalkerEngine
@@ -93,6 +94,8 @@ class Family:
         return response, chunks
 
     def _inputs(self, text: str) -> tuple[AsyncIterator[SpokenPart] | None, ThinkerPrompt | None]:
+        import torch
+
         from cornserve_executors.talker.prompt import ThinkerPrompt
         from cornserve_executors.talker.spoken_text import SpokenPart
 
@@ -156,6 +159,8 @@ async def test_the_speech_equals_that_of_one_executor(family: Family) -> None:
 
 
 async def test_a_talker_publishes_growing_chunks_of_codes_and_then_the_text(family: Family) -> None:
+    import torch
+
     request = family.request("yes", voice="Ethan")
 
     *chunks, last = await family.parts("yes", request)
@@ -171,6 +176,8 @@ async def test_a_talker_publishes_growing_chunks_of_codes_and_then_the_text(fami
 
 
 async def test_chunks_of_samples_do_not_depend_on_those_of_codes(family: Family) -> None:
+    import torch
+
     request = family.request("yes")
     *parts, last = await family.parts("yes", request)
     codes = torch.cat([part.codes for part in parts], 1)

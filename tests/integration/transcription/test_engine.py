@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 
@@ -54,12 +56,13 @@ _ids = count()
 
 
 @pytest.fixture(scope="module")
-def engine(tiny_whisper: Path) -> Iterator[TranscriptionEngine]:
+def engine(tiny_whisper: Path, fork_variables: dict[str, str]) -> Iterator[TranscriptionEngine]:
     settings.prepare_environment()
     from cornserve_executors.transcription.engine import TranscriptionEngine
 
     options = EngineOptions(kv_cache_memory_bytes=64 << 20)
-    engine = TranscriptionEngine(TranscriptionTask(model_id=str(tiny_whisper), options=options))
+    with patch.dict(os.environ, fork_variables):
+        engine = TranscriptionEngine(TranscriptionTask(model_id=str(tiny_whisper), options=options))
     yield engine
     engine.shutdown()
 

@@ -2,45 +2,65 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-import torch
 
-from cornserve_executors.tensor_copies import copy_from_buffer, copy_to_buffer, dtype_name, read_bytes
+LAYOUTS = (
+    "rows of a batch",
+    "columns of rows with several levels",
+    "one row for many tokens",
+    "keys and values by token",
+    "keys and values by head",
+    "channels last",
+    "a number",
+)
 
-KV_CACHE = torch.arange(2 * 3 * 4 * 2 * 8).view(2, 3, 4, 2, 8)
-"""Keys and values, blocks, tokens of a block, heads, width."""
-
-LAYOUTS = {
-    "rows of a batch": torch.arange(60).view(10, 6)[2:7],
-    "columns of rows with several levels": torch.arange(60).view(10, 6)[:, 2:4],
-    "one row for many tokens": torch.arange(6).expand(5, 6),
-    "keys and values by token": KV_CACHE[1, 2],
-    "keys and values by head": KV_CACHE.transpose(2, 3)[0],
-    "channels last": torch.arange(120).view(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
-    "a number": torch.tensor([7]),
-}
-"""Tensors of small integers, which all dtypes represent."""
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.int64)
+DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "int64")
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
+def tensor_of(layout: str) -> Any:
+    """Returns a tensor of small integers, which all dtypes represent."""
+    import torch
+
+    kv_cache = torch.arange(2 * 3 * 4 * 2 * 8).view(2, 3, 4, 2, 8)  # Keys and values, blocks, tokens, heads, width.
+    tensors = (
+        torch.arange(60).view(10, 6)[2:7],
+        torch.arange(60).view(10, 6)[:, 2:4],
+        torch.arange(6).expand(5, 6),
+        kv_cache[1, 2],
+        kv_cache.transpose(2, 3)[0],
+        torch.arange(120).view(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+        torch.tensor([7]),
+    )
+    return dict(zip(LAYOUTS, tensors, strict=True))[layout] % 16
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_tensor_of_any_layout_arrives_with_its_values_in_c_order(layout: str, dtype: torch.dtype) -> None:
-    tensor = (LAYOUTS[layout] % 16).to(dtype)
+def test_a_tensor_of_any_layout_arrives_with_its_values_in_c_order(layout: str, dtype: str) -> None:
+    import torch
+
+    from cornserve_executors.tensor_copies import copy_from_buffer, copy_to_buffer, read_bytes
+
+    tensor = tensor_of(layout).to(getattr(torch, dtype))
     memory = bytearray(b"\xff" * (tensor.nbytes + 8))
 
     copy_to_buffer(tensor, memoryview(memory))
-    copied = copy_from_buffer(memoryview(memory)[: tensor.nbytes], dtype_name(dtype), tensor.shape)
+    copied = copy_from_buffer(memoryview(memory)[: tensor.nbytes], dtype, tensor.shape)
 
     assert copied.is_contiguous()
-    assert copied.dtype == dtype
+    assert copied.dtype == tensor.dtype
     assert torch.equal(copied.float(), tensor.float())
     assert bytes(read_bytes(tensor)) == memory[: tensor.nbytes]
     assert memory[tensor.nbytes :] == b"\xff" * 8
 
 
 def test_a_buffer_of_another_size_is_an_error() -> None:
+    import torch
+
+    from cornserve_executors.tensor_copies import copy_from_buffer, copy_to_buffer
+
     with pytest.raises(ValueError, match="different structures"):
         copy_to_buffer(torch.zeros(4), memoryview(bytearray(15)))
     with pytest.raises(ValueError, match="different structures"):
