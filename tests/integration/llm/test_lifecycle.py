@@ -43,7 +43,7 @@ async def test_it_reports_its_progress_and_finishes_running_requests_on_sigterm(
         messages.append(observation.message)
         if observation.phase == pb.PHASE_READY:
             break
-    assert [*dict.fromkeys(filter(None, messages))] == ["importing vLLM", "loading weights", "warming up"]
+    assert [*dict.fromkeys(filter(None, messages))][-2:] == ["loading weights", "warming up"]
 
     async with connected(forked_executor.endpoint) as client:
         running = await client.start(LONG)
