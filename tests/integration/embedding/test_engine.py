@@ -40,7 +40,7 @@ CONTENTS = {"qwen3vl": IMAGE_CONTENTS | VIDEO_CONTENTS, "qwen25omni": MIXED_CONT
 """The chats for each model."""
 
 
-@pytest.fixture(scope="module", params=CONTENTS)
+@pytest.fixture(scope="module", params=["qwen3vl", pytest.param("qwen25omni", marks=pytest.mark.slow)])
 def model(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

@@ -33,6 +33,7 @@ RESIZING = {"qwen2vl", "qwen25vl", "qwen3vl", "qwen25omni", "qwen3omni"}
 """Families with options of frames and pixels."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family.name not in MODULES], ids=str)
 async def test_the_hybrid_path_generates_the_tokens_of_the_monolith(
     family: TinyFamily, fork_variables: dict[str, str], tmp_path: Path

@@ -17,7 +17,7 @@ from tests.integration.multimodal.multimodal_tests import MARKS, MultimodalTests
 if TYPE_CHECKING:
     from cornserve_executors.llm.engine import LLMEngine
 
-pytestmark = MARKS
+pytestmark = [pytest.mark.slow, *MARKS]
 
 
 @pytest.fixture(scope="module")

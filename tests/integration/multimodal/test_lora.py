@@ -19,7 +19,7 @@ from tests.models.lora_adapters import make_adapter, merge
 if TYPE_CHECKING:
     from cornserve_executors.llm.engine import LLMEngine
 
-pytestmark = MARKS
+pytestmark = [pytest.mark.slow, *MARKS]
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = MEDIA_MARKS
 
 
-@pytest.fixture(scope="module", params=["qwen25omni", "qwen3omni"])
+@pytest.fixture(scope="module", params=["qwen25omni", pytest.param("qwen3omni", marks=pytest.mark.slow)])
 def model(request: pytest.FixtureRequest) -> Path:
     return tiny_model(request.param)
 

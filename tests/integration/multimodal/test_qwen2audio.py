@@ -16,7 +16,7 @@ from tests.integration.multimodal.media_tests import MEDIA_MARKS, check_paths, c
 if TYPE_CHECKING:
     from cornserve_executors.llm.engine import LLMEngine
 
-pytestmark = MEDIA_MARKS
+pytestmark = [pytest.mark.slow, *MEDIA_MARKS]
 
 
 @pytest.fixture(scope="module")
