@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
@@ -13,7 +13,6 @@ from pydantic import JsonValue, ValidationError
 
 from cornserve.app.app import App, check_name
 from cornserve.app.declared_name import declared_name
-from cornserve.app.load import with_all_paths
 from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppSpec
 from cornserve.app.settings import AppPolicies, ExecutorOverride
@@ -22,22 +21,10 @@ from cornserve.client.errors import DeployTargetError
 from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
 from cornserve_policies.registry import DEFAULT_ROUTING
-from cornserve_tasklib import ChatRequest, ImageEditRequest, ImageGenerationRequest, SpeechRequest
 from cornserve_tasklib.hub import MODEL_FILES, is_hub_id
 from cornserve_tasklib.media_options import MediaOptions
-from cornserve_tasklib.model_families import default_paths
-from cornserve_tasklib.model_options import ALL_ENGINES
 
 MakeSpec = Callable[..., AppSpec]
-
-
-_EXAMPLES: dict[type, str] = {
-    ChatRequest: "chat {app}",
-    ImageGenerationRequest: 'imagine {app} "a field of corn"',
-    ImageEditRequest: 'imagine {app} "a field at night" --image FILE',
-    SpeechRequest: 'speak {app} "Hello!"',
-}
-"""Command lines by the type of the request."""
 
 
 class DeployOptions(TypedDict, total=False):
@@ -92,6 +79,7 @@ def resolve_target(
     target = _resolve(what, name, replicas, routing, shares, options, lora, drawer, media_options)
     if plan is None:
         return target
+    from cornserve.app.load import with_all_paths
     from cornserve.client.plan_reader import read_plan
 
     known = plan if isinstance(plan, AppPlan) else read_plan(plan)
@@ -150,6 +138,8 @@ def _resolve(
 
 def _executor_overrides(options: Mapping[str, JsonValue]) -> list[ExecutorOverride]:
     """Groups options such as `max_model_len`, for all executors, and `llm.max_model_len` by executor."""
+    from cornserve_tasklib.model_options import ALL_ENGINES
+
     by_executor: dict[str, dict[str, JsonValue]] = {}
     for name, value in options.items():
         executor, _, option = name.rpartition(".")
@@ -203,10 +193,12 @@ def _model_directory(path: Path) -> str:
 
 def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
     """Returns the target for a spec. `origin` names the source of the spec in error messages."""
+    from cornserve.client.example_command import example_command, request_types_of
+
     if spec.model is not None:
         name = name or default_app_name(spec.lora or spec.model)
         check_name(name)
-        return DeployTarget(name, spec, _example_command(name, _request_types(spec.model)))
+        return DeployTarget(name, spec, example_command(name, request_types_of(spec.model)))
     assert spec.source is not None
     if name is not None:
         check_name(name)
@@ -217,12 +209,12 @@ def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
     except SourceError as error:
         if name is not None and isinstance(error.__cause__, ModuleNotFoundError):
             # The module may be installed where the gateway runs.
-            return DeployTarget(name, spec, _example_command(name))
+            return DeployTarget(name, spec, example_command(name))
         raise
     unload_app(module)
     if name is not None:
         _check_same_name(name, app.name, origin)
-    return DeployTarget(app.name, spec, _example_command(app.name, app.request_types))
+    return DeployTarget(app.name, spec, example_command(app.name, app.request_types))
 
 
 def _check_same_name(name: str, defined: str | None, origin: Path | str) -> None:
@@ -230,18 +222,6 @@ def _check_same_name(name: str, defined: str | None, origin: Path | str) -> None
         raise DeployTargetError(
             f"{origin} defines the app {defined!r}, not {name!r}: change the name there, or omit the name"
         )
-
-
-def _request_types(model: str) -> Iterable[type]:
-    try:
-        return [kind for path in default_paths(model).values() for kind in path.request_types()]
-    except DefinitionError:
-        return [ChatRequest]  # Most models use this format. The gateway may support the model.
-
-
-def _example_command(name: str, request_types: Iterable[type] = ()) -> str:
-    examples = (_EXAMPLES[kind] for kind in request_types if kind in _EXAMPLES)
-    return f"cornserve {next(examples, 'invoke {app} JSON').format(app=name)}"
 
 
 def default_app_name(model: str) -> str:
