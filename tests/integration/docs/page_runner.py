@@ -11,10 +11,11 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from cornserve.home import Home
 from tests.integration.docs.pages import ROOT, CodeBlock, with_outputs
 
 _MARK = "\x1e"
@@ -24,8 +25,8 @@ _COMMAND = """\
 import sys
 from cornserve.cli import main
 
-if sys.argv[1:2] == ["up"]:  # Pages run at the same time as other tests.
-    sys.argv += ["--limit", "slab-mib=64"]
+if sys.argv[1:2] == ["up"]:  # Pages run at the same time as other tests, and on machines with few cores.
+    sys.argv += ["--limit", "slab-mib=64"] + ([] if "--slots" in sys.argv else ["--cpu-slots", "8"])
 main()
 """
 
@@ -34,15 +35,15 @@ _NOT_INHERITED = re.compile("CORNSERVE_|MAKE|MFLAGS|XDG_|VIRTUAL_ENV|ONCE")
 
 
 class PageRunner:
-    """Has a home directory, two free ports, and a directory that looks like a clone after `make setup`."""
+    """Has a home directory, two free ports, and an environment like that of a clone after `make setup`."""
 
     def __init__(self, directory: Path, *, model: Path | None = None) -> None:
         self.home = directory / "home"
-        self.clone = directory / "clone"
         self.ports = _free_ports(2)
-        self.clone.mkdir(parents=True)
-        (self.clone / "examples").symlink_to(ROOT / "examples")
-        _make_venv(self.clone / ".venv")
+        self._clones = directory / "clones"
+        self._venv = directory / "venv"
+        directory.mkdir(exist_ok=True)
+        _make_venv(self._venv)
         self.cornserve_home = self.home / ".local/share/cornserve"
         self.cornserve_home.mkdir(parents=True)
         if model is not None:  # `make run` creates the same directory.
@@ -53,7 +54,7 @@ class PageRunner:
         inherited = {name: value for name, value in os.environ.items() if not _NOT_INHERITED.match(name)}
         return inherited | {
             "HOME": str(self.home),
-            "PATH": f"{self.clone / '.venv/bin'}:{os.environ['PATH']}",
+            "PATH": f"{self._venv / 'bin'}:{os.environ['PATH']}",
             "CORNSERVE_PORT": str(self.ports[0]),
             "COLUMNS": "200",
             "NO_COLOR": "1",
@@ -66,22 +67,18 @@ class PageRunner:
             "VLLM_CACHE_ROOT": os.environ.get("VLLM_CACHE_ROOT", str(Path.home() / ".cache/vllm")),
         }
 
-    def run_page(self, page: list[CodeBlock], *, seconds: float, up: bool = False) -> None:
-        """Runs the blocks in one shell and checks their outputs. `up`: starts an instance first."""
+    def run(self, page: list[CodeBlock], *, seconds: float) -> None:
+        """Runs the blocks in one shell, in a new directory that looks like a clone, and checks their outputs."""
         steps = [step for step in with_outputs(page) if _has_program_of(step[0])]
         assert steps
-        opening = "cornserve up --detach\n" if up else ""
-        script = "set -euo pipefail\n" + opening + "".join(_command(*step) for step in steps)
-        try:
-            outputs, status = self._run(self._with_ports(script), seconds)
-        finally:
-            self._down()
+        script = "set -euo pipefail\n" + "".join(_command(*step) for step in steps)
+        outputs, status = self._run(self._with_ports(script), seconds)
         done = [step for step, _ in zip(steps, outputs, strict=False)]
         for (block, expected), output in zip(done, outputs, strict=True):
             print(f"--- {block}\n{output}")
             if expected is not None and (status == 0 or block is not done[-1][0]):
                 assert _matches(expected.code, output), f"{expected} does not match the output of {block}:\n{output}"
-        assert status == 0, f"{done[-1][0]} failed:\n{outputs[-1]}" if done else "cornserve up failed"
+        assert status == 0, f"{done[-1][0]} failed:\n{outputs[-1]}"
         assert len(done) == len(steps)
 
     def _run(self, script: str, seconds: float) -> tuple[list[str], int]:
@@ -90,7 +87,7 @@ class PageRunner:
             shell = stack.enter_context(
                 subprocess.Popen(
                     ["bash", "-c", script],
-                    cwd=self.clone,
+                    cwd=self._new_clone(),
                     env=self.environment,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
@@ -103,10 +100,24 @@ class PageRunner:
             output, _ = shell.communicate(timeout=seconds)
         return [self._without_ports(part) for part in output.split(_MARK)[1:]], shell.returncode
 
+    def _new_clone(self) -> Path:
+        clone = self._clones / str(len(list(self._clones.glob("*"))))
+        clone.mkdir(parents=True)
+        (clone / "examples").symlink_to(ROOT / "examples")
+        (clone / ".venv").symlink_to(self._venv)
+        return clone
+
+    @contextmanager
+    def running(self) -> Iterator[PageRunner]:
+        """Stops the instances that pages have started at the end of the block, even after a failure."""
+        try:
+            yield self
+        finally:
+            self._down()
+
     def _down(self) -> None:
-        """Stops the instances of a page, even after a failure."""
-        for home in (self.cornserve_home, self.clone / "other"):
-            if home.exists():
+        for home in (self.cornserve_home, *self._clones.glob("*/other")):
+            if Home(home).instance.exists():
                 command = [sys.executable, "-m", "cornserve.cli", "down", "--home", str(home)]
                 subprocess.run(command, check=True, capture_output=True, timeout=100)
 

@@ -3,30 +3,53 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from tests.integration.docs.page_runner import PageRunner
-from tests.integration.docs.pages import ROOT, blocks, pages, sections
+from tests.integration.docs.pages import ROOT, blocks, pages
+from tests.integration.docs.pages_instance import PagesInstance
 
-STANDALONE = [
-    "docs/how-to/adapt-to-the-load.md",
+ON_THE_INSTANCE = [
     "docs/how-to/autoscale-an-app.md",
-    "docs/how-to/deploy-an-app.md",
+    "docs/how-to/draw-in-chats.md",
+    "docs/how-to/edit-images.md",
+    "docs/how-to/generate-images.md",
+    "docs/how-to/generate-speech.md",
+    "docs/how-to/measure-an-app.md",
+    "docs/how-to/observe.md",
+    "docs/how-to/route-requests.md",
+    "docs/how-to/run-the-demo.md",
+    "docs/how-to/serve-a-language-model.md",
+    "docs/how-to/serve-a-multimodal-model.md",
+    "docs/how-to/serve-lora-adapters.md",
+    "docs/how-to/set-latency-targets.md",
+    "docs/how-to/speak-responses.md",
+    "docs/how-to/transcribe-speech.md",
+    "docs/how-to/use-the-sdk.md",
+    "docs/how-to/write-a-task.md",
+    "docs/how-to/write-an-agent.md",
+    "docs/reference/http-api.md",
+    "docs/reference/sdk.md",
+    "docs/reference/task-api.md",
+]
+"""Pages that share the instance and the model of the README."""
+ALONE = [
+    "docs/how-to/adapt-to-the-load.md",
     "docs/how-to/add-a-model-family.md",
     "docs/how-to/add-a-unit-task.md",
+    "docs/how-to/deploy-a-plan.md",
+    "docs/how-to/deploy-an-app.md",
     "docs/how-to/limit-requests.md",
     "docs/how-to/plan-an-app.md",
-    "docs/how-to/deploy-a-plan.md",
     "docs/how-to/profile-an-app.md",
     "docs/how-to/put-it-on-a-network.md",
     "docs/how-to/recover.md",
-    "docs/how-to/route-requests.md",
     "docs/how-to/run-as-a-service.md",
     "docs/how-to/send-media.md",
-    "docs/how-to/set-latency-targets.md",
     "docs/how-to/test-a-task.md",
     "docs/planner.md",
     "docs/reference/executor-contract.md",
@@ -35,29 +58,27 @@ STANDALONE = [
     "docs/reference/transport.md",
     "docs/reference/workloads.md",
 ]
-WITH_MODELS = [
+"""Pages that need no instance, install a package, or start instances with options of their own."""
+SLOW = {
+    # Start engines in addition to that of the README.
     "docs/how-to/draw-in-chats.md",
     "docs/how-to/edit-images.md",
     "docs/how-to/generate-images.md",
     "docs/how-to/generate-speech.md",
     "docs/how-to/run-the-demo.md",
     "docs/how-to/serve-a-multimodal-model.md",
+    "docs/how-to/serve-lora-adapters.md",
     "docs/how-to/speak-responses.md",
     "docs/how-to/transcribe-speech.md",
-]
-WITH_INSTANCE = ["docs/reference/task-api.md", "docs/reference/sdk.md"]
-"""Pages that need a running instance."""
-AFTER_THE_README = [
-    "docs/how-to/write-a-task.md",
-    "docs/how-to/write-an-agent.md",
-    "docs/how-to/serve-a-language-model.md",
-    "docs/how-to/serve-lora-adapters.md",
-    "docs/how-to/use-the-sdk.md",
-    "docs/how-to/measure-an-app.md",
-    "docs/how-to/observe.md",
-    "docs/reference/http-api.md",
-]
-"""Pages that use the model that the README deploys."""
+    # Imports an engine.
+    "docs/how-to/add-a-model-family.md",
+    # Start two to six instances, or measure.
+    "docs/how-to/profile-an-app.md",
+    "docs/how-to/put-it-on-a-network.md",
+    "docs/how-to/recover.md",
+    "docs/how-to/run-as-a-service.md",
+}
+"""Pages that run in the slow tier."""
 
 LANGUAGES = ("bash", "console", "csv", "ini", "json", "python", "text", "toml", "yaml")
 
@@ -120,11 +141,12 @@ NOT_RUN = {
 
 
 def test_every_block_is_run_or_listed_as_an_exception() -> None:
-    run = {"README.md", *STANDALONE, *WITH_MODELS, *WITH_INSTANCE, *AFTER_THE_README}
+    run = {"README.md", *ON_THE_INSTANCE, *ALONE}
     checked = [page for page in pages() if page not in NOT_RUN_PAGES]
     found = {page: blocks(page) for page in checked}
 
     assert {page for page in checked if any(block.runs for block in found[page])} == run
+    assert run >= SLOW
     assert {
         page: [line.removeprefix("$ ") for block in consoles for line in block.code.splitlines()]
         for page in checked
@@ -135,30 +157,35 @@ def test_every_block_is_run_or_listed_as_an_exception() -> None:
         assert block.included is None or (ROOT / block.included).is_file(), f"{block} includes a missing file"
 
 
+def _by_tier(pages: list[str]) -> list[object]:
+    return [pytest.param(page, marks=[pytest.mark.slow] if page in SLOW else []) for page in pages]
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> Iterator[PagesInstance]:
+    with PageRunner(tmp_path_factory.mktemp("instance"), model=smollm2).running() as runner:
+        instance = PagesInstance(runner)
+        instance.start()
+        yield instance
+        instance.stop()
+
+
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("page", STANDALONE)
-def test_a_standalone_page_runs(page: str, tmp_path: Path) -> None:
-    PageRunner(tmp_path).run_page(blocks(page), seconds=300)
+def test_the_readme_runs(instance: PagesInstance) -> None:
+    instance.run_readme()
 
 
-@pytest.mark.parametrize("page", WITH_INSTANCE)
-def test_a_page_runs_with_an_instance(page: str, tmp_path: Path) -> None:
-    PageRunner(tmp_path).run_page(blocks(page), seconds=150, up=True)
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("page", _by_tier(ON_THE_INSTANCE))
+def test_a_page_runs_on_the_instance_of_the_readme(instance: PagesInstance, page: str) -> None:
+    instance.run(page)
 
 
-@pytest.mark.timeout(600)
-def test_the_readme_and_the_pages_after_it_run(tmp_path: Path, smollm2: Path) -> None:
-    tour = sections("README.md", end="### Stop Cornserve")
-    more = [block for page in AFTER_THE_README for block in blocks(page)]
-    stop = sections("README.md", start="### Stop Cornserve")
-
-    PageRunner(tmp_path, model=smollm2).run_page([*tour, *more, *stop], seconds=500)
-
-
-@pytest.mark.timeout(500)
-@pytest.mark.parametrize("page", WITH_MODELS)
-def test_a_page_that_builds_a_model_runs(page: str, tmp_path: Path, smollm2: Path) -> None:
-    PageRunner(tmp_path, model=smollm2).run_page(blocks(page), seconds=400)
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("page", _by_tier(ALONE))
+def test_a_page_runs_alone(page: str, tmp_path: Path) -> None:
+    with PageRunner(tmp_path).running() as runner:
+        runner.run(blocks(page), seconds=300)
 
 
 @pytest.mark.timeout(400)
