@@ -1,4 +1,7 @@
-"""The benchmarks run, so that the figures in docs/performance.md can be reproduced. Tests do not assert speed."""
+"""The benchmarks run, so that the figures in docs/performance.md can be reproduced. Tests do not assert speed.
+
+`make test` runs the benchmarks without an instance.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.kubernetes.api_server import require_programs
 from tests.models.tiny_families import tiny_model
@@ -34,6 +39,7 @@ def test_record_and_replay_are_compared_with_plain_calls() -> None:
     assert all(row["timing"]["min"] > 0 for row in report["dry_records"])
 
 
+@pytest.mark.slow
 def test_the_gateway_is_compared_with_direct_calls_and_peers_and_sampled(tmp_path: Path) -> None:
     stacks = tmp_path / "stacks"
     peers = ("fastapi-aiohttp", "asgi-aiohttp", "raw-uvloop")  # vllm-router must be installed separately.
@@ -50,6 +56,7 @@ def test_the_gateway_is_compared_with_direct_calls_and_peers_and_sampled(tmp_pat
     assert "Runner.run" in stacks.read_text()
 
 
+@pytest.mark.slow
 def test_the_steps_of_an_agent_arrive_as_they_happen() -> None:
     rows = run("agent.py")["rows"]
 
@@ -58,6 +65,7 @@ def test_the_steps_of_an_agent_arrive_as_they_happen() -> None:
         assert 0 < row["first_step_seconds"] < row["half_seconds"] < row["streamed_seconds"]
 
 
+@pytest.mark.slow
 def test_plays_in_app_hosts_are_compared_with_plays_in_the_gateway() -> None:
     report = run("app_host.py")
 
@@ -68,6 +76,7 @@ def test_plays_in_app_hosts_are_compared_with_plays_in_the_gateway() -> None:
     assert all(row["p50_us"] > 0 and row["gateway_cpu_us"] > 0 for row in report["plays"])
 
 
+@pytest.mark.slow
 def test_routing_policies_are_compared_with_queries(tmp_path: Path) -> None:
     plot = tmp_path / "routing.svg"
 
@@ -87,6 +96,7 @@ def test_handshakes_are_compared_with_plain_connections() -> None:
     assert all(row["p50_us"] > 0 and row["connecting_cpu_us"] > 0 for row in report["rows"])
 
 
+@pytest.mark.slow
 def test_generated_images_are_measured_through_the_gateway(tiny_qwenimage: Path) -> None:
     figures = run("generation.py", "--painter", str(tiny_qwenimage))["painter"]
 
@@ -94,6 +104,7 @@ def test_generated_images_are_measured_through_the_gateway(tiny_qwenimage: Path)
     assert min(figures[figure] for figure in ("whole", "alone", "concurrent")) > 0
 
 
+@pytest.mark.slow
 def test_transfers_of_tensors_are_compared_with_plain_copies() -> None:
     report = run("transport.py")
 
@@ -104,6 +115,7 @@ def test_transfers_of_tensors_are_compared_with_plain_copies() -> None:
         assert len(row["loads"]) == 3
 
 
+@pytest.mark.slow
 def test_the_planner_is_measured_with_both_solvers() -> None:
     report = run("planner.py")
 
@@ -121,6 +133,7 @@ def test_the_planner_is_measured_with_both_solvers() -> None:
     assert report["quality"]["mean_to_direct"] >= 1
 
 
+@pytest.mark.slow
 def test_strategies_are_profiled_planned_deployed_and_measured() -> None:
     report = run("strategies.py")
 
@@ -131,6 +144,7 @@ def test_strategies_are_profiled_planned_deployed_and_measured() -> None:
     assert row["p99"] >= row["p50"] > 0
 
 
+@pytest.mark.slow
 def test_an_app_is_measured_while_others_change() -> None:
     report = run("deployments.py")
 
@@ -141,6 +155,7 @@ def test_an_app_is_measured_while_others_change() -> None:
     assert report["executors"] == 1
 
 
+@pytest.mark.slow
 def test_concurrent_speeches_are_compared_with_one_at_a_time(tiny_qwen3omni_talker: Path) -> None:
     figures = run("talker.py", str(tiny_qwen3omni_talker), "--concurrency", "2")["figures"]
 
@@ -149,6 +164,7 @@ def test_concurrent_speeches_are_compared_with_one_at_a_time(tiny_qwen3omni_talk
     assert 0 < figures["first_samples_ms"] < figures["whole_speech_ms"]
 
 
+@pytest.mark.slow
 def test_the_control_plane_is_measured_on_a_cluster_with_fake_nodes() -> None:
     require_programs()
 
@@ -164,6 +180,7 @@ def test_the_control_plane_is_measured_on_a_cluster_with_fake_nodes() -> None:
     assert set(idle) <= {"controller update leases"}
 
 
+@pytest.mark.slow
 def test_images_next_to_long_media_are_compared_with_those_alone() -> None:
     report = run("media_fairness.py", str(tiny_model("qwen25vl")))
 
@@ -174,6 +191,7 @@ def test_images_next_to_long_media_are_compared_with_those_alone() -> None:
     assert len(row["long_seconds"]) == 1
 
 
+@pytest.mark.slow
 def test_the_end_of_the_work_of_cancelled_requests_is_measured() -> None:
     report = run("media_cancellation.py", str(tiny_model("qwen25vl")), "--formats", "MP4")
 

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from cornserve_demo import reader, speller
 from cornserve_demo.classifier import classify_pair
@@ -14,6 +15,7 @@ from cornserve_demo.shapes import ALL_SHAPES, HELD_OUT, TRAINED
 from cornserve_demo.spelling import LETTERS, WORDS, code_of, hear, make_frames, random_word, spell
 
 
+@pytest.mark.slow
 def test_training_makes_a_model_of_the_same_form_as_the_committed_one(tmp_path: Path) -> None:
     from cornserve_demo.language_model import train
 
@@ -25,6 +27,7 @@ def test_training_makes_a_model_of_the_same_form_as_the_committed_one(tmp_path: 
     assert_same_form(tmp_path, reader.MODEL)
 
 
+@pytest.mark.slow
 def test_training_makes_a_speaking_model_of_the_same_form_as_the_committed_one(tmp_path: Path) -> None:
     from cornserve_demo.omni_model import train
 
