@@ -11,7 +11,7 @@ from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
 from tests.costs.budgets import Budgets
 
-SEPARATE = ("tests/integration/docs/test_pages.py", "tests/cluster/chaos/")
+SEPARATE = ("tests/cluster/chaos/",)
 """Each of these tests is a group, because it takes up to minutes."""
 
 
