@@ -17,7 +17,16 @@ MIB = 2**20
 
 ENDED = "if os.fork() == 0:\n    burn()\n    os._exit(0)\nos.wait()"
 LIVING = "if os.fork() == 0:\n    burn()\n    say()\n    os.read(0, 1)\n    os._exit(0)\nos.read(0, 1)"
-SHARING = "memory = mmap.mmap(-1, 100 * 2**20)\nmemory.write(bytes(100 * 2**20))\nos.fork()\nmemory[:]"
+SHARING = """
+memory = mmap.mmap(-1, 100 * 2**20)
+memory.write(bytes(100 * 2**20))
+ready, done = os.pipe()
+if os.fork() == 0:
+    memory[::4096]
+    os.write(done, b".")
+    os.read(0, 1)
+    os._exit(0)
+os.read(ready, 1)"""
 
 
 @contextmanager
