@@ -16,9 +16,10 @@ from typing import Any
 
 import psutil
 
-from cornserve.client import Client
+from cornserve.client import Client, ClientError
 from cornserve.control.launcher.local.state_dir import StateDir
 from cornserve.home import Home
+from tests.waiting import wait_until
 
 COMMAND_SECONDS = 100
 
@@ -77,10 +78,29 @@ class CliInstance:
         memory = ("--limit", f"slab-mib={slab_mib}")
         self.do("up", "--detach", "--port", "0", "--cpu-slots", str(cpu_slots), *memory, *options)
 
-    def deploy(self, app: str) -> None:
-        """Deploys a file of an app, and waits until the app serves. Starts no command, which takes most of a second."""
+    def deploy(self, app: str, *, replicas: int | None = None) -> None:
+        """Deploys a file or the source of an app, and waits until all of its replicas are ready.
+
+        Starts no command, which takes most of a second.
+        """
         with Client(self.url) as client:
-            client.deploy(app)
+            name = client.deploy(app, replicas=replicas).name
+            wait_until(lambda: client.app(name).is_scaled)
+
+    def responds(self, app: str, text: str = "hello") -> bool:
+        """Returns whether an app echoes the text."""
+        try:
+            with Client(self.url, retries=0) as client:
+                return text in client.invoke(app, {"text": text})["text"]
+        except ClientError:
+            return False
+
+    def delete_apps(self) -> None:
+        """Deletes all apps, and waits until their executors have ended."""
+        with Client(self.url) as client:
+            for app in client.apps():
+                client.delete(app.name)
+        wait_until(lambda: not self.processes("cornserve_executors.base"))
 
     def processes(self, module: str | None = None) -> list[psutil.Process]:
         """Returns the processes of this instance, or those that run `module`. All have the home in their arguments."""

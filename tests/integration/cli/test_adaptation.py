@@ -15,6 +15,8 @@ from tests.integration.cli.caption_traffic import Traffic
 from tests.integration.cli.cli_instance import CliInstance
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 0.002
 """The service time of each component: replicas are never busy, so that only planned rates matter."""
 

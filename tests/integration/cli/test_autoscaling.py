@@ -6,10 +6,13 @@ import asyncio
 from pathlib import Path
 
 import httpx2 as httpx
+import pytest
 
 from cornserve.client import AsyncClient
 from tests.integration.cli.cli_instance import CliInstance
 from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 SOURCE = """
 from pydantic import BaseModel

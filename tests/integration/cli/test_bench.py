@@ -11,21 +11,15 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 
-from cornserve.home import Home
 from tests.integration.cli.cli_instance import CliInstance, write_app
 from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliInstance]:
-    instance = CliInstance(Home(tmp_path_factory.mktemp("home")))
-    try:
-        instance.up()
-        instance.do("deploy", write_app(tmp_path_factory.mktemp("apps"), "echo"))
-        yield instance
-    finally:
-        instance.run("down")
-        instance.kill_everything()
+def serving(session_instance: CliInstance, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliInstance]:
+    session_instance.deploy(write_app(tmp_path_factory.mktemp("apps"), "echo"))
+    yield session_instance
+    session_instance.delete_apps()
 
 
 @pytest.fixture

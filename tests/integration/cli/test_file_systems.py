@@ -55,6 +55,7 @@ def fill(directory: Path) -> Path:
     return filler
 
 
+@pytest.mark.slow
 async def test_with_a_full_disk_dead_replicas_are_reported_and_service_resumes_when_space_is_freed(
     instance: CliInstance, tmp_path: Path
 ) -> None:
@@ -100,7 +101,7 @@ def test_up_on_a_full_disk_names_the_remedy(instance: CliInstance) -> None:
         assert "No space left on device" in refused.stdout + refused.stderr, arguments
 
 
-@pytest.mark.parametrize("has_store", [True, False])
+@pytest.mark.parametrize("has_store", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_commands_on_a_read_only_home_say_so(tmp_path: Path, has_store: bool) -> None:
     home = Home(tmp_path / "home")
     instance = CliInstance(home)
@@ -117,6 +118,7 @@ def test_commands_on_a_read_only_home_say_so(tmp_path: Path, has_store: bool) ->
         assert "Traceback" not in instance.run("status").stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"garbage " * 4000, b""])
 async def test_a_store_that_is_damaged_while_the_instance_runs_is_repaired_without_a_restart(
     new_instance: Callable[[], CliInstance], tmp_path: Path, content: bytes

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import httpx2 as httpx
 import psutil
 import pytest
+from _pytest.mark import ParameterSet
 
 from cornserve.control.store.base import APPS
 from cornserve.control.store.sqlite import SqliteStore
@@ -24,6 +25,11 @@ from cornserve.instance import Instance
 from tests.integration.cli.cli_instance import CliInstance, write_app
 from tests.unit.gateway.raw_http import post, raw_connection
 from tests.waiting import until
+
+
+def slow(value: object) -> ParameterSet:
+    """Returns a parameter of a test that runs in the slow tier."""
+    return pytest.param(value, marks=pytest.mark.slow)
 
 
 async def apps_stored(home: Home) -> list[str]:
@@ -51,11 +57,6 @@ def peer_ports(process: psutil.Process) -> set[int]:
     return {found.raddr.port for found in process.net_connections("tcp") if found.status == psutil.CONN_ESTABLISHED}
 
 
-async def responds(instance: CliInstance, app: str, text: str) -> bool:
-    done = await asyncio.to_thread(instance.run, "invoke", app, f'{{"text": "{text}"}}')
-    return done.returncode == 0 and text in done.stdout
-
-
 def gateway_addresses(instance: CliInstance) -> list[str]:
     """Returns a `host:port` for each gateway."""
     targets = httpx.get(f"{instance.url}/admin/v1/metrics/targets", trust_env=False).json()
@@ -67,30 +68,18 @@ def echoes(gateway: str) -> bool:
     return httpx.post(f"http://{gateway}/v1/apps/echo/invoke", json={"text": "one"}, trust_env=False).is_success
 
 
-async def test_down_removes_processes_files_and_apps(instance: CliInstance, tmp_path: Path) -> None:
-    instance.up()
-    port = port_of(instance)
-    instance.deploy(write_app(tmp_path, "echo"))
-    assert "Deleted: echo" in instance.do("down")
-    await assert_removed(instance, port)
+def test_only_the_owner_can_access_the_files_of_an_instance(shared: CliInstance, tmp_path: Path) -> None:
+    """The home of the instance was created before, with a mode that all users can read."""
+    shared.deploy(write_app(tmp_path, "echo"))
 
-
-async def test_only_the_owner_can_access_the_files_of_an_instance(instance: CliInstance, tmp_path: Path) -> None:
-    instance.home.path.mkdir(mode=0o755)
-    umask = os.umask(0o022)
-    try:
-        instance.up()
-        instance.deploy(write_app(tmp_path, "echo"))
-    finally:
-        os.umask(umask)
-
-    files = [instance.home.path, *instance.home.path.rglob("*")]
+    files = [shared.home.path, *shared.home.path.rglob("*")]
 
     assert {file.name for file in files} >= {"secret", "state.db", "instance.json", "gateway.log", "endpoint", "log"}
     modes = {str(file): oct(file.stat().st_mode & 0o7777) for file in files}
     assert {path for path, mode in modes.items() if int(mode, 8) & 0o077} == set()
 
 
+@pytest.mark.slow
 async def test_down_can_keep_the_apps(instance: CliInstance, tmp_path: Path) -> None:
     instance.up()
     instance.deploy(write_app(tmp_path, "echo"))
@@ -98,9 +87,10 @@ async def test_down_can_keep_the_apps(instance: CliInstance, tmp_path: Path) -> 
     assert instance.processes() == []
     assert await apps_stored(instance.home) == ["echo"]
     instance.up()
-    await until(lambda: responds(instance, "echo", "again"), seconds=60)
+    await until(lambda: instance.responds("echo"))
 
 
+@pytest.mark.slow
 async def test_two_instances_are_independent(new_instance: Callable[[], CliInstance], tmp_path: Path) -> None:
     one, other = new_instance(), new_instance()
     for instance, prefix in ((one, "one"), (other, "other")):
@@ -112,15 +102,14 @@ async def test_two_instances_are_independent(new_instance: Callable[[], CliInsta
     assert other.json("invoke", "echo", '{"text": "x"}')["text"] == "other x"
 
 
-def test_a_second_up_is_rejected_without_effect(instance: CliInstance, tmp_path: Path) -> None:
-    instance.up()
-    instance.deploy(write_app(tmp_path, "echo"))
+def test_a_second_up_is_rejected_without_effect(shared: CliInstance, tmp_path: Path) -> None:
+    shared.deploy(write_app(tmp_path, "echo"))
     for arguments in (["up", "--port", "0"], ["up", "--detach", "--port", "0"]):
-        second = instance.run(*arguments)
+        second = shared.run(*arguments)
         assert second.returncode == 1
-        assert second.stderr.startswith(f"error: Cornserve already runs for {instance.home.path}, at {instance.url}")
+        assert second.stderr.startswith(f"error: Cornserve already runs for {shared.home.path}, at {shared.url}")
         assert len(second.stderr.splitlines()) == 1
-    assert instance.json("invoke", "echo", '{"text": "x"}')["text"] == "x"
+    assert shared.json("invoke", "echo", '{"text": "x"}')["text"] == "x"
 
 
 @pytest.mark.parametrize("detach", [[], ["--detach"]])
@@ -135,17 +124,20 @@ def test_a_port_in_use_is_reported_in_one_line(instance: CliInstance, detach: li
     assert instance.processes() == []
 
 
-async def test_up_serves_the_apps_again_after_all_processes_were_killed(instance: CliInstance, tmp_path: Path) -> None:
+async def test_up_serves_the_apps_again_after_all_processes_were_killed_and_down_removes_everything(
+    instance: CliInstance, tmp_path: Path
+) -> None:
     instance.up()
     instance.deploy(write_app(tmp_path, "echo"))
     instance.kill_everything()
     instance.up()
     port = port_of(instance)
-    await until(lambda: responds(instance, "echo", "again"), seconds=60)
-    instance.do("down")
+    await until(lambda: instance.responds("echo"))
+    assert "Deleted: echo" in instance.do("down")
     await assert_removed(instance, port)
 
 
+@pytest.mark.slow
 async def test_down_cleans_up_after_a_killed_supervisor(instance: CliInstance, tmp_path: Path) -> None:
     instance.up()
     port = port_of(instance)
@@ -158,14 +150,7 @@ async def test_down_cleans_up_after_a_killed_supervisor(instance: CliInstance, t
     await assert_removed(instance, port)
 
 
-async def test_gateway_and_controller_end_with_their_supervisor(instance: CliInstance) -> None:
-    instance.up()
-    os.kill(instance.pid, signal.SIGKILL)
-    await until(lambda: instance.processes() == [])
-    instance.up()
-    assert "No apps" in instance.do("status")
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["cornserve.gateway", "cornserve.control", "cornserve_executors.base"])
 async def test_up_takes_over_from_a_killed_supervisor_although_a_process_hangs(
     instance: CliInstance, tmp_path: Path, module: str
@@ -189,47 +174,33 @@ async def test_up_takes_over_from_a_killed_supervisor_although_a_process_hangs(
         hanging.resume()
     else:
         assert f"of a killed instance, which is stopped (process {hanging.pid})" in restarted.stderr
-    await until(lambda: responds(instance, "echo", "again"), seconds=60)
+    await until(lambda: instance.responds("echo"))
 
 
-async def test_a_second_up_spares_a_running_instance_although_its_file_is_damaged(instance: CliInstance) -> None:
-    instance.up()
-    url = instance.url
-    instance.home.instance.write_text("}")
-    second = instance.run("up", "--port", "0")
+async def test_a_second_up_spares_a_running_instance_although_its_file_is_damaged(shared: CliInstance) -> None:
+    url = shared.url
+    shared.home.instance.write_text("}")
+    second = shared.run("up", "--port", "0")
     assert second.returncode == 1
     # The supervisor may have written the file again meanwhile.
-    assert f"another instance uses {instance.home.path}" in second.stderr or "already runs for" in second.stderr
-    await until(lambda: Instance.find_running(instance.home) is not None)
-    assert instance.url == url
-    assert "No apps" in instance.do("status")
+    assert f"another instance uses {shared.home.path}" in second.stderr or "already runs for" in second.stderr
+    await until(lambda: Instance.find_running(shared.home) is not None)
+    assert shared.url == url
+    assert "No apps" in shared.do("status")
 
 
 @pytest.mark.parametrize("module", ["cornserve.gateway", "cornserve.control"])
-async def test_the_supervisor_restarts_a_killed_process(instance: CliInstance, tmp_path: Path, module: str) -> None:
-    def running() -> psutil.Process | None:
-        return next(iter(instance.processes(module)), None)
-
-    instance.up()
-    instance.deploy(write_app(tmp_path, "echo"))
-    first = running()
-    assert first is not None
-    first.kill()
-    await until(lambda: running() not in (None, first))
-    await until(lambda: responds(instance, "echo", "still"), seconds=60)
-
-
-@pytest.mark.parametrize("module", ["cornserve.gateway", "cornserve.control"])
-async def test_the_supervisor_replaces_a_blocked_process(instance: CliInstance, tmp_path: Path, module: str) -> None:
-    instance.up("--limit", "blocked-seconds=3")
-    instance.deploy(write_app(tmp_path, "echo"))
-    [blocked] = instance.processes(module)
+async def test_the_supervisor_replaces_a_blocked_process(shared: CliInstance, tmp_path: Path, module: str) -> None:
+    shared.deploy(write_app(tmp_path, "echo"))
+    blocked, *others = shared.processes(module)
     blocked.suspend()
     await until(lambda: not blocked.is_running())
-    await until(lambda: responds(instance, "echo", "still"), seconds=60)
-    assert "its event loop has not run for 3 s" in (instance.home.logs / "supervisor.log").read_text()
+    await until(lambda: len(shared.processes(module)) > len(others))
+    await until(lambda: shared.responds("echo"))
+    assert "its event loop has not run for 10 s" in (shared.home.logs / "supervisor.log").read_text()
 
 
+@pytest.mark.slow
 def test_doctor_reports_a_blocked_gateway(instance: CliInstance) -> None:
     instance.up("--limit", "blocked-seconds=100")
     [gateway] = instance.processes("cornserve.gateway")
@@ -239,14 +210,13 @@ def test_doctor_reports_a_blocked_gateway(instance: CliInstance) -> None:
     assert f"{instance.url} responds" in instance.run("doctor").stdout
 
 
-async def test_a_killed_gateway_breaks_only_its_own_connections(instance: CliInstance, tmp_path: Path) -> None:
-    instance.up("--gateways", "3")
-    instance.deploy(write_app(tmp_path, "echo"))
-    gateways = instance.processes("cornserve.gateway")
-    assert len(gateways) == 3
-    await until(lambda: all(map(echoes, gateway_addresses(instance))))
+async def test_a_killed_gateway_breaks_only_its_own_connections(shared: CliInstance, tmp_path: Path) -> None:
+    shared.deploy(write_app(tmp_path, "echo"))
+    gateways = shared.processes("cornserve.gateway")
+    assert len(gateways) == 2
+    await until(lambda: all(map(echoes, gateway_addresses(shared))))
     async with AsyncExitStack() as connections:
-        clients = [await connections.enter_async_context(raw_connection(port_of(instance))) for _ in range(60)]
+        clients = [await connections.enter_async_context(raw_connection(port_of(shared))) for _ in range(60)]
         invocation = b'{"text": "one two", "seconds": 10}'
         for client in clients:
             await client.send(post("/v1/apps/echo/invoke", f"Content-Length: {len(invocation)}") + invocation)
@@ -265,21 +235,20 @@ async def test_a_killed_gateway_breaks_only_its_own_connections(instance: CliIns
     assert failed == broken
     assert 0 < len(broken) < 60
     assert {response.status for response in responses if not isinstance(response, BaseException)} == {200}
-    await until(lambda: len(set(instance.processes("cornserve.gateway")) - {killed}) == 3)
+    await until(lambda: len(set(shared.processes("cornserve.gateway")) - {killed}) == 2)
 
 
-def test_each_gateway_is_a_target_of_prometheus_and_is_checked_by_doctor(instance: CliInstance) -> None:
-    instance.up("--gateways", "2")
-    gateways = gateway_addresses(instance)
+def test_each_gateway_is_a_target_of_prometheus_and_is_checked_by_doctor(shared: CliInstance) -> None:
+    gateways = gateway_addresses(shared)
     assert len(gateways) == 2
-    for process in instance.processes("cornserve.gateway"):
+    for process in shared.processes("cornserve.gateway"):
         listening = {found.laddr.port for found in process.net_connections("tcp") if found.status == psutil.CONN_LISTEN}
         [own] = [gateway for gateway in gateways if int(gateway.rpartition(":")[2]) in listening]
-        assert listening == {port_of(instance), int(own.rpartition(":")[2])}
+        assert listening == {port_of(shared), int(own.rpartition(":")[2])}
         assert "cornserve_gateway" in httpx.get(f"http://{own}/metrics", trust_env=False).text
-    checked = instance.run("doctor").stdout
+    checked = shared.run("doctor").stdout
     assert all(f"http://{gateway} responds" in checked for gateway in gateways)
-    assert (instance.home.logs / "gateway-2.log").exists()
+    assert (shared.home.logs / "gateway-2.log").exists()
 
 
 PRINTER = """
@@ -300,16 +269,15 @@ app = App(name="printer", paths=[Printer()])
 """
 
 
-async def test_the_logs_of_an_app_have_the_prints_in_each_gateway(instance: CliInstance, tmp_path: Path) -> None:
-    instance.up("--gateways", "2")
+async def test_the_logs_of_an_app_have_the_prints_in_each_gateway(shared: CliInstance, tmp_path: Path) -> None:
     source = tmp_path / "printer.py"
     source.write_text(PRINTER)
-    instance.deploy(str(source))
-    prints = dict(zip(gateway_addresses(instance), ("one", "two"), strict=True))
+    shared.deploy(str(source))
+    prints = dict(zip(gateway_addresses(shared), ("one", "two"), strict=True))
     for gateway, text in prints.items():
         await until(partial(invoke_printer, gateway, text))
 
-    logs = json.loads(instance.run("logs", "printer", "--json").stdout)["replicas"]
+    logs = json.loads(shared.run("logs", "printer", "--json").stdout)["replicas"]
 
     written = {
         log["id"]: [line.partition(" ")[2].partition(" request_id=")[0] for line in log["lines"]] for log in logs
@@ -325,7 +293,7 @@ def invoke_printer(gateway: str, text: str) -> bool:
     return httpx.post(url, json={"text": text}, trust_env=False).is_success
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *map(slow, (signal.SIGINT, signal.SIGHUP))])
 async def test_a_signal_stops_all_processes_and_keeps_the_apps(
     instance: CliInstance, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -340,6 +308,7 @@ async def test_a_signal_stops_all_processes_and_keeps_the_apps(
     assert await apps_stored(instance.home) == ["echo"]
 
 
+@pytest.mark.slow
 async def test_a_second_signal_does_not_wait_for_requests(instance: CliInstance, tmp_path: Path) -> None:
     with instance.start("up", "--port", "0") as up:
         assert up.stdout is not None

@@ -15,6 +15,8 @@ from cornserve.control.profiling_job import TEMPORARY_PREFIX
 from tests.integration.cli.cli_instance import SMALL_SLAB, CliInstance
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 SOURCE = """
 from cornserve import App
 from cornserve_echo.stages import Caption, CaptionRequest, StageTask

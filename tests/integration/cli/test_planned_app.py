@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import httpx2 as httpx
+import pytest
 
 from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppSpec
@@ -15,6 +16,8 @@ from cornserve.app.settings import AppPolicies
 from cornserve.client import AsyncClient
 from tests.integration.cli.cli_instance import CliInstance
 from tests.unit.app.plans import cell, plan_document
+
+pytestmark = pytest.mark.slow
 
 SECONDS = 0.002
 SOURCE = f"""

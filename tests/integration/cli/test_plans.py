@@ -16,6 +16,8 @@ from cornserve.home import Home
 from cornserve_planner.plan_file.document import PlanFile
 from tests.integration.cli.cli_instance import SMALL_SLAB, CliInstance
 
+pytestmark = pytest.mark.slow
+
 APP = """
 from cornserve_echo.stages import caption_app
 

@@ -17,6 +17,8 @@ from cornserve_planner.profiles.profile import ModelProfile
 from tests.integration.cli.cli_instance import SMALL_SLAB, CliInstance
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 ENCODER, LLM = 0.02, 0.04
 
 APP = f"""

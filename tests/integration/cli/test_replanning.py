@@ -6,11 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cornserve.app.record import AppView
 from cornserve.client import AsyncClient
 from tests.integration.cli.caption_traffic import Traffic
 from tests.integration.cli.cli_instance import CliInstance
 from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 SOURCE = """
 from cornserve_echo.stages import caption_app
