@@ -40,9 +40,18 @@ _REQUEST_TYPES = (
 IMAGE = data_url(image_file())
 
 
+@pytest.fixture(scope="module", autouse=True)
+def older_objects_are_hidden() -> Iterator[None]:
+    """Hides the objects of other modules from the garbage collector, which would visit all of them for each test."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
 def existing() -> Iterator[list[Any]]:
-    """Disables garbage collection, and returns the objects that other tests have left."""
+    """Disables garbage collection, and returns the objects that other tests of the module have left."""
     gc.collect()
     gc.disable()
     yield _request_objects()
