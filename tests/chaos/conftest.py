@@ -14,11 +14,17 @@ ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "tests" / "models"
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[CliInstance]:
-    """Starts an instance of Cornserve."""
-    with running_instance(tmp_path / "home") as machine:
+@pytest.fixture(scope="module")
+def module_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliInstance]:
+    with running_instance(tmp_path_factory.mktemp("machine") / "home") as machine:
         yield machine
+
+
+@pytest.fixture
+def machine(module_machine: CliInstance) -> Iterator[CliInstance]:
+    """An instance of Cornserve that the tests of a module share. The apps of each test are deleted at its end."""
+    yield module_machine
+    module_machine.delete_apps()
 
 
 @contextmanager

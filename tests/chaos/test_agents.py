@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import httpx2 as httpx
 import psutil
 import pytest
@@ -13,7 +11,7 @@ from tests.executor_metrics import executor_total
 from tests.integration.cli.cli_instance import CliInstance
 from tests.waiting import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(120)]
 
 TURNS = 200
 SECONDS = 0.02
@@ -40,12 +38,8 @@ app = App(name="agent", paths=[Agent()])
 """
 
 
-async def test_a_gateway_killed_during_an_agents_request_leaves_nothing_running(
-    machine: CliInstance, tmp_path: Path
-) -> None:
-    file = tmp_path / "agent.py"
-    file.write_text(AGENT.format(turns=TURNS, seconds=SECONDS))
-    machine.deploy(str(file))
+async def test_a_gateway_killed_during_an_agents_request_leaves_nothing_running(machine: CliInstance) -> None:
+    machine.deploy(AGENT.format(turns=TURNS, seconds=SECONDS))
     [gateway] = machine.processes("cornserve.gateway")
     hosts = gateway.children(recursive=True)
     turns: list[int] = []

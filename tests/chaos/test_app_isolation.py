@@ -25,6 +25,16 @@ IMPORT_SECONDS = 3
 REPEATED = {offence.name for offence in OFFENCES if FULL and not offence.at_import} | {"segmentation fault"}
 """Offences that are repeated until the app is suspended."""
 
+SHORT = {
+    BASELINE.name,
+    "endless loop",
+    "`os._exit(1)`",
+    "C call that holds the GIL",
+    "segmentation fault",
+    "endless loop in `post_init`",
+}
+"""The offences in `make test`: one for each way in which an app host is lost or stopped."""
+
 MAX_OFFENCES = 8
 """The number of offences after which no more are sent to an app that is not suspended."""
 
@@ -47,7 +57,13 @@ def measured() -> Iterator[Measured]:
         write(rows[offence.name] for offence in (BASELINE, *OFFENCES))
 
 
-@pytest.mark.parametrize("offence", [BASELINE, *OFFENCES], ids=lambda offence: offence.name)
+@pytest.mark.parametrize(
+    "offence",
+    [
+        pytest.param(offence, marks=[] if offence.name in SHORT else [pytest.mark.slow], id=offence.name)
+        for offence in (BASELINE, *OFFENCES)
+    ],
+)
 async def test_an_offence_delays_no_other_app(
     runner: OffenceRunner, offence: Offence, measured: Measured, record_fault: FaultRecorder
 ) -> None:

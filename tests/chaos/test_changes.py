@@ -23,18 +23,15 @@ SECONDS = 2.0
 class EchoInstance:
     """Operates an instance that serves both apps."""
 
-    def __init__(self, machine: CliInstance, directory: Path) -> None:
+    def __init__(self, machine: CliInstance) -> None:
         self.machine = machine
-        self._directory = directory
 
     async def run(self, *arguments: str) -> str:
         return await asyncio.to_thread(functools.partial(self.machine.do, *arguments))
 
     async def deploy(self, *sources: str) -> None:
         for source in sources:
-            file = self._directory / "app.py"
-            file.write_text(source)
-            await self.run("deploy", str(file))
+            await asyncio.to_thread(self.machine.deploy, source)
 
     def executors(self) -> set[int]:
         return {process.pid for process in self.machine.processes("cornserve_executors.base")}
@@ -59,8 +56,8 @@ async def wait_for_responses(load: LoadClients) -> None:
 
 
 @pytest.fixture
-async def instance(machine: CliInstance, tmp_path: Path) -> EchoInstance:
-    instance = EchoInstance(machine, tmp_path)
+async def instance(machine: CliInstance) -> EchoInstance:
+    instance = EchoInstance(machine)
     await instance.deploy(echo("a "), twice("a "))
     return instance
 

@@ -17,7 +17,7 @@ from tests.chaos.report import FaultRecorder, FaultResult, p99_ms
 from tests.integration.cli.cli_instance import CliInstance
 from tests.unit.gateway.raw_http import RawConnection, post, raw_connection
 
-CLIENTS = 1000
+CLIENTS = by_form(short=200, full=1000)
 IDLE_SECONDS = by_form(short=10, full=75)
 REQUESTS_OF_EACH = by_form(short=2, full=10)
 SHORTEST_PAUSE = IDLE_SECONDS / 75
@@ -33,9 +33,7 @@ REQUEST = post("/v1/apps/echo/invoke", f"Content-Length: {len(BODY)}") + BODY
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[CliInstance]:
     with running_instance(tmp_path / "home", "--limit", f"idle-seconds={IDLE_SECONDS}") as machine:
-        file = tmp_path / "app.py"
-        file.write_text(echo())
-        machine.deploy(str(file))
+        machine.deploy(echo())
         yield machine
 
 

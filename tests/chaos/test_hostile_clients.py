@@ -45,9 +45,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliInstance]:
     directory = tmp_path_factory.mktemp("hostile")
     with running_instance(directory / "home", *options) as machine:
         for source in (echo(), twice(), CHAT):
-            file = directory / "app.py"
-            file.write_text(source)
-            machine.deploy(str(file))
+            machine.deploy(source)
         yield machine
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.apps import echo, requests, twice
+from tests.chaos.conftest import running_instance
 from tests.chaos.form import by_form, seed
 from tests.chaos.judge import Victim, violations
 from tests.chaos.killer import Killer
@@ -16,11 +18,11 @@ from tests.chaos.report import FaultRecorder
 from tests.chaos.summary import killed
 from tests.integration.cli.cli_instance import CliInstance
 
-FAULTS = by_form(short=16, full=106)
+FAULTS = by_form(short=12, full=106)
 MEAN_SECONDS = by_form(short=0.7, full=1.8)
 REQUEST_SECONDS = 0.25
-REPLICAS = 6
-CLIENTS = 32
+REPLICAS = by_form(short=3, full=6)
+CLIENTS = by_form(short=16, full=32)
 WEIGHTS = {
     Victim.EXECUTOR: 45,
     Victim.ENGINE: 15,
@@ -38,14 +40,18 @@ MODEL_VICTIMS = by_form(
 """The order of the kills under a real model, whose restarts dominate the duration of the test."""
 
 
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[CliInstance]:
+    with running_instance(tmp_path / "home") as machine:
+        yield machine
+
+
 @pytest.mark.timeout(420)
 async def test_faults_under_load_violate_no_guarantee_and_leak_nothing(
-    machine: CliInstance, tmp_path: Path, record_fault: FaultRecorder
+    machine: CliInstance, record_fault: FaultRecorder
 ) -> None:
     for source in (echo(engine=True), twice(engine=True)):
-        file = tmp_path / "app.py"
-        file.write_text(source)
-        machine.do("deploy", str(file), "--replicas", str(REPLICAS))
+        machine.deploy(source, replicas=REPLICAS)
     killer = Killer(machine, seed(), stop_share=STOP_SHARE)
     load = LoadClients(machine.url, requests("", seconds=REQUEST_SECONDS), clients=CLIENTS)
 
@@ -59,13 +65,12 @@ async def test_faults_under_load_violate_no_guarantee_and_leak_nothing(
     record_fault(killed(load, killer, "kill -9 and SIGSTOP under load", leaks=len(leaks)))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_kills_of_a_language_model_violate_no_guarantee_and_leak_nothing(
-    machine: CliInstance, tiny_llama: Path, tmp_path: Path, record_fault: FaultRecorder
+    machine: CliInstance, tiny_llama: Path, record_fault: FaultRecorder
 ) -> None:
-    file = tmp_path / "app.py"
-    file.write_text(LLM.format(model=str(tiny_llama)))
-    await asyncio.to_thread(machine.do, "deploy", str(file))
+    await asyncio.to_thread(machine.deploy, LLM.format(model=str(tiny_llama)))
     killer = Killer(machine, seed())
     load = LoadClients(machine.url, chat, clients=CLIENTS)
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import signal
-from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.integration.cli.cli_instance import CliInstance, write_app
+from tests.chaos.apps import echo
+from tests.integration.cli.cli_instance import CliInstance
 from tests.waiting import until
 
 EXECUTOR = "cornserve_executors.base"
@@ -21,14 +19,9 @@ def pids(machine: CliInstance, module: str) -> set[int]:
     return {process.pid for process in machine.processes(module)}
 
 
-async def responds(machine: CliInstance) -> bool:
-    done = await asyncio.to_thread(machine.run, "invoke", "echo", json.dumps({"text": "hello"}))
-    return done.returncode == 0
-
-
 async def assert_managed(machine: CliInstance, executors: set[int]) -> None:
     """Asserts that the executors still run and that the current controller manages them: it scales them up and down."""
-    await until(lambda: responds(machine), seconds=60)
+    await until(lambda: machine.responds("echo"), seconds=60)
     machine.do("scale", "echo", "2")
     assert pids(machine, EXECUTOR) > executors
     machine.do("scale", "echo", "1")
@@ -36,8 +29,8 @@ async def assert_managed(machine: CliInstance, executors: set[int]) -> None:
 
 
 @pytest.fixture
-def executors(machine: CliInstance, tmp_path: Path) -> set[int]:
-    machine.deploy(write_app(tmp_path, "echo"))
+def executors(machine: CliInstance) -> set[int]:
+    machine.deploy(echo())
     return pids(machine, EXECUTOR)
 
 
@@ -60,15 +53,11 @@ async def test_a_new_instance_keeps_the_executors_of_a_killed_one(machine: CliIn
     await assert_managed(machine, executors)
 
 
+@pytest.mark.slow
 async def test_the_engine_of_an_executor_that_died_while_the_controller_was_down_is_killed(
-    machine: CliInstance, tmp_path: Path
+    machine: CliInstance,
 ) -> None:
-    file = tmp_path / "echo.py"
-    file.write_text(
-        "from cornserve import App\nfrom cornserve_echo import EchoTask\n"
-        "app = App(name='echo', paths=[EchoTask(engine=True)])\n"
-    )
-    machine.deploy(str(file))
+    machine.deploy(echo(engine=True))
     [executor] = machine.processes(EXECUTOR)
     [engine] = executor.children()
     os.kill(machine.pid, signal.SIGKILL)
@@ -79,4 +68,4 @@ async def test_the_engine_of_an_executor_that_died_while_the_controller_was_down
     machine.up()
 
     await until(lambda: not engine.is_running(), seconds=60)
-    await until(lambda: responds(machine), seconds=60)
+    await until(lambda: machine.responds("echo"), seconds=60)
