@@ -19,7 +19,7 @@ if not MODEL.is_dir():
 
 class Improve(Task[ChatRequest, ChatResponse]):
     model_id: str
-    rounds: int = 3
+    rounds: int = 2
 
     def post_init(self) -> None:
         self.llm = LLMTask(model_id=self.model_id)
@@ -34,7 +34,7 @@ class Improve(Task[ChatRequest, ChatResponse]):
         return answer
 
     def ask(self, question: str) -> ChatResponse:
-        return self.llm.invoke(ChatRequest.ask(question, max_tokens=100, temperature=0))
+        return self.llm.invoke(ChatRequest.ask(question, max_tokens=40, temperature=0))
 
 
 app = App(name="branch-and-loop", paths=[Improve(model_id=str(MODEL))])

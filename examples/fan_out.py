@@ -43,7 +43,7 @@ class Panel(Task[Question, Advice]):
         return Advice(opinions=opinions, summary=summary.text)
 
     def ask(self, question: str) -> ChatResponse:
-        return self.llm.invoke(ChatRequest.ask(question, max_tokens=60, temperature=0))
+        return self.llm.invoke(ChatRequest.ask(question, max_tokens=30, temperature=0))
 
 
 app = App(name="fan-out", paths=[Panel(model_id=str(MODEL))])

@@ -66,13 +66,19 @@ SLOW = {
     "docs/how-to/generate-images.md",
     "docs/how-to/generate-speech.md",
     "docs/how-to/run-the-demo.md",
+    "docs/how-to/serve-a-language-model.md",
     "docs/how-to/serve-a-multimodal-model.md",
     "docs/how-to/serve-lora-adapters.md",
     "docs/how-to/speak-responses.md",
     "docs/how-to/transcribe-speech.md",
     # Imports an engine.
     "docs/how-to/add-a-model-family.md",
-    # Start two to six instances, or measure.
+    # Generate hundreds of tokens, run forty commands, or plan for many models.
+    "docs/how-to/measure-an-app.md",
+    "docs/how-to/send-media.md",
+    "docs/planner.md",
+    # Start an instance for one limit, two to six instances, or measure.
+    "docs/how-to/limit-requests.md",
     "docs/how-to/profile-an-app.md",
     "docs/how-to/put-it-on-a-network.md",
     "docs/how-to/recover.md",
