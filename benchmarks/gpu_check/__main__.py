@@ -6,13 +6,18 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from benchmarks.gpu_check.report import TABLES, Report
+from benchmarks.gpu_check.report import TABLES, Report, start_files
 from benchmarks.gpu_check.versions import version_rows
 
 START_SECONDS = 5
@@ -35,14 +40,36 @@ RUN_SECONDS = 400
 TINY_RUN_SECONDS = 600
 """The limit on a CPU, which only ends a step that hangs: tiny dimensions take less than a minute."""
 
+EPILOG = """\
+scripts/gpu_check pack [FILE] packs this checkout, and the packages that the machine with the GPU lacks, into one
+archive (gpu-check.tar.gz). That machine needs Python 3.12, torch, transformers, grpcio, protobuf and numpy, 1.1 GB
+in /dev/shm, and no network:
+
+    tar xf gpu-check.tar.gz && cornserve/scripts/gpu_check
+
+PYTHON=/path/to/python selects the interpreter with these packages (python3).
+"""
+
 
 def main() -> int:
-    arguments = _arguments()
+    started = time.monotonic()
+    for end in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(end, signal.default_int_handler)
+    try:
+        return _check(_arguments(), started)
+    except OSError as error:
+        print(f"gpu_check: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("gpu_check: interrupted", file=sys.stderr)
+        return 130
+
+
+def _check(arguments: argparse.Namespace, started: float) -> int:
     directory: Path = arguments.output
-    directory.mkdir(parents=True, exist_ok=True)
+    start_files(directory)
     device = "cpu" if arguments.cpu else "cuda"
-    limit = arguments.seconds or (TINY_RUN_SECONDS if arguments.cpu else RUN_SECONDS)
-    deadline = time.monotonic() + limit
+    deadline = started + (arguments.seconds or (TINY_RUN_SECONDS if arguments.cpu else RUN_SECONDS))
     report = Report(directory, "versions", deadline)
     for case, figures in version_rows(device):
         report.add(case, **figures)
@@ -55,18 +82,35 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="scripts/gpu_check")
+    parser = argparse.ArgumentParser(
+        prog="scripts/gpu_check",
+        description="Measures tensors, image models, talkers and encoders on one NVIDIA GPU, within seven minutes.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("steps", nargs="*", help=f"the steps to run: {', '.join(step.name for step in STEPS)} (all)")
     parser.add_argument("--cpu", action="store_true", help="run in tiny dimensions on the CPU")
     parser.add_argument(
-        "--seconds", type=float, help=f"the limit for all steps ({RUN_SECONDS}; {TINY_RUN_SECONDS} on a CPU)"
+        "--seconds", type=_positive, help=f"the limit for all steps ({RUN_SECONDS}; {TINY_RUN_SECONDS} on a CPU)"
     )
     parser.add_argument("--output", type=Path, default=Path("gpu-check-figures"), help="the directory of the figures")
     arguments = parser.parse_args()
     unknown = set(arguments.steps) - {step.name for step in STEPS}
     if unknown:
         parser.error(f"unknown step {', '.join(sorted(unknown))}: use {', '.join(step.name for step in STEPS)}")
+    if not arguments.cpu:
+        import torch
+
+        if not torch.cuda.is_available():
+            parser.error("no NVIDIA GPU: use --cpu")
     return arguments
+
+
+def _positive(text: str) -> float:
+    seconds = float(text)
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError("must be greater than 0")
+    return seconds
 
 
 def _run(step: Step, directory: Path, device: str, deadline: float) -> bool:
@@ -74,14 +118,14 @@ def _run(step: Step, directory: Path, device: str, deadline: float) -> bool:
     end = min(deadline, time.monotonic() + step.seconds) if device == "cuda" else deadline
     report = Report(directory, step.name, end)
     if not report.can_start("all cases", START_SECONDS):
-        return True
-    command = [sys.executable, "-m", "benchmarks.gpu_check.run_step", step.name, device, str(directory), str(end)]
+        return False
     started = time.monotonic()
     # A case that has begun may end a little later. The limit only ends steps that hang.
-    timeout = end - started + step.seconds
-    try:
-        status = subprocess.run(command, check=False, timeout=timeout).returncode
-    except subprocess.TimeoutExpired:
+    timeout = min(end + 15, deadline + 10) - started
+    with TemporaryDirectory(dir="/dev/shm", prefix="cornserve-gpu-check-", ignore_cleanup_errors=True) as shared_memory:
+        command = [sys.executable, "-m", "benchmarks.gpu_check.run_step"]
+        status = _run_process([*command, step.name, device, str(directory), str(end), shared_memory], device, timeout)
+    if status is None:
         report.skip("further cases", f"the step did not end within {timeout:.0f} s")
         return False
     if status:
@@ -89,6 +133,20 @@ def _run(step: Step, directory: Path, device: str, deadline: float) -> bool:
         return False
     report.add("whole step", seconds=time.monotonic() - started)
     return True
+
+
+def _run_process(command: Sequence[str], device: str, timeout: float) -> int | None:
+    """Returns the status of a process, or None after the timeout. Ends it with all processes that it has started."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else None
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    try:
+        return process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from importlib.metadata import distribution
 from pathlib import Path
 
-from benchmarks.gpu_check.versions import LOCK
+from benchmarks.gpu_check.versions import COMMIT, LOCK, checkout_commit
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,11 +69,14 @@ def pack(file: Path, python: str) -> int:
         packages = Path(name) / SITE_PACKAGES
         _install(packages, python)
         _add_entry_points(packages)
+        commit = Path(name) / COMMIT.name
+        commit.write_text(checkout_commit())
         partial = file.with_name(f"{file.name}.partial")
         with tarfile.open(partial, "w:gz", compresslevel=6) as archive:
             for path in _repository_files():
                 archive.add(ROOT / path, f"{TOP}/{path}")
             archive.add(packages, f"{TOP}/{SITE_PACKAGES}")
+            archive.add(commit, f"{TOP}/{COMMIT.name}")
     size = partial.stat().st_size
     if size > LIMIT_MIB << 20:
         partial.unlink()
@@ -127,9 +130,12 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         size = pack(arguments.file, arguments.python)
-    except ArchiveError as error:
+    except (ArchiveError, OSError, subprocess.CalledProcessError) as error:
         print(f"gpu_check: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("gpu_check: interrupted", file=sys.stderr)
+        return 130
     print(f"{arguments.file}: {size / 2**20:.1f} MiB. On the machine with the GPU, run:")
     print(f"tar xf {arguments.file.name} && {TOP}/scripts/gpu_check")
     return 0

@@ -90,7 +90,7 @@ def random_qwen3_omni(check: Check) -> RandomSpeech:
     talker = build_random(
         lambda: Qwen3OmniMoeTalkerForConditionalGeneration._from_config(config.talker_config),
         check.device,
-        _talker_dtype(check),
+        check.dtype,
     )
     _suppress(talker, [config.talker_config.codec_eos_token_id])
     module = build_random(
@@ -107,7 +107,7 @@ def random_qwen25_omni(check: Check) -> RandomSpeech:
     talker = build_random(
         lambda: Qwen2_5OmniTalkerForConditionalGeneration._from_config(config.talker_config),
         check.device,
-        _talker_dtype(check),
+        check.dtype,
     )
     _suppress(talker, [talker.codec_eos_token, talker.codec_pad_token])
     module = build_random(
@@ -124,10 +124,6 @@ def random_qwen25_omni(check: Check) -> RandomSpeech:
     tokenizer = make_letter_tokenizer(MEDIA_TOKENS)
     model = Qwen25OmniSpeech(config, tokenizer, talker, _embeddings(config, talker), voices, vocoder)
     return RandomSpeech("Qwen2.5-Omni", model, vocoder, reads_states=True)
-
-
-def _talker_dtype(check: Check) -> torch.dtype:
-    return torch.bfloat16 if check.device == "cuda" else torch.float32
 
 
 def _suppress(talker: Any, codes: list[int]) -> None:

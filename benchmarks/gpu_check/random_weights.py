@@ -12,8 +12,8 @@ from accelerate import init_empty_weights
 def build_random(create: Callable[[], Any], device: str, dtype: torch.dtype) -> Any:
     """Returns a module with random weights. Its buffers keep the values that the module computes.
 
-    The weights of layers have a variance for which outputs are about as large as inputs. Those of norms are 1, and
-    biases are 0.
+    The weights of layers have a variance for which outputs are about as large as inputs. Those of norms and
+    scales are 1, and biases are 0.
 
     Args:
         create: constructs the module; its parameters take no memory meanwhile.
@@ -32,8 +32,12 @@ def build_random(create: Callable[[], Any], device: str, dtype: torch.dtype) -> 
 def _fill(weight: torch.Tensor, layer: Any, name: str, generator: torch.Generator) -> None:
     with torch.no_grad():
         if weight.dim() == 1:
-            weight.fill_(float(name == "weight"))
+            weight.fill_(float(name in {"weight", "scale", "gamma"}))
             return
-        is_convolution = isinstance(layer, torch.nn.modules.conv._ConvNd)
-        inputs = weight[0].numel() if is_convolution else weight.shape[-1]
+        if isinstance(layer, torch.nn.modules.conv._ConvTransposeNd):
+            inputs = weight[:, 0].numel()
+        elif isinstance(layer, torch.nn.modules.conv._ConvNd):
+            inputs = weight[0].numel()
+        else:
+            inputs = weight.shape[-1]
         weight.normal_(std=inputs**-0.5, generator=generator)

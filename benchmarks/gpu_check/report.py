@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,10 +71,24 @@ class Report:
         write_tables(self.directory)
 
 
+def start_files(directory: Path) -> None:
+    """Makes the directory. Renames the files of an earlier run by its time, so that the figures of runs do not mix."""
+    directory.mkdir(parents=True, exist_ok=True)
+    if (directory / LINES).exists():
+        ended = time.strftime("%Y%m%d-%H%M%S", time.localtime((directory / LINES).stat().st_mtime))
+        for file in (directory / LINES, directory / TABLES):
+            if file.exists():
+                file.replace(file.with_stem(f"{file.stem}-{ended}"))
+
+
 def read_rows(directory: Path) -> list[Row]:
-    """Returns all rows in the order in which they were written."""
+    """Returns all rows in the order in which they were written. A line that was only written in part is left out."""
     file = directory / LINES
-    return [Row(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+    rows = []
+    for line in file.read_text().splitlines() if file.exists() else []:
+        with suppress(json.JSONDecodeError):
+            rows.append(Row(**json.loads(line)))
+    return rows
 
 
 def write_tables(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs one step of the check: `python -m benchmarks.gpu_check.run_step STEP DEVICE DIRECTORY DEADLINE`."""
+"""Runs one step of the check, in its own process. The arguments are those of `main`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.report import Report
 
 
-def main(step: str, device: str, directory: str, deadline: str) -> None:
+def main(step: str, device: str, directory: str, deadline: str, shared_memory: str) -> None:
     logging.basicConfig(level=logging.WARNING)
-    check = Check(device, is_tiny=device == "cpu", report=Report(Path(directory), step, float(deadline)))
+    check = Check(device, Report(Path(directory), step, float(deadline)), Path(shared_memory))
     asyncio.run(import_module(f"benchmarks.gpu_check.steps.{step}").run(check))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,23 +21,29 @@ from cornserve_executors.tensor_copies import copy_from_buffer
 CREDENTIALS = ConnectionCredentials(InstanceSecret(bytes(KEY_BYTES)))
 """Both processes run only during the check."""
 
-START_SECONDS = 120
+START_SECONDS = 60
+ANSWER_SECONDS = 20
 
 _processes = torch.multiprocessing.get_context("spawn")
+
+
+class ConsumerError(Exception):
+    """The consumer has failed, or has not answered. It cannot be called again."""
 
 
 class Consumer:
     """Starts the process when the block begins, and ends it with the block."""
 
-    def __init__(self, device: str, directory: Path) -> None:
+    def __init__(self, device: str, directory: Path, slab_bytes: int) -> None:
         self._commands = _processes.Queue()
         self._arrivals = _processes.Queue()
-        arguments = (device, directory, self._commands, self._arrivals)
+        self._error: ConsumerError | None = None
+        arguments = (device, directory, slab_bytes, self._commands, self._arrivals)
         self._process = _processes.Process(target=_run, args=arguments, daemon=True)
 
     def __enter__(self) -> Self:
         self._process.start()
-        self._arrivals.get(timeout=START_SECONDS)
+        self._wait(START_SECONDS)
         return self
 
     def __exit__(
@@ -55,17 +62,32 @@ class Consumer:
         return await self._call(tensor)
 
     async def _call(self, command: TensorId | torch.Tensor) -> int:
+        if self._error is not None:
+            raise self._error
         self._commands.put(command)
-        arrived: int = await asyncio.to_thread(self._arrivals.get, timeout=START_SECONDS)
-        return arrived
+        return await asyncio.to_thread(self._wait, ANSWER_SECONDS)
+
+    def _wait(self, seconds: float) -> int:
+        try:
+            answer: int | str = self._arrivals.get(timeout=seconds)
+        except queue.Empty:
+            answer = f"the consumer has not answered within {seconds:.0f} s"
+        if isinstance(answer, str):
+            self._error = ConsumerError(answer)
+            raise self._error
+        return answer
 
 
-def _run(device: str, directory: Path, commands: Any, arrivals: Any) -> None:
-    asyncio.run(_consume_all(device, directory, commands, arrivals))
+def _run(device: str, directory: Path, slab_bytes: int, commands: Any, arrivals: Any) -> None:
+    try:
+        asyncio.run(_consume_all(device, directory, slab_bytes, commands, arrivals))
+    except Exception as error:
+        arrivals.put(f"{type(error).__name__}: {error}".splitlines()[0])
+        raise
 
 
-async def _consume_all(device: str, directory: Path, commands: Any, arrivals: Any) -> None:
-    transport = Transport(directory, CREDENTIALS, slab_bytes=1 << 20, request_bytes=1 << 20)
+async def _consume_all(device: str, directory: Path, slab_bytes: int, commands: Any, arrivals: Any) -> None:
+    transport = Transport(directory, CREDENTIALS, slab_bytes=slab_bytes, request_bytes=2 * slab_bytes // 3)
     await transport.start()
     torch.zeros(1, device=device)
     arrivals.put(time.perf_counter_ns())

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
@@ -25,7 +23,9 @@ from diffusers.utils import logging
 from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel
 
 from benchmarks.gpu_check.check import Check
+from benchmarks.gpu_check.differences import relative_difference
 from benchmarks.gpu_check.random_weights import build_random
+from benchmarks.gpu_check.running import running
 from cornserve.concurrency import gather_all
 from cornserve_demo.tokenizer import make_tokenizer
 from cornserve_executors.device_thread import DeviceThread
@@ -54,13 +54,24 @@ FULL = _Sizes(3, "1024x1024", ("1024x1024", "512x512", "1328x1328", "768x1024"))
 TINY = _Sizes(3, "64x64", ("64x64", "32x32", "96x96", "48x64"))
 
 
+@dataclass(slots=True)
+class _Reference:
+    """An image of one size. Its latents are compared with those in batches."""
+
+    diffusers_seconds: float
+    diffusers: torch.Tensor
+    """The latents of diffusers' pipeline."""
+    alone: torch.Tensor
+    """The latents of the denoiser without other images."""
+
+
 async def run(check: Check) -> None:
     sizes = TINY if check.is_tiny else FULL
     logging.set_verbosity_error()
+    check.reset_peak_memory()
     await _QwenImage(check, sizes).run()
-    gc.collect()
-    if check.device == "cuda":
-        torch.cuda.empty_cache()
+    check.free_memory()
+    check.reset_peak_memory()
     await _Flux(check, sizes).run()
 
 
@@ -70,11 +81,10 @@ class _QwenImage:
     def __init__(self, check: Check, sizes: _Sizes) -> None:
         self._check = check
         self._sizes = sizes
-        self._dtype = torch.bfloat16 if check.device == "cuda" else torch.float32
         config = check.config("qwen-image")
         started = time.perf_counter()
         transformer = build_random(
-            lambda: QwenImageTransformer2DModel(**config["transformer"]), check.device, self._dtype
+            lambda: QwenImageTransformer2DModel(**config["transformer"]), check.device, check.dtype
         )
         self._pipeline = QwenImagePipeline(
             scheduler=FlowMatchEulerDiscreteScheduler(**config["scheduler"]),
@@ -95,23 +105,26 @@ class _QwenImage:
         )
 
     def _random(self, *shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=torch.Generator().manual_seed(SEED)).to(self._check.device, self._dtype)
+        return torch.randn(shape, generator=torch.Generator().manual_seed(SEED)).to(
+            self._check.device, self._check.dtype
+        )
 
     async def run(self) -> None:
         sizes = [self._sizes.equal, *self._sizes.mixed]
         device = DeviceThread()
         # First, because the denoiser changes the transformer.
         await device.run(lambda: self._call_pipeline(self._sizes.mixed[1]))
-        alone = {size: await self._timed_pipeline(device, size) for size in dict.fromkeys(sizes)}
+        references = {size: await self._timed_pipeline(device, size) for size in dict.fromkeys(sizes)}
         options = ImageGeneratorOptions(max_batch_images=max(CONCURRENCY))
         denoiser = BatchedDenoiser(self._pipeline, device, options, ImageGeneratorStats())
-        running = asyncio.create_task(denoiser.run())
         try:
-            await self._denoise(denoiser, [self._sizes.mixed[1]])
-            for kind, batch_sizes in (("equal sizes", [self._sizes.equal]), ("mixed sizes", self._sizes.mixed)):
-                await self._measure(denoiser, kind, batch_sizes, alone)
+            async with running(denoiser):
+                await self._denoise(denoiser, [self._sizes.mixed[1]])
+                for size, reference in references.items():
+                    (reference.alone,) = await self._denoise(denoiser, [size])
+                for kind, batch_sizes in (("equal sizes", [self._sizes.equal]), ("mixed sizes", self._sizes.mixed)):
+                    await self._measure(denoiser, kind, batch_sizes, references)
         finally:
-            running.cancel()
             device.shutdown()
 
     async def _measure(
@@ -119,10 +132,11 @@ class _QwenImage:
         denoiser: BatchedDenoiser,
         kind: str,
         sizes: Sequence[str],
-        alone: dict[str, tuple[float, torch.Tensor]],
+        references: Mapping[str, _Reference],
     ) -> None:
         for batch in _batches(sizes):
-            sequential = sum(alone[size][0] for size in batch)
+            alone = [references[size] for size in batch]
+            sequential = sum(reference.diffusers_seconds for reference in alone)
             case = f"Qwen-Image: {len(batch)} of {kind}"
             if not self._check.report.can_start(case, 1.2 * sequential):
                 continue
@@ -130,15 +144,14 @@ class _QwenImage:
             started = time.perf_counter()
             images = await self._denoise(denoiser, batch)
             seconds = time.perf_counter() - started
-            differences = [
-                (image - alone[size][1]).abs().max().item() for size, image in zip(batch, images, strict=True)
-            ]
+            pairs = list(zip(images, alone, strict=True))
             self._check.report.add(
                 case,
                 steps_per_s=len(batch) * self._sizes.steps / seconds,
                 diffusers_steps_per_s=len(batch) * self._sizes.steps / sequential,
                 times_diffusers=sequential / seconds,
-                largest_difference=max(differences),
+                largest_difference_from_alone=max(relative_difference(image, one.alone) for image, one in pairs),
+                from_diffusers=max(relative_difference(image, one.diffusers) for image, one in pairs),
                 peak_gib=self._check.peak_gib,
             )
 
@@ -153,11 +166,10 @@ class _QwenImage:
 
         return list(await gather_all(denoise(number, size) for number, size in enumerate(sizes)))
 
-    async def _timed_pipeline(self, device: DeviceThread, size: str) -> tuple[float, torch.Tensor]:
-        """Returns the seconds and the latents of an image of diffusers."""
+    async def _timed_pipeline(self, device: DeviceThread, size: str) -> _Reference:
         started = time.perf_counter()
         latents = await device.run(lambda: self._call_pipeline(size))
-        return time.perf_counter() - started, latents
+        return _Reference(time.perf_counter() - started, latents, alone=latents)
 
     def _call_pipeline(self, size: str) -> torch.Tensor:
         width, height = map(int, size.split("x"))
@@ -188,8 +200,7 @@ class _Flux:
         check.report.add("FLUX.1: made", seconds=time.perf_counter() - started, peak_gib=check.peak_gib)
 
     def _build(self) -> Any:
-        device = self._check.device
-        dtype = torch.bfloat16 if device == "cuda" else torch.float32
+        device, dtype = self._check.device, self._check.dtype
         config = self._check.config("flux.1-dev")
         short, long = make_tokenizer(), make_tokenizer()
         short.model_max_length, long.model_max_length = 77, 512
@@ -212,17 +223,16 @@ class _Flux:
         device = DeviceThread()
         options = ImageGeneratorOptions(max_batch_images=max(CONCURRENCY))
         engine = PipelineEngine(Flux(self._pipeline, options), options, ImageGeneratorStats(), device)
-        running = asyncio.create_task(engine.run())
         try:
-            sizes = dict.fromkeys([self._sizes.equal, *self._sizes.mixed])
-            await self._generate(engine, self._sizes.mixed[1:2])
-            for size in sizes:
-                (image,), _ = await self._generate(engine, [size])
-                self._alone[size] = image, await device.run(partial(self._pipeline_seconds_per_step, size))
-            for kind, batch_sizes in (("equal sizes", [self._sizes.equal]), ("mixed sizes", self._sizes.mixed)):
-                await self._measure(engine, kind, batch_sizes)
+            async with running(engine):
+                sizes = dict.fromkeys([self._sizes.equal, *self._sizes.mixed])
+                await self._generate(engine, self._sizes.mixed[1:2])
+                for size in sizes:
+                    (image,), _ = await self._generate(engine, [size])
+                    self._alone[size] = image, await device.run(partial(self._pipeline_seconds_per_step, size))
+                for kind, batch_sizes in (("equal sizes", [self._sizes.equal]), ("mixed sizes", self._sizes.mixed)):
+                    await self._measure(engine, kind, batch_sizes)
         finally:
-            running.cancel()
             device.shutdown()
 
     async def _measure(self, engine: PipelineEngine, kind: str, sizes: Sequence[str]) -> None:

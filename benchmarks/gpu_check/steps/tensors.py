@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
+import shutil
 import time
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
 from statistics import median
 from typing import Any
 
 import torch
 
 from benchmarks.gpu_check.check import Check
-from benchmarks.gpu_check.tensor_consumer import CREDENTIALS, Consumer
+from benchmarks.gpu_check.tensor_consumer import CREDENTIALS, Consumer, ConsumerError
 from cornserve.transport import Production, TensorId, Transport
 from cornserve.wire.listener import ConnectionListener
 from cornserve_executors.tensor_copies import copy_from_buffer, copy_to_buffer
@@ -26,21 +25,35 @@ ROUNDS = 7
 
 async def run(check: Check) -> None:
     megabytes = MEGABYTES[:2] if check.is_tiny else MEGABYTES
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="cornserve-gpu-check-") as name:
-        directory = Path(name)
-        largest = max(megabytes) * 10**6
-        transport = Transport(directory, CREDENTIALS, slab_bytes=3 * largest, request_bytes=2 * largest)
-        listener = ConnectionListener(await transport.start(), CREDENTIALS)
-        endpoint = await listener.listen("127.0.0.1:0")
-        try:
-            await transport.create_slab()
-            with Consumer(check.device, directory) as consumer:
-                for size in megabytes:
-                    if check.report.can_start(f"{size} MB", 5):
-                        await _TensorMeasurement(check, transport, endpoint, consumer, size * 10**6).run()
-        finally:
-            await listener.close()
-            await transport.stop()
+    slab_bytes = 3 * max(megabytes) * 10**6
+    free = shutil.disk_usage(check.shared_memory).free
+    if free < slab_bytes:
+        check.report.skip("all cases", f"{slab_bytes // 10**6} MB are needed in /dev/shm, and {free // 10**6} are free")
+        return
+    transport = Transport(check.shared_memory, CREDENTIALS, slab_bytes=slab_bytes, request_bytes=2 * slab_bytes // 3)
+    listener = ConnectionListener(await transport.start(), CREDENTIALS)
+    endpoint = await listener.listen("127.0.0.1:0")
+    try:
+        await transport.create_slab()
+        with Consumer(check.device, check.shared_memory, slab_bytes) as consumer:
+            await _measure_all(check, transport, endpoint, consumer, megabytes)
+    finally:
+        await listener.close()
+        await transport.stop()
+
+
+async def _measure_all(
+    check: Check, transport: Transport, endpoint: str, consumer: Consumer, megabytes: Sequence[int]
+) -> None:
+    measurements = []
+    for size in megabytes:
+        if check.report.can_start(f"{size} MB", 5):
+            measurement = _TensorMeasurement(check, transport, endpoint, consumer, size * 10**6)
+            await measurement.run()
+            measurements.append(measurement)
+    # Last, because an error of CUDA IPC can break the consumer.
+    for measurement in measurements:
+        await measurement.run_ipc()
 
 
 class _TensorMeasurement:
@@ -52,16 +65,20 @@ class _TensorMeasurement:
         self._endpoint = endpoint
         self._consumer = consumer
         self._tensor = torch.randn(nbytes // 2, device=check.device).to(torch.bfloat16)
+        self._size = f"{nbytes // 10**6} MB"
         self._invocations = 0
+        self._copies_ms = 0.0
+        """The duration of one copy of CUDA each way."""
 
     async def run(self) -> None:
-        size = f"{self._tensor.nbytes // 10**6} MB"
+        size = self._size
         to_host, to_device = self._plain_copies()
+        self._copies_ms = to_host + to_device
         self._check.report.add(
             f"{size}: one copy of CUDA to pinned memory, and one back",
             to_host_ms=to_host,
             to_device_ms=to_device,
-            gb_per_s=2 * self._tensor.nbytes / (to_host + to_device) / 1e6,
+            gb_per_s=2 * self._tensor.nbytes / self._copies_ms / 1e6,
         )
         for case, is_locked in (("ordinary pages", False), ("page-locked pages", True)):
             if is_locked and self._check.device == "cpu":
@@ -73,17 +90,22 @@ class _TensorMeasurement:
                 to_host_ms=written,
                 to_device_ms=read,
                 gb_per_s=2 * self._tensor.nbytes / (written + read) / 1e6,
-                times_one_copy=(written + read) / (to_host + to_device),
+                times_one_copy=(written + read) / self._copies_ms,
             )
         hop = await self._median_of(self._hop)
-        self._check.report.add(f"{size}: to another process", whole_ms=hop, times_one_copy=hop / (to_host + to_device))
+        self._check.report.add(f"{size}: to another process", whole_ms=hop, times_one_copy=hop / self._copies_ms)
+
+    async def run_ipc(self) -> None:
+        case = f"{self._size}: to another process by CUDA IPC"
         if self._check.device == "cpu":
-            self._check.report.skip(f"{size}: to another process by CUDA IPC", "needs a GPU")
-            return
-        hop = await self._median_of(self._ipc_hop)
-        self._check.report.add(
-            f"{size}: to another process by CUDA IPC", whole_ms=hop, times_one_copy=hop / (to_host + to_device)
-        )
+            self._check.report.skip(case, "needs a GPU")
+        elif self._check.report.can_start(case):
+            try:
+                hop = await self._median_of(self._ipc_hop)
+            except ConsumerError as error:
+                self._check.report.skip(case, str(error))
+                return
+            self._check.report.add(case, whole_ms=hop, times_one_copy=hop / self._copies_ms)
 
     def _plain_copies(self) -> tuple[float, float]:
         """Returns the durations of copies to the host and back in ms."""

@@ -55,6 +55,11 @@ class TalkerEngine:
         device = DeviceThread()
         return cls(load_talker_model(config, device.name), config.options, stats, device)
 
+    @property
+    def captured_graphs(self) -> int:
+        """The number of CUDA graphs that the talker has captured."""
+        return self._step.captured_graphs
+
     async def run(self) -> None:
         """Speaks until cancelled. Raises `EngineDeadError` when the device fails permanently."""
         await self._batcher.run()

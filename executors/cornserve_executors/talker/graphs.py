@@ -29,6 +29,11 @@ class GraphedFunction:
         self._pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else None
         """The memory of intermediate results, which all graphs share, because one runs at a time."""
 
+    @property
+    def captured(self) -> int:
+        """The number of captured graphs."""
+        return sum(graph.is_captured for graph in self._graphs.values())
+
     def __call__(self, *inputs: torch.Tensor) -> Tensors:
         """Returns copies of the results of the function."""
         shapes = tuple(tensor.shape for tensor in inputs)
@@ -46,6 +51,7 @@ class _Graph:
     def __init__(self, function: TensorFunction, inputs: Sequence[torch.Tensor]) -> None:
         self._inputs = [tensor.clone() for tensor in inputs]
         self._replay: Callable[[], Tensors] = lambda: function(*self._inputs)
+        self.is_captured = False
 
     def run(self, inputs: Sequence[torch.Tensor]) -> Tensors:
         for fixed, tensor in zip(self._inputs, inputs, strict=True):
@@ -73,3 +79,4 @@ class _Graph:
             return outputs
 
         self._replay = replay
+        self.is_captured = True

@@ -57,6 +57,11 @@ class TalkerStep(ABC):
         self._is_suppressed[sorted(rules.suppressed)] = True
         self._decode = GraphedFunction(self._run_layers, enforce_eager=enforce_eager)
 
+    @property
+    def captured_graphs(self) -> int:
+        """The number of captured CUDA graphs."""
+        return self._decode.captured
+
     def run(self, speeches: Sequence[SpeechState]) -> None:
         """Generates the next frame of each speech whose next row has arrived. The slots of other speeches become
         free when a new one needs a slot.

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from benchmarks.gpu_check.report import Report, read_rows
+from benchmarks.gpu_check.report import Report, read_rows, start_files
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "scripts" / "gpu_check"
@@ -43,6 +43,56 @@ def test_an_unknown_step_is_an_error_that_lists_the_steps() -> None:
 
     assert result.returncode == 2
     assert "unknown step decoder: use tensors, denoiser, talker, encoder" in result.stderr
+
+
+def test_without_a_gpu_nothing_is_written(tmp_path: Path) -> None:
+    output = tmp_path / "figures"
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+
+    command: list[str | Path] = [SCRIPT, "--output", output]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+    assert result.returncode == 2
+    assert result.stderr.endswith("error: no NVIDIA GPU: use --cpu\n")
+    assert not output.exists()
+
+
+def test_an_output_that_cannot_be_written_is_an_error_of_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    command: list[str | Path] = [SCRIPT, "--cpu", "--output", tmp_path / "file" / "figures"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert "Not a directory" in line
+
+
+def test_a_step_without_time_to_start_is_a_failure(tmp_path: Path) -> None:
+    command: list[str | Path] = [SCRIPT, "--cpu", "--seconds", "0.1", "--output", tmp_path, "tensors"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert result.returncode == 1
+    assert result.stderr == "gpu_check: failed: tensors\n"
+    assert (read_rows(tmp_path)[-1].case, read_rows(tmp_path)[-1].not_run) == ("all cases", "no time was left")
+
+
+def test_a_second_run_keeps_the_figures_of_the_first_in_other_files(tmp_path: Path) -> None:
+    Report(tmp_path, "tensors", deadline=0).add("4 MB", to_host_ms=1.0)
+
+    start_files(tmp_path)
+
+    assert read_rows(tmp_path) == []
+    (lines,) = tmp_path.glob("figures-*.jsonl")
+    assert '"4 MB"' in lines.read_text()
+
+
+def test_a_line_that_was_written_in_part_is_left_out(tmp_path: Path) -> None:
+    Report(tmp_path, "tensors", deadline=0).add("4 MB", to_host_ms=1.0)
+    with (tmp_path / "figures.jsonl").open("a") as lines:
+        lines.write('["tensors", "350')
+
+    assert [row.case for row in read_rows(tmp_path)] == ["4 MB"]
 
 
 def test_a_case_without_time_is_a_row_without_figures(tmp_path: Path) -> None:

@@ -44,6 +44,10 @@ class Qwen3OmniStep(TalkerStep):
         self._prompts = prompts
         self._predict = GraphedFunction(self._run_predictor, enforce_eager=enforce_eager)
 
+    @property
+    def captured_graphs(self) -> int:
+        return super().captured_graphs + self._predict.captured
+
     def _embed(self, speech: SpeechState, start: int) -> Sequence[torch.Tensor]:
         # One by one: the rounding of a product depends on its number of rows, and so on how many tokens have arrived.
         return [self._prompts.embed([token])[0] for token in speech.text.tokens[start:]]
