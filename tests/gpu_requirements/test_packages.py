@@ -43,8 +43,8 @@ def test_vllms_kernels_are_built_for_the_locked_torch() -> None:
 
 
 def test_triton_can_compile_the_code_that_launches_kernels(tmp_path: Path) -> None:
-    from triton.backends.nvidia import driver  # type: ignore[import-untyped]
-    from triton.runtime.build import _build  # type: ignore[import-untyped]
+    from triton.backends.nvidia import driver
+    from triton.runtime.build import _build
 
     source = Path(driver.__file__).with_name("driver.c")
 

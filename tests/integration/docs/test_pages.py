@@ -58,7 +58,7 @@ ALONE = [
     "docs/reference/transport.md",
     "docs/reference/workloads.md",
 ]
-"""Pages that need no instance, install a package, or start instances with options of their own."""
+"""Pages that need no instance, install a package, or start instances with other options."""
 SLOW = {
     # Start engines in addition to that of the README.
     "docs/how-to/draw-in-chats.md",

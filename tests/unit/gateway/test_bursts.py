@@ -20,7 +20,7 @@ from tests.waiting import until
 
 INVOKE = "/v1/apps/echo/invoke"
 MAX_CANCEL_SECONDS = 1.0
-"""Of this process's CPU, so that the time does not depend on other processes."""
+"""The limit on the CPU time of this process, which does not depend on other processes."""
 
 
 def _request(body: bytes, *headers: str) -> bytes:

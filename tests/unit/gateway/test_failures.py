@@ -265,7 +265,7 @@ async def test_requests_fail_early_with_the_reason_when_all_replicas_have_failed
     while True:
         sent = group.send("a", timeout=500)
         await until(lambda sent=sent: bool(waits) or sent.done())  # type: ignore[misc]
-        if waits:  # Otherwise, the gateway has not read the new status yet.
+        if waits:  # The gateway has read the new status.
             break
 
     response = await clock.advance_during(sent, step=0.1)
