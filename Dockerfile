@@ -75,8 +75,8 @@ USER 10001:10001
 
 FROM runtime AS executor-gpu
 # gcc and Python's headers, which some base images have: Triton compiles the code that launches its kernels.
-RUN headers=$(python3 -c 'import sysconfig; print(sysconfig.get_path("include", "posix_prefix"))') \
-    && apt-get update \
+RUN apt-get update \
+    && headers=$(python3 -c 'import sysconfig; print(sysconfig.get_path("include", "posix_prefix"))') \
     && apt-get install --yes --no-install-recommends gcc libc6-dev $([ -f "$headers/Python.h" ] || echo libpython3-dev) \
     && rm -rf /var/lib/apt/lists/*
 # The NVIDIA container runtime provides the driver's libraries. Which GPUs a container sees is up to the device plugin.

@@ -38,7 +38,7 @@ RUN_SECONDS = 400
 """The default limit. Seven minutes include the unpacking of the archive."""
 
 TINY_RUN_SECONDS = 600
-"""The limit on a CPU, which only ends a step that hangs: tiny dimensions take less than a minute."""
+"""The limit on a CPU, which only ends a step that hangs: tiny dimensions take about a minute of CPU time."""
 
 EPILOG = """\
 scripts/gpu_check pack [FILE] packs this checkout, and the packages that the machine with the GPU lacks, into one

@@ -39,7 +39,7 @@ PEER = struct.Struct("3i")
 MAX_DESCRIPTORS = 64
 
 
-class ForkServer:
+class ExecutorForkServer:
     """Forks a process for each stand-in that connects, and reports its exit status."""
 
     def __init__(self, listener: socket.socket) -> None:
@@ -161,7 +161,7 @@ def main() -> None:
         listener.bind(sys.argv[1])
         listener.listen()  # The first stand-ins wait for the imports.
         import_engines()
-        ForkServer(listener).run()
+        ExecutorForkServer(listener).run()
 
 
 if __name__ == "__main__":

@@ -44,14 +44,14 @@ SEED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes:
+class _ImageSizes:
     steps: int
     equal: str
     mixed: Sequence[str]
 
 
-FULL = _Sizes(3, "1024x1024", ("1024x1024", "512x512", "1328x1328", "768x1024"))
-TINY = _Sizes(3, "64x64", ("64x64", "32x32", "96x96", "48x64"))
+FULL = _ImageSizes(3, "1024x1024", ("1024x1024", "512x512", "1328x1328", "768x1024"))
+TINY = _ImageSizes(3, "64x64", ("64x64", "32x32", "96x96", "48x64"))
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ async def run(check: Check) -> None:
 class _QwenImage:
     """The denoiser of Qwen-Image, with random embeddings of prompts."""
 
-    def __init__(self, check: Check, sizes: _Sizes) -> None:
+    def __init__(self, check: Check, sizes: _ImageSizes) -> None:
         self._check = check
         self._sizes = sizes
         config = check.config("qwen-image")
@@ -150,8 +150,10 @@ class _QwenImage:
                 steps_per_s=len(batch) * self._sizes.steps / seconds,
                 diffusers_steps_per_s=len(batch) * self._sizes.steps / sequential,
                 times_diffusers=sequential / seconds,
-                largest_difference_from_alone=max(relative_difference(image, one.alone) for image, one in pairs),
-                from_diffusers=max(relative_difference(image, one.diffusers) for image, one in pairs),
+                largest_difference_from_alone=max(
+                    relative_difference(image, reference.alone) for image, reference in pairs
+                ),
+                from_diffusers=max(relative_difference(image, reference.diffusers) for image, reference in pairs),
                 peak_gib=self._check.peak_gib,
             )
 
@@ -190,7 +192,7 @@ class _QwenImage:
 class _Flux:
     """FLUX.1-dev, which runs as a whole pipeline. The steps of concurrent images take turns."""
 
-    def __init__(self, check: Check, sizes: _Sizes) -> None:
+    def __init__(self, check: Check, sizes: _ImageSizes) -> None:
         self._check = check
         self._sizes = sizes
         started = time.perf_counter()

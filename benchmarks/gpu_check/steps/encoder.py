@@ -50,7 +50,7 @@ add up over the layers, and kernels differ between sizes of batches."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes:
+class _MediaSizes:
     batches: Sequence[int]
     sides: Sequence[int]
     """The width and height of images, in pixels."""
@@ -58,8 +58,8 @@ class _Sizes:
     """The duration of audio."""
 
 
-FULL = _Sizes((1, 8, 32), (224, 672, 1008), (1, 10, 30))
-TINY = _Sizes((1, 3), (56, 84, 112), (0.5, 1, 2))
+FULL = _MediaSizes((1, 8, 32), (224, 672, 1008), (1, 10, 30))
+TINY = _MediaSizes((1, 3), (56, 84, 112), (0.5, 1, 2))
 
 
 async def run(check: Check) -> None:
@@ -71,7 +71,7 @@ async def run(check: Check) -> None:
         check.reset_peak_memory()
         encoders = build(check)
         check.report.add(f"{name}: made", seconds=time.perf_counter() - started, peak_gib=check.peak_gib)
-        outside += await _Measurement(check, sizes, name, encoders).run()
+        outside += await _EncoderMeasurement(check, sizes, name, encoders).run()
         del encoders
         check.free_memory()
     if outside:
@@ -100,10 +100,10 @@ def _encoders(
     return {name: LoadedEncoder(family(model, processors[name]), "random") for name, family in families.items()}
 
 
-class _Measurement:
+class _EncoderMeasurement:
     """The encoders of one model."""
 
-    def __init__(self, check: Check, sizes: _Sizes, name: str, encoders: Mapping[Modality, LoadedEncoder]) -> None:
+    def __init__(self, check: Check, sizes: _MediaSizes, name: str, encoders: Mapping[Modality, LoadedEncoder]) -> None:
         self._check = check
         self._sizes = sizes
         self._name = name
@@ -148,7 +148,7 @@ class _Measurement:
                 continue
             batch: Any = prepared[:count]
             further = batch[len(expected) :]
-            expected += [await self._device.run(partial(_call_transformers, family, one)) for one in further]
+            expected += [await self._device.run(partial(_call_transformers, family, medium)) for medium in further]
             self._check.reset_peak_memory()
             tower = await _shortest(partial(self._device.run, partial(family.encode, batch)))
             rows: list[torch.Tensor] = []

@@ -30,14 +30,14 @@ MAX_TOKENS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes:
+class _SpeechSizes:
     concurrency: Sequence[int]
     seconds: Sequence[float]
     """The duration of a speech of each model. The vocoder of a Qwen2.5-Omni takes longer."""
 
 
-FULL = _Sizes((1, 8, 32), (4, 2))
-TINY = _Sizes((1, 2), (0.5, 0.5))
+FULL = _SpeechSizes((1, 8, 32), (4, 2))
+TINY = _SpeechSizes((1, 2), (0.5, 0.5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,13 @@ async def run(check: Check) -> None:
     torch.manual_seed(0)
     problems: list[str] = []
     for build, seconds in zip((random_qwen3_omni, random_qwen25_omni), sizes.seconds, strict=True):
-        problems += await _Measurement(check, sizes.concurrency, build, seconds).run()
+        problems += await _SpeechMeasurement(check, sizes.concurrency, build, seconds).run()
         check.free_memory()
     if problems:
         raise RuntimeError("; ".join(problems))
 
 
-class _Measurement:
+class _SpeechMeasurement:
     """The speeches of one model."""
 
     def __init__(

@@ -84,7 +84,7 @@ def create_runner(monkeypatch: pytest.MonkeyPatch) -> ActiveKVConnector:
     return ActiveKVConnector(config, {})
 
 
-class Model(KeepsHiddenStates, torch.nn.Identity):  # type: ignore[misc]
+class KeepingModel(KeepsHiddenStates, torch.nn.Identity):  # type: ignore[misc]
     """A model that returns its input as hidden states."""
 
     __init__ = torch.nn.Identity.__init__
@@ -107,7 +107,7 @@ def run_step(runner: ActiveKVConnector, slots: list[int], wanted: dict[str, list
     output: Any = SimpleNamespace(kv_connector_metadata=StatesOfStep(wanted), has_sync_kv_loads=False)
     with override_forward_context(ForwardContext({}, {}, slot_mapping)):
         runner.pre_forward(output)
-        Model()(states_of(slots))
+        KeepingModel()(states_of(slots))
     runner.finish_forward()
     runner.post_forward(set())
 

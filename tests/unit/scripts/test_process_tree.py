@@ -43,7 +43,7 @@ def process(code: str) -> Iterator[int]:
 @pytest.mark.parametrize("code", [ENDED, LIVING], ids=["ended", "living"])
 def test_the_cpu_time_includes_that_of_children(code: str) -> None:
     with process(code) as pid:
-        assert 0.5 <= ProcessTable().cpu_seconds(pid) < 2
+        assert 0.4 <= ProcessTable().cpu_seconds(pid) < 2  # The system counts in units of 0.01 s.
 
 
 def test_memory_that_processes_share_counts_once() -> None:
