@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,9 +62,8 @@ def test_faults_are_found_or_survive_and_the_file_is_restored(
     source = product.read_text()
     test = "import product; assert product.checked() == 2"
 
-    status = main(
-        ["--count=2", f"--paths={product}", "--", "env", f"PYTHONPATH={product.parent}", "python", "-c", test]
-    )
+    command = ["env", f"PYTHONPATH={product.parent}", sys.executable, "-c", test]
+    status = main(["--count=2", f"--paths={product}", "--", *command])
 
     output = capsys.readouterr().out
     assert status == 1
