@@ -1,6 +1,6 @@
 """Forks executors and engines from a process that has imported vLLM, which takes 15 s of CPU time in a new process.
 
-python -m tests.executor_fork_server.server SOCKET: serves stand-ins (`site/sitecustomize.py`) until standard input
+python -m tests.executor_fork_server.server SOCKET: serves stand-ins (`stand_in/sitecustomize.py`) until standard input
 ends.
 """
 
