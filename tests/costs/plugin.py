@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselects the tests of other tiers and slices, after `-m` and `-k` have been applied."""
     tier, part = config.getoption("tier"), config.getoption("slice")
-    slow = {item: group_of(item.nodeid) for item in items if item.get_closest_marker("slow") is not None}
+    slow = {item: group_of(item.nodeid, Tier.SLOW) for item in items if item.get_closest_marker("slow") is not None}
     chosen = (
         Slice.parse(part).groups(slow.values(), load_budgets(Tier.SLOW, config.rootpath / FILE))
         if part
@@ -80,7 +80,7 @@ class GroupCosts:
         self._recorder = CostRecorder()
 
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> GroupScheduling:
-        return GroupScheduling(config, log, self._budgets, self._recorder.end)
+        return GroupScheduling(config, log, self._tier, self._budgets, self._recorder.end)
 
     def pytest_testnodeready(self, node: WorkerController) -> None:
         # execnet has no public name for the process, which is the subreaper.

@@ -9,31 +9,50 @@ from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
-from tests.costs.budgets import Budgets
+from tests.costs.budgets import Budgets, Tier
 
 SEPARATE = ("tests/cluster/chaos/",)
 """Each of these tests is a group, because it takes up to minutes."""
 
+INTEGRATION = "tests/integration/"
 
-def group_of(nodeid: str) -> str:
+ENGINES = "engines"
+"""The group of the fast tests with engines: one worker imports torch and vLLM, and starts one fork server."""
+
+ENGINE_DIRECTORIES = {
+    *("embedding", "encoder", "generation", "image_generator", "llm", "multimodal", "omni", "serving", "talker"),
+    *("text_to_speech", "transcription"),
+}
+
+
+def group_of(nodeid: str, tier: Tier | None) -> str:
     """Returns the group of a test, which runs in one worker.
 
     The integration tests of a directory are a group, because they share engines. Most other groups are files.
     """
     if nodeid.startswith(SEPARATE):
         return nodeid
-    file = nodeid.partition("::")[0]
-    return file.rpartition("/")[0] if file.startswith("tests/integration/") else file
+    if not nodeid.startswith(INTEGRATION):
+        return nodeid.partition("::")[0]
+    directory = _directory(nodeid)
+    is_engine = directory.removeprefix(INTEGRATION) in ENGINE_DIRECTORIES
+    return ENGINES if tier == Tier.FAST and is_engine else directory
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Runs each group in one worker. The most expensive groups start first, so that none runs alone at the end."""
 
     def __init__(
-        self, config: pytest.Config, log: Producer, budgets: Budgets, ended: Callable[[str, str], None]
+        self,
+        config: pytest.Config,
+        log: Producer,
+        tier: Tier | None,
+        budgets: Budgets,
+        ended: Callable[[str, str], None],
     ) -> None:
         """`ended` is called with the id of the worker and the group after the last test of a group."""
         super().__init__(config, log)
+        self._tier = tier
         self._budgets = budgets
         self._ended = ended
 
@@ -44,7 +63,7 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
             self._ended(node.gateway.id, group)
 
     def _split_scope(self, nodeid: str) -> str:
-        return group_of(nodeid)
+        return group_of(nodeid, self._tier)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         # Of groups with equal budgets, the files of unit tests take least.
@@ -52,4 +71,11 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
             self.workqueue, key=lambda group: (-self._budgets.of(group).cpu_seconds, group.startswith("tests/unit/"))
         )
         self.workqueue.move_to_end(following, last=False)
+        # Random order mixes the files of directories, which share fixtures.
+        tests = self.workqueue[following]
+        self.workqueue[following] = dict(sorted(tests.items(), key=lambda test: _directory(test[0])))
         super()._assign_work_unit(node)
+
+
+def _directory(nodeid: str) -> str:
+    return nodeid.partition("::")[0].rpartition("/")[0]

@@ -40,7 +40,9 @@ class Suite:
 
     def add(self, file: str, *lines: str) -> None:
         """Adds a test."""
-        (self.tests / file).write_text("\n".join(["import pytest, subprocess, sys", *lines, ""]))
+        path = self.tests / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(["import pytest, subprocess, sys", *lines, ""]))
 
     def run(self, *options: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "pytest", "-p", "xdist", "-p", "tests.costs.plugin", *options]
@@ -50,8 +52,8 @@ class Suite:
             command, cwd=self.tests.parent, env=environment, capture_output=True, text=True, check=False, timeout=120
         )
 
-    def run_tier(self, *options: str) -> subprocess.CompletedProcess[str]:
-        return self.run("--tier=fast", "--numprocesses=1", "--dist=loadscope", *options)
+    def run_tier(self, *options: str, tier: Tier = Tier.FAST) -> subprocess.CompletedProcess[str]:
+        return self.run(f"--tier={tier}", "--numprocesses=1", "--dist=loadscope", *options)
 
     def names(self, *options: str) -> list[str]:
         """Returns the names of the tests that run."""
@@ -133,6 +135,16 @@ def test_groups_within_their_budgets_pass(mixed: Suite) -> None:
     assert run.returncode == 0
     assert "most expensive groups of tests" in run.stdout
     assert "tests/test_a.py\n" in run.stdout
+
+
+def test_fast_tests_with_engines_are_a_group_and_slow_ones_are_one_for_each_directory(suite: Suite) -> None:
+    for name in ("llm", "omni"):
+        slow = "@pytest.mark.slow\ndef test_slow(): pass"
+        suite.add(f"integration/{name}/test_{name}.py", "def test_fast(): pass", slow)
+
+    assert "  engines\n" in suite.run_tier().stdout
+    slow_run = suite.run_tier(tier=Tier.SLOW).stdout
+    assert all(f"  tests/integration/{name}\n" in slow_run for name in ("llm", "omni"))
 
 
 def test_processes_of_a_crashed_worker_are_killed(suite: Suite, tmp_path: Path) -> None:
