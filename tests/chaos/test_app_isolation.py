@@ -25,15 +25,8 @@ IMPORT_SECONDS = 3
 REPEATED = {offence.name for offence in OFFENCES if FULL and not offence.at_import} | {"segmentation fault"}
 """Offences that are repeated until the app is suspended."""
 
-SHORT = {
-    BASELINE.name,
-    "endless loop",
-    "`os._exit(1)`",
-    "C call that holds the GIL",
-    "segmentation fault",
-    "endless loop in `post_init`",
-}
-"""The offences in `make test`: one for each way in which an app host is lost or stopped."""
+FAST = {BASELINE.name, "endless loop", "segmentation fault"}
+"""The offences in `make test`: one that ends the app host, and one after which the gateway ends it."""
 
 MAX_OFFENCES = 8
 """The number of offences after which no more are sent to an app that is not suspended."""
@@ -60,7 +53,7 @@ def measured() -> Iterator[Measured]:
 @pytest.mark.parametrize(
     "offence",
     [
-        pytest.param(offence, marks=[] if offence.name in SHORT else [pytest.mark.slow], id=offence.name)
+        pytest.param(offence, marks=[] if offence.name in FAST else [pytest.mark.slow], id=offence.name)
         for offence in (BASELINE, *OFFENCES)
     ],
 )

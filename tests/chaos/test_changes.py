@@ -62,6 +62,7 @@ async def instance(machine: CliInstance) -> EchoInstance:
     return instance
 
 
+@pytest.mark.slow
 async def test_a_change_of_the_source_restarts_no_executor(instance: EchoInstance) -> None:
     before = instance.executors()
     async with instance.under_load("a "):
@@ -81,6 +82,7 @@ async def test_a_changed_setting_is_served_and_a_version_that_fails_to_start_is_
     assert all(text.startswith("b ") for text in last)
 
 
+@pytest.mark.slow
 async def test_scaling_up_and_down_fails_no_request(instance: EchoInstance) -> None:
     [first] = instance.executors()
     async with instance.under_load("a ") as load:

@@ -105,6 +105,7 @@ async def test_disconnecting_clients_leak_nothing(machine: CliInstance, record_f
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_a_hung_consumer_does_not_block_other_requests(machine: CliInstance) -> None:
     """Requests at the hung replica end at their deadlines. Others continue on the other replicas."""

@@ -16,13 +16,14 @@ SEPARATE = ("tests/cluster/chaos/",)
 
 INTEGRATION = "tests/integration/"
 
-ENGINES = "engines"
-"""The group of the fast tests with engines: one worker imports torch and vLLM, and starts one fork server."""
-
-ENGINE_DIRECTORIES = {
-    *("embedding", "encoder", "generation", "image_generator", "llm", "multimodal", "omni", "serving", "talker"),
-    *("text_to_speech", "transcription"),
+FAST_GROUPS = {
+    "engines": {
+        *("embedding", "encoder", "generation", "image_generator", "llm", "multimodal", "omni", "serving", "talker"),
+        *("text_to_speech", "transcription"),
+    },
+    "kubernetes": {"kubernetes", "kubernetes/chart", "launcher"},
 }
+"""Groups of directories of integration tests: their fast tests share one fork server for engines, or one API server."""
 
 
 def group_of(nodeid: str, tier: Tier | None) -> str:
@@ -35,8 +36,11 @@ def group_of(nodeid: str, tier: Tier | None) -> str:
     if not nodeid.startswith(INTEGRATION):
         return nodeid.partition("::")[0]
     directory = _directory(nodeid)
-    is_engine = directory.removeprefix(INTEGRATION) in ENGINE_DIRECTORIES
-    return ENGINES if tier == Tier.FAST and is_engine else directory
+    if tier == Tier.FAST:
+        for group, directories in FAST_GROUPS.items():
+            if directory.removeprefix(INTEGRATION) in directories:
+                return group
+    return directory
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]

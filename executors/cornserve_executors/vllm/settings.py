@@ -60,6 +60,9 @@ def prepare_environment() -> None:
         # Runs the model inside the engine process, without a worker process.
         environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         environment["OMP_NUM_THREADS"] = str(threads())
+        # vLLM compiles a part of its sampler, also with `enforce_eager`. All requests would wait for the first one that
+        # samples or has logprobs, up to a minute.
+        environment["TORCHDYNAMO_DISABLE"] = "1"
     for name, value in environment.items():
         os.environ.setdefault(name, value)
 

@@ -9,17 +9,21 @@ from __future__ import annotations
 import os
 import sys
 
-EXECUTOR = ["-m", "cornserve_executors.base"]
+MODULES = ("cornserve_executors.base", "tests.integration.llm.reference")
 ENGINE = "from multiprocessing.spawn import spawn_main"
-"""How the command begins with which multiprocessing starts a process, such as an engine of vLLM."""
+"""The beginning of the code of processes that multiprocessing starts, such as engines of vLLM."""
 
 
 def forkable_command(arguments: list[str]) -> list[str] | None:
     """Returns the command without options of the interpreter, or none if the process is not forked."""
     while arguments and arguments[0] in ("-P", "-B", "-u"):
         arguments = arguments[1:]
-    is_engine = arguments[:1] == ["-c"] and len(arguments) > 1 and arguments[1].startswith(ENGINE)
-    return arguments if is_engine or arguments[:2] == EXECUTOR else None
+    match arguments:
+        case ["-m", module, *_] if module in MODULES:
+            return arguments
+        case ["-c", code, *_] if code.startswith(ENGINE):
+            return arguments
+    return None
 
 
 def run_forked(address: str, command: list[str]) -> None:

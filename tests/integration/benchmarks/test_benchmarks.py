@@ -24,6 +24,7 @@ def run(script: str, *options: str) -> Any:
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=170).stdout)
 
 
+@pytest.mark.slow
 def test_record_and_replay_are_compared_with_plain_calls() -> None:
     report = run("record_replay.py")
 

@@ -26,6 +26,7 @@ LACKED = ("pydantic", "pydantic-core", "annotated-types", "typing-inspection")
 """Packages that it lacks, although transformers requires them."""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_all_steps_run_on_a_cpu(tmp_path: Path) -> None:
     result = subprocess.run([SCRIPT, "--cpu", "--output", tmp_path], capture_output=True, text=True, check=False)

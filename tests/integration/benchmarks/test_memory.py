@@ -7,6 +7,7 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
+import pytest
 from pydantic_core import to_json
 
 from benchmarks.harness.instance import BenchmarkInstance, running_instance
@@ -18,6 +19,7 @@ CLIENTS = 20
 RESPONSE_MIB = 4
 
 
+@pytest.mark.slow
 def test_a_response_that_is_not_read_is_held_once_until_its_client_disconnects() -> None:
     with running_instance({"echo": ECHO}, CoreAssignment(), ("-m", "cornserve.gateway")) as instance:
         before = resident_mib(instance.gateway)

@@ -7,6 +7,8 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.integration.cli.cli_instance import CliInstance, write_app
 from tests.waiting import until
 
@@ -69,6 +71,7 @@ def test_the_previous_generation_serves_after_a_failed_deployment(shared: CliIns
     assert shared.json("invoke", "echo", '{"text": "x"}')["text"] == "1 x"
 
 
+@pytest.mark.slow
 def test_a_deployment_without_waiting_suggests_the_command_status(shared: CliInstance, tmp_path: Path) -> None:
     slow = write_app(tmp_path, "slow", start_seconds=300)
     deployed = shared.run("deploy", slow, "--no-wait")
@@ -138,6 +141,7 @@ def test_a_file_is_tried_as_a_temporary_app(shared: CliInstance, tmp_path: Path)
     assert shared.json("status")["apps"] == []
 
 
+@pytest.mark.slow
 def test_a_deployed_app_is_tried(shared: CliInstance, tmp_path: Path) -> None:
     shared.deploy(write_app(tmp_path, "echo", prefix="> "))
 

@@ -45,6 +45,7 @@ def test_latencies_and_throughput_are_those_of_the_app(
     assert json.loads(saved.read_text()) == result
 
 
+@pytest.mark.slow
 def test_an_open_loop_sends_at_its_rate_regardless_of_responses(
     serving: CliInstance, request_file: Callable[..., str]
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cornserve.task import UnitTask
-from cornserve_tasklib import EmbeddingTask, EngineOptions, ScoringTask, TranscriptionTask
+from cornserve_tasklib import EmbeddingTask, EngineOptions, ImageGenerator, ScoringTask, TranscriptionTask
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.image_components import (
     EditPromptEncoder,
@@ -24,6 +24,7 @@ from cornserve_tasklib.image_components import (
 from cornserve_tasklib.image_editing import ImageEditor
 from cornserve_tasklib.omni import OmniTask
 from cornserve_tasklib.talker import TalkerTask, VocoderTask
+from cornserve_tasklib.text_to_speech import TextToSpeechTask
 from cornserve_tasklib.thinker import ThinkerTask, TokenSource
 from tests.integration.llm.process import running_executor
 
@@ -37,12 +38,14 @@ KINDS: dict[str, tuple[str, Callable[[str], UnitTask[Any, Any]]]] = {
     "encoder": ("tiny_qwen25vl", lambda model: EncoderTask(model_id=model)),
     "image_denoiser": ("tiny_qwenimage", lambda model: ImageDenoiser(model_id=model)),
     "image_editor": ("tiny_qwenimageedit", lambda model: ImageEditor(model_id=model)),
+    "image_generator": ("tiny_qwenimage", lambda model: ImageGenerator(model_id=model)),
     "latent_decoder": ("tiny_qwenimage", lambda model: LatentDecoder(model_id=model, gpus=0)),
     "omni": ("tiny_qwen25omni_talker", lambda model: OmniTask(model_id=model)),
     "prompt_encoder": ("tiny_qwenimage", lambda model: PromptEncoder(model_id=model, gpus=0)),
     "scoring": ("tiny_reranker", lambda model: ScoringTask(model_id=model)),
     "source_encoder": ("tiny_qwenimageedit", lambda model: SourceEncoder(model_id=model, gpus=0)),
     "talker": ("tiny_qwen3omni_talker", lambda model: TalkerTask(model_id=model)),
+    "text_to_speech": ("tiny_vits", lambda model: TextToSpeechTask(model_id=model)),
     "thinker": ("tiny_qwen25omni_talker", lambda model: ThinkerTask(model_id=model, with_enc=False, options=OPTIONS)),
     "token_source": ("tiny_llama", lambda model: TokenSource(model_id=model)),
     "transcription": ("tiny_whisper", lambda model: TranscriptionTask(model_id=model, options=OPTIONS)),
@@ -50,17 +53,26 @@ KINDS: dict[str, tuple[str, Callable[[str], UnitTask[Any, Any]]]] = {
 }
 """The model and the task of each kind."""
 
-KILLED = {"image_generator", "llm", "text_to_speech"}
-"""Kinds whose tests of kills start them by their command."""
+OF_PACKAGES = {
+    *("embedding", "encoder", "image_generator", "omni", "scoring", "talker", "text_to_speech", "transcription"),
+}
+"""One kind of each package of executors. The others share its engine and its imports."""
+
+KILLED = "llm"
+"""The kind that a test of a kill starts by its command."""
 
 
 def test_each_kind_starts_by_its_command_in_a_test() -> None:
-    kinds = {point.name for point in entry_points(group="cornserve.executors") if "cornserve_executors" in point.value}
+    points = [point for point in entry_points(group="cornserve.executors") if "cornserve_executors" in point.value]
+    fast = {point.value.split(".")[1] for point in points if point.name in {*OF_PACKAGES, KILLED}}
 
-    assert kinds == KINDS.keys() | KILLED
+    assert {point.name for point in points} == KINDS.keys() | {KILLED}
+    assert {point.value.split(".")[1] for point in points} == fast
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in OF_PACKAGES)) for kind in KINDS]
+)
 def test_an_executor_starts_by_its_command(
     kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -147,6 +147,7 @@ async def test_deleting_one_of_two_apps_leaves_the_shared_executor(control_plane
     assert endpoints(await control_plane.status("two")) == before
 
 
+@pytest.mark.slow
 async def test_the_executors_of_a_deleted_app_end(control_plane: ControlPlane) -> None:
     await control_plane.deploy(echo())
     await control_plane.wait_until_served()
@@ -156,6 +157,7 @@ async def test_the_executors_of_a_deleted_app_end(control_plane: ControlPlane) -
     await until(lambda: not control_plane.launcher.replicas())
 
 
+@pytest.mark.slow
 async def test_an_app_that_cannot_start_reports_the_reason_and_leaves_no_process(control_plane: ControlPlane) -> None:
     await control_plane.deploy(echo(fail_start="no such model"))
 
@@ -201,6 +203,7 @@ async def test_a_new_version_that_fails_leaves_the_old_one_serving(control_plane
     await until(lambda: {replica.endpoint for replica in control_plane.launcher.replicas()} == old)
 
 
+@pytest.mark.slow
 async def test_a_failed_app_can_be_redeployed_as_a_new_generation(control_plane: ControlPlane) -> None:
     await control_plane.deploy(echo(fail_start="broken"))
     await control_plane.wait_for_status(lambda status: status.phase is Phase.FAILED)
@@ -220,6 +223,7 @@ async def test_a_killed_replica_leaves_the_route_until_another_is_ready(control_
     assert endpoints(await control_plane.wait_until_served()) != before
 
 
+@pytest.mark.slow
 async def test_a_replica_that_dies_repeatedly_after_serving_is_always_replaced(control_plane: ControlPlane) -> None:
     await control_plane.deploy(echo())
     await control_plane.wait_until_served()
@@ -243,6 +247,7 @@ async def test_a_new_controller_adopts_running_executors(store: Store, tmp_path:
     await _end_all_replicas(home)
 
 
+@pytest.mark.slow
 async def test_executors_of_an_app_deleted_without_a_controller_are_ended_by_the_next_controller(
     store: Store, tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ async def test_unneeded_executors_may_finish_requests_until_the_request_timeout(
     assert event.end.code == pb.CODE_ABORTED
 
 
+@pytest.mark.slow
 async def test_apps_are_served_although_the_metrics_port_is_in_use(home: Home, store: Store) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         async with controller(home, "--metrics-port", str(listener.getsockname()[1])):

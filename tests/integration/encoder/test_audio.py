@@ -46,7 +46,9 @@ def transformers_rows(model: Path) -> list[Any]:
     return rows
 
 
-@pytest.mark.parametrize("name", ["qwen2audio", "qwen25omni", "qwen3omni"])
+@pytest.mark.parametrize(
+    "name", ["qwen2audio", *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen25omni", "qwen3omni"))]
+)
 async def test_audio_is_encoded_as_by_transformers_alone_and_in_a_batch(name: str) -> None:
     import torch
 

@@ -36,6 +36,7 @@ async def test_images_are_encoded_as_by_transformers_alone_and_in_a_batch(family
     assert not torch.allclose(alone[0], other, atol=0.1)
 
 
+@pytest.mark.slow
 @families
 async def test_an_image_is_planned_from_its_size_and_a_constant_encoder_publishes_zeros(family: TinyFamily) -> None:
     import torch

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 ENGINES = (
     "cornserve_executors.encoder.engine",
     "cornserve_executors.encoder.families.qwen2_5_vl",
@@ -28,6 +30,7 @@ for name in {ENGINES!r}:
 """
 
 
+@pytest.mark.slow
 def test_engines_on_transformers_and_diffusers_import_no_codecs_and_no_vllm() -> None:
     command = [sys.executable, "-c", IMPORTS_WITHOUT_LIBRARIES]
 

@@ -22,7 +22,13 @@ from tests.integration.encoder.reference import TOLERANCE, load_transformers_mod
 from tests.models.tiny_families import VIDEO_FAMILIES, TinyFamily, tiny_model
 from tests.video import as_video, transparent_gif, video_from_file
 
-families = pytest.mark.parametrize("family", VIDEO_FAMILIES, ids=str)
+families = pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, id=str(family), marks=[pytest.mark.slow] * (str(family) != "qwen3vl"))
+        for family in VIDEO_FAMILIES
+    ],
+)
 
 
 VIDEOS = [

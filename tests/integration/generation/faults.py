@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Generator as PyGenerator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psutil
 
@@ -76,8 +78,10 @@ class FaultyInstance:
 
     @classmethod
     @contextmanager
-    def running(cls, home: Path, deployments: Sequence[GeneratorDeployment]) -> Iterator[FaultyInstance]:
-        with running_instance(home, cpu_slots=24) as machine:
+    def running(
+        cls, home: Path, deployments: Sequence[GeneratorDeployment], fork_variables: Mapping[str, str]
+    ) -> Iterator[FaultyInstance]:
+        with patch.dict(os.environ, fork_variables), running_instance(home, cpu_slots=24) as machine:
             for deployment in deployments:
                 machine.do("deploy", str(deployment.model), "--name", deployment.app.name, *deployment.options)
             yield cls(machine, {each.app.name: each.app.generate(machine) for each in deployments})

@@ -47,13 +47,16 @@ OTHER_STAGES = [
 
 @pytest.fixture(scope="module")
 def instance(
-    tmp_path_factory: pytest.TempPathFactory, tiny_qwenimage: Path, tiny_qwenimageedit: Path
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_qwenimage: Path,
+    tiny_qwenimageedit: Path,
+    fork_variables: dict[str, str],
 ) -> Iterator[FaultyInstance]:
     deployments = [
         GeneratorDeployment(PAINTER, tiny_qwenimage, ["--share", "split=1"]),
         GeneratorDeployment(EDITOR, tiny_qwenimageedit, ["--share", "split=1"]),
     ]
-    with FaultyInstance.running(tmp_path_factory.mktemp("faults") / "home", deployments) as instance:
+    with FaultyInstance.running(tmp_path_factory.mktemp("faults") / "home", deployments, fork_variables) as instance:
         yield instance
 
 

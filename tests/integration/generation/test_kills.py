@@ -33,10 +33,10 @@ NARRATOR = Narrator(
 
 @pytest.fixture(scope="module")
 def instance(
-    tmp_path_factory: pytest.TempPathFactory, tiny_qwenimage: Path, tiny_vits: Path
+    tmp_path_factory: pytest.TempPathFactory, tiny_qwenimage: Path, tiny_vits: Path, fork_variables: dict[str, str]
 ) -> Iterator[FaultyInstance]:
     deployments = [GeneratorDeployment(PAINTER, tiny_qwenimage), GeneratorDeployment(NARRATOR, tiny_vits)]
-    with FaultyInstance.running(tmp_path_factory.mktemp("faults") / "home", deployments) as instance:
+    with FaultyInstance.running(tmp_path_factory.mktemp("faults") / "home", deployments, fork_variables) as instance:
         yield instance
 
 

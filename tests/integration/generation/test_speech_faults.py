@@ -19,9 +19,11 @@ SPEAKER = Generator("speaker", "tiny_qwen3omni_talker", SPEAK)
 
 
 @pytest.fixture(scope="module")
-def instance(tmp_path_factory: pytest.TempPathFactory, tiny_qwen3omni_talker: Path) -> Iterator[FaultyInstance]:
+def instance(
+    tmp_path_factory: pytest.TempPathFactory, tiny_qwen3omni_talker: Path, fork_variables: dict[str, str]
+) -> Iterator[FaultyInstance]:
     deployments = [GeneratorDeployment(SPEAKER, tiny_qwen3omni_talker, speech_options("e-speech", 200))]
-    with FaultyInstance.running(tmp_path_factory.mktemp("faults") / "home", deployments) as instance:
+    with FaultyInstance.running(tmp_path_factory.mktemp("faults") / "home", deployments, fork_variables) as instance:
         yield instance
 
 

@@ -28,13 +28,16 @@ STAGES = [
 
 @pytest.fixture(scope="module")
 def instance(
-    tmp_path_factory: pytest.TempPathFactory, tiny_qwen25omni_talker: Path, tiny_qwen3omni_talker: Path
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_qwen25omni_talker: Path,
+    tiny_qwen3omni_talker: Path,
+    fork_variables: dict[str, str],
 ) -> Iterator[FaultyInstance]:
     deployments = [
         GeneratorDeployment(STATES_SPEAKER, tiny_qwen25omni_talker, speech_options("e-speech", 180)),
         GeneratorDeployment(SPLIT_SPEAKER, tiny_qwen3omni_talker, speech_options("speech-split", 200)),
     ]
-    with FaultyInstance.running(tmp_path_factory.mktemp("faults") / "home", deployments) as instance:
+    with FaultyInstance.running(tmp_path_factory.mktemp("faults") / "home", deployments, fork_variables) as instance:
         yield instance
 
 

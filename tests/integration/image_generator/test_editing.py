@@ -177,6 +177,7 @@ async def test_components_in_separate_engines_edit_as_one_engine_does(
         component.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 async def test_constant_encoders_return_zeros_of_the_shapes_of_the_real_ones(
     tiny_qwenimageedit: Path, dtype: Dtype

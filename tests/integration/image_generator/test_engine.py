@@ -161,6 +161,7 @@ async def test_latents_equal_those_of_diffusers_bit_for_bit(tiny_qwenimage: Path
         assert torch.equal(image.latents[0], expected)
 
 
+@pytest.mark.slow
 async def test_padded_batches_equal_diffusers_within_a_bound(tiny_qwenimage: Path, pipeline: Any) -> None:
     """GPUs run linear layers on the padded batch."""
     import torch

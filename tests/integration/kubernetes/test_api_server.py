@@ -57,6 +57,7 @@ def test_a_namespace_refuses_pods_that_are_not_restricted(api_server: ApiServer,
         api_server.request("POST", f"/api/v1/namespaces/{kube_namespace}/pods", pod)
 
 
+@pytest.mark.slow
 async def test_a_deployment_of_the_control_plane_gets_pods(control_plane: ApiServer) -> None:
     namespace = control_plane.create_namespace()
 

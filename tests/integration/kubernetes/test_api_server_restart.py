@@ -115,6 +115,7 @@ async def test_store_and_informer_survive_an_api_server_that_restarts(
     following.cancel()
 
 
+@pytest.mark.slow
 async def test_a_spec_based_on_a_version_that_etcd_has_dropped_is_a_conflict(
     restartable: RestartableApiServer, client: KubeClient
 ) -> None:

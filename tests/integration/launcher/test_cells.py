@@ -46,6 +46,7 @@ async def test_a_half_free_node_never_strands_a_cell(two_nodes: ClusterSite) -> 
         assert len({pod["spec"]["nodeName"] for pod in pods}) == 1
 
 
+@pytest.mark.slow
 async def test_a_pod_group_holds_no_node_before_all_of_its_pods_fit(two_nodes: ClusterSite) -> None:
     async with two_nodes.open(cellPlacement="PodGroup") as launcher:
         blocker = ExecutorGroup(OTHER.model_copy(update={"gpus": 2}), 1)
@@ -80,6 +81,7 @@ async def test_a_pod_group_holds_no_node_before_all_of_its_pods_fit(two_nodes: C
         assert {pod["spec"]["nodeName"] for pod in healed} == nodes
 
 
+@pytest.mark.slow
 async def test_a_pod_group_ends_with_the_last_group_of_its_cell(two_nodes: ClusterSite) -> None:
     async with two_nodes.open(cellPlacement="PodGroup") as launcher:
         members = [ExecutorGroup(ONE_GPU, 1, cell=CELL), ExecutorGroup(ALSO_ONE_GPU, 1, cell=CELL)]

@@ -83,6 +83,7 @@ async def launcher(site: ClusterSite) -> AsyncIterator[Launcher]:
         yield launcher
 
 
+@pytest.mark.slow
 class TestConformance(LauncherConformance):
     async def test_consecutive_failures_are_counted_and_their_logs_kept(self, launcher: Launcher) -> None:
         """Kubernetes keeps the logs of the last two runs only."""
@@ -123,6 +124,7 @@ class TestObjects:
 
             await until(has_no_objects)
 
+    @pytest.mark.slow
     async def test_the_service_stays_while_a_pod_drains(self, site: ClusterSite) -> None:
         async with site.open() as launcher:
             [replica] = await started(launcher)
@@ -147,6 +149,7 @@ class TestObjects:
 
             await until(is_restored)
 
+    @pytest.mark.slow
     async def test_a_deployment_that_someone_deletes_is_created_again(self, site: ClusterSite) -> None:
         async with site.open() as launcher:
             before = await started(launcher)
@@ -194,6 +197,7 @@ class TestObjects:
         assert "Insufficient nvidia.com/gpu" in replica.message
         assert replica.state is ReplicaState.STARTING
 
+    @pytest.mark.slow
     async def test_only_logs_of_executors_are_read(self, site: ClusterSite) -> None:
         async with site.open() as launcher:
             [replica] = await started(launcher)

@@ -136,6 +136,7 @@ class TestRemainingProcesses:
             assert not any(map(runs, pids))
             await observed(launcher, ready(1))
 
+    @pytest.mark.slow
     async def test_are_killed_by_the_next_launcher(self, site: LocalSite, orphaning: None) -> None:
         async with site.open() as launcher:
             [dead] = await started(launcher, ORPHANING)
@@ -146,6 +147,7 @@ class TestRemainingProcesses:
             await observed(launcher, none)
         assert not any(map(runs, pids))
 
+    @pytest.mark.slow
     async def test_are_killed_when_their_group_is_deleted(self, site: LocalSite, orphaning: None) -> None:
         async with site.open() as launcher:
             [replica] = await started(launcher, ORPHANING)
@@ -198,6 +200,7 @@ class TestPids:
         assert runs(unrelated.pid)
         assert runs(orphan.pid)
 
+    @pytest.mark.slow
     async def test_deaths_are_detected_without_pidfds(self, site: LocalSite, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr(os, "pidfd_open")
         async with site.open() as launcher:
@@ -253,6 +256,7 @@ class TestDamagedFiles:
         assert StateDir(site.home.replicas).find_replicas() == []
         assert not folder.path.exists()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("damage", ["", "garbage", "127.0.0.1:1\n" * 3])
     async def test_a_replica_with_damaged_addresses_is_replaced(self, site: LocalSite, damage: str) -> None:
         async with site.open() as launcher:
@@ -348,6 +352,7 @@ class TestUnresponsiveReplicas:
             replicas = await observed(launcher, lambda replicas: hanging.id not in ids(replicas) and ready(2)(replicas))
             assert other in replicas
 
+    @pytest.mark.slow
     async def test_an_adopted_replica_that_hangs_is_replaced(self, site: LocalSite, clock: LoopClock) -> None:
         async with site.open() as launcher:
             [hanging] = await started(launcher)
@@ -372,6 +377,7 @@ class TestUnresponsiveReplicas:
             os.kill(pid, signal.SIGCONT)
             assert await observed(launcher, ready(1)) == [replica]
 
+    @pytest.mark.slow
     async def test_a_loading_replica_may_be_unresponsive_for_longer(
         self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -390,6 +396,7 @@ class TestUnresponsiveReplicas:
 
 
 class TestCrashLoops:
+    @pytest.mark.slow
     async def test_unstable_replicas_are_replaced_after_growing_delays(self, site: LocalSite) -> None:
         async with site.open() as launcher:
             delays, description = [], ""
@@ -445,6 +452,7 @@ class TestDeviceSlots:
             await launcher.delete(replica.group)
             await observed(launcher, none)
 
+    @pytest.mark.slow
     async def test_adopted_replicas_hold_their_slots(self, one_slot: LocalSite) -> None:
         async with one_slot.open() as launcher:
             [found] = await started(launcher, ONE_SLOT)

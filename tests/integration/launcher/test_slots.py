@@ -50,6 +50,7 @@ async def test_a_replica_waits_for_a_slot_of_its_type(site: LocalSite) -> None:
         await observed(launcher, lambda found: [r.state for r in found].count(ReplicaState.READY) == 2)
 
 
+@pytest.mark.slow
 async def test_a_replica_is_adopted_with_its_group_and_slots(site: LocalSite) -> None:
     group = ExecutorGroup(ONE_SLOT, 1, BIG)
     async with site.open() as launcher:

@@ -114,6 +114,7 @@ def test_invalid_options_are_named(tiny_llama: Path, options: dict[str, object],
         LLMEngine(task)
 
 
+@pytest.mark.slow
 def test_a_thinker_whose_states_are_read_does_not_speculate() -> None:
     settings.prepare_environment()
     from cornserve_executors.llm.engine import LLMEngine

@@ -127,6 +127,7 @@ async def test_chats_select_adapters_too(executor: ExecutorProcess) -> None:
     assert base == again != adapted
 
 
+@pytest.mark.slow
 def test_an_adapter_that_the_model_cannot_apply_ends_the_start(
     tiny_llama: Path, adapters: dict[str, Path], fork_variables: dict[str, str], tmp_path: Path
 ) -> None:

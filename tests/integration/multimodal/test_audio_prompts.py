@@ -95,6 +95,7 @@ async def test_tokens_and_features_equal_those_of_vllm(model: str, content: Medi
         assert all(found[name].equal(wanted[name]) for name in found.keys() - FEATURES)
 
 
+@pytest.mark.slow
 @contents
 async def test_a_separate_encoder_has_the_same_tokens_and_features(
     model: str, content: MediaContent, tmp_path: Path

@@ -39,12 +39,14 @@ async def test_all_paths_generate_the_tokens_of_vllm_concurrently(
     await check_paths(MIXED_CONTENTS, full_model, language_only, joint_encoder)
 
 
+@pytest.mark.slow
 async def test_all_paths_generate_the_tokens_of_vllm_for_media_with_options(
     full_model: LLMEngine, language_only: LLMEngine, joint_encoder: LocalEncoder
 ) -> None:
     await check_paths(OPTION_CONTENTS, full_model, language_only, joint_encoder)
 
 
+@pytest.mark.slow
 async def test_all_paths_generate_the_tokens_of_vllm_for_videos_with_sound(
     full_model: LLMEngine, language_only: LLMEngine, joint_encoder: LocalEncoder
 ) -> None:

@@ -68,6 +68,7 @@ async def test_a_prompt_equals_that_of_transformers(model: Path, encoder: LocalE
             assert rendered.prompt_tokens == expected, (with_enc, kind)
 
 
+@pytest.mark.slow
 async def test_the_prompt_of_several_large_images_equals_that_of_transformers(
     model: Path,
 ) -> None:

@@ -154,6 +154,7 @@ async def attack(
     return outcome
 
 
+@pytest.mark.slow
 @needs_root
 async def test_a_process_of_another_user_can_neither_invoke_nor_read_nor_stall(
     tmp_path: Path, shared_memory: Path, unused_port: int

@@ -225,6 +225,7 @@ def test_every_field_of_the_official_client_is_known(operation: ClientOperation)
     assert sorted(operation.fields - named) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.path)
 def test_accepted_fields(send: Send, model: str, operation: ClientOperation) -> None:
     refused = {}

@@ -86,6 +86,7 @@ def test_concurrent_images_equal_those_generated_alone(client: OpenAI) -> None:
     assert {PIL.Image.open(BytesIO(image)).size for (image,) in alone} == {(96, 64)}
 
 
+@pytest.mark.slow
 def test_several_images_have_the_following_seeds(client: OpenAI) -> None:
     assert generate(client, "corn", 5, n=2) == [*generate(client, "corn", 5), *generate(client, "corn", 6)]
 
@@ -122,6 +123,7 @@ def test_separate_components_draw_the_same_images(client: OpenAI, split: str) ->
     assert [images.result() for images in found] == expected
 
 
+@pytest.mark.slow
 def test_separate_components_stream_the_same_previews(client: OpenAI, split: str) -> None:
     whole, separate = (
         [(event.type, getattr(event, "step", None), getattr(event, "b64_json", None)) for event in found]

@@ -74,6 +74,7 @@ def test_another_image_changes_the_tokens(cornserve: CommandLine, apps: Mapping[
         assert ask(cornserve, app, CHATS["one image"]) != ask(cornserve, app, CHATS["another image"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -97,6 +98,7 @@ def test_all_paths_give_the_same_choices_with_options(
     assert results["e-el"] == results["monolith"]
 
 
+@pytest.mark.slow
 def test_concurrent_requests_get_the_same_tokens_as_alone(cornserve: CommandLine, apps: Mapping[str, str]) -> None:
     requests = [(app, content) for app in apps.values() for content in CHATS.values()] * 2
     alone = [ask(cornserve, app, content) for app, content in requests]

@@ -11,7 +11,7 @@ from openai import BadRequestError, OpenAI
 from tests.integration.serving.conftest import CommandLine
 from tests.models.lora_adapters import make_adapter
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def tokens(client: OpenAI, app: str) -> str:

@@ -65,6 +65,7 @@ def test_text_and_speech_equal_those_of_transformers(cornserve: CommandLine, tin
     assert (np.concatenate(chunks) == found).all()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`:UserWarning")
 def test_speech_about_media_equals_that_of_transformers(cornserve: CommandLine, tiny_qwen3omni_talker: Path) -> None:
     reference = TransformersSpeech(tiny_qwen3omni_talker)
@@ -90,6 +91,7 @@ def test_speech_about_media_equals_that_of_transformers(cornserve: CommandLine, 
         assert np.abs(found - expected.samples).max() < 1 / 32767, name
 
 
+@pytest.mark.slow
 def test_a_vocoder_in_its_own_executor_decodes_the_same_speech(cornserve: CommandLine) -> None:
     given = request(seed=1, temperature=0.9, response_format="wav")
 
@@ -147,6 +149,7 @@ def test_the_official_client_gets_the_text_and_the_same_speech(cornserve: Comman
     assert completion.usage.completion_tokens == TOKENS
 
 
+@pytest.mark.slow
 def test_the_command_line_saves_the_speech(cornserve: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "hi.wav"
     chat = ("chat", APP, "hello", "--max-tokens", "4", "--voice")
@@ -163,6 +166,7 @@ def test_the_command_line_saves_the_speech(cornserve: CommandLine, tmp_path: Pat
     assert "give a file name that ends with .mp3" in nameless.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_sound", [False, True])
 def test_the_official_client_gets_the_same_speech_about_a_video_on_each_path(
     cornserve: CommandLine, *, has_sound: bool
@@ -194,6 +198,7 @@ def test_the_official_client_gets_the_same_speech_about_a_video_on_each_path(
         assert other.data == first.data
 
 
+@pytest.mark.slow
 def test_audio_arrives_before_the_text_is_complete(cornserve: CommandLine) -> None:
     given: dict[str, Any] = {"model": APP, "messages": CHAT, "modalities": ["text", "audio"], "stream": True}
     limits: dict[str, Any] = {"max_tokens": 600, "extra_body": {"ignore_eos": True}}

@@ -15,7 +15,7 @@ from tests.integration.serving.conftest import CommandLine
 from tests.integration.serving.speaking_chats import MEDIA_CHATS, MediaChat, speech_options
 from tests.integration.talker.reference import samples_of
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 APP = "states"
 VOCODER_APP = "vocoder-states"

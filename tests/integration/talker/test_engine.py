@@ -196,6 +196,7 @@ async def test_a_failure_of_the_vocoder_fails_its_speech_only(
     assert all(isinstance(result, OverloadedError) or result == expected[index] for index, result in enumerate(found))
 
 
+@pytest.mark.slow
 async def test_a_seed_gives_the_same_speech_in_any_batch(engine: TalkerEngine, stats: TalkerStats) -> None:
     alone = [await pcm(engine, request) for request in REQUESTS]
     frames, batches = value(stats, "frames_total"), value(stats, "batch_speeches_count")

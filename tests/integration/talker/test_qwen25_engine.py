@@ -117,6 +117,7 @@ async def test_the_first_chunk_is_short(engine: TalkerEngine) -> None:
     assert (response.finish_reason, len(samples_of(response.audio)) % (2 * MEL_FRAME_SAMPLES)) == ("length", 0)
 
 
+@pytest.mark.slow
 async def test_chunks_differ_little_from_codes_decoded_at_once(tiny_qwen25omni_talker: Path) -> None:
     import torch
 

@@ -113,7 +113,9 @@ async def _iterate(items: list[Item]) -> AsyncIterator[Item]:
         yield item
 
 
-@pytest.fixture(scope="module", params=["tiny_qwen3omni_talker", "tiny_qwen25omni_talker"])
+@pytest.fixture(
+    scope="module", params=["tiny_qwen3omni_talker", pytest.param("tiny_qwen25omni_talker", marks=pytest.mark.slow)]
+)
 def model(request: pytest.FixtureRequest) -> Path:
     found: Path = request.getfixturevalue(request.param)
     return found

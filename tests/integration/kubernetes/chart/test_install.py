@@ -38,7 +38,17 @@ def restricted_namespace(api_server: ApiServer) -> str:
     return api_server.create_namespace(**labels)
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+FAST = {"defaults", "gpu", "tls", "models only"}
+"""The options in `make test`. Each of the others changes a few objects."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(options, id=name, marks=[] if name in FAST else [pytest.mark.slow])
+        for name, options in OPTIONS.items()
+    ],
+)
 def test_the_api_server_accepts_the_chart_without_a_warning(
     api_server: ApiServer, restricted_namespace: str, options: list[str | Path]
 ) -> None:

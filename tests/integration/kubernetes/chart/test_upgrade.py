@@ -7,6 +7,8 @@ import re
 import ssl
 from pathlib import Path
 
+import pytest
+
 from cornserve.access import Access
 from cornserve.instance_secret import InstanceSecret
 from cornserve.wire.credentials import TlsContexts
@@ -62,6 +64,7 @@ def test_an_upgrade_that_changes_nothing_restarts_no_pod(release: HelmRelease) -
         assert first.pod(deployment) == second.pod(deployment)
 
 
+@pytest.mark.slow
 def test_given_keys_replace_generated_keys_and_restart_gateways(release: HelmRelease) -> None:
     key, token = "k" * 16, "t" * 16
     before = release.install()
@@ -75,6 +78,7 @@ def test_given_keys_replace_generated_keys_and_restart_gateways(release: HelmRel
     assert pod_annotations(before, "cornserve-controller") == pod_annotations(after, "cornserve-controller")
 
 
+@pytest.mark.slow
 def test_a_new_instance_secret_restarts_gateways_and_executors(release: HelmRelease) -> None:
     before = release.install()
     after = release.upgrade("--set", f"instanceSecret.value={'a1' * 32}")
@@ -84,6 +88,7 @@ def test_a_new_instance_secret_restarts_gateways_and_executors(release: HelmRele
         assert pod_annotations(before, deployment) != pod_annotations(after, deployment)
 
 
+@pytest.mark.slow
 def test_changed_executor_settings_restart_only_the_controller(release: HelmRelease) -> None:
     before = release.install()
     after = release.upgrade("--set", "executors.drainSeconds=5")
