@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -74,17 +73,44 @@ SLOW = {
     # Imports an engine.
     "docs/how-to/add-a-model-family.md",
     # Generate hundreds of tokens, run forty commands, or plan for many models.
+    "docs/how-to/deploy-an-app.md",
     "docs/how-to/measure-an-app.md",
     "docs/how-to/send-media.md",
+    "docs/how-to/write-a-task.md",
     "docs/planner.md",
     # Start an instance for one limit, two to six instances, or measure.
+    "docs/how-to/add-a-unit-task.md",
+    "docs/how-to/deploy-a-plan.md",
     "docs/how-to/limit-requests.md",
     "docs/how-to/profile-an-app.md",
     "docs/how-to/put-it-on-a-network.md",
     "docs/how-to/recover.md",
     "docs/how-to/run-as-a-service.md",
+    # Run commands, or use an API, that faster tests also run.
+    "docs/how-to/autoscale-an-app.md",
+    "docs/how-to/plan-an-app.md",
+    "docs/how-to/route-requests.md",
+    "docs/how-to/set-latency-targets.md",
+    "docs/how-to/test-a-task.md",
+    "docs/how-to/use-the-sdk.md",
+    "docs/how-to/write-an-agent.md",
+    "docs/reference/profiles.md",
+    "docs/reference/sdk.md",
+    "docs/reference/task-api.md",
+    "docs/reference/workloads.md",
 }
 """Pages that run in the slow tier."""
+FAST_SECTIONS = {
+    "docs/how-to/deploy-an-app.md": [
+        ("## Deploy a file", "## Show the status"),
+        ("## Update an app", "## Failed deployments"),
+    ],
+    "docs/how-to/write-a-task.md": [
+        ("## Call models concurrently", "## Call composite tasks"),
+        ("## Handle failed invocations", "## Follow the rules of `invoke`"),
+    ],
+}
+"""Sections of slow pages that also run in the fast tier, on the instance of the README: their first and next lines."""
 
 LANGUAGES = ("bash", "console", "csv", "ini", "json", "python", "text", "toml", "yaml")
 
@@ -114,7 +140,7 @@ NOT_RUN = {
         "cornserve --namespace team-a deploy Qwen/Qwen3-0.6B",
         'cornserve --namespace team-a chat qwen3-0.6b "Hello!"',
     ],
-    "docs/getting-started.md": ["make run"],  # run below
+    "docs/getting-started.md": ["make run"],  # test_make_run.py runs it
     "docs/how-to/observe.md": ["OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 cornserve up"],  # needs a collector
     "docs/how-to/test-on-kubernetes.md": [  # need root; run by hand
         "make programs",
@@ -152,7 +178,7 @@ def test_every_block_is_run_or_listed_as_an_exception() -> None:
     found = {page: blocks(page) for page in checked}
 
     assert {page for page in checked if any(block.runs for block in found[page])} == run
-    assert run >= SLOW
+    assert run >= SLOW >= FAST_SECTIONS.keys()
     assert {
         page: [line.removeprefix("$ ") for block in consoles for line in block.code.splitlines()]
         for page in checked
@@ -188,27 +214,13 @@ def test_a_page_runs_on_the_instance_of_the_readme(instance: PagesInstance, page
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("page", FAST_SECTIONS)
+def test_sections_of_a_slow_page_run_on_the_instance_of_the_readme(instance: PagesInstance, page: str) -> None:
+    instance.run_sections(page, FAST_SECTIONS[page])
+
+
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", _by_tier(ALONE))
 def test_a_page_runs_alone(page: str, tmp_path: Path) -> None:
     with PageRunner(tmp_path).running() as runner:
         runner.run(blocks(page), seconds=300)
-
-
-@pytest.mark.timeout(400)
-def test_make_run_responds_and_leaves_no_process(tmp_path: Path, smollm2: Path) -> None:
-    runner = PageRunner(tmp_path, model=smollm2)
-
-    done = subprocess.run(
-        ["make", "run", "ONCE=1"],
-        cwd=ROOT,
-        env=runner.environment,
-        capture_output=True,
-        text=True,
-        timeout=350,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Paris" in done.stdout
-    assert not (runner.cornserve_home / "instance.json").exists()
-    assert [path.name for path in (runner.cornserve_home / "replicas").iterdir()] == ["ended"]
