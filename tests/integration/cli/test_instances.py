@@ -83,6 +83,7 @@ def test_only_the_owner_can_access_the_files_of_an_instance(shared: CliInstance,
     assert {path for path, mode in modes.items() if int(mode, 8) & 0o077} == set()
 
 
+@pytest.mark.slow
 async def test_down_can_keep_the_apps(instance: CliInstance, tmp_path: Path) -> None:
     instance.up()
     instance.deploy(write_app(tmp_path, "echo"))

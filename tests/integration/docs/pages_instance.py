@@ -38,10 +38,6 @@ class PagesInstance:
     def run(self, page: str) -> None:
         self._run(blocks(page))
 
-    def run_sections(self, page: str, parts: list[tuple[str, str]]) -> None:
-        """Runs parts of a page. Each has the line at which it starts, and the line before which it ends."""
-        self._run([block for start, end in parts for block in sections(page, start=start, end=end)])
-
     def _run(self, page: list[CodeBlock]) -> None:
         """Runs the blocks in a new directory, and deletes the apps that they have deployed."""
         try:

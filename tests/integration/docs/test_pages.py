@@ -94,23 +94,13 @@ SLOW = {
     "docs/how-to/test-a-task.md",
     "docs/how-to/use-the-sdk.md",
     "docs/how-to/write-an-agent.md",
+    "docs/reference/plans.md",
     "docs/reference/profiles.md",
     "docs/reference/sdk.md",
     "docs/reference/task-api.md",
     "docs/reference/workloads.md",
 }
 """Pages that run in the slow tier."""
-FAST_SECTIONS = {
-    "docs/how-to/deploy-an-app.md": [
-        ("## Deploy a file", "## Show the status"),
-        ("## Update an app", "## Failed deployments"),
-    ],
-    "docs/how-to/write-a-task.md": [
-        ("## Call models concurrently", "## Call composite tasks"),
-        ("## Handle failed invocations", "## Follow the rules of `invoke`"),
-    ],
-}
-"""Sections of slow pages that also run in the fast tier, on the instance of the README: their first and next lines."""
 
 LANGUAGES = ("bash", "console", "csv", "ini", "json", "python", "text", "toml", "yaml")
 
@@ -178,7 +168,7 @@ def test_every_block_is_run_or_listed_as_an_exception() -> None:
     found = {page: blocks(page) for page in checked}
 
     assert {page for page in checked if any(block.runs for block in found[page])} == run
-    assert run >= SLOW >= FAST_SECTIONS.keys()
+    assert run >= SLOW
     assert {
         page: [line.removeprefix("$ ") for block in consoles for line in block.code.splitlines()]
         for page in checked
@@ -211,12 +201,6 @@ def test_the_readme_runs(instance: PagesInstance) -> None:
 @pytest.mark.parametrize("page", _by_tier(ON_THE_INSTANCE))
 def test_a_page_runs_on_the_instance_of_the_readme(instance: PagesInstance, page: str) -> None:
     instance.run(page)
-
-
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("page", FAST_SECTIONS)
-def test_sections_of_a_slow_page_run_on_the_instance_of_the_readme(instance: PagesInstance, page: str) -> None:
-    instance.run_sections(page, FAST_SECTIONS[page])
 
 
 @pytest.mark.timeout(400)
