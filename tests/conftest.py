@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -15,6 +16,9 @@ pytest.register_assert_rewrite("tests.unit.store.conformance", "tests.integratio
 
 pytest_plugins = ["tests.costs.plugin", "tests.kubernetes.api_server", "tests.kubernetes.record_resources"]
 
+
+# Several processes with engines share few cores. Threads of OpenMP spin while they wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 CLUSTER_TIMEOUT_SECONDS = 600
 """The time limit of a test on a cluster. Such tests wait for several pods in turn, up to 180 s for each."""

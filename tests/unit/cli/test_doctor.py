@@ -170,6 +170,12 @@ def test_down_deletes_apps_with_damaged_records(cli: CliRunner, tmp_path: Path) 
     assert "Deleted: good, bad" in cli.invoke(app, ["down"]).stdout
 
 
+def test_down_can_keep_the_apps(cli: CliRunner, tmp_path: Path) -> None:
+    create_store(Home(tmp_path), "good")
+    assert "Deleted" not in cli.invoke(app, ["down", "--keep-apps"]).stdout
+    assert "Deleted: good" in cli.invoke(app, ["down"]).stdout
+
+
 @pytest.mark.parametrize("content", [b"garbage " * 1000, b""])
 def test_up_with_a_damaged_store_names_the_command_that_repairs_it(
     cli: CliRunner, tmp_path: Path, content: bytes
