@@ -1,6 +1,6 @@
 """`make run` serves a model.
 
-In a module of its own, so that the engine of the pages, which needs 3 GiB, does not run at the same time.
+In a separate module, so that the engine of the pages, which needs 3 GiB, does not run at the same time.
 """
 
 from __future__ import annotations
