@@ -55,6 +55,11 @@ async def test_it_reports_its_progress_and_finishes_running_requests_on_sigterm(
     assert forked_executor.process.wait(STOP_SECONDS) == 0
 
 
+def test_the_process_of_a_forked_executor_imports_no_engine(executor: ExecutorProcess) -> None:
+    """Each import of vLLM would take 15 s of CPU time."""
+    assert executor.process.memory_info().rss < 100 << 20
+
+
 @pytest.mark.slow
 async def test_the_executor_exits_when_an_idle_engine_dies(own_executor: ExecutorProcess) -> None:
     own_executor.until_ready()
