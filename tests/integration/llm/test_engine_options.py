@@ -48,6 +48,7 @@ async def test_a_prompt_longer_than_max_model_len_is_rejected(limited: ExecutorP
     assert f"maximum context length is {CONTEXT} tokens" in reply.end.message
 
 
+@pytest.mark.slow
 async def test_waiting_requests_with_a_lower_priority_value_run_first(limited: ExecutorProcess) -> None:
     """On one connection, the ends arrive in the order in which the executor sends them."""
 

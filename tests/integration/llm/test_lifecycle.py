@@ -142,6 +142,7 @@ def test_an_unsupported_architecture_is_named(
     assert len(line) < 500
 
 
+@pytest.mark.slow
 async def test_a_model_without_a_chat_template_completes_texts(
     broken_model: Path, fork_variables: dict[str, str], tmp_path: Path
 ) -> None:

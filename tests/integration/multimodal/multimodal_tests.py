@@ -138,6 +138,7 @@ class MultimodalTests:
         assert await generate_all(contents) == expected
         assert preemptions(language_only) > before
 
+    @pytest.mark.slow
     async def test_a_prompt_may_exceed_an_engine_step(
         self, full_model: LLMEngine, language_only: LLMEngine, encoder: LocalEncoder
     ) -> None:
@@ -147,6 +148,7 @@ class MultimodalTests:
 
         assert raw == encoded
 
+    @pytest.mark.slow
     async def test_several_large_raw_images_give_the_same_tokens_as_encoded_ones(
         self, full_model: LLMEngine, encoder: LocalEncoder
     ) -> None:

@@ -45,7 +45,7 @@ contents = pytest.mark.parametrize(
     [
         *(pytest.param("qwen2audio", content, id=f"qwen2audio-{name}") for name, content in AUDIO_CONTENTS.items()),
         *(
-            pytest.param(model, content, id=f"{model}-{name}")
+            pytest.param(model, content, id=f"{model}-{name}", marks=[pytest.mark.slow] * (model == "qwen25omni"))
             for model in ("qwen25omni", "qwen3omni")
             for name, content in OMNI_CONTENTS.items()
         ),

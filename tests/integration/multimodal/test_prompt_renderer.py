@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", params=["tiny_qwen25vl", "tiny_internvl"])
+@pytest.fixture(scope="module", params=["tiny_qwen25vl", pytest.param("tiny_internvl", marks=pytest.mark.slow)])
 def model(request: pytest.FixtureRequest) -> Path:
     path: Path = request.getfixturevalue(request.param)
     return path

@@ -29,7 +29,13 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", params=["qwen25vl", "qwen3vl", "qwen25omni", "qwen3omni"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "qwen3omni",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen25vl", "qwen3vl", "qwen25omni")),
+    ],
+)
 def renderer(request: pytest.FixtureRequest) -> PromptRenderer:
     return make_renderer(tiny_model(request.param))
 
@@ -81,7 +87,7 @@ async def test_media_with_options_have_the_tokens_and_pixels_of_vllm(renderer: P
     await check_equal(renderer, OPTION_CONTENTS[name])
 
 
-@pytest.mark.parametrize("renderer", ["qwen25omni", "qwen3omni"], indirect=True)
+@pytest.mark.parametrize("renderer", [pytest.param("qwen25omni", marks=pytest.mark.slow), "qwen3omni"], indirect=True)
 @pytest.mark.parametrize("name", SOUND_CONTENTS)
 async def test_sound_is_interleaved_as_by_vllm(renderer: PromptRenderer, name: str) -> None:
     await check_equal(renderer, SOUND_CONTENTS[name])

@@ -43,6 +43,7 @@ def test_the_model_knows_the_capital_of_france(client: OpenAI, model: str) -> No
     assert completion.usage.total_tokens == completion.usage.prompt_tokens + completion.usage.completion_tokens
 
 
+@pytest.mark.slow
 def test_a_stream_starts_before_the_generation_ends(cornserve: CommandLine, client: OpenAI, model: str) -> None:
     with client.chat.completions.create(
         model=model,

@@ -74,6 +74,7 @@ def events(client: OpenAI, model: str, **fields: object) -> list[Any]:
         return list(stream)
 
 
+@pytest.mark.slow
 def test_concurrent_images_equal_those_generated_alone(client: OpenAI) -> None:
     prompts = [f"{color} corn" for color in ("red", "green", "blue", "yellow")]
     alone = [generate(client, prompt, seed) for seed, prompt in enumerate(prompts)]

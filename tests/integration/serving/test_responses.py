@@ -45,6 +45,7 @@ def test_an_earlier_response_is_part_of_the_next_prompt(client: OpenAI, model: s
     ]
 
 
+@pytest.mark.slow
 def test_structured_output_is_parsed(client: OpenAI, model: str) -> None:
     response = client.responses.parse(
         model=model, input=QUESTION, text_format=Town, temperature=0, max_output_tokens=100

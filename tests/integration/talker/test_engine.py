@@ -97,6 +97,7 @@ def value(stats: TalkerStats, name: str) -> float:
     return samples[f"cornserve_talker_{name}"]
 
 
+@pytest.mark.slow
 # The penalty concerns generated codes only.
 @pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`:UserWarning")
 @pytest.mark.parametrize(
@@ -169,6 +170,7 @@ async def test_chunks_have_no_seams(
     assert (torch.cat(chunks) - whole).abs().max() < 1e-5 * whole.abs().max()
 
 
+@pytest.mark.slow
 async def test_a_failure_of_the_vocoder_fails_its_speech_only(
     engine: TalkerEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

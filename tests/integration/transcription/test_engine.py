@@ -115,7 +115,12 @@ async def stream(engine: TranscriptionEngine, audio: Audio, **options: Any) -> l
     return chunks
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+FAST = {"detected language", "translation", "segments in Chinese"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in FAST)) for name in OPTIONS]
+)
 async def test_transcripts_equal_those_of_vllm_concurrently(
     engine: TranscriptionEngine, vllm_server: dict[str, Any], name: str
 ) -> None:
@@ -138,7 +143,9 @@ async def test_transcripts_equal_those_of_vllm_concurrently(
         assert any(response.segments for response in found)
 
 
-@pytest.mark.parametrize("name", ["detected language", "Japanese", "translation"])
+@pytest.mark.parametrize(
+    "name", ["detected language", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Japanese", "translation"))]
+)
 async def test_streams_equal_those_of_vllm(engine: TranscriptionEngine, vllm_server: dict[str, Any], name: str) -> None:
     audio, options = SPEECH["three clips"], OPTIONS[name]
     events = await vllm_response(vllm_server, audio, options, stream=True, stream_include_usage=True)
