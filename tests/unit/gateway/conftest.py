@@ -31,6 +31,9 @@ from tests.waiting import until
 
 Deploy = Callable[[str], Awaitable[None]]
 
+INTERVAL = 0.02
+"""Seconds between two requests that check whether an app is served. A request takes milliseconds of CPU time."""
+
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     if pytest_asyncio.is_async_test(item):
@@ -83,7 +86,7 @@ async def gateway(
     """Returns a client. Without it, the gateway is not started."""
     yield module_client
     for name in await delete_apps(store):
-        await until(lambda name=name: is_unknown(module_client, gateway_options.access, name))  # type: ignore[misc]
+        await until(lambda name=name: is_unknown(module_client, gateway_options.access, name), interval=INTERVAL)  # type: ignore[misc]
 
 
 @pytest.fixture
@@ -116,7 +119,7 @@ async def deploy(store: Store, gateway: httpx.AsyncClient, executors: EchoExecut
         endpoints = {key: [await executors.endpoint(spec)] for key, spec in app.executor_specs().items()}
         record = await store.create(APPS, name, app_spec)
         await publish_route(store, record, endpoints, shares=app.shares)
-        await until(lambda: _is_served(gateway, name))
+        await until(lambda: _is_served(gateway, name), interval=INTERVAL)
 
     yield deploy
     for module in modules:
