@@ -22,6 +22,9 @@ from tests.unit.echo_executors import EchoExecutors
 
 ENGINES = ("torch", "transformers", "vllm", "diffusers")
 
+QUEUE = 1024
+"""The number of invocations that an executor takes. Tests may override the fixture `queue`."""
+
 
 def loaded_engines() -> set[str]:
     return {name for name in ENGINES if name in sys.modules}
@@ -66,8 +69,7 @@ def one_authority_is_trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def queue() -> int:
-    """The number of invocations that an executor takes."""
-    return 1024
+    return QUEUE
 
 
 @pytest.fixture

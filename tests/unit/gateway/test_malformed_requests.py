@@ -25,10 +25,10 @@ def gateway_options() -> GatewayOptions:
     return GatewayOptions(Limits(body_mib=1))
 
 
-@pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def apps(deploy: Deploy) -> None:
-    await deploy(ECHO)
-    await deploy(CHAT)
+@pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
+async def apps(deploy_for_module: Deploy) -> None:
+    await deploy_for_module(ECHO)
+    await deploy_for_module(CHAT)
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.slow)])
