@@ -8,7 +8,7 @@ import pytest
 
 
 def examples(fast: int, slow: int) -> pytest.MarkDecorator:
-    """Runs a test with a number of examples in each tier. The first examples are the same."""
+    """Runs a test with a number of examples in each tier."""
     return pytest.mark.parametrize("examples", [fast, pytest.param(slow, marks=pytest.mark.slow)])
 
 
