@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import Any
 
@@ -40,6 +41,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
             FaultRecorder(item.user_properties)(FaultResult(**marker.kwargs))
     if FULL and item.get_closest_marker("chaos") is not None:
         item.add_marker(pytest.mark.timeout(FULL_TIMEOUT_SECONDS), append=False)
+
+
+def pytest_collection_finish() -> None:
+    """Excludes the tests and all loaded modules from garbage collection, which would examine them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -7,8 +7,14 @@ import time
 from collections.abc import Awaitable, Callable
 
 
-async def until(condition: Callable[[], bool | Awaitable[bool]], *, seconds: float = 60) -> None:
-    """Returns when the condition holds; fails after `seconds` of real time, which only a broken test reaches."""
+async def until(
+    condition: Callable[[], bool | Awaitable[bool]], *, seconds: float = 60, interval: float = 0.005
+) -> None:
+    """Returns when the condition holds; fails after `seconds` of real time, which only a broken test reaches.
+
+    Args:
+        interval: the seconds between two checks.
+    """
     deadline = time.monotonic() + seconds
     while True:
         holds = condition()
@@ -16,7 +22,7 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], *, seconds: flo
             return
         if time.monotonic() > deadline:
             raise TimeoutError(f"the condition does not hold after {seconds:g} s")
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(interval)
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float = 60) -> None:

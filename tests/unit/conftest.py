@@ -16,10 +16,14 @@ import typer.testing
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.app_host.fork_server_process import ForkServerProcess
 from cornserve_echo import EchoTask
+from tests.certificates import certificate
 from tests.executor_caller import Caller, calling
 from tests.unit.echo_executors import EchoExecutors
 
 ENGINES = ("torch", "transformers", "vllm", "diffusers")
+
+QUEUE = 1024
+"""The number of invocations that an executor takes. Tests may override the fixture `queue`."""
 
 
 def loaded_engines() -> set[str]:
@@ -54,10 +58,18 @@ def commands_are_built_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_authority_is_trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Replaces the certificates of the machine. Each HTTP client would load hundreds of them for 30 ms."""
+    trusted, _ = certificate(tmp_path_factory.mktemp("certificates"), "localhost")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SSL_CERT_FILE", str(trusted))
+        yield
+
+
 @pytest.fixture
 def queue() -> int:
-    """The number of invocations that an executor takes."""
-    return 1024
+    return QUEUE
 
 
 @pytest.fixture

@@ -480,7 +480,6 @@ def test_a_secret_that_a_header_cannot_contain_is_rejected_by_the_constructor(
     assert (given.value.name, found.value.name) == (name, f"CORNSERVE_{name.upper()}")
 
 
-@pytest.mark.parametrize("timeout", [math.inf, math.nan, -1.0, 1e7, 1e300])
 @pytest.mark.parametrize(
     "call",
     [
@@ -494,10 +493,11 @@ def test_a_secret_that_a_header_cannot_contain_is_rejected_by_the_constructor(
     ids=["invoke", "stream", "chat", "complete", "events", "deploy"],
 )
 def test_an_invalid_timeout_is_rejected(
-    server: StubServer, client: Client, call: Callable[[Client, float], object], timeout: float
+    server: StubServer, client: Client, call: Callable[[Client, float], object]
 ) -> None:
-    with pytest.raises(ArgumentError, match=r"^timeout: .* is not valid: give seconds between 0 and 1000000"):
-        call(client, timeout)
+    for timeout in (math.inf, math.nan, -1.0, 1e7, 1e300):
+        with pytest.raises(ArgumentError, match=r"^timeout: .* is not valid: give seconds between 0 and 1000000"):
+            call(client, timeout)
     assert not server.requests
 
 

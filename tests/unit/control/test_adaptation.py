@@ -19,6 +19,7 @@ from tests.unit.control.adapting_app import MIX, STEP, AdaptingApp, adapting, mi
 from tests.waiting import until
 
 
+@pytest.mark.slow
 async def test_an_hour_of_noise_changes_nothing(store: Store) -> None:
     app = await adapting(store, mixture(1, 1))
 

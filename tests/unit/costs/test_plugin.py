@@ -24,7 +24,7 @@ default = { cpu_seconds = 60, memory_mib = 150 }
 default = { cpu_seconds = 60, memory_mib = 600 }
 [slow.groups]
 """
-BURN = "import time\nwhile time.process_time() < 2.5: pass"
+BURN = "import time\nwhile time.process_time() < 1.7: pass"
 HOLD = "import time; memory = bytearray(300 * 2**20); print(flush=True); time.sleep(100)"
 HOLDING_CHILD = f"subprocess.Popen([sys.executable, '-c', {HOLD!r}], stdout=subprocess.PIPE).stdout.readline()"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 from dataclasses import dataclass, field
 
 import httpx2 as httpx
@@ -80,14 +80,16 @@ async def _is_ready(client: httpx.AsyncClient) -> bool:
     return False
 
 
-async def delete_apps(store: Store) -> list[str]:
-    """Deletes all apps and their routes. Returns the names of the apps."""
+async def delete_apps(store: Store, kept: Container[str] = ()) -> list[str]:
+    """Deletes all apps but the kept ones, and their routes. Returns the names of the deleted apps."""
     apps, routes = await store.list(APPS), await store.list(ROUTES)
-    for app in apps.records:
-        await store.delete(APPS, app.name)
+    deleted = [app.name for app in apps.records if app.name not in kept]
+    for name in deleted:
+        await store.delete(APPS, name)
     for route in routes.records:
-        await store.delete(ROUTES, route.name)
-    return [app.name for app in apps.records]
+        if route.name not in kept:
+            await store.delete(ROUTES, route.name)
+    return deleted
 
 
 async def is_unknown(client: httpx.AsyncClient, access: Access, name: str) -> bool:

@@ -171,7 +171,10 @@ def events(*words: str) -> str:
     return f'{items}event: result\ndata: {{"words":null}}\n\n'
 
 
-@pytest.mark.parametrize("text", ["fail", "fail when parsed", "bad"])
+@pytest.mark.parametrize(
+    "text",
+    ["fail", pytest.param("fail when parsed", marks=pytest.mark.slow), pytest.param("bad", marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize(
     ("code", "reason"),
     [

@@ -17,7 +17,7 @@ from cornserve.limits import Limits
 from tests.audio import audio_file, sound
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.image_files import data_url, image_file
-from tests.unit.gateway.metrics import exposes
+from tests.unit.gateway.metrics import sample
 from tests.unit.gateway.running_gateway import GatewayOptions
 from tests.unit.gateway.sources import SEER
 from tests.unit.gateway.web_server import WebServer, respond_with, web_server
@@ -49,9 +49,12 @@ def gateway_options() -> GatewayOptions:
     return GatewayOptions(limits, media_from=("127.0.0.1",))
 
 
-@pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def seer(deploy: Deploy) -> None:
-    await deploy(SEER)
+MEDIA = 'cornserve_gateway_media_total{app="seer",modality="audio"}'
+
+
+@pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
+async def seer(deploy_for_module: Deploy) -> None:
+    await deploy_for_module(SEER)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -86,6 +89,7 @@ async def test_audio_can_be_sent_by_url_and_natively(gateway: httpx.AsyncClient,
     site.pages["/a.flac"] = respond_with(FLAC, content_type="audio/flac")
     parts = [url_part(site.url("/a.flac")), base64_part(WAV), url_part(data_url(FLAC, "audio/x-flac"))]
 
+    before = await sample(gateway, MEDIA)
     events = await gateway.post(
         "/v1/apps/seer/invoke", json={"messages": chat(*parts)["messages"]}, headers={"accept": "text/event-stream"}
     )
@@ -96,7 +100,7 @@ async def test_audio_can_be_sent_by_url_and_natively(gateway: httpx.AsyncClient,
         describe("messages[0].content[2]", FLAC, "0.5s", "FLAC"),
     ]
     assert all(description in events.text for description in expected)
-    assert await exposes(gateway, 'cornserve_gateway_media_total{app="seer",modality="audio"} 3.0')
+    assert await sample(gateway, MEDIA) == before + 3
 
 
 async def test_recordings_of_phones_and_browsers_are_accepted(gateway: httpx.AsyncClient) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
@@ -10,9 +11,13 @@ from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import MODEL
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def model(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
-    await deploy(MODEL)
+@pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
+async def apps(deploy_for_module: Deploy) -> None:
+    await deploy_for_module(MODEL)
+
+
+@pytest.fixture
+def model(openai: AsyncOpenAI) -> AsyncOpenAI:
     return openai
 
 

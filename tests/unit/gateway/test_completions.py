@@ -12,9 +12,13 @@ from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import CHAT, MODEL
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def model(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
-    await deploy(MODEL)
+@pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
+async def apps(deploy_for_module: Deploy) -> None:
+    await deploy_for_module(MODEL)
+
+
+@pytest.fixture
+def model(openai: AsyncOpenAI) -> AsyncOpenAI:
     return openai
 
 

@@ -17,9 +17,13 @@ from tests.unit.gateway.image_files import data_url, image_file
 from tests.unit.gateway.sources import CHAT, VECTORS
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def lengths(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
-    await deploy(VECTORS)
+@pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
+async def apps(deploy_for_module: Deploy) -> None:
+    await deploy_for_module(VECTORS)
+
+
+@pytest.fixture
+def lengths(openai: AsyncOpenAI) -> AsyncOpenAI:
     return openai
 
 

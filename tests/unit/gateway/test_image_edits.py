@@ -25,9 +25,9 @@ def picture(format: str = "PNG") -> bytes:
     return file.getvalue()
 
 
-@pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def retoucher(deploy: Deploy) -> None:
-    await deploy(RETOUCHER)
+@pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
+async def retoucher(deploy_for_module: Deploy) -> None:
+    await deploy_for_module(RETOUCHER)
 
 
 async def test_the_official_client_gets_images_of_the_actual_size(openai: AsyncOpenAI) -> None:

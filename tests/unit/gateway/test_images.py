@@ -18,9 +18,9 @@ from tests.unit.gateway.sources import CHAT, PAINTER
 GENERATIONS = "/v1/images/generations"
 
 
-@pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def painter(deploy: Deploy) -> None:
-    await deploy(PAINTER)
+@pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
+async def painter(deploy_for_module: Deploy) -> None:
+    await deploy_for_module(PAINTER)
 
 
 async def test_the_official_client_gets_images(openai: AsyncOpenAI) -> None:

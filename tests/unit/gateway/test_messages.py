@@ -33,15 +33,19 @@ def anthropic(gateway: httpx.AsyncClient) -> AsyncAnthropic:
     return AsyncAnthropic(base_url=str(gateway.base_url), api_key="none", max_retries=0, http_client=gateway)
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def relay(anthropic: AsyncAnthropic, deploy: Deploy) -> AsyncAnthropic:
-    await deploy(RELAY)
+@pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
+async def apps(deploy_for_module: Deploy) -> None:
+    await deploy_for_module(RELAY)
+    await deploy_for_module(MODEL)
+
+
+@pytest.fixture
+def relay(anthropic: AsyncAnthropic) -> AsyncAnthropic:
     return anthropic
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def model(anthropic: AsyncAnthropic, deploy: Deploy) -> AsyncAnthropic:
-    await deploy(MODEL)
+@pytest.fixture
+def model(anthropic: AsyncAnthropic) -> AsyncAnthropic:
     return anthropic
 
 
@@ -233,11 +237,7 @@ async def test_tokens_are_counted(relay: AsyncAnthropic) -> None:
         ({"tools": [ADD], "tool_choice": {"type": "tool"}}, "tool_choice.name: missing"),
     ],
 )
-async def test_an_invalid_request_is_rejected(
-    gateway: httpx.AsyncClient, deploy: Deploy, fields: dict[str, Any], message: str
-) -> None:
-    await deploy(RELAY)
-
+async def test_an_invalid_request_is_rejected(gateway: httpx.AsyncClient, fields: dict[str, Any], message: str) -> None:
     response = await gateway.post("/v1/messages", json={"model": "relay", "max_tokens": 7, "messages": [TEXT]} | fields)
 
     assert response.status_code == 400

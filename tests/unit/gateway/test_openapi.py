@@ -15,9 +15,6 @@ from hypothesis import strategies as st
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import CHAT, ECHO
 
-EXAMPLES = 8
-"""The number of generated requests per operation."""
-
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def document(gateway: httpx.AsyncClient) -> dict[str, Any]:
@@ -48,9 +45,15 @@ async def test_every_reference_has_a_target(document: dict[str, Any]) -> None:
     assert set(references(document)) <= schemas
 
 
+@pytest.mark.parametrize("examples", [2, pytest.param(8, marks=pytest.mark.slow)])
 async def test_requests_generated_from_the_document_never_cause_a_500(
-    gateway: httpx.AsyncClient, deploy: Deploy, document: dict[str, Any], caplog: pytest.LogCaptureFixture
+    gateway: httpx.AsyncClient,
+    deploy: Deploy,
+    document: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+    examples: int,
 ) -> None:
+    """Sends this number of requests to each operation."""
     import schemathesis  # takes a second
 
     caplog.set_level(logging.ERROR)
@@ -66,7 +69,7 @@ async def test_requests_generated_from_the_document_never_cause_a_500(
 
         @seed(20261121)
         @settings(
-            max_examples=EXAMPLES,
+            max_examples=examples,
             phases=[Phase.generate],
             database=None,
             deadline=None,

@@ -148,10 +148,13 @@ def requests_of(count: int) -> dict[str, str]:
     return {f"request-{n}" if n % 2 else uuid.uuid4().hex: types[n // 2] for n in range(count)}
 
 
-async def test_ten_thousand_requests_follow_the_planned_shares(app: App, plan: RoutePlan, pool: ReplicaPool) -> None:
+@pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.slow)])
+async def test_thousands_of_requests_follow_the_planned_shares(
+    app: App, plan: RoutePlan, pool: ReplicaPool, count: int
+) -> None:
     gateway = PlannedGateway(LocalApp(app, CurrentApp.of_process()), plan, pool)
     table = plan.path_table()
-    requests = requests_of(10_000)
+    requests = requests_of(count)
     for request_id, request_type in requests.items():
         with gateway.session(request_id) as session:
             await session._choose_path(table, [stage_request(request_type)])

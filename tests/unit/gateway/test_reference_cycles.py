@@ -41,12 +41,10 @@ IMAGE = data_url(image_file())
 
 
 @pytest.fixture(scope="module", autouse=True)
-def older_objects_are_hidden() -> Iterator[None]:
+def older_objects_are_hidden() -> None:
     """Hides the objects of other modules from the garbage collector, which would visit all of them for each test."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

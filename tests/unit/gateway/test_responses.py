@@ -39,15 +39,19 @@ ADD: FunctionToolParam = {
 CALL = {"type": "function_call", "call_id": "call-1", "name": "add", "arguments": "{}"}
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def relay(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
-    await deploy(RELAY)
+@pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
+async def apps(deploy_for_module: Deploy) -> None:
+    await deploy_for_module(RELAY)
+    await deploy_for_module(MODEL)
+
+
+@pytest.fixture
+def relay(openai: AsyncOpenAI) -> AsyncOpenAI:
     return openai
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def model(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
-    await deploy(MODEL)
+@pytest.fixture
+def model(openai: AsyncOpenAI) -> AsyncOpenAI:
     return openai
 
 

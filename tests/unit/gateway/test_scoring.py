@@ -14,9 +14,9 @@ from tests.unit.gateway.sources import CHAT, JUDGE
 RERANK, SCORE = "/v1/rerank", "/v1/score"
 
 
-@pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def judge(deploy: Deploy) -> None:
-    await deploy(JUDGE)
+@pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
+async def judge(deploy_for_module: Deploy) -> None:
+    await deploy_for_module(JUDGE)
 
 
 async def post(gateway: httpx.AsyncClient, path: str, **fields: Any) -> Any:

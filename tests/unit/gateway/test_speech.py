@@ -17,9 +17,9 @@ from tests.unit.gateway.sources import CHAT, SPEAKER
 SPEECH = "/v1/audio/speech"
 
 
-@pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def speaker(deploy: Deploy) -> None:
-    await deploy(SPEAKER)
+@pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
+async def speaker(deploy_for_module: Deploy) -> None:
+    await deploy_for_module(SPEAKER)
 
 
 async def test_the_official_client_gets_an_audio_file(openai: AsyncOpenAI) -> None:

@@ -19,9 +19,9 @@ AUDIO: dict[str, Any] = {"modalities": ["text", "audio"], "audio": {"voice": "et
 USER = {"role": "user", "content": "hello there"}
 
 
-@pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def speaking_parrot(deploy: Deploy) -> None:
-    await deploy(SPEAKING_PARROT)
+@pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
+async def speaking_parrot(deploy_for_module: Deploy) -> None:
+    await deploy_for_module(SPEAKING_PARROT)
 
 
 async def complete(gateway: httpx.AsyncClient, **fields: Any) -> httpx.Response:

@@ -14,7 +14,7 @@ from openai import AsyncOpenAI, BadRequestError
 from cornserve.limits import Limits
 from tests.audio import audio_file, sound
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.metrics import exposes
+from tests.unit.gateway.metrics import sample
 from tests.unit.gateway.running_gateway import GatewayOptions
 from tests.unit.gateway.sources import CHAT, SCRIBE
 
@@ -34,9 +34,12 @@ def gateway_options() -> GatewayOptions:
     return GatewayOptions(Limits(audio_mib=1, audio_seconds=20, text_mib=1, body_mib=3))
 
 
-@pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def scribe(deploy: Deploy) -> None:
-    await deploy(SCRIBE)
+MEDIA = 'cornserve_gateway_media_total{app="scribe",modality="audio"}'
+
+
+@pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
+async def scribe(deploy_for_module: Deploy) -> None:
+    await deploy_for_module(SCRIBE)
 
 
 async def send(gateway: httpx.AsyncClient, path: str = TRANSCRIPTIONS, file: Any = WAV, **fields: Any) -> Any:
@@ -44,6 +47,7 @@ async def send(gateway: httpx.AsyncClient, path: str = TRANSCRIPTIONS, file: Any
 
 
 async def test_the_official_client_gets_a_transcript(openai: AsyncOpenAI, gateway: httpx.AsyncClient) -> None:
+    before = await sample(gateway, MEDIA)
     response = await openai.audio.transcriptions.create(
         model="scribe", file=("rede.wav", LONG), language="de", prompt="Hallo", temperature=0.5
     )
@@ -52,7 +56,7 @@ async def test_the_official_client_gets_a_transcript(openai: AsyncOpenAI, gatewa
     assert response.text == expected
     assert response.usage is not None
     assert response.usage.model_dump() == {"type": "duration", "seconds": 12}
-    assert await exposes(gateway, 'cornserve_gateway_media_total{app="scribe",modality="audio"} 1.0')
+    assert await sample(gateway, MEDIA) == before + 1
 
 
 async def test_a_translation_has_only_a_text(gateway: httpx.AsyncClient) -> None:

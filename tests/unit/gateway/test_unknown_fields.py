@@ -25,9 +25,9 @@ BODY = {
 IGNORED = {"banana", "messages[0].content[0].color", "messages[0].mood", "K%C3%A4se%3A%20%0D%0Ax"}
 
 
-@pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def parrot(deploy: Deploy) -> None:
-    await deploy(CHAT.replace("request.messages[-1].content", "''.join(request.messages[-1].texts)"))
+@pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
+async def parrot(deploy_for_module: Deploy) -> None:
+    await deploy_for_module(CHAT.replace("request.messages[-1].content", "''.join(request.messages[-1].texts)"))
 
 
 async def chat(gateway: httpx.AsyncClient, **fields: Any) -> httpx.Response:

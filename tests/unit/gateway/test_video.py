@@ -16,7 +16,7 @@ from cornserve.limits import Limits
 from tests.audio import audio_file, sound
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.image_files import data_url, image_file
-from tests.unit.gateway.metrics import exposes
+from tests.unit.gateway.metrics import sample
 from tests.unit.gateway.running_gateway import GatewayOptions
 from tests.unit.gateway.sources import SEER
 from tests.unit.gateway.web_server import WebServer, respond_with, web_server
@@ -52,9 +52,12 @@ def gateway_options() -> GatewayOptions:
     return GatewayOptions(limits, media_from=("127.0.0.1",))
 
 
-@pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def seer(deploy: Deploy) -> None:
-    await deploy(SEER)
+MEDIA = 'cornserve_gateway_media_total{app="seer",modality="video"}'
+
+
+@pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
+async def seer(deploy_for_module: Deploy) -> None:
+    await deploy_for_module(SEER)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -90,6 +93,7 @@ async def test_videos_are_fetched(gateway: httpx.AsyncClient, site: WebServer) -
     site.pages["/a.mp4"] = respond_with(MP4, content_type="video/mp4")
     site.pages["/b"] = respond_with(WEBM, content_type="application/octet-stream")
 
+    before = await sample(gateway, MEDIA)
     response = await gateway.post(CHAT, json=chat(url_part(site.url("/a.mp4")), url_part(site.url("/b"))))
 
     expected = [
@@ -97,7 +101,7 @@ async def test_videos_are_fetched(gateway: httpx.AsyncClient, site: WebServer) -
         describe("messages[0].content[1]", WEBM, "2s", "WEBM"),
     ]
     assert response.json()["choices"][0]["message"]["content"].split() == expected
-    assert await exposes(gateway, 'cornserve_gateway_media_total{app="seer",modality="video"} 2.0')
+    assert await sample(gateway, MEDIA) == before + 2
 
 
 @pytest.mark.parametrize("frames", [3, 30])

@@ -4,7 +4,7 @@ from json import dumps, loads
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from cornserve.app.record import AppSpec, Route, RouteStatus
 from cornserve.kubernetes_resources.route_resource import (
@@ -19,6 +19,7 @@ from tests.unit.kubernetes_resources.strategies import routes
 
 
 @given(routes())
+@settings(max_examples=30)
 def test_every_route_is_read_back_unchanged(route: Route) -> None:
     assert decode_route(loads(dumps(encode_route(route)))) == route
 

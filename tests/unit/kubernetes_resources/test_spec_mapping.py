@@ -4,7 +4,7 @@ from json import dumps, loads
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from cornserve.app.record import AppSpec
 from cornserve.app.settings import ExecutorOverride, Rollout
@@ -15,11 +15,13 @@ MODEL = {"model": {"id": "m"}}
 
 
 @given(app_specs)
+@settings(max_examples=30)
 def test_every_spec_is_read_back_unchanged(spec: AppSpec) -> None:
     assert decode_spec(loads(dumps(encode_spec(spec)))) == spec
 
 
 @given(app_specs)
+@settings(max_examples=30)
 def test_a_spec_that_is_written_back_unchanged_is_identical(spec: AppSpec) -> None:
     encoded = encode_spec(spec)
     assert encode_spec(decode_spec(encoded), encoded) == encoded

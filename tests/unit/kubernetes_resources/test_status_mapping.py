@@ -5,7 +5,7 @@ from json import dumps, loads
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from cornserve.app.record import AppStatus, FailureReason, GroupStatus, Phase, ReplicaState, ReplicaStatus
 from cornserve.kubernetes_resources.app_status import MAX_LOG_LINES, MAX_REPLICA_MESSAGE_CHARACTERS
@@ -43,17 +43,20 @@ def conditions(status: AppStatus) -> dict[str, tuple[str, str]]:
 
 
 @given(app_statuses())
+@settings(max_examples=30)
 def test_every_status_is_read_back_unchanged(status: AppStatus) -> None:
     assert decode_status(loads(dumps(encode_status(status)))) == status
 
 
 @given(app_statuses())
+@settings(max_examples=30)
 def test_an_unchanged_state_is_an_identical_status(status: AppStatus) -> None:
     written = encode_status(status, now=NOW)
     assert encode_status(decode_status(written), written, now=LATER) == written
 
 
 @given(app_statuses())
+@settings(max_examples=30)
 def test_every_condition_exists_with_the_generation_that_it_describes(status: AppStatus) -> None:
     found = encode_status(status).get("conditions", [])
     if status != AppStatus():

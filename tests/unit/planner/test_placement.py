@@ -22,6 +22,7 @@ from cornserve_planner.solve.placement import PlacedPlan
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings
 from cornserve_planner.solve.topology_milp import Traffic
 from tests.unit.planner.brute_force import random_problem
+from tests.unit.planner.examples import examples, seeds
 from tests.unit.planner.placements_by_brute_force import best_rate, random_cluster, random_traffic
 
 MB = 1e6
@@ -112,30 +113,38 @@ def test_an_edge_without_traffic_needs_no_link() -> None:
     assert placed.flows == ()
 
 
-@settings(derandomize=True, deadline=None, max_examples=25)
-@given(problems, st.sampled_from([1, 2, 3]))
-def test_with_enough_bandwidth_several_nodes_equal_one(instance: PlanningProblem, gpus: int) -> None:
-    free = optimization.max_rate(instance, Budget(gpus=2 * gpus))
-    placed = placement.max_rate(instance, Cluster.uniform(2, gpus, math.inf), one_megabyte)
+@examples(8, 25)
+def test_with_enough_bandwidth_several_nodes_equal_one(examples: int) -> None:
+    @given(problems, st.sampled_from([1, 2, 3]))
+    @settings(derandomize=True, deadline=None, max_examples=examples)
+    def check(instance: PlanningProblem, gpus: int) -> None:
+        free = optimization.max_rate(instance, Budget(gpus=2 * gpus))
+        placed = placement.max_rate(instance, Cluster.uniform(2, gpus, math.inf), one_megabyte)
 
-    assert placed.plan.rate == pytest.approx(free.rate)
-    assert placed.plan.proven
+        assert placed.plan.rate == pytest.approx(free.rate)
+        assert placed.plan.proven
+
+    check()
 
 
-@settings(derandomize=True, deadline=None, max_examples=25)
-@given(problems, st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0]), min_size=2, max_size=2))
-def test_no_replica_and_no_link_is_overloaded(instance: PlanningProblem, bandwidths: list[float]) -> None:
-    there, back = (bandwidth * MB for bandwidth in bandwidths)
-    cluster = Cluster((2, 1), ((0.0, there), (back, 0.0)))
-    placed = placement.max_rate(instance, cluster, one_megabyte)
+@examples(8, 25)
+def test_no_replica_and_no_link_is_overloaded(examples: int) -> None:
+    @given(problems, st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0]), min_size=2, max_size=2))
+    @settings(derandomize=True, deadline=None, max_examples=examples)
+    def check(instance: PlanningProblem, bandwidths: list[float]) -> None:
+        there, back = (bandwidth * MB for bandwidth in bandwidths)
+        cluster = Cluster((2, 1), ((0.0, there), (back, 0.0)))
+        placed = placement.max_rate(instance, cluster, one_megabyte)
 
-    assert placed.bytes_per_second(0, 1) <= there * (1 + 1e-9)
-    assert placed.bytes_per_second(1, 0) <= back * (1 + 1e-9)
-    assert placed.plan.rate <= capacity(instance, placed.plan.replicas)[0] * (1 + 1e-6)
-    assert placed.plan.rate <= placed.plan.bound <= placed.unconstrained * (1 + 1e-6)
-    for node, gpus in enumerate(cluster.gpus):
-        assert sum(counts[node] for counts in placed.replicas.values()) <= gpus
-    _check_shares(placed, instance)
+        assert placed.bytes_per_second(0, 1) <= there * (1 + 1e-9)
+        assert placed.bytes_per_second(1, 0) <= back * (1 + 1e-9)
+        assert placed.plan.rate <= capacity(instance, placed.plan.replicas)[0] * (1 + 1e-6)
+        assert placed.plan.rate <= placed.plan.bound <= placed.unconstrained * (1 + 1e-6)
+        for node, gpus in enumerate(cluster.gpus):
+            assert sum(counts[node] for counts in placed.replicas.values()) <= gpus
+        _check_shares(placed, instance)
+
+    check()
 
 
 def _check_shares(placed: PlacedPlan, instance: PlanningProblem) -> None:
@@ -221,9 +230,13 @@ def random_cycle(edges: Sequence[str], rng: Random) -> tuple[PlanningProblem, Tr
 @pytest.mark.parametrize(
     ("edges", "gpus", "seed"),
     [
-        *((("ab", "bc", "ac"), (2, 2, 2), seed) for seed in range(12)),
-        *((("ab", "ac", "bd", "cd"), (2, 1, 1), seed) for seed in range(6)),
-        *((("ab", "ac", "ad", "bc", "bd", "cd"), (2, 2), seed) for seed in range(2)),
+        pytest.param(edges, gpus, seed, marks=() if seed < fast else pytest.mark.slow)
+        for edges, gpus, fast, count in (
+            (("ab", "bc", "ac"), (2, 2, 2), 3, 12),
+            (("ab", "ac", "bd", "cd"), (2, 1, 1), 2, 6),
+            (("ab", "ac", "ad", "bc", "bd", "cd"), (2, 2), 1, 2),
+        )
+        for seed in range(count)
     ],
 )
 def test_edges_that_form_cycles_carry_the_same_requests(edges: Sequence[str], gpus: tuple[int, ...], seed: int) -> None:
@@ -251,7 +264,7 @@ def test_rates_for_each_edge_alone_are_not_claimed_for_a_triangle() -> None:
     assert placed.plan.rate == pytest.approx(11 / 6)
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", seeds(25, 80))
 def test_placements_equal_brute_force(seed: int) -> None:
     rng = Random(seed)
     instance = random_problem(seed)

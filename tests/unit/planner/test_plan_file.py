@@ -50,7 +50,12 @@ FREE = [
 Location = tuple[str | int, ...]
 
 
-@pytest.fixture(scope="module", params=REQUESTS)
+def requests(*fast: str) -> list[Any]:
+    """Returns the names of requests as parameters. Those that are not fast are in the slow tier."""
+    return [pytest.param(name, marks=() if name in fast else pytest.mark.slow) for name in REQUESTS]
+
+
+@pytest.fixture(scope="module", params=requests(*(REQUESTS.keys() - {"cells of one type"})))
 def result(request: pytest.FixtureRequest) -> PlanResult:
     return make_plan(REQUESTS[request.param])
 
@@ -140,6 +145,7 @@ def parsed(text: str) -> tuple[PlanFile | None, str]:
         return None, str(error)
 
 
+@pytest.mark.parametrize("result", requests("hybrid paths", "nodes", "fewest dollars"), indirect=True)
 def test_an_altered_field_is_refused_by_name_or_changes_the_meaning(result: PlanResult) -> None:
     original = result.file
     document = json.loads(original.dump())

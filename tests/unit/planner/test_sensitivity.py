@@ -13,6 +13,7 @@ from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.capacity import capacity
 from cornserve_planner.solve.optimization import max_rate
 from tests.unit.planner.brute_force import CLOSE, BruteForce, problems
+from tests.unit.planner.examples import examples
 
 
 def monolith_or_split(monolith: float) -> PlanningProblem:
@@ -47,23 +48,27 @@ def test_options_on_no_path_change_nothing() -> None:
     assert plan_changes(problem, {"monolith": 4}, Budget(gpus=4), ["encoder", "llm"]) == ()
 
 
-@given(problems, st.integers(1, 5))
-@settings(derandomize=True, deadline=None, max_examples=60)
-def test_changes_agree_with_an_enumeration_of_all_plans(problem: PlanningProblem, gpus: int) -> None:
-    budget = Budget(gpus=gpus)
-    assume(BruteForce(problem, gpus).rates.max() > 0)
-    replicas = max_rate(problem, budget).replicas
-    changes = plan_changes(problem, replicas, budget, problem.option)
-    for option in problem.option:
-        bounds = {change.times > 1: change for change in changes if change.option == option}
-        for slower, widest in ((True, WIDEST), (False, 1 / WIDEST)):
-            change = bounds.get(slower)
-            # The search does not separate factors that are closer than its precision.
-            within = (change.times / PRECISION if slower else change.times * PRECISION) if change else widest
-            at = scaled(problem, option, within)
-            assert BruteForce(at, gpus).rates.max() <= capacity(at, replicas)[0] * (1 + MATERIAL) * (1 + CLOSE)
-            if change is not None:
-                beyond = scaled(problem, option, change.times)
-                assert budget.allows(problem, change.replicas)
-                wanted = capacity(beyond, replicas)[0] * (1 + MATERIAL)
-                assert capacity(beyond, change.replicas)[0] >= wanted * (1 - CLOSE)
+@examples(12, 60)
+def test_changes_agree_with_an_enumeration_of_all_plans(examples: int) -> None:
+    @given(problems, st.integers(1, 5))
+    @settings(derandomize=True, deadline=None, max_examples=examples)
+    def check(problem: PlanningProblem, gpus: int) -> None:
+        budget = Budget(gpus=gpus)
+        assume(BruteForce(problem, gpus).rates.max() > 0)
+        replicas = max_rate(problem, budget).replicas
+        changes = plan_changes(problem, replicas, budget, problem.option)
+        for option in problem.option:
+            bounds = {change.times > 1: change for change in changes if change.option == option}
+            for slower, widest in ((True, WIDEST), (False, 1 / WIDEST)):
+                change = bounds.get(slower)
+                # The search does not separate factors that are closer than its precision.
+                within = (change.times / PRECISION if slower else change.times * PRECISION) if change else widest
+                at = scaled(problem, option, within)
+                assert BruteForce(at, gpus).rates.max() <= capacity(at, replicas)[0] * (1 + MATERIAL) * (1 + CLOSE)
+                if change is not None:
+                    beyond = scaled(problem, option, change.times)
+                    assert budget.allows(problem, change.replicas)
+                    wanted = capacity(beyond, replicas)[0] * (1 + MATERIAL)
+                    assert capacity(beyond, change.replicas)[0] >= wanted * (1 - CLOSE)
+
+    check()

@@ -17,6 +17,7 @@ from cornserve_planner.planning import make_plan
 from cornserve_planner.report import report
 from cornserve_planner.size_costs import non_negative_least_squares
 from cornserve_planner.size_spread import size_spreads
+from tests.unit.planner.examples import examples
 
 MODEL = """
 format: cornserve-planner/model
@@ -164,9 +165,10 @@ def test_sizes_that_are_missing_or_do_not_suffice_are_refused(
         load_inputs(*files(tmp_path, text, workload))
 
 
-def test_intervals_contain_the_true_mean_seconds(tmp_path: Path) -> None:
+@examples(30, 100)
+def test_intervals_contain_the_true_mean_seconds(tmp_path: Path, examples: int) -> None:
     contained = []
-    for seed in range(100):
+    for seed in range(examples):
         rng = np.random.default_rng(seed)
         parts = np.array(rng.uniform((0.2, 0, 0), 1))
         sizes = [(images, 100 * tokens) for images in (1, 4, 16) for tokens in (1, 10)]

@@ -66,7 +66,9 @@ class SimulatedApp:
                 self.running = RunningMixture(change.counts, served(change.counts), self._now)
 
 
-@pytest.mark.parametrize("rate", [0.4, 3.0, 9.0, 28.0])
+@pytest.mark.parametrize(
+    "rate", [0.4, pytest.param(3.0, marks=pytest.mark.slow), pytest.param(9.0, marks=pytest.mark.slow), 28.0]
+)
 def test_an_hour_of_noise_changes_nothing(rate: float) -> None:
     app = SimulatedApp(rate)
 
