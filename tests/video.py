@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from hashlib import sha256
 from typing import Any
@@ -61,7 +63,7 @@ def video_file(
         sound: the codec of a track of sound.
         samples: the sound, of the shape [1, samples] at 48 kHz. By default, a second of silence.
     """
-    with io.BytesIO() as file:
+    with io.BytesIO() as file, _same_priority():
         with av.open(file, "w", CONTAINERS[format], options=options or {}) as container:
             stream = container.add_stream(codec, fps)
             assert isinstance(stream, av.VideoStream)
@@ -81,6 +83,16 @@ def video_file(
             if sound_stream is not None:
                 _write_sound(container, sound_stream, SILENCE if samples is None else samples)
         return file.getvalue()
+
+
+@contextmanager
+def _same_priority() -> Iterator[None]:
+    """Keeps the priority of the thread. SVT-AV1 gives a thread of root real-time priority, which processes inherit."""
+    policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, parameter)
 
 
 def sound_file(codec: str, container: str) -> bytes:

@@ -64,12 +64,26 @@ def gateway_addresses(instance: CliInstance) -> list[str]:
     return list(gateways)
 
 
-def echoes(gateway: str) -> bool:
-    """Returns whether the gateway serves the app. A gateway that another test has killed starts again."""
+async def ready_gateways(instance: CliInstance) -> list[str]:
+    """Returns a `host:port` for each of the two gateways. A gateway that another test has killed starts again."""
+
+    def are_ready() -> bool:
+        addresses = gateway_addresses(instance)
+        return len(addresses) == 2 and all(map(is_ready, addresses))
+
+    await until(are_ready)
+    return gateway_addresses(instance)
+
+
+def is_ready(gateway: str) -> bool:
     try:
-        return httpx.post(f"http://{gateway}/v1/apps/echo/invoke", json={"text": "one"}, trust_env=False).is_success
+        return httpx.get(f"http://{gateway}/readyz", trust_env=False).is_success
     except httpx.TransportError:
         return False
+
+
+def invokes(gateway: str, app: str, text: str) -> bool:
+    return httpx.post(f"http://{gateway}/v1/apps/{app}/invoke", json={"text": text}, trust_env=False).is_success
 
 
 def test_only_the_owner_can_access_the_files_of_an_instance(shared: CliInstance, tmp_path: Path) -> None:
@@ -216,9 +230,9 @@ def test_doctor_reports_a_blocked_gateway(instance: CliInstance) -> None:
 
 async def test_a_killed_gateway_breaks_only_its_own_connections(shared: CliInstance, tmp_path: Path) -> None:
     shared.deploy(write_app(tmp_path, "echo"))
-    await until(lambda: all(map(echoes, gateway_addresses(shared))))
+    for address in await ready_gateways(shared):
+        await until(partial(invokes, address, "echo", "one"))
     gateways = shared.processes("cornserve.gateway")
-    assert len(gateways) == 2
     async with AsyncExitStack() as connections:
         clients = [await connections.enter_async_context(raw_connection(port_of(shared))) for _ in range(60)]
         invocation = b'{"text": "one two", "seconds": 10}'
@@ -242,9 +256,8 @@ async def test_a_killed_gateway_breaks_only_its_own_connections(shared: CliInsta
     await until(lambda: len(set(shared.processes("cornserve.gateway")) - {killed}) == 2)
 
 
-def test_each_gateway_is_a_target_of_prometheus_and_is_checked_by_doctor(shared: CliInstance) -> None:
-    gateways = gateway_addresses(shared)
-    assert len(gateways) == 2
+async def test_each_gateway_is_a_target_of_prometheus_and_is_checked_by_doctor(shared: CliInstance) -> None:
+    gateways = await ready_gateways(shared)
     for process in shared.processes("cornserve.gateway"):
         listening = {found.laddr.port for found in process.net_connections("tcp") if found.status == psutil.CONN_LISTEN}
         [own] = [gateway for gateway in gateways if int(gateway.rpartition(":")[2]) in listening]
@@ -277,9 +290,9 @@ async def test_the_logs_of_an_app_have_the_prints_in_each_gateway(shared: CliIns
     source = tmp_path / "printer.py"
     source.write_text(PRINTER)
     shared.deploy(str(source))
-    prints = dict(zip(gateway_addresses(shared), ("one", "two"), strict=True))
+    prints = dict(zip(await ready_gateways(shared), ("one", "two"), strict=True))
     for gateway, text in prints.items():
-        await until(partial(invoke_printer, gateway, text))
+        await until(partial(invokes, gateway, "printer", text))
 
     logs = json.loads(shared.run("logs", "printer", "--json").stdout)["replicas"]
 
@@ -290,11 +303,6 @@ async def test_the_logs_of_an_app_have_the_prints_in_each_gateway(shared: CliIns
     assert {gateway: written[f"gateway {gateway}"] for gateway in prints} == {
         gateway: [f"PRINT app.py:{line}: got {text}"] for gateway, text in prints.items()
     }
-
-
-def invoke_printer(gateway: str, text: str) -> bool:
-    url = f"http://{gateway}/v1/apps/printer/invoke"
-    return httpx.post(url, json={"text": text}, trust_env=False).is_success
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, *map(slow, (signal.SIGINT, signal.SIGHUP))])
