@@ -16,7 +16,6 @@ import typer.testing
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.app_host.fork_server_process import ForkServerProcess
 from cornserve_echo import EchoTask
-from tests.certificates import certificate
 from tests.executor_caller import Caller, calling
 from tests.unit.echo_executors import EchoExecutors
 
@@ -55,15 +54,6 @@ def commands_are_built_once() -> Iterator[None]:
     """Caches the commands of applications, because building them takes longer than running one."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(typer.testing, "_get_command", functools.cache(typer.main.get_command))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_authority_is_trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Replaces the certificates of the machine. Each HTTP client would load hundreds of them for 30 ms."""
-    trusted, _ = certificate(tmp_path_factory.mktemp("certificates"), "localhost")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("SSL_CERT_FILE", str(trusted))
         yield
 
 
