@@ -70,6 +70,7 @@ async def test_a_change_of_the_source_restarts_no_executor(instance: EchoInstanc
     assert instance.executors() == before
 
 
+@pytest.mark.slow
 async def test_a_changed_setting_is_served_and_a_version_that_fails_to_start_is_not(
     instance: EchoInstance, tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ class Clients:
         self.answered.append(loop.time() - sent)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(by_form(short=300, full=1200))
 async def test_every_request_on_a_reused_connection_is_answered(
     machine: CliInstance, record_fault: FaultRecorder

@@ -65,6 +65,7 @@ async def others_served(machine: CliInstance) -> AsyncIterator[LoadClients]:
     await until(lambda: not _clients(gateway, machine))
 
 
+@pytest.mark.slow
 async def test_malformed_requests_are_rejected(machine: CliInstance, record_fault: FaultRecorder) -> None:
     malformed = malformed_requests(seed(), MALFORMED)
     async with others_served(machine) as load, httpx.AsyncClient(base_url=machine.url, timeout=60) as client:
@@ -78,6 +79,7 @@ async def test_malformed_requests_are_rejected(machine: CliInstance, record_faul
     record_fault(_result("malformed request", MALFORMED, load, "4xx"))
 
 
+@pytest.mark.slow
 async def test_broken_http_is_rejected_or_ignored(machine: CliInstance, record_fault: FaultRecorder) -> None:
     """Broken messages are answered with an error, and messages that end early with nothing."""
     order = random.Random(seed())
@@ -95,6 +97,7 @@ async def test_broken_http_is_rejected_or_ignored(machine: CliInstance, record_f
     record_fault(_result("broken HTTP", BROKEN, load, "4xx or closed"))
 
 
+@pytest.mark.slow
 async def test_hostile_urls_are_not_fetched(machine: CliInstance, record_fault: FaultRecorder) -> None:
     async with (
         others_served(machine) as load,

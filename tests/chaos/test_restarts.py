@@ -34,7 +34,8 @@ def executors(machine: CliInstance) -> set[int]:
     return pids(machine, EXECUTOR)
 
 
-@pytest.mark.parametrize("module", [pytest.param("cornserve.gateway", marks=pytest.mark.slow), "cornserve.control"])
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["cornserve.gateway", "cornserve.control"])
 async def test_a_killed_process_is_replaced_and_its_executors_keep_running(
     machine: CliInstance, executors: set[int], module: str
 ) -> None:

@@ -207,7 +207,8 @@ async def test_a_second_up_spares_a_running_instance_although_its_file_is_damage
     assert "No apps" in shared.do("status")
 
 
-@pytest.mark.parametrize("module", ["cornserve.gateway", slow("cornserve.control")])
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["cornserve.gateway", "cornserve.control"])
 async def test_the_supervisor_replaces_a_blocked_process(shared: CliInstance, tmp_path: Path, module: str) -> None:
     shared.deploy(write_app(tmp_path, "echo"))
     blocked, *others = shared.processes(module)

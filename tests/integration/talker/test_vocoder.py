@@ -145,6 +145,7 @@ async def _running(engine: TalkerEngine | VocoderEngine) -> AsyncIterator[None]:
     engine.shutdown()
 
 
+@pytest.mark.slow
 async def test_the_speech_equals_that_of_one_executor(family: Family) -> None:
     requests = [(text, family.request(text, seed=seed, voice="Ethan")) for seed, text in enumerate(TEXTS)]
     expected = [await family.speak(text, request) for text, request in requests]
@@ -177,6 +178,7 @@ async def test_a_talker_publishes_growing_chunks_of_codes_and_then_the_text(fami
     assert (last.info.text, last.info.finish_reason) == (spoken.text, spoken.finish_reason)
 
 
+@pytest.mark.slow
 async def test_chunks_of_samples_do_not_depend_on_those_of_codes(family: Family) -> None:
     import torch
 
