@@ -17,10 +17,8 @@ SEPARATE = ("tests/cluster/chaos/",)
 INTEGRATION = "tests/integration/"
 
 FAST_GROUPS = {
-    "engines": {
-        *("embedding", "encoder", "generation", "image_generator", "llm", "multimodal", "omni", "serving", "talker"),
-        *("text_to_speech", "transcription"),
-    },
+    "engines on vLLM": {"embedding", "llm", "multimodal", "serving", "transcription"},
+    "engines on transformers": {"encoder", "generation", "image_generator", "omni", "talker", "text_to_speech"},
     "kubernetes": {"kubernetes", "kubernetes/chart", "launcher"},
 }
 """Groups of directories of integration tests: their fast tests share one fork server for engines, or one API server."""

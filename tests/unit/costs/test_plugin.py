@@ -138,13 +138,13 @@ def test_groups_within_their_budgets_pass(mixed: Suite) -> None:
 
 
 def test_fast_tests_with_engines_are_a_group_and_slow_ones_are_one_for_each_directory(suite: Suite) -> None:
-    for name in ("llm", "omni"):
+    for name in ("llm", "serving"):
         slow = "@pytest.mark.slow\ndef test_slow(): pass"
         suite.add(f"integration/{name}/test_{name}.py", "def test_fast(): pass", slow)
 
-    assert "  engines\n" in suite.run_tier().stdout
+    assert "  engines on vLLM\n" in suite.run_tier().stdout
     slow_run = suite.run_tier(tier=Tier.SLOW).stdout
-    assert all(f"  tests/integration/{name}\n" in slow_run for name in ("llm", "omni"))
+    assert all(f"  tests/integration/{name}\n" in slow_run for name in ("llm", "serving"))
 
 
 def test_processes_of_a_crashed_worker_are_killed(suite: Suite, tmp_path: Path) -> None:
