@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import psutil
 
+from tests.waiting import until
+
+
+async def app_host() -> psutil.Process:
+    """Returns the process of the only deployed app. Those of earlier tests end a moment after their app is deleted."""
+    await until(lambda: len(app_hosts()) == 1)
+    (host,) = app_hosts()
+    return host
+
 
 def app_hosts() -> list[psutil.Process]:
     """Returns the processes of all apps of this process."""

@@ -16,7 +16,7 @@ from cornserve.gateway.play.hosted_app import MAX_OFFENSES
 from cornserve.limits import Limits
 from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
-from tests.unit.gateway.app_hosts import app_hosts
+from tests.unit.gateway.app_hosts import app_host, app_hosts
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
 from tests.unit.gateway.sources import ECHO
@@ -236,7 +236,7 @@ async def test_code_that_blocks_the_process_after_its_request_is_ended(
 ) -> None:
     begins = tmp_path / "begins"
     await deploy(fragile(code.format(begin=f"time.sleep(0.05), open({str(begins)!r}, 'w').close()")))
-    (host,) = app_hosts()
+    host = await app_host()
     await call(gateway, "fail")
     await until(begins.exists)
     response = asyncio.create_task(call(gateway, "a b"))
@@ -252,7 +252,7 @@ async def test_a_process_that_blocks_while_its_request_waits_for_an_executor_is_
     blocked = tmp_path / "blocked"
     block = f"lambda: (open({str(blocked)!r}, 'w').close(), time.sleep(1000))"
     await deploy(fragile(f"import asyncio; asyncio.get_running_loop().call_later(0.5, {block})"))
-    (host,) = app_hosts()
+    host = await app_host()
     waiting = asyncio.create_task(call(gateway, "fail", seconds=3600))
 
     await until(blocked.exists)
@@ -295,7 +295,7 @@ async def test_a_reply_of_an_app_that_is_too_large_fails_its_request_only(
     gateway: httpx.AsyncClient, deploy: Deploy
 ) -> None:
     await deploy(LARGE_REPLY)
-    (host,) = app_hosts()
+    host = await app_host()
 
     response = await gateway.post("/v1/apps/large/invoke", json={"characters": MAX_REPLY_BYTES})
 
@@ -315,7 +315,7 @@ async def test_a_request_is_parsed_in_a_new_process_after_another_request_has_en
         return await gateway.post("/v1/apps/looping/invoke", json=body, headers=SSE)
 
     looping = asyncio.create_task(chat("loop"))
-    (host,) = app_hosts()
+    host = await app_host()
     await until(lambda: host.cpu_times().user > 0.3)
 
     hello = asyncio.create_task(chat("hello"))
@@ -343,7 +343,7 @@ async def test_a_killed_process_of_an_app_is_replaced(gateway: httpx.AsyncClient
     await deploy(fragile("pass"))
     words = [f"word{index}" for index in range(20)]
     slow = asyncio.create_task(call(gateway, " ".join(words), seconds=2))
-    (host,) = app_hosts()
+    host = await app_host()
 
     host.kill()
 
@@ -360,7 +360,7 @@ async def test_a_request_whose_code_runs_in_a_killed_process_is_repeated(
     await deploy(fragile(f"if os.path.exists({started!r}): return\nopen({started!r}, 'w').close()\ntime.sleep(60)"))
     response = asyncio.create_task(call(gateway, text))
     await until((tmp_path / "started").exists)
-    (host,) = app_hosts()
+    host = await app_host()
 
     host.kill()
 
@@ -376,7 +376,7 @@ async def test_a_request_that_is_parsed_in_a_killed_process_is_repeated(
     body = {"messages": [{"role": "user", "content": "a b"}]}
     response = asyncio.create_task(gateway.post("/v1/apps/slow/invoke", json=body, headers=SSE))
     await until(started.exists)
-    (host,) = app_hosts()
+    host = await app_host()
 
     host.kill()
 

@@ -13,7 +13,7 @@ from cornserve.app_host.side_effects import MAX_THREADS
 from cornserve.limits import Limits
 from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
-from tests.unit.gateway.app_hosts import app_hosts
+from tests.unit.gateway.app_hosts import app_host, app_hosts
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
 from tests.waiting import until
@@ -300,10 +300,10 @@ async def test_another_process_compares_the_arguments(
     gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, text: str
 ) -> None:
     await deploy(DICE)
+    host = await app_host()
     body = {"text": text, "seconds": 0.5}
     request = asyncio.create_task(gateway.post("/v1/apps/dice/invoke", json=body))
     await until(lambda: executors.running() == 1)
-    (host,) = app_hosts()
     host.kill()
     response = await request
 

@@ -10,7 +10,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from tests.unit.echo_executors import EchoExecutors
-from tests.unit.gateway.app_hosts import app_hosts
+from tests.unit.gateway.app_hosts import app_host, app_hosts
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import COUNTDOWN, REVISER
 from tests.waiting import until
@@ -99,7 +99,7 @@ async def test_items_arrive_once_when_the_process_of_the_app_is_killed(
     words = [f"word{index}" for index in range(20)]
 
     stream = await openai.chat.completions.create(**chat(" ".join(words)), stream=True)
-    (host,) = app_hosts()
+    host = await app_host()
     text = ""
     async for chunk in stream:
         text += chunk.choices[0].delta.content or ""
