@@ -10,7 +10,7 @@ from cornserve.transport.errors import (
     TransportError,
 )
 from cornserve.transport.memory.reader import SegmentReader
-from cornserve.transport.memory.segment import Location, reap
+from cornserve.transport.memory.segment import Location, SegmentMemory, memory_of, reap
 from cornserve.transport.producer.production import Production, Slot, StreamWriter
 from cornserve.transport.tensor import ProductionId, TensorId, TensorView
 from cornserve.transport.transport import Transport
@@ -24,6 +24,7 @@ __all__ = [
     "PeerDirectory",
     "Production",
     "ProductionId",
+    "SegmentMemory",
     "SegmentReader",
     "SlabError",
     "Slot",
@@ -34,5 +35,6 @@ __all__ = [
     "TensorView",
     "Transport",
     "TransportError",
+    "memory_of",
     "reap",
 ]

@@ -1,17 +1,21 @@
-"""Copies tensors between torch and the data plane's memory: one copy on a CPU.
+"""Copies tensors between torch and the data plane's memory: one copy, on a CPU and on a GPU.
 
-A GPU copies at full speed only to and from pinned memory. The data plane's memory is not pinned, so tensors pass
-through staging buffers from torch's pool of pinned memory, on a separate stream.
+A GPU copies at full speed only to and from page-locked memory, so the first copy locks the segment.
 
-That stream does not wait for the computation of a tensor: only tensors that the GPU has completed can be copied to the
-host. `run_on_device` returns such tensors.
+Copies of a GPU run on separate streams, next to the kernels of the next batch. They do not wait for the computation
+of a tensor: only tensors that the GPU has completed can be copied. `run_on_device` returns such tensors.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
+from functools import cache
 
 import torch
+
+from cornserve.transport.tensor import tensor_bytes
+from cornserve_executors.page_locks import CUDA_LOCKS, address_of
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -28,16 +32,26 @@ def copy_to_buffer(tensor: torch.Tensor, destination: memoryview) -> None:
     Raises:
         ValueError: the destination is too small.
     """
-    destination[: tensor.nbytes] = byte_view(_on_host(tensor))
+    if tensor.nbytes > destination.nbytes:
+        raise ValueError(f"a tensor of {tensor.nbytes} bytes does not fit into {destination.nbytes} bytes")
+    if tensor.device.type != "cuda":
+        destination[: tensor.nbytes] = byte_view(tensor)
+        return
+    CUDA_LOCKS.lock_segment_of(destination)
+    with torch.cuda.stream(_stream(tensor.device, "to the host")):
+        _host_tensor(destination[: tensor.nbytes], tensor.dtype, tensor.shape).copy_(tensor)
 
 
 def read_bytes(tensor: torch.Tensor) -> memoryview:
     """Returns the bytes of a completed tensor of any device in C order. Blocks until they are on the host."""
-    return byte_view(_on_host(tensor))
+    if tensor.device.type != "cuda":
+        return byte_view(tensor)
+    with torch.cuda.stream(_stream(tensor.device, "to the host")):
+        return byte_view(tensor.cpu())
 
 
 def copy_from_buffer(source: memoryview, dtype: str, shape: Sequence[int], device: str = "cpu") -> torch.Tensor:
-    """Returns a tensor with its own memory. On a GPU, the current stream orders the copy before its uses.
+    """Returns a tensor with its own memory. Blocks until the copy is complete, in any thread.
 
     Args:
         source: the bytes in C order, in the size that `shape` and `dtype` require.
@@ -46,10 +60,20 @@ def copy_from_buffer(source: memoryview, dtype: str, shape: Sequence[int], devic
     Raises:
         ValueError: the source has another size.
     """
-    pinned = torch.device(device).type == "cuda"
-    tensor = torch.empty(*shape, dtype=getattr(torch, dtype), pin_memory=pinned)
-    byte_view(tensor)[:] = source
-    return tensor.to(device, non_blocking=True)
+    expected = tensor_bytes(dtype, shape)
+    if source.nbytes != expected:
+        raise ValueError(f"a tensor of {expected} bytes cannot be read from {source.nbytes} bytes")
+    if torch.device(device).type != "cuda":
+        tensor = torch.empty(*shape, dtype=getattr(torch, dtype), device=device)
+        byte_view(tensor)[:] = source
+        return tensor
+    CUDA_LOCKS.lock_segment_of(source)
+    with torch.cuda.stream(_stream(torch.device(device), "to the device")):
+        tensor = torch.empty(*shape, dtype=getattr(torch, dtype), device=device)
+        tensor.copy_(_host_tensor(source, tensor.dtype, tensor.shape))
+    # torch reuses the memory for the next copy, which must wait for the uses of this tensor.
+    tensor.record_stream(torch.cuda.current_stream(tensor.device))
+    return tensor
 
 
 def byte_view(tensor: torch.Tensor) -> memoryview:
@@ -57,12 +81,14 @@ def byte_view(tensor: torch.Tensor) -> memoryview:
     return memoryview(tensor.contiguous().view(-1).view(torch.uint8).numpy())
 
 
-def _on_host(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.device.type != "cuda":
-        return tensor
-    stream = torch.cuda.Stream(tensor.device)
-    with torch.cuda.stream(stream):
-        staging = torch.empty_like(tensor, device="cpu", pin_memory=True)
-        staging.copy_(tensor, non_blocking=True)
-    stream.synchronize()
-    return staging
+def _host_tensor(buffer: memoryview, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
+    """Returns the memory of a buffer as a tensor. The caller must keep the buffer."""
+    # Not from the buffer itself, because torch warns of read-only memory.
+    memory = (ctypes.c_ubyte * buffer.nbytes).from_address(address_of(buffer))
+    return torch.frombuffer(memory, dtype=torch.uint8).view(dtype).view(shape)
+
+
+@cache
+def _stream(device: torch.device, direction: str) -> torch.cuda.Stream:
+    """Returns the stream for the copies in a direction. Each stream keeps freed memory of the GPU for later copies."""
+    return torch.cuda.Stream(device)

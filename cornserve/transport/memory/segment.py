@@ -99,10 +99,27 @@ class Location:
     generation: int
 
 
+class SegmentMemory(mmap.mmap):
+    """The memory of a mapped segment. It stays mapped while any view of it exists."""
+
+    before_unmap: Callable[[], object] | None = None
+    """Called in any thread before the memory is unmapped."""
+
+    def __del__(self) -> None:
+        if self.before_unmap is not None:
+            self.before_unmap()
+
+
+def memory_of(buffer: memoryview) -> SegmentMemory | None:
+    """Returns the memory of the segment in which a tensor's buffer is, or None for other memory."""
+    memory = getattr(buffer.obj, "segment_memory", buffer.obj)
+    return memory if isinstance(memory, SegmentMemory) else None
+
+
 class SegmentMapping:
     """A segment that is mapped into this process."""
 
-    def __init__(self, path: Path, layout: SegmentLayout, memory: mmap.mmap) -> None:
+    def __init__(self, path: Path, layout: SegmentLayout, memory: SegmentMemory) -> None:
         self.path = str(path)
         self.layout = layout
         self.memory = memory
@@ -160,7 +177,7 @@ def _initialize(path: Path, descriptor: int, token: bytes, layout: SegmentLayout
     if layout.nbytes > available_memory_bytes():
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))  # the system would kill a process to provide the memory
     os.posix_fallocate(descriptor, 0, layout.nbytes)  # a full tmpfs raises here instead of SIGBUS later
-    mapping = SegmentMapping(path, layout, mmap.mmap(descriptor, layout.nbytes))
+    mapping = SegmentMapping(path, layout, SegmentMemory(descriptor, layout.nbytes))
     mapping.populate()
     mapping.memory[: _HEADER.size] = _HEADER.pack(_MAGIC, token, _kernel_id(), layout.pages, layout.data)
     return mapping
@@ -209,7 +226,7 @@ def open_shared(path: Path, token: bytes | None = None) -> SegmentMapping | None
         status = os.fstat(descriptor)
         if status.st_uid != os.geteuid() or status.st_size < layout.nbytes:
             return None
-        return SegmentMapping(path, layout, mmap.mmap(descriptor, layout.nbytes, prot=mmap.PROT_READ))
+        return SegmentMapping(path, layout, SegmentMemory(descriptor, layout.nbytes, prot=mmap.PROT_READ))
     finally:
         os.close(descriptor)
 

@@ -102,7 +102,9 @@ class Slab:
 
     def writable(self, offset: int, nbytes: int) -> Any:
         """Returns a ctypes array over the bytes. All buffers made from the array keep it alive."""
-        return _array_type(nbytes).from_buffer(self.mapping.memory, offset)
+        array = _array_type(nbytes).from_buffer(self.mapping.memory, offset)
+        array.segment_memory = self.mapping.memory
+        return array
 
 
 @lru_cache(maxsize=256)

@@ -41,7 +41,7 @@ def write(slab: Slab, rows: torch.Tensor) -> TensorView:
     """Writes embeddings as an encoder does."""
     generation = slab.assign_generation(0)
     location = Location(slab.mapping.path, slab.mapping.layout.data, rows.nbytes, generation)
-    buffer = slab.writable(location.offset, rows.nbytes)
+    buffer = memoryview(slab.writable(location.offset, rows.nbytes)).cast("B")
     copy_to_buffer(rows, buffer)
     return TensorView(dtype_name(rows.dtype), tuple(rows.shape), b"", buffer, location, slab.mapping)
 
