@@ -163,7 +163,7 @@ async def test_latents_equal_those_of_diffusers_bit_for_bit(tiny_qwenimage: Path
 
 @pytest.mark.slow
 async def test_padded_batches_equal_diffusers_within_a_bound(tiny_qwenimage: Path, pipeline: Any) -> None:
-    """GPUs run linear layers on the padded batch."""
+    """GPUs run images of one size together, with padded prompts."""
     import torch
 
     from cornserve_executors.image_generator.pipeline import decode_latents
