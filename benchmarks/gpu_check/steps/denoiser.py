@@ -30,7 +30,7 @@ from cornserve.concurrency import gather_all
 from cornserve_demo.tokenizer import make_tokenizer
 from cornserve_executors.device_thread import DeviceThread
 from cornserve_executors.image_generator.components import BatchedDenoiser
-from cornserve_executors.image_generator.denoiser import PromptEmbeddings
+from cornserve_executors.image_generator.denoiser import Denoiser, PromptEmbeddings
 from cornserve_executors.image_generator.pipeline_engine import PipelineEngine
 from cornserve_executors.image_generator.pipeline_family import Flux
 from cornserve_executors.image_generator.stats import ImageGeneratorStats
@@ -40,6 +40,8 @@ PROMPT_TOKENS = (64, 9)
 """The lengths of the prompt and of the negative prompt."""
 
 CONCURRENCY = (1, 2, 4, 8)
+PRECISE_LAYERS = 2
+PRECISE = f"Qwen-Image: {PRECISE_LAYERS} layers in float32"
 SEED = 5
 
 
@@ -71,21 +73,31 @@ async def run(check: Check) -> None:
     check.reset_peak_memory()
     await _QwenImage(check, sizes).run()
     check.free_memory()
+    if check.report.can_start(PRECISE, 5):
+        await _QwenImage(check, sizes, torch.float32, PRECISE_LAYERS).run_precise()
+    check.free_memory()
     check.reset_peak_memory()
     await _Flux(check, sizes).run()
 
 
 class _QwenImage:
-    """The denoiser of Qwen-Image, with random embeddings of prompts."""
+    """The denoiser of Qwen-Image, with random embeddings of prompts.
 
-    def __init__(self, check: Check, sizes: _ImageSizes) -> None:
+    Args:
+        dtype: the type of the weights. By default, that of the check.
+        layers: the number of layers. By default, that of the model.
+    """
+
+    def __init__(
+        self, check: Check, sizes: _ImageSizes, dtype: torch.dtype | None = None, layers: int | None = None
+    ) -> None:
         self._check = check
         self._sizes = sizes
+        self._dtype = dtype or check.dtype
         config = check.config("qwen-image")
+        dimensions = config["transformer"] | ({} if layers is None else {"num_layers": layers})
         started = time.perf_counter()
-        transformer = build_random(
-            lambda: QwenImageTransformer2DModel(**config["transformer"]), check.device, check.dtype
-        )
+        transformer = build_random(lambda: QwenImageTransformer2DModel(**dimensions), check.device, self._dtype)
         self._pipeline = QwenImagePipeline(
             scheduler=FlowMatchEulerDiscreteScheduler(**config["scheduler"]),
             vae=None,
@@ -94,38 +106,63 @@ class _QwenImage:
             transformer=transformer,
         )
         self._pipeline.set_progress_bar_config(disable=True)
-        parameters = sum(parameter.numel() for parameter in transformer.parameters())
-        width = config["transformer"]["joint_attention_dim"]
+        self._parameters = sum(parameter.numel() for parameter in transformer.parameters())
+        width = dimensions["joint_attention_dim"]
         self._embeddings = PromptEmbeddings(*(self._random(1, tokens, width) for tokens in PROMPT_TOKENS))
-        check.report.add(
-            "Qwen-Image: made",
-            parameters_in_billions=parameters / 1e9,
-            seconds=time.perf_counter() - started,
-            peak_gib=check.peak_gib,
-        )
+        self._made_seconds = time.perf_counter() - started
 
     def _random(self, *shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=torch.Generator().manual_seed(SEED)).to(
-            self._check.device, self._check.dtype
-        )
+        return torch.randn(shape, generator=torch.Generator().manual_seed(SEED)).to(self._check.device, self._dtype)
 
     async def run(self) -> None:
+        self._check.report.add(
+            "Qwen-Image: made",
+            parameters_in_billions=self._parameters / 1e9,
+            seconds=self._made_seconds,
+            peak_gib=self._check.peak_gib,
+        )
         sizes = [self._sizes.equal, *self._sizes.mixed]
         device = DeviceThread()
         # First, because the denoiser changes the transformer.
-        await device.run(lambda: self._call_pipeline(self._sizes.mixed[1]))
         references = {size: await self._timed_pipeline(device, size) for size in dict.fromkeys(sizes)}
         options = ImageGeneratorOptions(max_batch_images=max(CONCURRENCY))
         denoiser = BatchedDenoiser(self._pipeline, device, options, ImageGeneratorStats())
         try:
             async with running(denoiser):
-                await self._denoise(denoiser, [self._sizes.mixed[1]])
                 for size, reference in references.items():
                     (reference.alone,) = await self._denoise(denoiser, [size])
                 for kind, batch_sizes in (("equal sizes", [self._sizes.equal]), ("mixed sizes", self._sizes.mixed)):
                     await self._measure(denoiser, kind, batch_sizes, references)
+            size = self._sizes.mixed[1]
+            alone = await device.run(lambda: self._denoise_row_by_row(size))
+            self._check.report.add(
+                "Qwen-Image: each row alone", from_diffusers=relative_difference(alone, references[size].diffusers)
+            )
         finally:
             device.shutdown()
+
+    async def run_precise(self) -> None:
+        """Compares one image with diffusers. Only the order of additions may differ."""
+        device, size = DeviceThread(), self._sizes.mixed[1]
+        try:
+            expected = await device.run(lambda: self._call_pipeline(size))
+            denoiser = BatchedDenoiser(self._pipeline, device, ImageGeneratorOptions(), ImageGeneratorStats())
+            async with running(denoiser):
+                (found,) = await self._denoise(denoiser, [size])
+            self._check.report.add(PRECISE, from_diffusers=relative_difference(found, expected))
+        finally:
+            device.shutdown()
+
+    def _denoise_row_by_row(self, size: str) -> torch.Tensor:
+        """Returns the latents of an image for which a GPU runs the same kernels as for diffusers' pipeline."""
+        denoiser = Denoiser(self._pipeline, self._check.device, self._sizes.steps, row_by_row=True)
+        image = denoiser.start(self._request(size), self._embeddings, SEED)
+        while not image.is_done:
+            denoiser.run_step([image])
+        return image.latents
+
+    def _request(self, size: str) -> ImageGenerationRequest:
+        return ImageGenerationRequest(prompt="corn", size=size, num_inference_steps=self._sizes.steps)
 
     async def _measure(
         self,
@@ -161,14 +198,14 @@ class _QwenImage:
         """Denoises images with the same seed, and returns their latents."""
 
         async def denoise(number: int, size: str) -> torch.Tensor:
-            request = ImageGenerationRequest(prompt="corn", size=size, num_inference_steps=self._sizes.steps)
-            image = await denoiser.start(request, self._embeddings, SEED)
+            image = await denoiser.start(self._request(size), self._embeddings, SEED)
             await denoiser.denoise(image, 0, f"request {number}", None)
             return image.latents
 
         return list(await gather_all(denoise(number, size) for number, size in enumerate(sizes)))
 
     async def _timed_pipeline(self, device: DeviceThread, size: str) -> _Reference:
+        await device.run(lambda: self._call_pipeline(size))  # The first image of a size takes longer.
         started = time.perf_counter()
         latents = await device.run(lambda: self._call_pipeline(size))
         return _Reference(time.perf_counter() - started, latents, alone=latents)

@@ -6,8 +6,8 @@ import asyncio
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from mmap import mmap
 from statistics import median
-from typing import Any
 
 import torch
 
@@ -80,18 +80,12 @@ class _TensorMeasurement:
             to_device_ms=to_device,
             gb_per_s=2 * self._tensor.nbytes / self._copies_ms / 1e6,
         )
-        for case, is_locked in (("ordinary pages", False), ("page-locked pages", True)):
-            if is_locked and self._check.device == "cpu":
-                self._check.report.skip(f"{size}: {case} of the slab", "needs a GPU")
-                continue
-            written, read = await self._slab_copies(is_locked)
-            self._check.report.add(
-                f"{size}: {case} of the slab",
-                to_host_ms=written,
-                to_device_ms=read,
-                gb_per_s=2 * self._tensor.nbytes / (written + read) / 1e6,
-                times_one_copy=(written + read) / self._copies_ms,
-            )
+        self._report_copies(f"{size}: ordinary memory", memoryview(mmap(-1, self._tensor.nbytes)))
+        production = self._produce()
+        slot = await production.allocate("tensor", self._tensor.nbytes)
+        self._report_copies(f"{size}: pages of the slab", slot.buffer)
+        slot.discard()
+        production.release()
         hop = await self._median_of(self._hop)
         self._check.report.add(f"{size}: to another process", whole_ms=hop, times_one_copy=hop / self._copies_ms)
 
@@ -114,41 +108,29 @@ class _TensorMeasurement:
         to_device = median(self._timed(lambda: self._tensor.copy_(pinned)) for _ in range(ROUNDS))
         return to_host, to_device
 
-    async def _slab_copies(self, is_locked: bool) -> tuple[float, float]:
-        """Returns the durations of the copies to the slab and from it in ms.
-
-        With ordinary pages, these are the copies of executors, which pass through pinned memory. Page-locked pages
-        need one copy each, because the GPU reads and writes them itself.
-        """
-        production = self._produce()
-        slot = await production.allocate("tensor", self._tensor.nbytes)
-        host = torch.frombuffer(slot.buffer, dtype=self._tensor.dtype)
-        if is_locked:
-            torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(host.data_ptr(), host.nbytes, 0)))
+    def _report_copies(self, case: str, buffer: memoryview) -> None:
+        """Measures the copies of executors to the buffer and from it. The first copy page-locks the slab."""
         received: list[torch.Tensor] = []
 
         def write() -> None:
-            if is_locked:
-                host.copy_(self._tensor)
-            else:
-                copy_to_buffer(self._tensor, slot.buffer)
+            copy_to_buffer(self._tensor, buffer)
 
         def read() -> None:
-            received[:] = [host.to(self._tensor.device) if is_locked else self._received(slot.buffer)]
+            shape, device = tuple(self._tensor.shape), self._check.device
+            received[:] = [copy_from_buffer(buffer, "bfloat16", shape, device)]
 
-        try:
-            written = median(self._timed(write) for _ in range(ROUNDS))
-            copied = median(self._timed(read) for _ in range(ROUNDS))
-        finally:
-            if is_locked:
-                torch.cuda.check_error(int(torch.cuda.cudart().cudaHostUnregister(host.data_ptr())))
-        production.revoke()
-        assert received[0].equal(self._tensor), "the tensor has changed on its way through the slab"
-        return written, copied
-
-    def _received(self, buffer: Any) -> torch.Tensor:
-        source = memoryview(buffer)[: self._tensor.nbytes]
-        return copy_from_buffer(source, "bfloat16", tuple(self._tensor.shape), self._check.device)
+        first = self._timed(write)
+        written = median(self._timed(write) for _ in range(ROUNDS))
+        copied = median(self._timed(read) for _ in range(ROUNDS))
+        assert received[0].equal(self._tensor), "the tensor has changed on its way"
+        self._check.report.add(
+            case,
+            to_host_ms=written,
+            to_device_ms=copied,
+            gb_per_s=2 * self._tensor.nbytes / (written + copied) / 1e6,
+            times_one_copy=(written + copied) / self._copies_ms,
+            first_to_host_ms=first,
+        )
 
     async def _hop(self) -> float:
         """Returns the duration from a tensor on this process's device to a tensor on the consumer's, in ms."""
