@@ -79,3 +79,10 @@ def as_audio(samples: Samples, sample_rate: int = 16_000, format: str = "WAV", *
     """Returns the `Audio` that a gateway makes of samples."""
     data = audio_file(samples, sample_rate, format, **options)
     return audio_from_file(data, format, sample_rate, samples.shape[1], len(samples) / sample_rate + 0.1)
+
+
+def spoiled_audio(number: int) -> Audio:
+    """Returns audio with a sample that is not a usable number: NaN, an infinity or 1e38."""
+    samples = sound(number)
+    samples[number % len(samples)] = (np.nan, np.inf, -np.inf, 1e38)[number % 4]
+    return as_audio(samples, subtype="FLOAT")

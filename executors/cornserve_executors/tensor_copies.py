@@ -76,6 +76,22 @@ def copy_from_buffer(source: memoryview, dtype: str, shape: Sequence[int], devic
     return tensor
 
 
+def is_finite(source: memoryview, dtype: str, target: torch.dtype) -> bool:
+    """Returns whether all numbers of a tensor are finite after conversion to `target`, in one pass over its memory.
+
+    Engines refuse other tensors: NaN in the keys and values of one request can reach later requests, because masked
+    attention multiplies the contents of reused memory by zero.
+
+    Args:
+        source: the bytes in C order.
+        dtype: a `dtype_name`.
+    """
+    if not source.nbytes:
+        return True
+    extremes = _host_tensor(source, getattr(torch, dtype), (-1,)).aminmax()
+    return all(bool(extreme.to(target).isfinite()) for extreme in extremes)
+
+
 def byte_view(tensor: torch.Tensor) -> memoryview:
     """Returns the bytes of a host tensor in C order: its memory, or a copy if it is not contiguous."""
     return memoryview(tensor.contiguous().view(-1).view(torch.uint8).numpy())

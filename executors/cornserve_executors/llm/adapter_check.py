@@ -39,6 +39,8 @@ def check_adapter(manager: Any, request: LoRARequest) -> None:
             raise _missing(name)
         if weights.lora_a is None or weights.lora_b is None:
             raise AdapterError(f"{name!r} has only one of the two matrices lora_A and lora_B")
+        if not (weights.lora_a.isfinite().all() and weights.lora_b.isfinite().all()):
+            raise AdapterError(f"{name!r} has weights that are not finite (NaN or infinity)")
         rows, columns = weights.lora_a.shape[0], weights.lora_b.shape[1]
         if not rows == columns == weights.rank:
             raise AdapterError(

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
+import torch
 from vllm import RequestOutput
 from vllm.config.structured_outputs import StructuredOutputsConfig
 from vllm.lora.request import LoRARequest
 
+from cornserve.concurrency import gather_all
 from cornserve.transport import TensorView
 from cornserve_executors.base import EngineDeadError, ExecutorStartError, InvalidRequestError
 from cornserve_executors.llm import trace
@@ -24,6 +26,7 @@ from cornserve_executors.llm.prompt_renderer import PromptRenderer
 from cornserve_executors.llm.response_builder import ResponseBuilder
 from cornserve_executors.llm.thinker_states import STATES_READERS, AllStatesReader, StatesDelivery
 from cornserve_executors.llm.worker_extension import WorkerExtension
+from cornserve_executors.tensor_copies import dtype_name, is_finite
 from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
 from cornserve_tasklib.chat_response import ChatChunk, ChatResponse
@@ -100,6 +103,8 @@ class LLMEngine(VllmEngine):
                 "priority: this app serves requests in their order: deploy it with "
                 "--engine-arg scheduling_policy=priority, or omit it"
             )
+        dtype = self._vllm.model_config.dtype
+        await gather_all(asyncio.to_thread(_check_finite, tensor, dtype) for tensor in embeddings)
         async with self._explain_constraint_errors(request):
             rendered = await self._prompt_renderer.render(
                 request, embeddings, stream=deliver is not None, owner=id, input_bytes=input_bytes
@@ -200,6 +205,14 @@ def engine_args(config: LLMTask) -> dict[str, Any]:
 def _first_tokens(output: RequestOutput) -> list[int]:
     """Returns the new tokens of the first choice."""
     return [token for completion in output.outputs if completion.index == 0 for token in completion.token_ids]
+
+
+def _check_finite(tensor: TensorView, dtype: torch.dtype) -> None:
+    """Raises `RuntimeError` for embeddings that the model cannot represent, and `StaleError` for revoked ones."""
+    finite = is_finite(tensor.view, tensor.dtype, dtype)
+    tensor.check()
+    if not finite:
+        raise RuntimeError(f"the encoder sent embeddings that are not finite in {dtype_name(dtype)}")
 
 
 def _raise_if_aborted(output: RequestOutput, embeddings: Sequence[TensorView]) -> None:

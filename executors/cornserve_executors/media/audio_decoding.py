@@ -28,6 +28,10 @@ BLOCK_SAMPLES = 1 << 16
 TOLERANCE_SECONDS = 0.2
 """The duration by which decoded audio may exceed the duration in the file's headers."""
 
+MAX_SAMPLE = 65_536.0
+"""The largest absolute value of a sample. Full scale is 1. Some files contain 16-bit integers as floats, up to 32,768.
+The square of larger values, and sums of them, can exceed the range of the models' dtypes."""
+
 MAX_KERNEL_SAMPLES = 1 << 20
 """The largest size of a table with which a sample rate is converted, 4 MiB. It grows with the product of the rates,
 divided by their greatest common divisor twice. Common rates need less than a third of it."""
@@ -127,6 +131,8 @@ def _blocks(audio: Audio) -> Generator[tuple[npt.NDArray[np.float32], int]]:
             count += block.shape[1]
             if count > (audio.seconds + TOLERANCE_SECONDS) * sample_rate:
                 raise UnusableMediaError(audio.where, f"the audio takes more than the declared {audio.seconds:.1f} s")
+            if not np.abs(block).max(initial=0) <= MAX_SAMPLE:  # Also refuses NaN.
+                raise UnusableMediaError(audio.where, f"the audio has a sample that is not within ±{MAX_SAMPLE:.0f}")
             yield np.mean(block, axis=0), sample_rate
     if count == 0:
         raise UnusableMediaError(audio.where, "the audio has no samples")

@@ -91,13 +91,10 @@ class TalkerExecutor(DeviceExecutor[TalkerTask, TalkerRequest, SpokenCodes]):
 
 async def _read_prompt(views: AsyncIterator[TensorView]) -> ThinkerPrompt:
     from cornserve_executors.talker.prompt import ThinkerPrompt
-    from cornserve_executors.tensor_copies import copy_from_buffer
 
     async for view in views:
         described = SpokenPrompt.model_validate_json(view.metadata)
-        prompt = ThinkerPrompt(described, copy_from_buffer(view.view, view.dtype, view.shape))
-        view.check()
-        return prompt
+        return ThinkerPrompt(described, _copy_states(view))
     raise RuntimeError("the thinker has not sent its prompt")
 
 
@@ -112,10 +109,18 @@ async def _read_tokens(views: AsyncIterator[TensorView]) -> AsyncGenerator[Spoke
 
 async def _read_states(views: AsyncIterator[TensorView]) -> AsyncGenerator[SpokenPart, None]:
     from cornserve_executors.talker.spoken_text import SpokenPart
-    from cornserve_executors.tensor_copies import copy_from_buffer
 
     async for view in views:
         tokens = SpokenTokens.model_validate_json(view.metadata).tokens
-        states = copy_from_buffer(view.view, view.dtype, view.shape)
-        view.check()
-        yield SpokenPart(tokens, states.unbind())
+        yield SpokenPart(tokens, _copy_states(view).unbind())
+
+
+def _copy_states(view: TensorView) -> torch.Tensor:
+    """Returns a copy of the thinker's hidden states. Raises `RuntimeError` if they are not finite."""
+    from cornserve_executors.tensor_copies import copy_from_buffer
+
+    states = copy_from_buffer(view.view, view.dtype, view.shape)
+    view.check()
+    if not states.isfinite().all():
+        raise RuntimeError("the thinker sent hidden states that are not finite (NaN or infinity)")
+    return states

@@ -194,6 +194,17 @@ async def test_the_weights_of_an_adapter_must_fit_the_model(
     assert reason in str(raised.value)
 
 
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("matrix", ["lora_A", "lora_B"])
+async def test_the_weights_of_an_adapter_must_be_finite(engine: LLMEngine, tmp_path: Path, matrix: str) -> None:
+    weights = filled(matrices())
+    weights[f"{PREFIX}{LAYER}.{matrix}.weight"][2, 3] = float("nan")
+    wrong = write_adapter(tmp_path / "wrong", weights)
+
+    with pytest.raises(ExecutorStartError, match=f"'{LAYER}' has weights that are not finite"):
+        await engine.load_adapters({"wrong": str(wrong)})
+
+
 def config_file(directory: Path, text: str) -> None:
     (directory / "adapter_config.json").write_text(text)
 

@@ -56,6 +56,31 @@ def test_a_tensor_of_any_layout_arrives_with_its_values_in_c_order(layout: str, 
     assert memory[tensor.nbytes :] == b"\xff" * 8
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("dtype", DTYPES[:3])
+def test_values_that_are_not_finite_are_found(dtype: str, value: float) -> None:
+    import torch
+
+    from cornserve_executors.tensor_copies import byte_view, is_finite
+
+    tensor = torch.ones(3, 50, dtype=getattr(torch, dtype))
+    assert is_finite(byte_view(tensor), dtype, torch.bfloat16)
+    tensor[2, 17] = value
+    assert not is_finite(byte_view(tensor), dtype, torch.bfloat16)
+
+
+def test_values_outside_the_range_of_the_target_are_not_finite() -> None:
+    import torch
+
+    from cornserve_executors.tensor_copies import byte_view, is_finite
+
+    tensor = torch.tensor([1, -1e6], dtype=torch.bfloat16)
+
+    assert is_finite(byte_view(tensor), "bfloat16", torch.float32)
+    assert not is_finite(byte_view(tensor), "bfloat16", torch.float16)
+    assert is_finite(byte_view(tensor[:0]), "bfloat16", torch.float16)
+
+
 def test_a_buffer_of_another_size_is_an_error() -> None:
     import torch
 

@@ -46,6 +46,24 @@ def test_many_channels_take_the_memory_of_one() -> None:
     assert decoding < 2 * 2 * 4 * MIB + 8 * MIB
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e38, -1e38, 65_537])
+@pytest.mark.parametrize("position", [0, 1.5 * BLOCK_SAMPLES, -1], ids=["first", "second block", "last"])
+def test_a_sample_that_is_not_a_usable_number_is_rejected(value: float, position: float) -> None:
+    samples = sound(0, 10, channels=2)
+    samples[int(position), 1] = value
+
+    with pytest.raises(
+        UnusableMediaError, match=r"messages\[0\].content\[0\]: the audio has a sample that is not within"
+    ):
+        decode_audio(as_audio(samples, subtype="FLOAT"))
+
+
+def test_integers_as_floats_are_accepted() -> None:
+    samples = np.full((16_000, 1), -32_768, np.float32)
+
+    assert decode_audio(as_audio(samples, subtype="FLOAT")).samples.min() == -32_768
+
+
 def test_samples_are_counted_up_to_a_duration() -> None:
     samples, sample_rate = count_samples(as_audio(np.zeros((600 * 8_000, 1), np.float32), 8_000, "FLAC"), 30)
 
