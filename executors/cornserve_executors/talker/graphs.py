@@ -15,7 +15,8 @@ logger = logging.getLogger(__name__)
 
 
 class GraphedFunction:
-    """Runs a function of tensors. On a GPU, it is captured once for each combination of shapes, and then replayed.
+    """Runs a function of tensors. On a GPU, it is captured once for each combination of shapes and dtypes, and then
+    replayed.
 
     The function must read no other changing values than its inputs and the contents of tensors that it keeps, must
     not wait for the GPU, and must have the same effect if it runs twice. If it cannot be captured, it runs as it is.
@@ -25,7 +26,7 @@ class GraphedFunction:
     def __init__(self, function: TensorFunction, *, enforce_eager: bool = False) -> None:
         self._function = function
         self._enforce_eager = enforce_eager
-        self._graphs: dict[tuple[torch.Size, ...], _Graph] = {}
+        self._graphs: dict[tuple[tuple[torch.Size, torch.dtype], ...], _Graph] = {}
         self._pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else None
         """The memory of intermediate results, which all graphs share, because one runs at a time."""
 
@@ -36,17 +37,17 @@ class GraphedFunction:
 
     def __call__(self, *inputs: torch.Tensor) -> Tensors:
         """Returns copies of the results of the function."""
-        shapes = tuple(tensor.shape for tensor in inputs)
-        graph = self._graphs.get(shapes)
+        kinds = tuple((tensor.shape, tensor.dtype) for tensor in inputs)
+        graph = self._graphs.get(kinds)
         if graph is None:
-            graph = self._graphs[shapes] = _Graph(self._function, inputs)
+            graph = self._graphs[kinds] = _Graph(self._function, inputs)
             if inputs[0].is_cuda and not self._enforce_eager:
                 graph.capture(self._function, self._pool)
         return graph.run(inputs)
 
 
 class _Graph:
-    """A function whose inputs have fixed shapes."""
+    """A function whose inputs have fixed shapes and dtypes."""
 
     def __init__(self, function: TensorFunction, inputs: Sequence[torch.Tensor]) -> None:
         self._inputs = [tensor.clone() for tensor in inputs]

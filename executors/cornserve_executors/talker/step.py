@@ -182,4 +182,4 @@ class TalkerStep(ABC):
         return torch.stack(rows).masked_fill(torch.tensor(greedy)[:, None, None], 0).to(self._cache.device)
 
     def _temperatures(self, speeches: Sequence[SpeechState]) -> torch.Tensor:
-        return torch.tensor([speech.temperature or 1 for speech in speeches], device=self._cache.device)
+        return torch.tensor([speech.temperature or 1.0 for speech in speeches], device=self._cache.device)

@@ -31,6 +31,15 @@ def test_results_are_those_of_the_function_for_all_values_and_shapes() -> None:
             assert torch.equal(found, expected)
 
 
+def test_inputs_keep_their_dtypes() -> None:
+    import torch
+
+    graphed = graphed_function(lambda tensor: (2 * tensor,))
+
+    assert graphed(torch.tensor([1]))[0].tolist() == [2]
+    assert graphed(torch.tensor([0.75]))[0].tolist() == [1.5]
+
+
 def test_a_result_keeps_its_value_when_the_function_runs_again() -> None:
     import torch
 
