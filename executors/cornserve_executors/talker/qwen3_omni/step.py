@@ -77,7 +77,14 @@ class Qwen3OmniStep(TalkerStep):
         total, inputs = embedded, torch.cat([hidden, embedded], 1)
         cache = DynamicCache(config=predictor.config)
         for group in range(self._groups - 1):
-            output = predictor.model(inputs_embeds=inputs, past_key_values=cache, use_cache=True).last_hidden_state
+            # transformers 5.17 makes a mask only while a CUDA graph is captured. torch then selects another kernel,
+            # whose rounding differs.
+            output = predictor.model(
+                inputs_embeds=inputs,
+                attention_mask={"full_attention": None},
+                past_key_values=cache,
+                use_cache=True,
+            ).last_hidden_state
             logits = predictor.lm_head[group](output[:, -1])
             codes.append(sample(logits, noise[:, group + 1], temperatures, PREDICTOR_SAMPLING))
             inputs = predictor.get_input_embeddings()[group](codes[-1][:, None])
