@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ class Sampling:
     """The likeliest codes whose probabilities add up to this value."""
 
 
+@lru_cache(maxsize=1024)  # A frame's first code and its other codes are generated in two steps.
 def draw_noise(seed: int, frame: int, groups: int) -> torch.Tensor:
     """Returns the Gumbel noise of one frame, which depends on nothing else. The shape is [groups, MAX_TOP_K]."""
     generator = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, frame]))

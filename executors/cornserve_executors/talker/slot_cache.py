@@ -40,10 +40,10 @@ class SlotCache(Cache):  # type: ignore[misc]
         shape [rows, 1, tokens, length]. The length is that of the longest row, rounded up.
         """
         device = self.device
-        positions = torch.tensor(lengths, device=device)[:, None] + torch.arange(tokens, device=device)
+        positions = (torch.tensor(lengths)[:, None] + torch.arange(tokens)).to(device, non_blocking=True)
         length = self._round_up(max(lengths) + tokens)
         mask = (torch.arange(length, device=device) <= positions[:, :, None])[:, None]
-        return torch.tensor(slots, device=device), positions, mask
+        return torch.tensor(slots).to(device, non_blocking=True), positions, mask
 
     def select(self, slots: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> None:
         """Selects the rows of the next forward pass, as `rows` returns them."""

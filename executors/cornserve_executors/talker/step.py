@@ -126,15 +126,11 @@ class TalkerStep(ABC):
         frames, embedded = self._complete_frames(speeches)
         rows = torch.stack([self._next_row(speech) for speech in speeches])
         next_positions = [[speech.prompt.offset + speech.length] for speech in speeches]
-        positions = torch.tensor(next_positions, device=embedded.device).expand(3, -1, -1)
+        positions = torch.tensor(next_positions).to(embedded.device, non_blocking=True).expand(3, -1, -1)
+        self._forward(speeches, embedded + rows[:, None], positions)
+        # Here, because it waits for the GPU, which would be idle until `_forward` has launched its kernels.
         for speech, frame in zip(speeches, frames.tolist(), strict=True):
             speech.frames.append(frame)
-        try:
-            self._forward(speeches, embedded + rows[:, None], positions)
-        except BaseException:
-            for speech in speeches:
-                speech.frames.pop()
-            raise
 
     def _forward(self, speeches: Sequence[SpeechState], inputs: torch.Tensor, positions: torch.Tensor) -> None:
         """Generates the first code of the next frame of each speech.
@@ -144,12 +140,12 @@ class TalkerStep(ABC):
             positions: the shape is [3, rows, tokens].
         """
         tokens = inputs.shape[1]
-        slots, lengths = [self._slots[speech] for speech in speeches], [speech.length for speech in speeches]
+        slots, cache_positions, mask = self._cache.rows(
+            [self._slots[speech] for speech in speeches], [speech.length for speech in speeches], tokens
+        )
+        noise = self._noise(speeches, [len(speech.frames) + speech.has_started for speech in speeches])[:, 0]
         run = self._decode if tokens == 1 else self._run_layers
-        hidden, logits = run(inputs, positions, *self._cache.rows(slots, lengths, tokens))
-        logits = penalize(logits.float(), self._is_used[slots], REPETITION_PENALTY)
-        logits = logits.masked_fill(self._is_suppressed, -torch.inf)
-        codes = sample(logits, self._noise(speeches)[:, 0], self._temperatures(speeches), self._rules.sampling)
+        hidden, codes = run(inputs, positions, slots, cache_positions, mask, noise, self._temperatures(speeches))
         self._is_used[slots, codes] = True
         for row, (speech, code) in enumerate(zip(speeches, codes.tolist(), strict=True)):
             speech.hidden, speech.code = hidden[row : row + 1], code
@@ -163,8 +159,10 @@ class TalkerStep(ABC):
         slots: torch.Tensor,
         cache_positions: torch.Tensor,
         mask: torch.Tensor,
+        noise: torch.Tensor,
+        temperatures: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the talker's outputs for the last tokens, [rows, 1, width], and the logits of the next codes."""
+        """Returns the talker's outputs for the last tokens, [rows, 1, width], and the next codes, [rows]."""
         self._cache.select(slots, cache_positions, mask)
         hidden = self._talker.model(
             inputs_embeds=self._project(inputs),
@@ -173,13 +171,22 @@ class TalkerStep(ABC):
             past_key_values=self._cache,
             use_cache=True,
         ).last_hidden_state[:, -1:]
-        return hidden, self._talker.codec_head(hidden[:, 0])
+        logits = self._talker.codec_head(hidden[:, 0]).float()
+        logits = penalize(logits, self._is_used[slots], REPETITION_PENALTY)
+        logits = logits.masked_fill(self._is_suppressed, -torch.inf)
+        return hidden, sample(logits, noise, temperatures, self._rules.sampling)
 
-    def _noise(self, speeches: Sequence[SpeechState]) -> torch.Tensor:
-        """Returns the noise of the current frames, of the shape [rows, groups, codes]."""
-        rows = [draw_noise(speech.seed, len(speech.frames), self._groups) for speech in speeches]
-        greedy = [speech.temperature == 0 for speech in speeches]
-        return torch.stack(rows).masked_fill(torch.tensor(greedy)[:, None, None], 0).to(self._cache.device)
+    def _noise(self, speeches: Sequence[SpeechState], frames: Sequence[int]) -> torch.Tensor:
+        """Returns the noise of a frame of each speech, of the shape [rows, groups, codes].
+
+        Args:
+            frames: the indices of the frames.
+        """
+        rows = [draw_noise(speech.seed, frame, self._groups) for speech, frame in zip(speeches, frames, strict=True)]
+        is_greedy = torch.tensor([speech.temperature == 0 for speech in speeches])
+        noise = torch.stack(rows).masked_fill(is_greedy[:, None, None], 0)
+        return noise.to(self._cache.device, non_blocking=True)
 
     def _temperatures(self, speeches: Sequence[SpeechState]) -> torch.Tensor:
-        return torch.tensor([speech.temperature or 1.0 for speech in speeches], device=self._cache.device)
+        temperatures = torch.tensor([speech.temperature or 1.0 for speech in speeches])
+        return temperatures.to(self._cache.device, non_blocking=True)

@@ -61,8 +61,9 @@ class Qwen3OmniStep(TalkerStep):
         return self._prompts.padding
 
     def _complete_frames(self, speeches: Sequence[SpeechState]) -> tuple[torch.Tensor, torch.Tensor]:
-        noise, temperatures = self._noise(speeches), self._temperatures(speeches)
-        codes = torch.tensor([speech.code for speech in speeches], device=noise.device)
+        noise = self._noise(speeches, [len(speech.frames) for speech in speeches])
+        temperatures = self._temperatures(speeches)
+        codes = torch.tensor([speech.code for speech in speeches]).to(noise.device, non_blocking=True)
         hidden = torch.cat([speech.last_hidden for speech in speeches])
         frames, embedded = self._predict(codes, hidden, noise, temperatures)
         return frames, embedded
