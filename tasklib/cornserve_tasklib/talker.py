@@ -183,6 +183,8 @@ class VocoderOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    enforce_eager: bool = False
+    """See `TalkerOptions.enforce_eager`."""
     gpus: int = Field(default=1, ge=0, le=1)
     """GPUs of a replica. With 0, the vocoder runs on the CPU."""
 

@@ -14,6 +14,7 @@ class CodeChunks(Vocoder[None]):
 
     def __init__(self, shape: FrameShape) -> None:
         self.frame_samples = self.output_samples = shape.samples
+        self.groups = shape.groups
 
     def start(self, voice: str, seed: int) -> None:
         return None

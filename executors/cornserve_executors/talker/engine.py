@@ -57,15 +57,15 @@ class TalkerEngine:
 
     @property
     def captured_graphs(self) -> int:
-        """The number of CUDA graphs that the talker has captured."""
-        return self._step.captured_graphs
+        """The number of CUDA graphs that the talker and the vocoder have captured."""
+        return self._step.captured_graphs + self._model.vocoder.captured_graphs
 
     async def run(self) -> None:
         """Speaks until cancelled. Raises `EngineDeadError` when the device fails permanently."""
         await self._batcher.run()
 
     async def warm_up(self) -> None:
-        """Speaks a few frames, so that torch completes its lazy initialization."""
+        """Speaks a few frames, so that torch completes its lazy initialization. Captures the vocoder's CUDA graphs."""
         request = TalkerRequest(user_messages=["corn"], token_ids=[0])
         text = self._text(_once(SpokenPart([0], [torch.zeros(1)])))
         await text.read_first()
@@ -76,6 +76,7 @@ class TalkerEngine:
             speech.max_frames = 2
             while not speech.is_done:
                 self._step_and_decode([speech])
+            self._model.vocoder.warm_up(self._model.voices[0], self._device.name)
 
         await self._device.run(speak)
 

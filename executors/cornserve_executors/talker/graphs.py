@@ -24,11 +24,14 @@ class GraphedFunction:
     """
 
     def __init__(self, function: TensorFunction, *, enforce_eager: bool = False) -> None:
-        self._function = function
-        self._enforce_eager = enforce_eager
+        self.function = function
+        self.captures = torch.cuda.is_available() and not enforce_eager
+        """Whether it captures CUDA graphs."""
         self._graphs: dict[tuple[tuple[torch.Size, torch.dtype], ...], _Graph] = {}
-        self._pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else None
+        self._pool = torch.cuda.graph_pool_handle() if self.captures else None
         """The memory of intermediate results, which all graphs share, because one runs at a time."""
+        self._stream = torch.cuda.Stream() if self.captures else None
+        """The stream of all captures, for which libraries allocate their memory once."""
 
     @property
     def captured(self) -> int:
@@ -40,9 +43,9 @@ class GraphedFunction:
         kinds = tuple((tensor.shape, tensor.dtype) for tensor in inputs)
         graph = self._graphs.get(kinds)
         if graph is None:
-            graph = self._graphs[kinds] = _Graph(self._function, inputs)
-            if inputs[0].is_cuda and not self._enforce_eager:
-                graph.capture(self._function, self._pool)
+            graph = self._graphs[kinds] = _Graph(self.function, inputs)
+            if self.captures and inputs[0].is_cuda:
+                graph.capture(self.function, self._pool, self._stream)
         return graph.run(inputs)
 
 
@@ -59,15 +62,14 @@ class _Graph:
             fixed.copy_(tensor)
         return tuple(tensor.clone() for tensor in self._replay())
 
-    def capture(self, function: TensorFunction, pool: Any) -> None:
-        stream = torch.cuda.Stream()
+    def capture(self, function: TensorFunction, pool: Any, stream: Any) -> None:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # Kernels and libraries allocate their memory in the first run.
             function(*self._inputs)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
                 outputs = function(*self._inputs)
         except torch.cuda.OutOfMemoryError:
             raise

@@ -17,7 +17,7 @@ from cornserve_executors.talker.qwen3_omni.vocoder import Code2Wav
 from cornserve_executors.talker.talker_model import TalkerModel
 from cornserve_executors.talker.vocoder import FrameShape, Vocoder
 from cornserve_tasklib.model_settings import ModelSettings
-from cornserve_tasklib.talker import TalkerTask
+from cornserve_tasklib.talker import TalkerTask, VocoderTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +42,17 @@ def load_talker_model(settings: TalkerTask, device: str) -> TalkerModel:
         raise _unloadable(model_id, error) from error
     vocoder: Vocoder[Any]
     if settings.with_vocoder:
-        vocoder = family.vocoder.load(config, checkpoint, device)
+        vocoder = family.vocoder.load(config, checkpoint, device, enforce_eager=settings.options.enforce_eager)
     else:
         vocoder = CodeChunks(family.vocoder.frame_shape(config))
     dtype = select_dtype(settings.options.dtype, device)
     return family.talker.load(config, tokenizer, checkpoint, device, dtype, vocoder)
 
 
-def load_vocoder(settings: ModelSettings, device: str) -> Vocoder[Any]:
+def load_vocoder(settings: VocoderTask, device: str) -> Vocoder[Any]:
     """Raises like `load_talker_model`."""
     family, config, checkpoint = _open(settings)
-    return family.vocoder.load(config, checkpoint, device)
+    return family.vocoder.load(config, checkpoint, device, enforce_eager=settings.options.enforce_eager)
 
 
 def load_codes_format(settings: ModelSettings) -> tuple[FrameShape, str]:

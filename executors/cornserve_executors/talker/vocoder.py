@@ -27,6 +27,24 @@ class Vocoder(ABC, Generic[State]):
     """The number of samples of a frame."""
     output_samples: int = 1
     """The number of samples for which an element of the output's last dimension stands."""
+    groups: int
+    """The number of codes of a frame."""
+    warm_up_frames: int = 1
+    """The number of frames after which all CUDA graphs have been captured, or 1 without graphs."""
+
+    @property
+    def captured_graphs(self) -> int:
+        """The number of captured CUDA graphs."""
+        return 0
+
+    def warm_up(self, voice: str, device: str) -> None:
+        """Decodes a few frames, so that torch completes its lazy initialization. Captures the CUDA graphs."""
+        state, decoded = self.start(voice, seed=0), 0
+        while decoded < self.warm_up_frames:
+            frames = self.chunk_frames(decoded)
+            self.decode(state, torch.zeros(self.groups, frames, dtype=torch.int64, device=device))
+            decoded += frames
+        self.finish(state)
 
     @abstractmethod
     def start(self, voice: str, seed: int) -> State:
@@ -42,7 +60,7 @@ class Vocoder(ABC, Generic[State]):
         """Decodes the next frames of a speech.
 
         Args:
-            frames: codes of the shape [groups, frames].
+            frames: codes of the shape [groups, frames], at most `chunk_frames`.
 
         Returns samples from -1 to 1, of the shape [samples].
         """

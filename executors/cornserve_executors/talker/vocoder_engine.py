@@ -12,30 +12,24 @@ from cornserve_executors.device_thread import DeviceThread
 from cornserve_executors.talker.decoded_speech import CodesPart, DecodedSpeech
 from cornserve_executors.talker.loader import load_codes_format, load_vocoder
 from cornserve_executors.talker.pcm import SpeechAudio
-from cornserve_executors.talker.vocoder import FrameShape, Vocoder
+from cornserve_executors.talker.vocoder import Vocoder
 from cornserve_executors.talker.vocoder_stats import VocoderStats
 from cornserve_tasklib.audio_format import AudioFormat
 from cornserve_tasklib.talker import SpokenChunk, SpokenCodesInfo, TalkerResponse, VocoderTask
 
 SendChunk = Callable[[SpokenChunk], Awaitable[None]]
 
-WARM_UP_FRAMES = 24
-"""The frames with which each vocoder decodes samples."""
-
 
 class VocoderEngine:
     """Decodes speeches. One thread runs all work of the device: the chunks of all speeches take turns."""
 
-    def __init__(
-        self, vocoder: Vocoder[Any], shape: FrameShape, voice: str, stats: VocoderStats, device: DeviceThread
-    ) -> None:
+    def __init__(self, vocoder: Vocoder[Any], voice: str, stats: VocoderStats, device: DeviceThread) -> None:
         """Keeps a vocoder, which is on the device.
 
         Args:
             voice: the voice of the warm-up.
         """
         self._vocoder = vocoder
-        self._shape = shape
         self._voice = voice
         self._stats = stats
         self._device = device
@@ -44,20 +38,17 @@ class VocoderEngine:
     def load(cls, config: VocoderTask, stats: VocoderStats) -> Self:
         """Loads the vocoder. Blocks, and can run in any thread."""
         device = DeviceThread()
-        return cls(load_vocoder(config, device.name), *load_codes_format(config), stats, device)
+        vocoder = load_vocoder(config, device.name)
+        _, voice = load_codes_format(config)
+        return cls(vocoder, voice, stats, device)
 
     async def run(self) -> None:
         """Waits until cancelled. Raises `EngineDeadError` when the device fails permanently."""
         await self._device.wait_death()
 
     async def warm_up(self) -> None:
-        """Decodes a few frames, so that torch completes its lazy initialization."""
-        info = SpokenCodesInfo(voice=self._voice, seed=0)
-        codes = torch.zeros(self._shape.groups, WARM_UP_FRAMES, dtype=torch.int64)
-        speech = DecodedSpeech(self._vocoder, info, self._device.name)
-        speech.add(CodesPart(info, codes))
-        while speech.is_ready:
-            await self._device.run(speech.decode)
+        """Decodes a few frames, so that torch completes its lazy initialization. Captures the CUDA graphs."""
+        await self._device.run(lambda: self._vocoder.warm_up(self._voice, self._device.name))
 
     async def speak(
         self, parts: AsyncIterator[CodesPart], response_format: AudioFormat, send: SendChunk | None = None

@@ -170,6 +170,16 @@ async def test_chunks_have_no_seams(
     assert (torch.cat(chunks) - whole).abs().max() < 1e-5 * whole.abs().max()
 
 
+async def test_the_captured_graphs_include_those_of_the_vocoder(
+    engine: TalkerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cornserve_executors.talker.qwen3_omni.vocoder import Code2Wav
+
+    assert engine.captured_graphs == 0
+    monkeypatch.setattr(Code2Wav, "captured_graphs", 5)
+    assert engine.captured_graphs == 5
+
+
 @pytest.mark.slow
 async def test_a_failure_of_the_vocoder_fails_its_speech_only(
     engine: TalkerEngine, monkeypatch: pytest.MonkeyPatch

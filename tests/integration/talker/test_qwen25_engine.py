@@ -136,6 +136,30 @@ async def test_chunks_differ_little_from_codes_decoded_at_once(tiny_qwen25omni_t
     assert 0 < (samples - whole).abs().max() < 1e-3 * whole.abs().max()
 
 
+async def test_padding_changes_no_samples(tiny_qwen25omni_talker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from cornserve_executors.talker.loader import load_talker_model
+    from cornserve_executors.talker.qwen2_5_omni import vocoder as module
+
+    vocoder = load_talker_model(TalkerTask(model_id=str(tiny_qwen25omni_talker)), "cpu").vocoder
+    codes = torch.randint(0, 70, (1, 66), generator=torch.Generator().manual_seed(1))
+
+    def decode() -> torch.Tensor:
+        with torch.inference_mode():
+            state = vocoder.start("ethan", 6)
+            chunks = [vocoder.decode(state, part) for part in codes.split([24, 12, 24, 6], 1)]
+            return torch.cat([*chunks, vocoder.finish(state)])
+
+    padded = decode()
+    for sizes in ("WINDOW_BLOCKS", "CHUNK_BLOCKS"):
+        monkeypatch.setattr(module, sizes, ())
+    samples = decode()
+
+    assert len(padded) == len(samples) == 66 * 2 * MEL_FRAME_SAMPLES
+    assert (padded - samples).abs().max() < 1e-5 * samples.abs().max()
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
