@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,12 +42,21 @@ class RecordedState:
 
 
 class RecordingVocoder(Vocoder[RecordedState]):
-    """Keeps the codes that a vocoder decodes, of the last speech with each seed."""
+    """Keeps the codes that a vocoder decodes, of the last speech with each seed, and measures their decoding."""
 
     def __init__(self, vocoder: Vocoder[Any]) -> None:
         self._vocoder = vocoder
         self.frame_samples, self.output_samples = vocoder.frame_samples, vocoder.output_samples
+        self.groups, self.warm_up_frames = vocoder.groups, vocoder.warm_up_frames
         self._codes: dict[int, list[torch.Tensor]] = {}
+        self.seconds = 0.0
+        """The duration of all chunks."""
+        self.chunks = 0
+        """The number of chunks."""
+
+    @property
+    def captured_graphs(self) -> int:
+        return self._vocoder.captured_graphs
 
     def codes(self, seed: int) -> torch.Tensor:
         """Returns the codes of a speech, of the shape [groups, frames]."""
@@ -60,10 +71,17 @@ class RecordingVocoder(Vocoder[RecordedState]):
 
     def decode(self, state: RecordedState, frames: torch.Tensor) -> torch.Tensor:
         self._codes[state.seed].append(frames)
-        return self._vocoder.decode(state.state, frames)
+        return self._measure(lambda: self._vocoder.decode(state.state, frames))
 
     def finish(self, state: RecordedState) -> torch.Tensor:
-        return self._vocoder.finish(state.state)
+        return self._measure(lambda: self._vocoder.finish(state.state))
+
+    def _measure(self, decode: Callable[[], torch.Tensor]) -> torch.Tensor:
+        started = time.perf_counter()
+        samples = decode().cpu()  # Waits for the GPU.
+        self.seconds += time.perf_counter() - started
+        self.chunks += len(samples) > 0
+        return samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +94,12 @@ class RandomSpeech:
     """Whether the talker reads hidden states of the thinker."""
 
 
-def random_qwen3_omni(check: Check) -> RandomSpeech:
-    """Returns a Qwen3-Omni. Its tokens are those of the demo model, in which each byte is a token."""
+def random_qwen3_omni(check: Check, *, enforce_eager: bool) -> RandomSpeech:
+    """Returns a Qwen3-Omni. Its tokens are those of the demo model, in which each byte is a token.
+
+    Args:
+        enforce_eager: see `VocoderOptions`.
+    """
     tokenizer = make_letter_tokenizer(MEDIA_TOKENS)
     token = tokenizer.convert_tokens_to_ids
     config = Qwen3OmniMoeConfig(
@@ -96,13 +118,13 @@ def random_qwen3_omni(check: Check) -> RandomSpeech:
     module = build_random(
         lambda: Qwen3OmniMoeCode2Wav._from_config(config.code2wav_config), check.device, torch.float32
     )
-    vocoder = RecordingVocoder(Code2Wav(module))
+    vocoder = RecordingVocoder(Code2Wav(module, enforce_eager=enforce_eager))
     model = Qwen3OmniSpeech(config, tokenizer, talker, _embeddings(config, talker), vocoder)
     return RandomSpeech("Qwen3-Omni", model, vocoder, reads_states=False)
 
 
-def random_qwen25_omni(check: Check) -> RandomSpeech:
-    """Returns a Qwen2.5-Omni with one voice. See `random_qwen3_omni` for its tokens."""
+def random_qwen25_omni(check: Check, *, enforce_eager: bool) -> RandomSpeech:
+    """Returns a Qwen2.5-Omni with one voice. See `random_qwen3_omni`."""
     config = Qwen2_5OmniConfig(**check.config("qwen2.5-omni-7b"))
     talker = build_random(
         lambda: Qwen2_5OmniTalkerForConditionalGeneration._from_config(config.talker_config),
@@ -120,7 +142,7 @@ def random_qwen25_omni(check: Check) -> RandomSpeech:
         reference=torch.randn(1, REFERENCE_FRAMES, bands, device=check.device),
     )
     voices = {"voice": voice}
-    vocoder = RecordingVocoder(Token2Wav(module, voices))
+    vocoder = RecordingVocoder(Token2Wav(module, voices, enforce_eager=enforce_eager))
     tokenizer = make_letter_tokenizer(MEDIA_TOKENS)
     model = Qwen25OmniSpeech(config, tokenizer, talker, _embeddings(config, talker), voices, vocoder)
     return RandomSpeech("Qwen2.5-Omni", model, vocoder, reads_states=True)
