@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from base64 import b64decode
 from collections.abc import AsyncIterator
@@ -18,10 +19,12 @@ from cornserve.task import TensorStream
 from cornserve_executors.base import ExecutorStartError, InvalidRequestError
 from cornserve_executors.talker.stats import TalkerStats
 from cornserve_tasklib.spoken_prompt import SpokenPrompt
-from cornserve_tasklib.talker import SpokenChunk, TalkerOptions, TalkerRequest, TalkerTask
+from cornserve_tasklib.talker import SpokenChunk, SpokenCodesInfo, TalkerOptions, TalkerRequest, TalkerTask
 from tests.integration.talker.reference import samples_of
 
 if TYPE_CHECKING:
+    import torch
+
     from cornserve_executors.talker.engine import TalkerEngine
     from cornserve_executors.talker.prompt import ThinkerPrompt
     from cornserve_executors.talker.spoken_text import SpokenPart
@@ -100,6 +103,38 @@ async def test_a_seed_gives_the_same_speech_in_any_batch_and_for_any_parts(
 
     assert [response.audio for response in together] == alone
     assert len(set(alone)) == len(SPEECHES)
+
+
+async def test_codes_that_the_vocoder_cannot_decode_are_not_generated(
+    tiny_qwen25omni_talker: Path, stats: TalkerStats, tmp_path: Path
+) -> None:
+    from cornserve_executors.talker.engine import TalkerEngine
+
+    model = shutil.copytree(tiny_qwen25omni_talker, tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    config["token2wav_config"]["dit_config"]["num_embeds"] = 40
+    (model / "config.json").write_text(json.dumps(config))
+    options = TalkerOptions(max_tokens=MAX_TOKENS)
+    task = TalkerTask(model_id=str(model), options=options, with_vocoder=False)
+    engine = TalkerEngine.load(task, stats)
+    work = asyncio.create_task(engine.run())
+    codes: list[torch.Tensor] = []
+
+    async def publish(part: torch.Tensor, info: SpokenCodesInfo) -> None:
+        if info.text is None:
+            codes.append(part)
+
+    try:
+        for seed in range(3):
+            speech = request(temperature=2.0, seed=seed)
+            await engine.speak_codes(speech, str(seed), publish, parts("a small red boat", 2), prompt())
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        engine.shutdown()
+
+    assert codes
+    assert max(int(part.max()) for part in codes) <= 40
 
 
 async def test_the_first_chunk_is_short(engine: TalkerEngine) -> None:

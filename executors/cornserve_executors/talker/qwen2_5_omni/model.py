@@ -46,6 +46,7 @@ class Qwen25OmniSpeech(TalkerModel):
         """
         super().__init__(tokenizer, embeddings, [*voices], vocoder)
         self._talker = talker
+        self._codes = config.token2wav_config.dit_config.num_embeds + 1  # transformers adds one to the table.
         self._start_tokens = {name: voice.start_token for name, voice in voices.items()}
         self._media_tokens = {
             getattr(config.thinker_config, f"{medium}_token_index") for medium in ("image", "video", "audio")
@@ -105,4 +106,4 @@ class Qwen25OmniSpeech(TalkerModel):
         return embedded + prompt.states.to(self.embeddings)
 
     def step(self, slots: int, length: int, *, enforce_eager: bool) -> Qwen25OmniStep:
-        return Qwen25OmniStep(self._talker, self.embeddings, slots, length, enforce_eager=enforce_eager)
+        return Qwen25OmniStep(self._talker, self.embeddings, self._codes, slots, length, enforce_eager=enforce_eager)

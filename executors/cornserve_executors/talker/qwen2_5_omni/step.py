@@ -19,14 +19,19 @@ class Qwen25OmniStep(TalkerStep):
     Args:
         talker: transformers' `Qwen2_5OmniTalkerForConditionalGeneration`.
         embeddings: the thinker's embeddings of tokens, of the shape [tokens, width].
+        codes: the number of codes that the vocoder can decode. The talker's vocabulary is larger.
         slots, length, enforce_eager: see `TalkerModel.step`.
     """
 
-    def __init__(self, talker: Any, embeddings: torch.Tensor, slots: int, length: int, *, enforce_eager: bool) -> None:
+    def __init__(
+        self, talker: Any, embeddings: torch.Tensor, codes: int, slots: int, length: int, *, enforce_eager: bool
+    ) -> None:
+        vocabulary: int = talker.config.vocab_size
+        ends = frozenset({talker.codec_pad_token, talker.codec_eos_token})
         rules = CodeRules(
-            vocabulary=talker.config.vocab_size,
-            ends=frozenset({talker.codec_pad_token, talker.codec_eos_token}),
-            suppressed=frozenset({talker.codec_bos_token}),
+            vocabulary=vocabulary,
+            ends=ends,
+            suppressed=frozenset({talker.codec_bos_token, *range(codes, vocabulary)}) - ends,
             sampling=Sampling(top_k=40, top_p=0.8),
             penalized=frozenset({talker.codec_mask_token, talker.codec_pad_token, talker.codec_bos_token}),
         )
