@@ -44,7 +44,7 @@ def version_rows(device: str) -> Iterator[tuple[str, dict[str, str]]]:
     import torch
 
     locked = locked_versions()
-    yield "Cornserve", {"found": COMMIT.read_text() if COMMIT.exists() else checkout_commit(), "lock": ""}
+    yield "Cornserve", {"found": COMMIT.read_text().strip() if COMMIT.exists() else checkout_commit(), "lock": ""}
     machine = MachineInfo.current()
     yield "machine", {"found": f"{machine.cpu}, {len(os.sched_getaffinity(0))} cores", "lock": ""}
     if device == "cuda":
