@@ -69,7 +69,7 @@ class HostSession:
         """The updates of invocations that are not recorded yet: another host has recorded them."""
         self._sent = 0
         self._yields: Yields | None = None
-        self._begin = begin.request_id, begin.random_index
+        self._begin = begin.random_key, begin.random_index
         self._recording: Recording = Recording(
             ReplayableRandom(*self._begin),
             open_stream=lambda origin: open_source(self._recording.invocations[origin.invocation], origin.output),

@@ -50,8 +50,11 @@ from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.limits import Limits
 from cornserve.wire.credentials import ConnectionCredentials
 
-EXPOSED_HEADERS = ("retry-after", "x-request-id", "x-should-retry", unknown_fields.HEADER)
+EXPOSED_HEADERS = ("retry-after", "x-request-id", "request-id", "x-should-retry", unknown_fields.HEADER)
 """Headers of responses that the scripts of web pages may read."""
+
+DRAWS_TOKEN = "draws"
+"""The purpose of the secret with which the ids of requests determine random choices."""
 
 
 def create_gateway(
@@ -94,6 +97,7 @@ def create_gateway(
         backend.events,
         backend.on_kubernetes,
         GatewayLogs(find_gateways, credentials.secret.token(APP_LOGS_TOKEN)),
+        draw_key=credentials.secret.token(DRAWS_TOKEN).encode(),
         ignores_unknown_fields=ignores_unknown_fields,
     )
     router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)

@@ -49,6 +49,8 @@ class GatewayContext:
     """Whether the executors are pods."""
     app_logs: GatewayLogs = field(default_factory=GatewayLogs)
     """The lines that the code of apps has written."""
+    draw_key: bytes = b""
+    """The secret of the instance with which the ids of requests determine random choices."""
     ignores_unknown_fields: bool = False
     """Whether requests may have fields that Cornserve does not know."""
 

@@ -67,16 +67,15 @@ class ApiError(Exception):
         """The response body."""
         return self.body.model_dump_json().encode()
 
-    def content_for(self, path: str) -> bytes:
+    def content_for(self, path: str, request_id: str) -> bytes:
         """Returns the response body in the format of the API of this path."""
-        return self.anthropic_content if path.startswith("/v1/messages") else self.content
+        return self.anthropic_content(request_id) if path.startswith("/v1/messages") else self.content
 
-    @property
-    def anthropic_content(self) -> bytes:
-        """The response body in the format of Anthropic's API."""
+    def anthropic_content(self, request_id: str) -> bytes:
+        """Returns the response body in the format of Anthropic's API."""
         kind = _ANTHROPIC_TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
         error = {"type": kind, "message": self.body.error.message}
-        return to_json({"type": "error", "error": error, "request_id": self.headers.get("x-request-id")})
+        return to_json({"type": "error", "error": error, "request_id": request_id})
 
     @classmethod
     def from_exception(cls, error: Exception) -> ApiError:

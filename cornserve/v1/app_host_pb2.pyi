@@ -463,13 +463,14 @@ Global___SideEffectCall: _TypeAlias = SideEffectCall  # noqa: Y015
 class BeginSession(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    RANDOM_KEY_FIELD_NUMBER: _builtins.int
     RANDOM_INDEX_FIELD_NUMBER: _builtins.int
     REQUEST_TYPE_FIELD_NUMBER: _builtins.int
     REQUESTS_FIELD_NUMBER: _builtins.int
     BLOBS_FIELD_NUMBER: _builtins.int
     MEDIA_FIELD_NUMBER: _builtins.int
-    request_id: _builtins.str
+    random_key: _builtins.str
+    """Determines the random choices of the request."""
     random_index: _builtins.int
     """The index of the next draw of the request's random numbers."""
     request_type: _builtins.str
@@ -487,7 +488,7 @@ class BeginSession(_message.Message):
     def __init__(
         self,
         *,
-        request_id: _builtins.str = ...,
+        random_key: _builtins.str = ...,
         random_index: _builtins.int = ...,
         request_type: _builtins.str = ...,
         requests: _abc.Iterable[_builtins.bytes] | None = ...,
@@ -496,7 +497,7 @@ class BeginSession(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blobs", b"blobs", "media", b"media", "random_index", b"random_index", "request_id", b"request_id", "request_type", b"request_type", "requests", b"requests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blobs", b"blobs", "media", b"media", "random_index", b"random_index", "random_key", b"random_key", "request_type", b"request_type", "requests", b"requests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

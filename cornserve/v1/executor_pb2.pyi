@@ -213,6 +213,7 @@ class Start(_message.Message):
     DELIVERED_FIELD_NUMBER: _builtins.int
     ARRIVED_US_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
+    CLIENT_REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     invocation: _builtins.int
     """Index of the invocation within its request."""
@@ -231,6 +232,10 @@ class Start(_message.Message):
     """
     tokens: _builtins.int
     """The size of the input in tokens, as the caller estimates it. Executors add it up for their callers."""
+    client_request_id: _builtins.str
+    """The id that the client has chosen, by which logs and traces name the request. Several requests may have it.
+    Empty: they name it by `request_id`.
+    """
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Input]: ...
     @_builtins.property
@@ -256,10 +261,11 @@ class Start(_message.Message):
         delivered: _abc.Iterable[Global___OutputChunk] | None = ...,
         arrived_us: _builtins.int = ...,
         tokens: _builtins.int = ...,
+        client_request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrived_us", b"arrived_us", "attempt", b"attempt", "delivered", b"delivered", "inputs", b"inputs", "invocation", b"invocation", "outputs", b"outputs", "request", b"request", "request_id", b"request_id", "timeout_ms", b"timeout_ms", "tokens", b"tokens", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrived_us", b"arrived_us", "attempt", b"attempt", "client_request_id", b"client_request_id", "delivered", b"delivered", "inputs", b"inputs", "invocation", b"invocation", "outputs", b"outputs", "request", b"request", "request_id", b"request_id", "timeout_ms", b"timeout_ms", "tokens", b"tokens", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

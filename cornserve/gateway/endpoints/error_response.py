@@ -17,6 +17,7 @@ from cornserve.control.store.base import (
 )
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.http.request_id import REQUEST_ID
 from cornserve.tracebacks import clear_traceback
 from cornserve.validation_errors import describe_error
 
@@ -31,7 +32,7 @@ def error_response(error: Exception, request: Request, context: GatewayContext) 
     context.metrics.record_error(api_error.status, api_error.body.error.code)
     clear_traceback(api_error)
     return Response(
-        api_error.content_for(request.scope["path"]),
+        api_error.content_for(request.scope["path"], request.scope["state"][REQUEST_ID].value),
         status_code=api_error.status,
         headers=api_error.headers,
         media_type="application/json",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Coroutine, Iterable
 from contextlib import aclosing
@@ -25,6 +24,7 @@ from cornserve.gateway.endpoints.unknown_fields import unknown_fields_header
 from cornserve.gateway.errors import ApiError, AppCodeError
 from cornserve.gateway.http.admission import MemoryReservation
 from cornserve.gateway.http.disconnect import CancelOnDisconnect
+from cornserve.gateway.http.request_id import REQUEST_ID, RequestIds
 from cornserve.gateway.http.response_body import send_chunk
 from cornserve.gateway.observe import access_log
 from cornserve.gateway.observe.app_logs import RequestLog
@@ -58,7 +58,7 @@ class RequestHandler:
     """Handles one request to one app."""
 
     def __init__(self, context: GatewayContext, app: str, request: Request, fields: Container[str] = ()) -> None:
-        self.id = f"{random.getrandbits(128):032x}"  # an identifier, not a secret
+        self.ids = RequestIds.of(request.scope["state"][REQUEST_ID], context.draw_key)
         self.served_app = context.apps.get(app)
         self._context = context
         self._app = app
@@ -72,7 +72,7 @@ class RequestHandler:
         self._media: list[MediaSlot] = []
         self._rename_field: Callable[[str], str] = str
         self._status = 499
-        logs.bind(request_id=self.id, app=app)
+        logs.bind(app=app)
 
     @classmethod
     async def create(
@@ -121,7 +121,7 @@ class RequestHandler:
         await send_chunk(send, body, self._context.admission, is_last=True)
 
     def _headers(self, content_type: str) -> dict[str, str]:
-        return {"content-type": content_type, "x-request-id": self.id, **unknown_fields_header(self._request.scope)}
+        return {"content-type": content_type, **unknown_fields_header(self._request.scope)}
 
     def stream(
         self,
@@ -185,12 +185,12 @@ class RequestHandler:
 
     def _session(self, *, streams: bool, attempt: int = 0) -> Session:
         return Session(
-            self.id,
+            self.ids,
             self.served_app,
             self._context.replicas,
             self._stats,
             self._trace,
-            log=RequestLog(self._context.app_logs.own, self._app, self.id),
+            log=RequestLog(self._context.app_logs.own, self._app, self.ids.public),
             streams=streams,
             arrived_us=self._arrived_us,
             deadline=self._deadline,
@@ -204,7 +204,7 @@ class RequestHandler:
         """
         if isinstance(error, AppCodeError):
             log.error("the request failed: %s", error.place, extra=logs.traceback_field(error.traceback))
-            self._context.app_logs.own.add_failure(self._app, self.id, error)
+            self._context.app_logs.own.add_failure(self._app, self.ids.public, error)
         elif not isinstance(error, ApiError | TaskError):
             log.error("the request failed", extra=logs.traceback_field(redacted_traceback(error)))
         if isinstance(error, InvocationError) and error.code == "INVALID_ARGUMENT":
@@ -215,7 +215,6 @@ class RequestHandler:
             api_error = ApiError.from_exception(error)
         detail = api_error.body.error
         detail.param = detail.param and self._rename_field(detail.param)
-        api_error.headers["x-request-id"] = self.id
         self._status = api_error.status
         clear_traceback(error)
         return api_error
@@ -230,7 +229,7 @@ class RequestHandler:
         if tracing.tracer is not None:
             from cornserve.gateway.observe.request_trace import RequestTrace
 
-            self._trace = RequestTrace(self._request, self.id, self._app)
+            self._trace = RequestTrace(self._request, self.ids.public, self._app)
 
     def _finish(self) -> None:
         self._context.admission.finish_app_request(self._app)
@@ -238,7 +237,7 @@ class RequestHandler:
         self._stats.record_end(self._status)
         if self._trace is not None:
             self._trace.end(self._stats, self._status)
-        access_log.log_request(self._request, self._stats, self._status)
+        access_log.log_request(self._stats, self._status)
 
 
 def _refused(app: str, refusal: Refusal) -> ApiError:

@@ -19,6 +19,7 @@ from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.disconnect import CANCELLATION, RequestCancellation
 from cornserve.gateway.http.lingering import has_unread_data
 from cornserve.gateway.http.request_head import check_head, without_upgrade
+from cornserve.gateway.http.request_id import REQUEST_ID, RequestId
 from cornserve.gateway.http.request_size import CHUNK_FRAMING_BYTES, MAX_FRAMING_BYTES, MAX_HEAD_BYTES, RequestSize
 from cornserve.gateway.http.write_coalescing import CoalescingTransport
 from cornserve.limits import Limits
@@ -117,7 +118,9 @@ class HttpConnection(HttpToolsProtocol):
             raise
         if self.parser.should_upgrade():
             return
+        request_id = self.scope["state"][REQUEST_ID] = RequestId.of(self.headers)
         super().on_headers_complete()
+        self.cycle.default_headers = [*self.cycle.default_headers, *request_id.headers(self.scope["path"])]
         self._size.begin_body()
         self.headers = []  # Trailers, which are appended to it, are dropped.
 
@@ -244,7 +247,13 @@ class HttpConnection(HttpToolsProtocol):
     def _send_error(self, error: ApiError) -> None:
         if self.transport.is_closing():
             return
-        headers = {"content-type": "application/json", "content-length": str(len(error.content)), **error.headers}
+        if self._size.in_head:
+            path, request_id = "", RequestId.of(self.headers or ())
+        else:
+            path, request_id = self.scope["path"], self.scope["state"][REQUEST_ID]
+        content = error.content_for(path, request_id.value)
+        headers = {"content-type": "application/json", "content-length": str(len(content)), **error.headers}
         lines = [f"{name}: {value}\r\n".encode() for name, value in headers.items()]
-        self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"connection: close\r\n\r\n", error.content]))
+        lines += [b"%b: %b\r\n" % header for header in request_id.headers(path)]
+        self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"connection: close\r\n\r\n", content]))
         self.transport.close()

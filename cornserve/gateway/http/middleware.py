@@ -14,7 +14,9 @@ from cornserve.gateway.http.admission import RequestAdmission
 from cornserve.gateway.http.auth import Authenticator
 from cornserve.gateway.http.model_paths import calls_model
 from cornserve.gateway.http.request_body import BODY, ClientDisconnected, RequestBody
+from cornserve.gateway.http.request_id import REQUEST_ID, RequestId
 from cornserve.limits import MIB
+from cornserve.observe import logs
 
 SMALL_BODY_BYTES = 64 * 1024
 """The unread body of a rejected request is skipped up to this size, so that the connection can be reused."""
@@ -44,6 +46,8 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        request_id: RequestId = scope["state"][REQUEST_ID]
+        logs.bind(request_id=request_id.value)
         headers = dict(scope["headers"])
         body = RequestBody(self._admission)
         try:
@@ -57,7 +61,8 @@ class RequestMiddleware:
         except ApiError as error:
             body.release()
             self._on_rejected(error.status, error.body.error.code)
-            await _reject(error, scope["path"], send, closes=not (body.is_complete or _has_small_body(headers)))
+            content = error.content_for(scope["path"], request_id.value)
+            await _reject(error, content, send, closes=not (body.is_complete or _has_small_body(headers)))
             return
         try:
             scope["state"][BODY] = body
@@ -82,12 +87,11 @@ class RequestMiddleware:
         return is_counted
 
 
-async def _reject(error: ApiError, path: str, send: Send, *, closes: bool) -> None:
-    """Sends `error` in the format of the path.
+async def _reject(error: ApiError, content: bytes, send: Send, *, closes: bool) -> None:
+    """Sends the response of an error.
 
     With `closes`, closes the connection, because the client still sends a large body.
     """
-    content = error.content_for(path)
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
     headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
     if closes:

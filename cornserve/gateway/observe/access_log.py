@@ -7,22 +7,15 @@ from __future__ import annotations
 
 import logging
 
-from starlette.requests import Request
-
 from cornserve.gateway.observe.request_stats import RequestStats
 
 log = logging.getLogger("cornserve.access")
 
-CLIENT_REQUEST_ID_HEADER = "x-request-id"
-MAX_CLIENT_REQUEST_ID_CHARACTERS = 128
 
-
-def log_request(request: Request, stats: RequestStats, status: int) -> None:
+def log_request(stats: RequestStats, status: int) -> None:
     if not log.isEnabledFor(logging.INFO):
         return
-    client_request_id = request.headers.get(CLIENT_REQUEST_ID_HEADER, "")[:MAX_CLIENT_REQUEST_ID_CHARACTERS]
     fields = {
-        "client_request_id": client_request_id or None,
         "path": stats.path,
         "status": status,
         "seconds": round(stats.seconds, 6),

@@ -39,7 +39,7 @@ class BeginCommand:
 
     def __init__(self, settings: PlaySettings, random_index: int, requests: Sequence[Any]) -> None:
         encoder = ReferenceEncoder()
-        begin = pb.BeginSession(request_id=settings.request_id, random_index=random_index)
+        begin = pb.BeginSession(random_key=settings.random_key, random_index=random_index)
         self._requests: list[bytes] = []
         for request in requests:
             if isinstance(request, NativeRequest):

@@ -91,7 +91,7 @@ class LocalPlayer:
 
     def _components(self, request: Any) -> frozenset[str]:
         app = self._local_app.app
-        dry = DryRecording(self._settings.request_id, self._first_random_index, max_invocations=app.max_invocations)
+        dry = DryRecording(self._settings.random_key, self._first_random_index, max_invocations=app.max_invocations)
         try:
             with untracked(request):
                 dry.record(app.paths[0], request)

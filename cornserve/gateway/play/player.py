@@ -27,7 +27,8 @@ OpenStream = Callable[[Origin], StreamBuffer]
 class PlaySettings:
     """The properties of a request on which its play depends."""
 
-    request_id: str
+    random_key: str
+    """Determines the random choices of the request."""
     random: ReplayableRandom
     deadline: float
     """When the request fails, by the event loop's clock."""

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cornserve.app.route_plan import RouteCell
+from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.decision_log import log_replica
 from cornserve.gateway.observe.request_stats import RequestStats
 from cornserve.gateway.request.dataflow import DataflowGraph
@@ -57,7 +58,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        request_id: str,
+        ids: RequestIds,
         route: RequestRoute,
         replicas: ReplicaPool,
         stats: RequestStats,
@@ -69,7 +70,7 @@ class Dispatcher:
     ) -> None:
         self._graph: DataflowGraph[InvocationExecution] = DataflowGraph()
         self._is_recorded = False
-        self._request_id = request_id
+        self._ids = ids
         self._route = route
         self._groups = route.groups
         self._replicas = replicas
@@ -367,7 +368,7 @@ class Dispatcher:
             return False
         if self._route.policies.log_decisions:
             invocation, now, reason = execution.invocation, self._loop.time(), self._route.policies.routing
-            log_replica(self._request_id, invocation.index, execution.attempt, replica.load, now, reason)
+            log_replica(self._ids.public, invocation.index, execution.attempt, replica.load, now, reason)
         fan_out.add_running(execution)
         execution.start(replica, self._start_command(execution))
         for consumer in self._graph.consumers(execution.invocation):
@@ -429,7 +430,7 @@ class Dispatcher:
         return self._replicas.select(
             group,
             self._route.routing,
-            RoutedInvocation(self._request_id, invocation.index, invocation.size),
+            RoutedInvocation(self._ids.random_key, invocation.index, invocation.size),
             unrouted_endpoints=self._route.endpoints.get(group, ()),
             exclude=execution.refused_by,
         )
@@ -438,7 +439,9 @@ class Dispatcher:
         invocation = execution.invocation
         command = StartCommand()
         start = command.message.start
-        start.request_id = self._request_id
+        start.request_id = self._ids.unique
+        if self._ids.public != self._ids.unique:
+            start.client_request_id = self._ids.public
         start.invocation = invocation.index
         start.attempt = execution.attempt
         start.timeout_ms = max(1, int(1000 * (self._deadline - self._loop.time())))

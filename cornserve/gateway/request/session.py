@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from cornserve.app.response_readers import ResponseReader
 from cornserve.app.route_plan import RouteCell
+from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.app_logs import RequestLog
 from cornserve.gateway.observe.decision_log import log_path
 from cornserve.gateway.observe.request_stats import RequestStats
@@ -47,7 +48,7 @@ class Session:
 
     def __init__(
         self,
-        request_id: str,
+        ids: RequestIds,
         served: ServedApp,
         replicas: ReplicaPool,
         stats: RequestStats,
@@ -62,7 +63,7 @@ class Session:
         self._streams = streams
         self._trace = trace
         self._dispatcher = Dispatcher(
-            request_id,
+            ids,
             served.route,
             replicas,
             stats,
@@ -71,7 +72,7 @@ class Session:
             arrived_us=arrived_us,
             deadline=deadline,
         )
-        self._request_id = request_id
+        self._ids = ids
         self._plays = 0
         self._rounds: list[int] = []
         """The number of the play that has recorded each invocation, from 1."""
@@ -79,16 +80,16 @@ class Session:
         self._logs_decisions = served.route.policies.log_decisions
         self._plan = served.route.plan
         """The plan by which the path will be chosen, until the choice."""
-        random = ReplayableRandom(request_id, 0 if self._plan is None else PATH_DRAWS)
+        random = ReplayableRandom(ids.random_key, 0 if self._plan is None else PATH_DRAWS)
         path = random.choose(served.route.shares) if self._plan is None else None
         self._player = served.code.start(
-            PlaySettings(request_id, random, deadline, self._open_stream, stats.record_play, log)
+            PlaySettings(ids.random_key, random, deadline, self._open_stream, stats.record_play, log)
         )
         if path is not None:
             self._player.select_path(path)
             stats.record_path(path)
             if self._logs_decisions:
-                log_path(request_id, CellPath("", "", path), "shares of the app")
+                log_path(ids.public, CellPath("", "", path), "shares of the app")
 
     def __enter__(self) -> Self:
         return self
@@ -178,13 +179,13 @@ class Session:
         """Chooses a cell and a path by the components that the requests need. Raises the errors of the task."""
         self._plan = None
         known_type = plan.type_of(await self._player.needed_components(requests))
-        request_type, cell, path = plan.choose(known_type, ReplayableRandom(self._request_id))
+        request_type, cell, path = plan.choose(known_type, ReplayableRandom(self._ids.random_key))
         self._player.select_path(path)
         self._dispatcher.use_cell(cell)
         chosen = CellPath(request_type, cell.name, path)
         self._stats.record_path(path, chosen, is_known=known_type is not None)
         if self._logs_decisions:
-            log_path(self._request_id, chosen, "plan" if known_type else "plan, unknown type")
+            log_path(self._ids.public, chosen, "plan" if known_type else "plan, unknown type")
 
     async def _wait(self, suspension: Suspension) -> None:
         """Waits until the task can run on."""

@@ -123,7 +123,8 @@ class ExecutorService:
         return self._invocations.refusal(attempt, nbytes, inputs)
 
     async def _run(self, call: int, start: pb.Start, tensors: InvocationTensors, caller: CallerSession) -> None:
-        logs.bind(request_id=start.request_id, invocation=start.invocation, attempt=start.attempt)
+        request_id = start.client_request_id or start.request_id
+        logs.bind(request_id=request_id, invocation=start.invocation, attempt=start.attempt)
         executor = type(self._executor).__name__
         with self._metrics.invocation() as outcome, invocation_span(executor, start, outcome):
             end = await self._outcome(start, tensors, partial(caller.send_chunk, call))

@@ -23,7 +23,7 @@ def invocation_span(executor: str, start: pb.Start, outcome: InvocationOutcome) 
         SpanKind.SERVER,
         tracing.extract_context({"traceparent": start.traceparent, "tracestate": start.tracestate}),
         {
-            "cornserve.request_id": start.request_id,
+            "cornserve.request_id": start.client_request_id or start.request_id,
             "cornserve.invocation": start.invocation,
             "cornserve.attempt": start.attempt,
         },

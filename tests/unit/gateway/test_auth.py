@@ -31,6 +31,7 @@ class TestWithKeys:
 
         assert rejected.status_code == 401
         assert rejected.headers["www-authenticate"] == "Bearer"
+        assert rejected.headers["x-request-id"]
         assert rejected.json()["error"]["code"] == "invalid_api_key"
         for key in (KEY, OTHER, TOKEN):
             assert (await gateway.get(path, headers=bearer(key))).status_code in (200, 404)

@@ -25,7 +25,7 @@ class TestOriginsWithoutKeys:
         assert (allowed.status_code, allowed.headers["access-control-allow-origin"]) == (200, PAGE)
 
         exposed = allowed.headers["access-control-expose-headers"].split(", ")
-        assert {"retry-after", "x-request-id", "x-should-retry"} < {*exposed}
+        assert {"retry-after", "x-request-id", "request-id", "x-should-retry"} < {*exposed}
 
         for path, page in (("/v1/models", OTHER), ("/admin/v1/apps", PAGE)):
             refused = await gateway.get(path, headers=of(page))
@@ -34,6 +34,7 @@ class TestOriginsWithoutKeys:
     async def test_browsers_may_ask_before_they_call(self, gateway: httpx.AsyncClient) -> None:
         allowed = await gateway.options("/v1/chat/completions", headers=of(PAGE) | PREFLIGHT)
         assert allowed.status_code == 200
+        assert allowed.headers["x-request-id"]
         assert allowed.headers["access-control-allow-origin"] == PAGE
         assert "authorization" in allowed.headers["access-control-allow-headers"]
 

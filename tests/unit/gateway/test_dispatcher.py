@@ -11,6 +11,7 @@ import pytest_asyncio
 from pydantic import BaseModel
 
 from cornserve import Output, Tensor, TensorStream, UnitTask
+from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
 from cornserve.gateway.request.dispatcher import RETRY_SECONDS, Dispatcher
 from cornserve.gateway.request.replica_connection import InvocationListener, ReplicaConnection
@@ -142,9 +143,8 @@ async def dispatch_code(pool: FakePool) -> AsyncIterator[DispatchCode]:
         keys = {task.key for task in (LinkTask(), ChunksTask(), CountedChunksTask())}
         route = RequestRoute(1, [1.0], {key: key for key in keys}, {key: ["a:1", "b:1"] for key in keys})
         deadline = asyncio.get_running_loop().time() + 60
-        dispatcher = Dispatcher(
-            "request", route, pool, RequestStats(AppStats()), None, attempt=0, arrived_us=0, deadline=deadline
-        )
+        ids, stats = RequestIds("request", "request", "request"), RequestStats(AppStats())
+        dispatcher = Dispatcher(ids, route, pool, stats, None, attempt=0, arrived_us=0, deadline=deadline)
         dispatchers.append(dispatcher)
         dispatcher.dispatch(recording.invocations, streams=False)
         dispatcher.end_recording()

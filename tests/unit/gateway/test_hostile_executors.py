@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from cornserve import Output, Stream, Tensor, UnitTask
+from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.replica_metrics import ReplicaStats
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
 from cornserve.gateway.request.dispatcher import Dispatcher
@@ -140,7 +141,7 @@ async def _check(events: Sequence[pb.Event], deadline_seconds: float = 0.3) -> l
     route = RequestRoute(1, [1.0], {task.key: task.key}, {task.key: [replica.endpoint]})
     deadline = asyncio.get_running_loop().time() + deadline_seconds
     dispatcher = Dispatcher(
-        "request",
+        RequestIds("request", "request", "request"),
         route,
         OneReplicaPool(replica),
         RequestStats(AppStats()),

@@ -72,6 +72,7 @@ async def test_a_full_app_returns_429_and_other_apps_are_served(
         "code": "overloaded",
     }
     assert rejected.headers["retry-after"] == "1"
+    assert rejected.headers["x-request-id"]
 
 
 async def test_a_full_gateway_rejects_a_request_before_its_body_arrives(
@@ -87,6 +88,7 @@ async def test_a_full_gateway_rejects_a_request_before_its_body_arrives(
         response = await connection.read_response()
 
     assert response.status == 429
+    assert response.headers["x-request-id"]
     assert "3 requests are in flight (limit in-flight=3, " in response.message
 
 

@@ -24,6 +24,7 @@ from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.blocking_apps import CurrentApp
 from cornserve.control.store.base import APPS, Store
+from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.app_logs import AppLogLines, RequestLog
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
 from cornserve.gateway.play.hosted_app import HostedApp
@@ -119,7 +120,7 @@ class PlannedGateway:
         deadline = asyncio.get_running_loop().time() + 60
         stats = RequestStats(self.stats)
         return Session(
-            request_id,
+            RequestIds(request_id, request_id, request_id),
             self.served,
             self._pool,
             stats,

@@ -23,6 +23,7 @@ from cornserve.gateway.endpoints.request_handler import RequestHandler
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.admission import RequestAdmission
 from cornserve.gateway.http.disconnect import CANCELLATION, RequestCancellation
+from cornserve.gateway.http.request_id import REQUEST_ID, RequestId
 from cornserve.gateway.media.fetch import MediaFetcher
 from cornserve.gateway.media.media_loader import MediaLoader
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
@@ -97,7 +98,8 @@ class FakeClient:
 
     def __init__(self) -> None:
         self.cancellation = RequestCancellation()
-        self.scope = {"type": "http", "headers": [], "state": {CANCELLATION: self.cancellation}}
+        state = {CANCELLATION: self.cancellation, REQUEST_ID: RequestId("id", is_fresh=True)}
+        self.scope = {"type": "http", "headers": [], "state": state}
         self.sent: list[Message] = []
 
     async def send(self, message: Message) -> None:

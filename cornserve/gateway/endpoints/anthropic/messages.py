@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from functools import partial
 
 from fastapi import Request
 from pydantic_core import to_json
@@ -34,9 +35,9 @@ async def create_message(request: Request, context: Context) -> SendResponse:
     """Responds to a conversation, with the whole message or (with `stream`) in events."""
     body = await read_fields(request, CreateMessageRequest, lambda body: body.media)
     handler = await _create_handler(request, context, body)
-    message = MessageHandler(handler.id, body)
+    message = MessageHandler(handler.ids.unique, body)
     if body.stream:
-        return handler.stream(message.events, encode_error=encode_error)
+        return handler.stream(message.events, encode_error=partial(encode_error, handler.ids.public))
     return await handler.respond(message.respond)
 
 
@@ -64,9 +65,9 @@ async def _create_handler(request: Request, context: Context, body: CountTokensR
     return handler
 
 
-def encode_error(error: ApiError) -> bytes:
+def encode_error(request_id: str, error: ApiError) -> bytes:
     """Returns the event of an error."""
-    return sse.encode_event(error.anthropic_content, "error")
+    return sse.encode_event(error.anthropic_content(request_id), "error")
 
 
 class MessageHandler:

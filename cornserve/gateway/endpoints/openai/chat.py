@@ -165,7 +165,7 @@ async def create_chat_completion(request: Request, context: Context) -> SendResp
     speaks = "spoken chat" in handler.served_app.code.operations
     check_app(handler.served_app, body.model, "spoken chat" if speaks else "chat")
     handler.set_media(find_media_slots(body))
-    chat = _create_handler(f"chatcmpl-{handler.id}", body, speaks=speaks)
+    chat = _create_handler(f"chatcmpl-{handler.ids.unique}", body, speaks=speaks)
     if speaks:
         handler.set_field_names(rename_field)
     return handler.stream(chat.events) if body.stream else await handler.respond(chat.respond)

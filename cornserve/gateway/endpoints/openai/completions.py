@@ -98,7 +98,7 @@ async def create_completion(request: Request, context: Context) -> SendResponse:
     body = await read_fields(request, TextCompletionRequest)
     handler = await RequestHandler.create(context, body.model, request, type(body))
     check_app(handler.served_app, body.model, "completion")
-    completion = CompletionHandler(f"cmpl-{handler.id}", int(time.time()), body)
+    completion = CompletionHandler(f"cmpl-{handler.ids.unique}", int(time.time()), body)
     return handler.stream(completion.events) if body.stream else await handler.respond(completion.respond)
 
 

@@ -31,7 +31,7 @@ async def create_response(request: Request, context: Context) -> SendResponse:
     check_app(handler.served_app, body.model, "chat", "/v1/responses")
     handler.set_field_names(rename_field)
     handler.set_media(media)
-    response = ResponseHandler(handler.id, int(time.time()), body)
+    response = ResponseHandler(handler.ids.unique, int(time.time()), body)
     if body.stream:
         return handler.stream(response.events, encode_error=response.encode_error)
     return await handler.respond(response.respond)

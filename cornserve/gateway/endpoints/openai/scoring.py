@@ -94,7 +94,7 @@ async def create_score(request: Request, context: Context) -> SendResponse:
     async def respond(session: Session) -> bytes:
         found = await session.run(tracked(ScoringRequest, body), SCORES)
         data = [{"index": index, "object": "score", "score": score} for index, score in enumerate(found.scores)]
-        head = {"id": f"score-{handler.id}", "object": "list", "created": int(time.time()), "model": body.model}
+        head = {"id": f"score-{handler.ids.unique}", "object": "list", "created": int(time.time()), "model": body.model}
         return to_json({**head, "data": data, "usage": _usage(found.prompt_tokens)})
 
     return await handler.respond(respond)
@@ -109,7 +109,7 @@ async def create_ranking(request: Request, context: Context) -> SendResponse:
     async def respond(session: Session) -> bytes:
         found = await session.run(tracked(ScoringRequest, body, queries=[body.query]), SCORES)
         results = _ranked(body.documents, found.scores)[: body.top_n or None]
-        head = {"id": f"rerank-{handler.id}", "model": body.model, "usage": _usage(found.prompt_tokens)}
+        head = {"id": f"rerank-{handler.ids.unique}", "model": body.model, "usage": _usage(found.prompt_tokens)}
         return to_json({**head, "results": results})
 
     return await handler.respond(respond)

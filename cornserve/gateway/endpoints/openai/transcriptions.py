@@ -109,7 +109,7 @@ async def _create(
     audio = await inspect_upload(form.file, "audio", "file", context.admission.limits)
     assert isinstance(audio, Audio)
     handler.count_media(["audio"])
-    speech = TranscriptionHandler(handler.id, int(time.time()), form, task, audio)
+    speech = TranscriptionHandler(handler.ids.unique, int(time.time()), form, task, audio)
     if form.stream:
         return handler.stream(speech.events)
     content_type = "text/plain; charset=utf-8" if form.response_format == "text" else "application/json"
