@@ -19,11 +19,12 @@ _COMPLETE = {
 """The messages of other types of errors."""
 
 _PATH = re.compile(
-    r"(?:Value error|Assertion failed), (?P<field>\w+(?:\[\])?)(?P<rest>(?:\.\w+|\[\d+\])*): (?P<missing>missing\b)?"
+    r"(?:Value error|Assertion failed), (?P<field>[\w$]+(?:\[\])?)(?P<rest>(?:\.[\w$]+|\[\d+\])*): "
+    r"(?P<missing>missing\b)?"
 )
 """The path of a field at the start of a message of a validator."""
 
-_PARTS = re.compile(r"\w+")
+_PARTS = re.compile(r"[\w$]+")
 
 _OBJECT = re.compile(r"a valid dictionary( or instance of \w+)?|an instance of \w+")
 _DETAIL = re.compile(r", (unable to|got) .*| after validation")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from json import JSONDecoder
 from typing import Any, Self
 
@@ -100,9 +100,16 @@ class ApiError(Exception):
                 return cls(500, f"{error.__class__.__name__}: {error}", code="task_error")
 
     @classmethod
-    def from_validation_error(cls, error: ValidationError) -> Self:
-        """Returns a 400 that names the first invalid field and the number of further ones."""
-        return cls.from_problem(_first_problem(error), error.error_count() - 1)
+    def from_validation_error(cls, error: ValidationError, rename_field: Callable[[str], str] = str) -> Self:
+        """Returns a 400 that names the first invalid field and the number of further ones.
+
+        Args:
+            rename_field: replaces the path at the start of a text, for bodies with other fields than the invalid value.
+        """
+        api_error = cls.from_problem(_first_problem(error), error.error_count() - 1)
+        detail = api_error.body.error
+        detail.message, detail.param = rename_field(detail.message), detail.param and rename_field(detail.param)
+        return api_error
 
     @classmethod
     def from_problem(cls, first: Mapping[str, Any], further: int) -> Self:

@@ -10,6 +10,7 @@ from pydantic import ValidationInfo, field_validator, model_validator
 
 from cornserve.task import Tensor
 from cornserve_policies.input_size import InputSize
+from cornserve_tasklib.enforced_schema import find_unenforced
 from cornserve_tasklib.media import Image, Media, MediaPart
 from cornserve_tasklib.media_options import MediaLoading, MediaOptions, MediaProcessing
 from cornserve_tasklib.messages import AudioUrlPart, ChatMessage, InputAudioPart, VideoUrlPart
@@ -106,6 +107,7 @@ class ChatRequest(SamplingFields):
             self._check_tool_choice(self.tool_choice)
         if self.structured_outputs is not None:
             self._check_other_constraints()
+        self._check_strict_tools()
         return self
 
     @model_validator(mode="after")
@@ -139,6 +141,12 @@ class ChatRequest(SamplingFields):
             tool.function.name for tool in self.tools or ()
         }:
             raise ValueError(f"tool_choice: unknown tool {choice.function.name!r}: add it to tools")
+
+    def _check_strict_tools(self) -> None:
+        for index, tool in enumerate(self.tools or ()):
+            parameters = tool.function.parameters
+            if tool.function.strict and parameters and (found := find_unenforced(parameters)) is not None:
+                raise ValueError(found.message(f"tools[{index}].function.parameters"))
 
     @property
     def token_limit(self) -> int | None:

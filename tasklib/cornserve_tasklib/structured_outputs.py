@@ -8,8 +8,9 @@ from annotated_types import MaxLen, MinLen
 from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic_core import from_json
 
+from cornserve_tasklib.enforced_schema import EnforcedSchema
 from cornserve_tasklib.sampling_fields import STRICT
-from cornserve_tasklib.schema import Pattern, Schema
+from cornserve_tasklib.schema import Pattern
 
 
 class StructuredOutputs(BaseModel):
@@ -17,7 +18,7 @@ class StructuredOutputs(BaseModel):
 
     model_config = STRICT | {"frozen": True, "populate_by_name": True, "serialize_by_alias": True}
 
-    json_schema: Annotated[Schema | None, Field(alias="json")] = None
+    json_schema: Annotated[EnforcedSchema | None, Field(alias="json")] = None
     """A JSON schema that the text matches, as an object or as its JSON."""
     json_object: Literal[True] | None = None
     """The text is any JSON object."""

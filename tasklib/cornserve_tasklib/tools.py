@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from annotated_types import MaxLen
 from pydantic import BaseModel, Discriminator, Field, StringConstraints, Tag, model_validator
 
+from cornserve_tasklib.enforced_schema import EnforcedSchema
 from cornserve_tasklib.messages import FunctionName
 from cornserve_tasklib.sampling_fields import STRICT
 from cornserve_tasklib.schema import Schema
@@ -69,7 +70,7 @@ class JsonSchema(BaseModel):
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=64)]
     description: str | None = None
-    json_schema: Annotated[Schema, Field(alias="schema")]
+    json_schema: Annotated[EnforcedSchema, Field(alias="schema")]
     strict: bool | None = None
 
 

@@ -129,9 +129,12 @@ async def test_a_json_object_begins_with_a_brace(client: ExecutorClient) -> None
 
 GRAMMAR = 'root ::= "plant " ("maize" | "rye") "."'
 
+REFERRING = {"$ref": "#/$defs/fruit/colour", "$defs": {"fruit": {"colour": {"enum": ["red", "green"]}}}}
+
 CONSTRAINTS: dict[str, tuple[dict[str, object], str]] = {
     "json": ({"json": SCHEMA}, r'\{\s*"colour"\s*:\s*"(red|green)"\s*,\s*"ripe"\s*:\s*(true|false)\s*\}'),
     "json-as-text": ({"json": json.dumps({"enum": ["red", "green"]})}, '"(red|green)"'),
+    "json-with-references": ({"json": REFERRING}, '"(red|green)"'),
     "json-object": ({"json_object": True}, r"\s*\{(?s:.*)"),
     "regex": ({"regex": "[0-9]{3}-(ab|cd)"}, "[0-9]{3}-(ab|cd)"),
     "choice": ({"choice": ["a ripe\nplum", 'a "sour" plum']}, 'a ripe\nplum|a "sour" plum'),
@@ -160,7 +163,7 @@ async def test_a_response_follows_a_constraint(
 @streams
 async def test_an_unsupported_schema_is_rejected_without_affecting_others(client: ExecutorClient, stream: bool) -> None:
     """vLLM's default selects the grammar backend by the first schema, possibly one without support for tools."""
-    schema = {"type": "object", "properties": {"n": {"type": "integer", "multipleOf": 1000}}, "required": ["n"]}
+    schema = {"type": "object", "propertyNames": {"pattern": "n"}, "patternProperties": {"n": {"type": "integer"}}}
     format = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
 
     rejected = await client.invoke(ask(response_format=format, max_tokens=50), stream=stream)
@@ -375,7 +378,10 @@ REJECTED = {
         complete("x", structured_outputs={"grammar": "root ::= leaf"}),
         r"grammar: .*leaf",
     ),
-    "a-schema-that-no-text-matches": (with_response_schema({"$ref": "#"}), r"^response_format\.json_schema\.schema: "),
+    "a-schema-that-no-text-matches": (
+        with_response_schema({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}),
+        r"^response_format\.json_schema\.schema: ",
+    ),
     "a-tool-with-an-invalid-schema": (
         with_tool_schema({"type": "nonsense"}),
         r'^tools\[1\]\.function\.parameters: .*"nonsense"$',

@@ -205,6 +205,7 @@ USER = {"role": "user", "content": "x"}
 HUGE = {"type": "object", "description": "x" * 65536}
 COUNTED = {"type": "object", "minProperties": 1, "properties": {f"p{number}": {} for number in range(101)}}
 CHOICE = {"choice": ["yes", "no"]}
+FAR = {"type": "object", "properties": {"a": {"$ref": "file:///a"}}}
 REPEATED = {"type": "object", "properties": {"a": {"pattern": "a{1000}"}, "b": {"patternProperties": {"b{1,2}": {}}}}}
 
 
@@ -283,6 +284,18 @@ async def test_a_completion_has_the_log_probabilities_of_the_prompt(openai: Asyn
             "response_format.json_schema.schema",
             "have 1002 repetitions",
         ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "f", "schema": FAR}}},
+            "response_format.json_schema.schema.properties.a",
+            "response_format.json_schema.schema.properties.a: the reference 'file:///a' is not enforced",
+        ),
+        (
+            {"tools": [TOOL, function({"name": "f", "parameters": FAR, "strict": True})]},
+            "tools[1].function.parameters.properties.a",
+            "the reference 'file:///a' is not enforced",
+        ),
+        ({"structured_outputs": {"json": FAR}}, "structured_outputs.json.properties.a", "is not enforced"),
+        ({"structured_outputs": {"json": "{}"}}, "structured_outputs.json", "the schema allows all values"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "missing"),
         ({"response_format": {"type": "xml"}}, "response_format.type", "not 'xml'"),
         ({"structured_outputs": {}}, "structured_outputs", "no constraint is set: give one of json, json_object"),

@@ -21,6 +21,7 @@ ADD: ToolParam = {
     "description": "Adds.",
     "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}},
 }
+FAR = {"type": "object", "properties": {"a": {"$ref": "file:///a"}}}
 TEXT: Any = {"role": "user", "content": "hello"}
 
 
@@ -232,6 +233,14 @@ async def test_tokens_are_counted(relay: AsyncAnthropic) -> None:
         (
             {"messages": [image(type="file", file_id="x")]},
             "messages[0].content[0].source: invalid source type: use 'base64' or 'url'",
+        ),
+        (
+            {"output_config": {"format": {"type": "json_schema", "schema": FAR}}},
+            "output_config.format.schema.properties.a: the reference 'file:///a' is not enforced",
+        ),
+        (
+            {"tools": [ADD, {"name": "far", "input_schema": FAR, "strict": True}]},
+            "tools[1].input_schema.properties.a: the reference 'file:///a' is not enforced",
         ),
         ({"tool_choice": {"type": "any"}}, "tool_choice: is set without tools"),
         ({"tools": [ADD], "tool_choice": {"type": "tool"}}, "tool_choice.name: missing"),

@@ -36,6 +36,8 @@ ADD: FunctionToolParam = {
     "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
     "strict": True,
 }
+FAR = {"type": "object", "properties": {"a": {"$ref": "file:///a"}}}
+FAR_TOOL = {"type": "function", "name": "far", "parameters": FAR, "strict": True}
 CALL = {"type": "function_call", "call_id": "call-1", "name": "add", "arguments": "{}"}
 
 
@@ -394,6 +396,12 @@ def user(*content: object) -> list[object]:
         ({"tool_choice": "required"}, "tool_choice", "is set without tools"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type", "not 'xml'"),
         ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema", "missing field"),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "a", "schema": FAR}}},
+            "text.format.schema.properties.a",
+            "the reference 'file:///a' is not enforced",
+        ),
+        ({"tools": [ADD, FAR_TOOL]}, "tools[1].parameters.properties.a", "the reference 'file:///a' is not enforced"),
         ({"reasoning": {"effort": "huge"}}, "reasoning.effort", "not 'huge'"),
         ({"reasoning": {"mode": "pro"}}, "reasoning.mode", "not 'pro'"),
         ({"prompt_cache_options": {"prewarm": True}}, "prompt_cache_options.prewarm", "must be false, not true"),

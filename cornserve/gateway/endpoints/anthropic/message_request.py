@@ -21,6 +21,7 @@ from cornserve.gateway.endpoints.anthropic.message_input import (
 )
 from cornserve.gateway.errors import ApiError
 from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.enforced_schema import EnforcedSchema
 from cornserve_tasklib.messages import ChatMessage, FunctionName, Unused
 from cornserve_tasklib.sampling_fields import STRICT
 from cornserve_tasklib.schema import Schema
@@ -92,7 +93,7 @@ class OutputFormat(BaseModel):
     model_config = STRICT
 
     type: Literal["json_schema"]
-    json_schema: Annotated[Schema, Field(alias="schema")]
+    json_schema: Annotated[EnforcedSchema, Field(alias="schema")]
 
 
 class OutputConfig(BaseModel):
@@ -144,7 +145,7 @@ class CountTokensRequest(BaseModel):
         try:
             return ChatRequest(**fields | self.generation_fields)
         except ValidationError as error:
-            raise ApiError.from_validation_error(error) from error
+            raise ApiError.from_validation_error(error, self.rename_field) from error
 
     @property
     def generation_fields(self) -> dict[str, Any]:

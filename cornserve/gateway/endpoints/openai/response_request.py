@@ -161,7 +161,7 @@ class CreateResponseRequest(HintedRequest):
                 reasoning_effort=self._reasoning_effort,
             )
         except ValidationError as error:
-            raise ApiError.from_validation_error(error) from error
+            raise ApiError.from_validation_error(error, rename_field) from error
 
     @cached_property
     def media(self) -> list[MediaSlot]:
