@@ -17,6 +17,7 @@ from cornserve.app_host.host_error import describe_error, describe_invalid_reque
 from cornserve.app_host.host_session import HostSession, LoadedApp, NativeRequestError
 from cornserve.app_host.prints import PrintCapture
 from cornserve.app_host.protocol import MAX_REPLY_BYTES
+from cornserve.app_host.repetition import REPEATED_REQUESTS, Repetition
 from cornserve.app_host.side_effects import SideEffectRunner
 from cornserve.app_host.stream_sources import StreamSources
 from cornserve.task.errors import AbortedError
@@ -50,13 +51,19 @@ class HostSessions:
         self._reads: dict[int, set[asyncio.Task[None]]] = {}
         """The reads of mapped streams that wait for items, by session."""
         self._running_side_effects: set[asyncio.Task[None]] = set()
+        self._begun = 0
+        """The number of requests that have begun, as long as they are repeated."""
+        self._repetitions: dict[int, Repetition] = {}
+        """The second runs of the first requests, by session."""
 
     def handle(self, command: pb.HostCommand) -> None:
         match command.WhichOneof("kind"):
             case "play":
                 session = command.play.session
-                with self._running(command.call, session) as reply, self._prints.collected(reply):
-                    reply.played.CopyFrom(self._play(session, command.play))
+                with self._running(command.call, session) as reply:
+                    with self._prints.collected(reply):
+                        reply.played.CopyFrom(self._play(session, command.play))
+                    self._repeat(session, command.play, reply.played)
             case "classify":
                 session = command.classify.session
                 with self._running(command.call, session) as reply:
@@ -93,7 +100,20 @@ class HostSessions:
             return self._sources.read(number, invocation, output)
 
         session = self._sessions[number] = HostSession(self._app, begin, open_source)
+        if self._begun < REPEATED_REQUESTS:
+            self._begun += 1
+            self._repetitions[number] = Repetition(HostSession(self._app, begin, open_source))
         return session
+
+    def _repeat(self, number: int, play: pb.Play, played: pb.Played) -> None:
+        """Runs the code of a repeated request again. Raises `DivergenceError` if it differs."""
+        repetition = self._repetitions.get(number)
+        if repetition is None:
+            return
+        self._activity.begin(number)  # The code may run as long as the first time.
+        with self._prints.collected(pb.HostReply()):
+            if not repetition.play(self._app.app.paths[play.path].name, play, played):
+                self._repetitions.pop(number).close()
 
     def _start_read(self, call: int, read: pb.ReadMapped) -> None:
         task = asyncio.create_task(self._read(call, read.session, self._sessions[read.session].mapped[read.mapped]))
@@ -120,11 +140,13 @@ class HostSessions:
     def _end(self, number: int) -> None:
         for read in self._reads.pop(number, ()):
             read.cancel()
-        session = self._sessions.pop(number, None)
+        session, repetition = self._sessions.pop(number, None), self._repetitions.pop(number, None)
         if session is not None:
             self._activity.begin(number)  # The code may be suspended, and run its `finally` blocks now.
             try:
                 session.close()
+                if repetition is not None:
+                    repetition.close()
             finally:
                 self._activity.end()
 

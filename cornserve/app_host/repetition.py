@@ -1,0 +1,91 @@
+"""The second run of a request from the records of the first one, which finds code that differs when it runs again."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Final
+
+from cornserve.app_host.host_session import HostSession
+from cornserve.app_host.side_effect_calls import described_call
+from cornserve.task.divergence import (
+    added_call,
+    changed_arguments,
+    changed_end,
+    changed_input,
+    changed_task,
+    missing_call,
+)
+from cornserve.task.errors import DivergenceError, OutputSuspension, SideEffectSuspension
+from cornserve.v1 import app_host_pb2 as pb
+
+REPEATED_REQUESTS: Final = 100
+"""The number of requests that each host runs twice, beginning with its first one."""
+
+
+class Repetition:
+    """Runs the task of one request again, each time as far as the recorded run, with the same values.
+
+    Args:
+        session: a session of the same request, which has its own recording.
+    """
+
+    def __init__(self, session: HostSession) -> None:
+        self._session = session
+        self._calls = 0
+        """The number of calls that both runs have made."""
+
+    def play(self, task: str, command: pb.Play, recorded: pb.Played) -> bool:
+        """Repeats a play that has ended without an error. Returns whether the code waits for a value, and runs on.
+
+        Raises `DivergenceError` if the code does not make the same calls, or does not end in the same way.
+        """
+        try:
+            repeated = self._session.play(command)
+        except Exception as error:
+            difference = changed_end(_end(recorded), f"raises {type(error).__name__}")
+            raise DivergenceError(task, None, difference) from error
+        self._check_calls(task, recorded, repeated)
+        if _waits_for_side_effect(recorded) and _waits_for_side_effect(repeated):
+            _check_side_effect(task, recorded.awaited_side_effect, repeated.awaited_side_effect)
+        elif _end(recorded) != _end(repeated):
+            raise DivergenceError(task, None, changed_end(_end(recorded), _end(repeated)))
+        self._calls += len(recorded.invocations)
+        return recorded.WhichOneof("outcome") != "results"
+
+    def _check_calls(self, task: str, recorded: pb.Played, repeated: pb.Played) -> None:
+        pairs = zip_longest(recorded.invocations, repeated.invocations)
+        for index, (call, again) in enumerate(pairs, self._calls):
+            if call is None:
+                raise DivergenceError(task, index, added_call(again.task, again.line))
+            if again is None:
+                raise DivergenceError(task, index, missing_call(call.task, call.line))
+            if call.key != again.key:
+                raise DivergenceError(task, index, changed_task(call.task, call.line, again.task, again.line))
+            if call.request != again.request or call.inputs != again.inputs:
+                difference = changed_input(call.request, call.line, again.request, again.line)
+                raise DivergenceError(call.task, index, difference)
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def _waits_for_side_effect(played: pb.Played) -> bool:
+    return played.WhichOneof("outcome") == "awaited_side_effect"
+
+
+def _check_side_effect(task: str, call: pb.SideEffectCall, again: pb.SideEffectCall) -> None:
+    if call.function != again.function:
+        raise DivergenceError(task, None, changed_task(call.function, call.line, again.function, again.line))
+    if call.arguments != again.arguments:
+        difference = changed_arguments(call.function, call.arguments, call.line, again.arguments, again.line)
+        raise DivergenceError(task, None, difference)
+
+
+def _end(played: pb.Played) -> str:
+    """Describes how a play has ended."""
+    match played.WhichOneof("outcome"):
+        case "awaited":
+            return f"waited for {OutputSuspension(played.awaited.invocation, played.awaited.field or None).awaited}"
+        case "awaited_side_effect":
+            return f"waited for {SideEffectSuspension(described_call(played.awaited_side_effect)).awaited}"
+    return "returned a response"
