@@ -1,4 +1,4 @@
-"""The memory that this process may use: the limit of its control groups, or the memory of the machine."""
+"""The memory that a process may use, by its control groups and by the machine, and kills for lack of memory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from pathlib import Path
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 OWN_GROUPS = Path("/proc/self/cgroup")
+
+_OOM_COUNTERS = {"memory.max": "memory.events", "memory.limit_in_bytes": "memory.oom_control"}
+"""The file with the number of killed processes, next to each file with a limit."""
 
 
 def memory_limit_bytes(control_groups: Path = CONTROL_GROUPS, own_groups: Path = OWN_GROUPS) -> int:
@@ -32,12 +35,44 @@ def available_memory_bytes(control_groups: Path = CONTROL_GROUPS, own_groups: Pa
     return min([psutil.virtual_memory().available, *free])
 
 
+def find_oom_counter(process: int, control_groups: Path = CONTROL_GROUPS, processes: Path = Path("/proc")) -> Path:
+    """Returns the file that counts the processes that the kernel kills because the memory is exhausted.
+
+    It counts those of a process's control group, or those of the machine if the group has no such file.
+
+    Args:
+        process: the id of the process.
+        control_groups: where the hierarchies of control groups are mounted.
+        processes: where the files of the processes are mounted.
+    """
+    groups = _limit_files(control_groups, processes / str(process) / "cgroup")
+    files = (limit.with_name(_OOM_COUNTERS[limit.name]) for limit in groups)
+    return next((file for file in files if _oom_kills(file) is not None), processes / "vmstat")
+
+
+def count_oom_kills(counter: Path) -> int:
+    """Returns the count in a file that `find_oom_counter` has returned; 0 if unknown."""
+    return _oom_kills(counter) or 0
+
+
+def _oom_kills(file: Path) -> int | None:
+    try:
+        return _statistics(file).get("oom_kill")
+    except (OSError, ValueError):
+        return None
+
+
+def _statistics(file: Path) -> dict[str, int]:
+    """Raises `OSError` and `ValueError`."""
+    lines = file.read_text().splitlines()
+    return {name: int(value) for name, _, value in (line.partition(" ") for line in lines)}
+
+
 def _used(group: Path) -> int:
     """Returns the memory that a group uses and that the system cannot reclaim from the page cache; 0 if unknown."""
     try:
         (usage,) = (file for name in ("memory.current", "memory.usage_in_bytes") if (file := group / name).exists())
-        lines = (group / "memory.stat").read_text().splitlines()
-        statistics = {name: int(value) for name, _, value in (line.partition(" ") for line in lines)}
+        statistics = _statistics(group / "memory.stat")
         prefix = "total_" if "total_inactive_file" in statistics else ""  # version 1 has sums of their own
         cache = sum(statistics.get(f"{prefix}{kind}_file", 0) for kind in ("active", "inactive"))
         return int(usage.read_text()) - cache

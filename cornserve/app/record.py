@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
 from typing import Annotated, Self
@@ -32,6 +33,8 @@ from cornserve_tasklib.media_options import MediaOptions
 
 MAX_PATHS = 64
 """Maximum number of paths with a share."""
+MAX_EXITS = 10
+"""Number of exits of replicas that each executor group and each app keeps."""
 
 
 class AppSpec(BaseModel):
@@ -290,6 +293,20 @@ class GroupStatus(BaseModel):
         return sum(replica.state is ReplicaState.READY for replica in self.replicas)
 
 
+class ReplicaExit(BaseModel):
+    """The end of a replica that was not stopped on purpose."""
+
+    model_config = ConfigDict(frozen=True)
+
+    replica: str
+    group: str
+    """The key of the executor group."""
+    time: datetime
+    """The time of the exit, in full seconds."""
+    message: str
+    """The reason, for users: out of memory, the signal or the exit status."""
+
+
 class Route(BaseModel):
     """The routing table of the generation that serves: shares of the paths, and executor groups [C §5.3].
 
@@ -346,6 +363,8 @@ class AppStatus(BaseModel):
     logs: list[str] = Field(default_factory=list)
     """The last log lines of the executor that failed."""
     groups: list[GroupStatus] = Field(default_factory=list)
+    exits: list[ReplicaExit] = Field(default_factory=list)
+    """The last exits of the app's executors, oldest first."""
     cells: int | None = None
     """Number of running cells of this generation's plan. None without a plan."""
     serving_generation: int | None = None
@@ -363,6 +382,8 @@ class ReplicaLog(BaseModel):
     lines: list[str]
     error: str | None = None
     """The reason why lines are missing."""
+    exit: ReplicaExit | None = None
+    """The end of the replica, if its process has exited."""
 
 
 class AppView(BaseModel):

@@ -49,6 +49,10 @@ def app_report(app: AppView) -> Group:
         lines.append(Text.assemble("\n", (group.key, "bold"), f"  {group.ready} of {group.wanted} ready"))
         for replica in group.replicas:
             lines.append(Text.assemble("  ", describe_replica(replica)))
+    if app.status.exits:
+        lines.append(Text("\nlast exits", "bold"))
+    for exit in app.status.exits:
+        lines.append(Text(f"  {exit.time.astimezone():%Y-%m-%d %H:%M:%S}  {exit.replica}  {exit.message}"))
     for line in app.status.logs:
         lines.append(Text.assemble(("  | ", "dim"), line))
     return Group(*lines)

@@ -28,8 +28,8 @@ def events(
 ) -> None:
     """Show what has happened to an app and its executors.
 
-    On Kubernetes, these are the Events of its objects, which the cluster keeps for an hour. On one machine, no history
-    is kept: the events are the current state.
+    On Kubernetes, these are the Events of its objects, which the cluster keeps for an hour. On one machine,
+    they are the last exits of the app's executors, with their reasons, and the current state.
     """
     with open_client(ctx, url) as client:
         seen = client.history(app)

@@ -30,7 +30,8 @@ def logs(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Show the last log lines of the executors of an app, and the prints and tracebacks of its own code."""
+    """Show the last log lines of the executors of an app, also of those that have exited, with the reason, and the
+    prints and tracebacks of its own code."""
     with open_client(ctx, url) as client:
         if json and not follow:
             print_json({"replicas": _fetch(client, app, lines)})
@@ -61,23 +62,33 @@ def _print(replicas: list[ReplicaLog], json: bool) -> None:
                 print_json({"replica": replica.id, "line": line}, lines=True)
             else:
                 typer.echo(f"{replica.id} | {line}")
+        if replica.exit is not None and not json:
+            typer.echo(
+                f"{replica.id} ended at {replica.exit.time.astimezone():%Y-%m-%d %H:%M:%S}: {replica.exit.message}"
+            )
 
 
 def _follow(client: Client, app: str, lines: int) -> Iterator[list[ReplicaLog]]:
     """Yields the last lines of each replica, then its new lines."""
     current = _fetch(client, app, max(lines, FOLLOW_LINES))
-    yield [_with_lines(replica, replica.lines[-lines:]) for replica in current]
+    yield [replica.model_copy(update={"lines": replica.lines[-lines:]}) for replica in current]
     seen: dict[str, Sequence[str]] = {}
+    ended: set[str] = set()
     while True:
         seen |= {replica.id: replica.lines for replica in current}
+        ended |= {replica.id for replica in current if replica.exit is not None}
         time.sleep(FOLLOW_SECONDS)
         # A replica that cannot be read now is shown again when it can.
         current = [replica for replica in _fetch(client, app, FOLLOW_LINES) if replica.error is None]
-        yield [_with_lines(replica, new_lines(seen.get(replica.id, []), replica.lines)) for replica in current]
-
-
-def _with_lines(replica: ReplicaLog, lines: Sequence[str]) -> ReplicaLog:
-    return replica.model_copy(update={"lines": lines})
+        yield [
+            replica.model_copy(
+                update={
+                    "lines": new_lines(seen.get(replica.id, []), replica.lines),
+                    "exit": None if replica.id in ended else replica.exit,
+                }
+            )
+            for replica in current
+        ]
 
 
 def new_lines(before: Sequence[str], current: Sequence[str]) -> Sequence[str]:

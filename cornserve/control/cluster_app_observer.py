@@ -21,7 +21,7 @@ _WARNINGS = (("Accepted", "False"), ("Degraded", "True"))
 
 
 class ClusterAppObserver:
-    """Writes an Event for each change of an app's conditions."""
+    """Writes an Event for each change of an app's conditions, each start and each exit of a replica."""
 
     def __init__(self, client: KubeClient, component: str) -> None:
         self._client = client
@@ -34,6 +34,10 @@ class ClusterAppObserver:
                 kind: EventType = "Warning" if (finding.type, finding.status) in _WARNINGS else "Normal"
                 message = finding.message or f"generation {app.status.generation}"
                 await self._events.record(app.name, app.uid, kind, finding.reason, message)
+        for exit in app.status.exits:
+            if exit not in before.exits:
+                message = f"{exit.replica} {exit.message}"
+                await self._events.record(app.name, app.uid, "Warning", "ExecutorExited", message)
         for replica in _loaded(app.status, before):
             await self._events.record(app.name, app.uid, "Normal", "Loaded", f"{replica.id} {replica.message}")
 

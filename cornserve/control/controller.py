@@ -255,8 +255,9 @@ class Controller:
         await self._write_route(record, deployment.route)
         status = await deployment.status(self._managers, self._launcher)
         adaptation = None if self._adaptation is None else self._adaptation.status(record.name)
-        if adaptation != status.adaptation:
-            status = status.model_copy(update={"adaptation": adaptation})
+        exits = deployment.exits(self._launcher)
+        if adaptation != status.adaptation or exits != status.exits:
+            status = status.model_copy(update={"adaptation": adaptation, "exits": exits})
         if deployment.written == (record.version, status):
             return
         if status == record.status:

@@ -6,7 +6,18 @@ import asyncio
 from math import inf
 
 from cornserve.app.plan import AppPlan
-from cornserve.app.record import AppSpec, AppStatus, FailureReason, GroupStatus, Phase, PlanningStep, Route, RouteStatus
+from cornserve.app.record import (
+    MAX_EXITS,
+    AppSpec,
+    AppStatus,
+    FailureReason,
+    GroupStatus,
+    Phase,
+    PlanningStep,
+    ReplicaExit,
+    Route,
+    RouteStatus,
+)
 from cornserve.app_host.describe import DescribeApp
 from cornserve.app_host.errors import AppLoadError, ForkServerError
 from cornserve.control.adapted_record import adapted_record
@@ -255,6 +266,17 @@ class Deployment:
         if self._newest is None or self._newest is self._served or self._has_failed:
             return None
         return self._progress.last_change + self._newest.spec.rollout.progress_deadline_seconds
+
+    def exits(self, launcher: Launcher) -> list[ReplicaExit]:
+        """Returns the last exits of the app's executors: those in its record, and those that the launcher knows."""
+        versions = (each for each in (self._served, self._newest) if each is not None)
+        exits = {
+            exit.replica: exit
+            for key in {group.key for each in versions for group in each.groups}
+            for exit in launcher.exits(key)
+        }
+        exits |= {exit.replica: exit for exit in self.record.status.exits}
+        return sorted(exits.values(), key=lambda exit: (exit.time, exit.replica))[-MAX_EXITS:]
 
     async def status(self, managers: Managers, launcher: Launcher) -> AppStatus:
         """Returns the status that follows from the observed replicas.

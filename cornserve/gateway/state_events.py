@@ -1,4 +1,4 @@
-"""The events of an app on one machine, where nothing records them: its current state."""
+"""The events of an app on one machine: the last exits of its executors, and its current state."""
 
 from __future__ import annotations
 
@@ -12,10 +12,20 @@ EventType = Literal["Normal", "Warning"]
 
 
 async def state_events(record: AppRecord) -> list[AppEvent]:
-    """Returns an event for the app and for each replica, without a time."""
+    """Returns an event for each exit of a replica, and without a time one for the app and one for each replica."""
     replicas = [replica for group in record.status.groups for replica in group.replicas]
     phase = record.status.phase if record.status.generation >= record.generation else Phase.PENDING
     return [
+        *(
+            AppEvent(
+                time=exit.time,
+                type="Warning",
+                reason="Exited",
+                object=f"Replica/{exit.replica}",
+                message=exit.message,
+            )
+            for exit in record.status.exits
+        ),
         _event(f"App/{record.name}", phase.value, record.status.message, is_warning=phase is Phase.FAILED),
         *(
             _event(

@@ -8,12 +8,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from cornserve.app.adaptation import AdaptationStatus
+from cornserve.app.record import MAX_EXITS
 
 MAX_LISTED_REPLICAS = 128
 MAX_LISTED_EXECUTORS = 128
 MAX_LOG_LINES = 20
 MAX_LOG_LINE_CHARACTERS = 512
 MAX_REPLICA_MESSAGE_CHARACTERS = 512
+MAX_EXIT_MESSAGE_CHARACTERS = 512
 MAX_MESSAGE_CHARACTERS = 32_768
 MAX_OPTION_CHARACTERS = 1024
 
@@ -86,6 +88,19 @@ class ExecutorSection(_StatusSection):
     """The replicas, of which the first 128 are listed."""
 
 
+class ExitSection(_StatusSection):
+    """The end of a replica that was not stopped on purpose."""
+
+    replica: str = Field(max_length=253)
+    """The name of the pod, and the number of its restarts before the exit, if there were any."""
+    executor: str = Field(max_length=253)
+    """The key of the executor."""
+    time: str = Field(json_schema_extra={"format": "date-time"})
+    """The time of the exit."""
+    message: str = Field(default="", max_length=MAX_EXIT_MESSAGE_CHARACTERS)
+    """The reason: out of memory, the signal or the exit status."""
+
+
 class AppResourceStatus(_StatusSection):
     """The observed state of an app, which the controller writes."""
 
@@ -116,6 +131,8 @@ class AppResourceStatus(_StatusSection):
         default_factory=list, max_length=MAX_LISTED_EXECUTORS, json_schema_extra=_MAP_BY_KEY
     )
     """The executors of the newest generation and of the one that serves."""
+    exits: list[ExitSection] = Field(default_factory=list, max_length=MAX_EXITS)
+    """The last exits of the app's executors, oldest first."""
     adaptation: AdaptationStatus | None = None
     """The rates, findings and proposals of the adaptation to the load, if the app follows its load."""
     logs: list[str] = Field(default_factory=list, max_length=MAX_LOG_LINES)

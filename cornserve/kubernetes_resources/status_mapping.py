@@ -8,9 +8,10 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from cornserve.app.record import AppStatus, GroupStatus, ReplicaState, ReplicaStatus
+from cornserve.app.record import AppStatus, GroupStatus, ReplicaExit, ReplicaState, ReplicaStatus
 from cornserve.kubernetes.resources import JsonObject
 from cornserve.kubernetes_resources.app_status import (
+    MAX_EXIT_MESSAGE_CHARACTERS,
     MAX_LISTED_EXECUTORS,
     MAX_LISTED_REPLICAS,
     MAX_LOG_LINE_CHARACTERS,
@@ -19,6 +20,7 @@ from cornserve.kubernetes_resources.app_status import (
     MAX_REPLICA_MESSAGE_CHARACTERS,
     AppResourceStatus,
     ExecutorSection,
+    ExitSection,
     ReplicaSection,
     StatusCondition,
 )
@@ -27,6 +29,8 @@ from cornserve.kubernetes_resources.conditions import findings, phase_of, step_o
 from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
 from cornserve.kubernetes_resources.spec_mapping import AppResourceError
 from cornserve.validation_errors import describe_all
+
+_TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 _STATES: dict[ReplicaState, Literal["Starting", "Ready", "Draining", "Failed"]] = {
     ReplicaState.STARTING: "Starting",
@@ -45,7 +49,7 @@ def encode_status(
     """
     if status == AppStatus():
         return {}
-    time = (now or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    time = (now or datetime.now(UTC)).strftime(_TIME_FORMAT)
     conditions = {condition.type: condition for condition in _current_conditions(current or {})}
     replicas = [_running(group) for group in status.groups]
     keys = sorted({group.key for group in status.groups})
@@ -63,6 +67,7 @@ def encode_status(
             url=url or None,
             conditions=with_times(findings(status), status.generation, conditions, time),
             executors=[_executor(group) for group in status.groups[:MAX_LISTED_EXECUTORS]],
+            exits=[_exit_section(exit) for exit in status.exits],
             adaptation=status.adaptation,
             logs=[line[:MAX_LOG_LINE_CHARACTERS] for line in status.logs[-MAX_LOG_LINES:]],
         )
@@ -92,6 +97,7 @@ def decode_status(status: JsonObject) -> AppStatus:
         message=progressing.message,
         logs=resource.logs,
         groups=[_group(executor) for executor in resource.executors],
+        exits=[_exit(section) for section in resource.exits],
         serving_generation=resource.serving_generation,
         cells=resource.cells,
         adaptation=resource.adaptation,
@@ -136,6 +142,16 @@ def _listed(replicas: Iterable[ReplicaStatus]) -> list[ReplicaStatus]:
 def _replica(replica: ReplicaStatus) -> ReplicaSection:
     message = replica.message[:MAX_REPLICA_MESSAGE_CHARACTERS]
     return ReplicaSection(name=replica.id, state=_STATES[replica.state], message=message, reason=replica.reason)
+
+
+def _exit_section(exit: ReplicaExit) -> ExitSection:
+    time, message = exit.time.strftime(_TIME_FORMAT), exit.message[:MAX_EXIT_MESSAGE_CHARACTERS]
+    return ExitSection(replica=exit.replica, executor=exit.group, time=time, message=message)
+
+
+def _exit(section: ExitSection) -> ReplicaExit:
+    time = datetime.fromisoformat(section.time)
+    return ReplicaExit(replica=section.replica, group=section.executor, time=time, message=section.message)
 
 
 def _group(executor: ExecutorSection) -> GroupStatus:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.limits import Limits
-from cornserve.memory_limit import available_memory_bytes, memory_limit_bytes
+from cornserve.memory_limit import available_memory_bytes, count_oom_kills, find_oom_counter, memory_limit_bytes
 
 MIB = 1024 * 1024
 
@@ -75,3 +75,26 @@ def test_the_bodies_of_a_gateway_use_at_most_an_eighth_of_the_memory_by_default(
 
     assert limits.bodies_mib == max(limits.body_mib, memory_limit_bytes() // 8 // MIB)
     assert limits.cli_arguments == []
+
+
+@pytest.mark.parametrize(
+    ("groups", "counter"),
+    [
+        ("0::/pod/container\n", "pod/container/memory.events"),
+        ("5:cpu:/a\n4:memory:/pod\n", "memory/pod/memory.oom_control"),
+        ("0::/pod/unknown\n", "vmstat"),
+    ],
+)
+def test_the_kills_for_lack_of_memory_are_those_of_a_process_s_control_group(
+    tmp_path: Path, groups: str, counter: str
+) -> None:
+    write_limit(tmp_path / "7" / "cgroup", groups.strip())
+    write_limit(tmp_path / "vmstat", "nr_free_pages 5\noom_kill 1")
+    for group in ("pod/container/memory.events", "memory/pod/memory.oom_control"):
+        write_limit(tmp_path / group, "under_oom 0\noom_kill 2")
+
+    found = find_oom_counter(7, tmp_path, tmp_path)
+
+    assert found == tmp_path / counter
+    assert count_oom_kills(found) == (1 if counter == "vmstat" else 2)
+    assert count_oom_kills(tmp_path / "missing") == 0

@@ -7,7 +7,7 @@ launcher restores its state from disk and from the process table. No call waits 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -16,7 +16,7 @@ from typing import NewType, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from cornserve.app.record import FailureReason, ReplicaState
+from cornserve.app.record import FailureReason, ReplicaExit, ReplicaState
 from cornserve.app.settings import GpuTypeName, ModelStorage
 from cornserve.task.spec import ExecutorSpec
 
@@ -153,6 +153,12 @@ class Launcher(Protocol):
 
     def replicas(self) -> list[Replica]:
         """Returns the current state of all replicas."""
+
+    def exits(self, key: GroupKey) -> Sequence[ReplicaExit]:
+        """Returns the last `MAX_EXITS` exits of the group's replicas, oldest first.
+
+        Replicas that were stopped on purpose are left out. The exits are kept until `delete` or the launcher's end.
+        """
 
     def watch(self) -> AsyncIterator[list[Replica]]:
         """Yields the state of all replicas now and after changes. Changes in quick succession may be merged."""

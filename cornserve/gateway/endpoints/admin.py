@@ -155,7 +155,8 @@ async def watch_app(name: str, context: Context) -> StreamingResponse:
 
 @router.get("/apps/{name}/history")
 async def get_history(name: str, context: Context) -> AppHistory:
-    """Returns what has happened to the app: on Kubernetes its Events, on one machine its current state."""
+    """Returns what has happened to the app: on Kubernetes its Events, on one machine the last exits of its executors
+    and its current state."""
     return AppHistory(events=await context.events(await _get(context.store, name)))
 
 
@@ -168,12 +169,14 @@ async def metrics_targets(request: Request, context: Context) -> list[TargetGrou
 
 @router.get("/apps/{name}/logs", response_model_exclude_none=True)
 async def get_logs(name: str, context: Context, lines: int = Query(default=100, ge=1, le=10_000)) -> AppLogs:
-    """Returns the last log lines of the app's executors, and the last prints and tracebacks of its own code in each
-    gateway."""
+    """Returns the last log lines of the app's executors, also of those that have exited, and the last prints and
+    tracebacks of its own code in each gateway."""
     record = await _get(context.store, name)
     gateways = await context.app_logs.last(name, lines)
-    ids = [replica.id for group in record.status.groups for replica in group.replicas]
-    return AppLogs(replicas=[*gateways, *[ReplicaLog(id=id, lines=await context.logs(id, lines)) for id in ids]])
+    exits = {exit.replica: exit for exit in record.status.exits}
+    ids = [*exits, *(replica.id for group in record.status.groups for replica in group.replicas)]
+    replicas = [ReplicaLog(id=id, lines=await context.logs(id, lines), exit=exits.get(id)) for id in dict.fromkeys(ids)]
+    return AppLogs(replicas=[*gateways, *replicas])
 
 
 def _check_settings(spec: AppSpec, context: GatewayContext) -> None:

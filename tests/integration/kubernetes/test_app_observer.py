@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
-from cornserve.app.record import AppSpec, AppStatus, FailureReason, GroupStatus, Phase, ReplicaState, ReplicaStatus
+from cornserve.app.record import (
+    AppSpec,
+    AppStatus,
+    FailureReason,
+    GroupStatus,
+    Phase,
+    ReplicaExit,
+    ReplicaState,
+    ReplicaStatus,
+)
 from cornserve.control.cluster_app_observer import ClusterAppObserver
 from cornserve.control.store.base import APPS, AppRecord, UnreadableRecord
 from cornserve.control.store.kubernetes import KubernetesStore
@@ -80,3 +90,13 @@ async def test_an_app_whose_spec_cannot_be_used_is_not_accepted(kube_client: Kub
     )
     [event] = (await kube_client.list(resources.EVENTS)).items
     assert (event["type"], event["reason"], event["count"]) == ("Warning", "InvalidSpec", 1)
+
+
+async def test_the_exit_of_a_replica_is_one_event(kube_client: KubeClient) -> None:
+    time = datetime(2026, 1, 1, tzinfo=UTC)
+    exits = [ReplicaExit(replica="llm-1-x", group="llm-1", time=time, message="killed by signal 9 (Killed)")]
+    after = SERVING.model_copy(update={"exits": exits})
+    events = await observe(kube_client, SERVING, after, after.model_copy(update={"groups": GROUPS}))
+    assert ("Warning", "ExecutorExited", "llm-1-x killed by signal 9 (Killed)") in events
+    described = await kube_client.list(resources.EVENTS)
+    assert [event["count"] for event in described.items if event["reason"] == "ExecutorExited"] == [1]

@@ -208,6 +208,23 @@ class LauncherConformance:
         assert other in replicas
         assert [replica.failures for replica in replicas] == [0, 0]
 
+    async def test_the_exit_of_a_replica_is_known_after_its_replacement(
+        self, launcher: Launcher, site: LaunchSite
+    ) -> None:
+        [dead, _] = await started(launcher, replicas=2)
+        await site.kill(dead.id)
+        await observed(launcher, lambda replicas: dead.id not in ids(replicas) and ready(2)(replicas))
+        [exit] = launcher.exits(dead.group)
+        assert (exit.replica, exit.group) == (dead.id, dead.group)
+        assert "signal 9 (Killed)" in exit.message
+        assert "\n".join(await launcher.logs(dead.id, 100))
+
+    async def test_a_replica_that_was_asked_to_stop_is_no_exit(self, launcher: Launcher) -> None:
+        [replica] = await started(launcher)
+        await launcher.apply(ExecutorGroup(ECHO, 0))
+        await observed(launcher, none)
+        assert not launcher.exits(replica.group)
+
     async def test_a_replica_that_fails_to_start_has_a_reason_and_a_log(self, launcher: Launcher) -> None:
         await launcher.apply(ExecutorGroup(BROKEN, 1))
         [replica] = await observed(launcher, failed)

@@ -316,6 +316,20 @@ class TestEndOfAReplica:
         assert dead.id == replica.id
         assert "signal 9 (Killed)" in dead.message
 
+    async def test_reports_that_the_kernel_has_killed_it_for_lack_of_memory(
+        self, site: LocalSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        counter = tmp_path / "memory.events"
+        counter.write_text("oom_kill 3\n")
+        monkeypatch.setattr(process_monitor, "find_oom_counter", lambda process: counter)
+        async with site.open() as launcher:
+            [replica] = await started(launcher)
+            counter.write_text("oom_kill 4\n")
+            await site.kill(replica.id)
+            await observed(launcher, lambda replicas: replica.id not in ids(replicas))
+            [exit] = launcher.exits(replica.group)
+        assert exit.message.startswith("out of memory: killed by signal 9 (Killed); ")
+
     def test_keeps_the_latest_logs(self, tmp_path: Path) -> None:
         folders = StateDir(tmp_path)
         for number in range(KEPT_LOGS + 1):

@@ -567,6 +567,24 @@ def test_the_logs_of_a_failed_app_come_from_its_status(cli: CliRunner, server: S
     assert cli.invoke(app, ["logs", "a", "--url", server.url]).stdout == "failed | out of words\n"
 
 
+def test_the_last_exits_of_an_app_are_shown_with_their_reasons(cli: CliRunner, server: StubServer) -> None:
+    exit = {"replica": "llm-1-x", "group": "llm-1", "time": "2026-11-22T12:00:00Z", "message": "out of memory: killed"}
+    status = {"phase": "serving", "generation": 1, "exits": [exit]}
+    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "/m"}, "status": status}
+    logs = [{"id": "llm-1-x", "lines": ["last words"], "exit": exit}, {"id": "llm-1-y", "lines": ["ready"]}]
+    server.on("GET /admin/v1/apps/a", json_response(view))
+    server.on("GET /admin/v1/apps/a/logs?lines=100", json_response({"replicas": logs}))
+    arguments = ["a", "--url", server.url]
+
+    assert (
+        "2026-11-22 12:00:00  llm-1-x  out of memory: killed"
+        in cli.invoke(app, ["status", *arguments], env={"TZ": "UTC"}).stdout
+    )
+    assert cli.invoke(app, ["logs", *arguments], env={"TZ": "UTC"}).stdout == (
+        "llm-1-x | last words\nllm-1-x ended at 2026-11-22 12:00:00: out of memory: killed\nllm-1-y | ready\n"
+    )
+
+
 @pytest.mark.parametrize("command", [["up"], ["down"], ["plan", "llava-1.5-7b"]])
 def test_commands_of_this_machine_refuse_a_cluster(cli: CliRunner, command: list[str]) -> None:
     result = cli.invoke(app, ["--context", "c", *command])

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from uuid import uuid4
 
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec, AppStatus, Phase, ReplicaState, Route
+from cornserve.app.record import AppSpec, AppStatus, Phase, ReplicaExit, ReplicaState, Route
 from cornserve.app.source import unload_app
 from cornserve.app_host.describe import DescribeApp
 from cornserve.app_host.description import AppDescription
@@ -35,6 +35,7 @@ class FakeLauncher:
         """The changes of the numbers of replicas."""
         self.becomes_ready = ready
         """Whether applied replicas are ready immediately."""
+        self.last_exits: dict[GroupKey, list[ReplicaExit]] = {}
         self._replicas: dict[GroupKey, list[Replica]] = {}
         self._changed = asyncio.Event()
 
@@ -79,6 +80,9 @@ class FakeLauncher:
 
     def replicas(self) -> list[Replica]:
         return [replica for replicas in self._replicas.values() for replica in replicas]
+
+    def exits(self, key: GroupKey) -> list[ReplicaExit]:
+        return self.last_exits.get(key, [])
 
     async def watch(self) -> AsyncIterator[list[Replica]]:
         while True:

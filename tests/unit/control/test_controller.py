@@ -6,11 +6,22 @@ import asyncio
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase, ReplicaState, Route, RouteStatus
+from cornserve.app.record import (
+    MAX_EXITS,
+    AppSpec,
+    AppStatus,
+    FailureReason,
+    Phase,
+    ReplicaExit,
+    ReplicaState,
+    Route,
+    RouteStatus,
+)
 from cornserve.app.settings import ConfigMapKeyRef
 from cornserve.app_host.description import AppDescription
 from cornserve.app_host.errors import AppLoadError
@@ -377,3 +388,25 @@ async def test_a_changed_config_map_is_a_new_version_of_the_same_generation(clie
 
         status = await client.wait_for_status("echo", lambda status: status.phase is Phase.SERVING)
         assert status.generation == 1
+
+
+async def test_the_last_exits_of_executors_stay_in_the_status(client: StoreClient) -> None:
+    def exit(number: int) -> ReplicaExit:
+        time = datetime(2026, 1, 1, 10, 0, number, tzinfo=UTC)
+        return ReplicaExit(replica=f"echo-{number:02}", group=key, time=time, message="killed by signal 9 (Killed)")
+
+    first, second = FakeLauncher(), FakeLauncher()
+    await client.deploy("a", echo("a"))
+    async with running_controller(client, first):
+        await client.wait_until_served("a")
+        [key] = first.groups
+        first.last_exits[key] = [exit(1)]
+        first.show(key, ReplicaState.READY, port=2)
+        await client.wait_for_status("a", lambda status: status.exits == [exit(1)])
+    second.last_exits[key] = [exit(number) for number in range(2, MAX_EXITS + 1)]
+    async with running_controller(client, second):
+        await client.wait_for_status("a", lambda status: len(status.exits) == MAX_EXITS)
+        second.last_exits[key] = [exit(MAX_EXITS + 1)]
+        second.show(key, ReplicaState.READY, port=3)
+        expected = [exit(number) for number in range(2, MAX_EXITS + 2)]
+        await client.wait_for_status("a", lambda status: status.exits == expected)

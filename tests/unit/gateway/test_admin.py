@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -12,7 +13,7 @@ from unittest.mock import AsyncMock
 import httpx2 as httpx
 import pytest
 
-from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus
+from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, ReplicaExit, ReplicaState, ReplicaStatus
 from cornserve.app_host.errors import ForkServerError
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import (
@@ -420,16 +421,26 @@ async def test_a_restart_is_a_new_generation_of_the_same_app(gateway: httpx.Asyn
     assert (await gateway.post("/admin/v1/apps/unknown/restart")).status_code == 404
 
 
-async def test_without_kubernetes_the_history_is_the_current_state(gateway: httpx.AsyncClient, store: Store) -> None:
+async def test_without_kubernetes_the_history_is_the_last_exits_and_the_current_state(
+    gateway: httpx.AsyncClient, store: Store
+) -> None:
     await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
     record = await store.get(APPS, "echo")
     replica = ReplicaStatus(id="echo-1", state=ReplicaState.FAILED, message="out of words")
     groups = [GroupStatus(key="echo", wanted=1, replicas=[replica])]
-    status = AppStatus(phase=Phase.STARTING, generation=1, message="waiting", groups=groups)
+    time = datetime(2026, 1, 1, tzinfo=UTC)
+    exit = ReplicaExit(replica="echo-0", group="echo", time=time, message="killed by signal 9 (Killed)")
+    status = AppStatus(phase=Phase.STARTING, generation=1, message="waiting", groups=groups, exits=[exit])
     await store.update_status(APPS, "echo", status, record.version)
 
+    logs = (await gateway.get("/admin/v1/apps/echo/logs")).json()["replicas"]
     events = (await gateway.get("/admin/v1/apps/echo/history")).json()["events"]
 
-    expected = [("Normal", "Starting", "App/echo", "waiting"), ("Warning", "Failed", "Replica/echo-1", "out of words")]
+    expected = [
+        ("Warning", "Exited", "Replica/echo-0", "killed by signal 9 (Killed)"),
+        ("Normal", "Starting", "App/echo", "waiting"),
+        ("Warning", "Failed", "Replica/echo-1", "out of words"),
+    ]
+    assert [(log["id"], "exit" in log) for log in logs[-2:]] == [("echo-0", True), ("echo-1", False)]
     assert [(event["type"], event["reason"], event["object"], event["message"]) for event in events] == expected
     assert (await gateway.get("/admin/v1/apps/unknown/history")).status_code == 404

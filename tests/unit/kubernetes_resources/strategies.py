@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -24,6 +26,7 @@ from cornserve.app.record import (
     FailureReason,
     GroupStatus,
     Phase,
+    ReplicaExit,
     ReplicaState,
     ReplicaStatus,
     Route,
@@ -297,6 +300,15 @@ adaptation_statuses = st.builds(
 ).filter(lambda status: status != AdaptationStatus())
 
 
+exits = st.builds(
+    ReplicaExit,
+    replica=object_names,
+    group=object_names,
+    time=st.datetimes(datetime(2000, 1, 1), timezones=st.just(UTC)).map(lambda time: time.replace(microsecond=0)),
+    message=texts,
+)
+
+
 @st.composite
 def app_statuses(draw: st.DrawFn) -> AppStatus:
     phase = draw(st.sampled_from(Phase))
@@ -308,6 +320,7 @@ def app_statuses(draw: st.DrawFn) -> AppStatus:
         message=draw(texts),
         logs=draw(st.lists(texts, max_size=20)),
         groups=draw(st.lists(groups, max_size=3, unique_by=lambda group: group.key)),
+        exits=draw(st.lists(exits, max_size=3)),
         cells=draw(st.none() | st.integers(1, 64)),
         serving_generation=draw(st.none() | st.integers(0, 99)),
         suspended=draw(texts),

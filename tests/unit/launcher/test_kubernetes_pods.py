@@ -8,7 +8,7 @@ import pytest
 
 from cornserve.app.record import ReplicaState
 from cornserve.control.launcher.base import ReplicaId
-from cornserve.control.launcher.kubernetes.pod_observation import observe_pod, parse_replica_id
+from cornserve.control.launcher.kubernetes.pod_observation import observe_exit, observe_pod, parse_replica_id
 
 EARLY, START, LATER = "2026-01-01T10:00:00Z", "2026-01-01T10:00:01Z", "2026-01-01T10:05:00Z"
 RUNNING = {"running": {"startedAt": START}}
@@ -167,3 +167,36 @@ def test_an_evicted_pod_has_failed() -> None:
 )
 def test_ids_name_pods(replica: str, expected: tuple[str, int]) -> None:
     assert parse_replica_id(ReplicaId(replica)) == expected
+
+
+@pytest.mark.parametrize(
+    ("state", "last", "restarts", "replica", "message"),
+    [
+        (terminated(137, reason="OOMKilled", finishedAt=LATER), None, 1, "llm-1-x.1", "exceeded its memory limit"),
+        (
+            {"waiting": {"reason": "CrashLoopBackOff"}},
+            terminated(1, "no", finishedAt=LATER),
+            1,
+            "llm-1-x.1",
+            "status 1",
+        ),
+        (RUNNING, terminated(137, finishedAt=LATER), 1, "llm-1-x", "signal 9 (Killed)"),
+    ],
+)
+def test_the_last_exit_of_a_pod_has_the_replica_and_the_reason(
+    state: dict[str, Any], last: dict[str, Any] | None, restarts: int, replica: str, message: str
+) -> None:
+    exit = observe_exit(pod(state, last=last, restarts=restarts))
+    assert exit is not None
+    assert (exit.replica, exit.group, exit.time.isoformat()) == (replica, "llm-1", "2026-01-01T10:05:00+00:00")
+    assert message in exit.message
+
+
+def test_an_evicted_pod_is_an_exit_and_a_pod_that_drains_is_none() -> None:
+    evicted = observe_exit(pod(None, ready=("False", LATER), phase="Failed", reason="Evicted", message="low on memory"))
+    assert evicted is not None
+    assert (evicted.replica, evicted.message) == ("llm-1-x", "Evicted: low on memory")
+    draining = pod(terminated(0, finishedAt=LATER))
+    draining["metadata"]["deletionTimestamp"] = LATER
+    assert observe_exit(draining) is None
+    assert observe_exit(pod(RUNNING)) is None

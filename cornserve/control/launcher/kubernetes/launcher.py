@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
-from cornserve.app.record import ReplicaState
+from cornserve.app.record import ReplicaExit, ReplicaState
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, GroupRefusedError, Replica, ReplicaId
 from cornserve.control.launcher.kubernetes.cell_groups import CellGroups
 from cornserve.control.launcher.kubernetes.group_objects import GroupObjects
@@ -75,6 +75,7 @@ class KubernetesLauncher:
         self._cells.forget(key)
         await self._objects.retire(key)
         self._observed.set_wanted(key, 0)
+        self._observed.forget_exits(key)
 
     async def prune(self, keep: set[GroupKey]) -> None:
         for key in self._observed.keys() - keep:
@@ -91,6 +92,9 @@ class KubernetesLauncher:
             self._explain(replica) if replica.state is ReplicaState.STARTING else replica
             for replica in self._observed.replicas()
         ]
+
+    def exits(self, key: GroupKey) -> Sequence[ReplicaExit]:
+        return self._observed.exits(key)
 
     def _explain(self, replica: Replica) -> Replica:
         """Adds what the statuses of pods do not contain."""

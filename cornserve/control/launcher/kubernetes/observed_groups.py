@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
 
-from cornserve.app.record import ReplicaState
+from cornserve.app.record import MAX_EXITS, ReplicaExit, ReplicaState
 from cornserve.concurrency import Broadcast
 from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.kubernetes.names import RETIRED_ANNOTATION
@@ -16,6 +16,7 @@ from cornserve.control.launcher.kubernetes.pod_observation import (
     ReplicaReason,
     has_ended,
     is_terminating,
+    observe_exit,
     observe_pod,
 )
 from cornserve.kubernetes.informer import Informer
@@ -41,6 +42,7 @@ class ObservedGroups:
         """The replica of each pod, by group."""
         self._started: dict[str, Replica] = {}
         """The replica of each pod that has been ready, as it was then."""
+        self._exits: dict[GroupKey, deque[ReplicaExit]] = {}
         self._replicas: dict[GroupKey, list[Replica]] = {}
         self._loading: dict[GroupKey, dict[ReplicaId, str]] = {}
         self._outdated: set[GroupKey] = set()
@@ -72,6 +74,14 @@ class ObservedGroups:
         self._update()
         return list(chain.from_iterable(self._replicas.values()))
 
+    def exits(self, key: GroupKey) -> Sequence[ReplicaExit]:
+        """Returns the last exits of the group's replicas, oldest first, without those that were stopped on purpose."""
+        self._update()
+        return self._exits.get(key, ())
+
+    def forget_exits(self, key: GroupKey) -> None:
+        self._exits.pop(key, None)
+
     def loading(self) -> dict[ReplicaId, str]:
         """Returns the endpoint of each executor that runs and is not ready yet."""
         self._update()
@@ -97,8 +107,14 @@ class ObservedGroups:
             self._group_of[name] = key
             self._by_pod[key][name] = self._with_first_start(name, observe_pod(pod))
             self._outdated.add(key)
+            self._add_exit(key, observe_exit(pod))
         else:
             self._started.pop(name, None)
+
+    def _add_exit(self, key: GroupKey, exit: ReplicaExit | None) -> None:
+        known = self._exits.get(key, ())
+        if exit is not None and all(exit.replica != each.replica for each in known):
+            self._exits[key] = deque(sorted((*known, exit), key=lambda each: each.time), maxlen=MAX_EXITS)
 
     def _with_first_start(self, name: str, replica: Replica) -> Replica:
         """Returns the replica with the times of its start, also if it is ready again after it was not."""

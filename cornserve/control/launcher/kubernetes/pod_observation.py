@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from cornserve.app.record import ReplicaState
+from cornserve.app.record import ReplicaExit, ReplicaState
 from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.kubernetes.names import CONTAINER, INVOCATION_PORT, METRICS_PORT
 from cornserve.control.launcher.kubernetes.start_times import describe_start
@@ -97,13 +97,45 @@ def observe_pod(pod: JsonObject) -> Replica:
     )
 
 
+def observe_exit(pod: JsonObject) -> ReplicaExit | None:
+    """Returns the last exit of the pod's container, or of the pod, unless the pod was stopped on purpose."""
+    if is_terminating(pod):
+        return None
+    metadata, status = pod["metadata"], container_status(pod)
+    restarts, current = int(status.get("restartCount", 0)), status.get("state", {})
+    ended = current.get("terminated")
+    if ended is None and (ended := status.get("lastState", {}).get("terminated")) is not None:
+        restarts -= "running" in current
+    if has_ended(pod):
+        time, message = _end_time(pod, ended), _pod_message(pod) or (exit_message(ended) if ended else "")
+    elif ended is not None:
+        time, message = ended["finishedAt"], exit_message(ended)
+    else:
+        return None
+    return ReplicaExit(
+        replica=replica_id(metadata["name"], restarts),
+        group=metadata["labels"][EXECUTOR_LABEL],
+        time=_time(time),
+        message=cut_line(message),
+    )
+
+
+def _end_time(pod: JsonObject, ended: JsonObject | None) -> str:
+    """Returns when a pod has ended: with its container, or without one with the last change of its conditions."""
+    changes = [condition.get("lastTransitionTime") or "" for condition in pod["status"].get("conditions") or []]
+    return (ended or {}).get("finishedAt") or max(changes, default="") or pod["metadata"]["creationTimestamp"]
+
+
+def _pod_message(pod: JsonObject) -> str:
+    return ": ".join(filter(None, (pod["status"].get("reason"), pod["status"].get("message"))))
+
+
 def _state(pod: JsonObject, status: JsonObject) -> tuple[ReplicaState, str, str]:
     """Returns the state, the message and the reason."""
     if is_terminating(pod):
         return ReplicaState.DRAINING, "finishing the invocations in flight", ""
     if has_ended(pod):
-        found = pod["status"]
-        return ReplicaState.FAILED, ": ".join(filter(None, (found.get("reason"), found.get("message")))), ""
+        return ReplicaState.FAILED, _pod_message(pod), ""
     if find_condition(pod, "Ready").get("status") == "True":
         return ReplicaState.READY, describe_start(pod, status), ""
     current = status.get("state", {})

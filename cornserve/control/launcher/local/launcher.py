@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from cornserve.app.record import FailureReason
+from cornserve.app.record import FailureReason, ReplicaExit
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, GroupRefusedError, Replica, ReplicaId, SlotCount
 from cornserve.control.launcher.local.device_slots import DeviceSlots
 from cornserve.control.launcher.local.leaked_shared_memory import SHARED_MEMORY
@@ -108,6 +108,7 @@ class LocalLauncher:
     async def delete(self, key: GroupKey) -> None:
         for supervisor in self._wanted(key):
             supervisor.retire()
+        self._machine.status_board.forget_exits(key)
 
     async def prune(self, keep: set[GroupKey]) -> None:
         for key in {supervisor.group for supervisor in self._supervisors} - keep:
@@ -125,6 +126,9 @@ class LocalLauncher:
 
     def replicas(self) -> list[Replica]:
         return self._machine.status_board.replicas()
+
+    def exits(self, key: GroupKey) -> Sequence[ReplicaExit]:
+        return self._machine.status_board.exits(key)
 
     def watch(self) -> AsyncIterator[list[Replica]]:
         return self._machine.status_board.watch()

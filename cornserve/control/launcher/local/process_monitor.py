@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ from cornserve.control.launcher.local.state_dir import InvalidAddressesError, Pr
 from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
 from cornserve.control.launcher.log_lines import find_error
 from cornserve.exit_status import CANNOT_START
+from cornserve.memory_limit import count_oom_kills, find_oom_counter
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,9 @@ MAX_MISSED_HEARTBEATS = 30
 """After this number of missed heartbeats, a replica is killed and replaced."""
 MAX_MISSED_HEARTBEATS_LOADING = 1800
 """Replaces `MAX_MISSED_HEARTBEATS` for a replica that starts: loading a model may block its process for minutes."""
+OOM_HEARTBEATS = 10
+"""A replica that exits within this number of heartbeats after the kernel has killed a process of its control group for
+lack of memory was out of memory: its engine may die first."""
 REASON_LINES = 100
 """Number of log lines that are searched for the error that ended a process."""
 
@@ -71,6 +76,9 @@ class ProcessMonitor:
         self._heartbeat = asyncio.Event()
         self._status = ExecutorStatus(ReplicaState.STARTING, "")
         self._kill_reason = ""
+        self._oom_counter = find_oom_counter(self._process_group.pid)
+        self._oom_kills = deque([count_oom_kills(self._oom_counter)], maxlen=OOM_HEARTBEATS)
+        """The counts at the last heartbeats, oldest first."""
 
     async def wait_for_exit(self) -> ExecutorExit:
         """Monitors the process until it exits."""
@@ -80,9 +88,12 @@ class ProcessMonitor:
             self._kill_reason = f"cannot be reached: {errors.exceptions[0]}"
         except* Exception:
             log.exception("replica %s cannot be monitored and is stopped", self._replica_dir.id)
+        is_out_of_memory = count_oom_kills(self._oom_counter) > self._oom_kills[0]
         status = self._process_group.reap_leader()
         lines = await finish_in_thread(self._machine.state_dir.logs, self._replica_dir.id, REASON_LINES)
         reason = _exit_reason(status, find_error(lines), self._kill_reason)
+        if is_out_of_memory:
+            reason = f"out of memory: {reason}"
         return ExecutorExit(reason, cannot_start=status == CANNOT_START and not self._kill_reason)
 
     async def cleanup(self) -> None:
@@ -107,6 +118,7 @@ class ProcessMonitor:
         async with contextlib.aclosing(watch_executor(self._replica_dir, self._machine.load_credentials)) as statuses:
             async for status in statuses:
                 self._heartbeat.set()
+                self._oom_kills.append(count_oom_kills(self._oom_counter))
                 self._status = status
                 if status.state is not ReplicaState.STARTING:
                     self._started.set()

@@ -7,9 +7,10 @@ import contextlib
 import logging
 from collections.abc import Coroutine
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
-from cornserve.app.record import FailureReason, ReplicaState
+from cornserve.app.record import FailureReason, ReplicaExit, ReplicaState
 from cornserve.concurrency import run_unless
 from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.local.executor_status import ExecutorStatus
@@ -19,6 +20,7 @@ from cornserve.control.launcher.local.replica_ids import new_replica_id
 from cornserve.control.launcher.local.spawn import spawn_executor
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
 from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
+from cornserve.control.launcher.log_lines import cut_line
 from cornserve.task.spec import ExecutorSpec
 
 log = logging.getLogger(__name__)
@@ -183,6 +185,9 @@ class ReplicaSupervisor:
         monitor = ProcessMonitor(self._machine, replica_dir, process, self._unwanted, self._show_status)
         ended = await monitor.wait_for_exit()
         if self.wanted:
+            time = datetime.now(UTC).replace(microsecond=0)
+            exit = ReplicaExit(replica=replica_dir.id, group=self.group, time=time, message=cut_line(ended.reason))
+            self._machine.status_board.add_exit(self.group, exit)
             self._fail(ended.reason, cannot_start=ended.cannot_start)
         await monitor.cleanup()
 

@@ -1,16 +1,19 @@
-"""The observed state of all replicas, with change notification."""
+"""The observed state of all replicas and their last exits, with change notification."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
 
+from cornserve.app.record import MAX_EXITS, ReplicaExit
 from cornserve.concurrency import Broadcast
-from cornserve.control.launcher.base import Replica, ReplicaId
+from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
 
 
 class StatusBoard:
     def __init__(self) -> None:
         self._replicas: dict[ReplicaId, Replica] = {}
+        self._exits: dict[GroupKey, deque[ReplicaExit]] = {}
         self._changes = Broadcast()
 
     def replicas(self) -> list[Replica]:
@@ -29,6 +32,16 @@ class StatusBoard:
     def remove(self, replica: ReplicaId) -> None:
         del self._replicas[replica]
         self._changes.notify()
+
+    def exits(self, key: GroupKey) -> Sequence[ReplicaExit]:
+        return self._exits.get(key, ())
+
+    def add_exit(self, key: GroupKey, exit: ReplicaExit) -> None:
+        self._exits.setdefault(key, deque(maxlen=MAX_EXITS)).append(exit)
+        self._changes.notify()
+
+    def forget_exits(self, key: GroupKey) -> None:
+        self._exits.pop(key, None)
 
     async def watch(self) -> AsyncIterator[list[Replica]]:
         while True:
