@@ -36,6 +36,11 @@ class Home:
         return self.path / "state.db"
 
     @property
+    def apps_file(self) -> Path:
+        """The specs of the deployed apps, from which a lost store can be deployed again."""
+        return self.path / "apps.json"
+
+    @property
     def replicas(self) -> Path:
         """One directory per replica, with its process record, its addresses and its log."""
         return self.path / "replicas"
@@ -84,6 +89,7 @@ class Home:
         """Yields all files and directories that Cornserve creates in the home. A user may keep others there."""
         yield from self.path.glob(f"{self.store.name}*")
         yield from self.path.glob(f"{self.instance.stem}.*")
+        yield from self.path.glob(f"*{self.apps_file.name}")
         for directory in (self.models, self.logs, self.replicas):
             if directory.exists():
                 yield directory

@@ -19,9 +19,11 @@ from cornserve.cli.deploy import deploy
 from cornserve.cli.doctor import doctor
 from cornserve.cli.down import down
 from cornserve.cli.events import events
+from cornserve.cli.export import export
 from cornserve.cli.gateway import CONTEXT, NAMESPACE, check_runs_here
 from cornserve.cli.help_examples import examples
 from cornserve.cli.imagine import imagine
+from cornserve.cli.import_apps import import_apps
 from cornserve.cli.invoke import invoke
 from cornserve.cli.logs import logs
 from cornserve.cli.options import complete_contexts
@@ -220,13 +222,17 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
     (APPS, logs, ["cornserve logs smollm2", "cornserve logs smollm2 --follow"]),
     (APPS, events, ["cornserve events smollm2", "cornserve events smollm2 --follow"]),
     (APPS, delete, ["cornserve delete smollm2"]),
+    (APPS, export, ["cornserve export apps.json", "cornserve export apps.json --store state.db"]),
+    (APPS, import_apps, ["cornserve import apps.json"]),
     (PLANNING, profile, PROFILE_EXAMPLES),
     (PLANNING, plan, PLAN_EXAMPLES),
 ]
 
+_NAMES = {try_task: "try", import_apps: "import"}
+"""Names of commands that cannot be names of functions."""
+
 for panel, command, lines in _COMMANDS:
-    name = "try" if command is try_task else None  # not the name of a function
-    app.command(name, rich_help_panel=panel, epilog=examples(*lines))(command)
+    app.command(_NAMES.get(command), rich_help_panel=panel, epilog=examples(*lines))(command)
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ def disk_check(home: Home) -> CheckResult:
 
 
 def store_check(home: Home) -> CheckResult:
-    from cornserve.control.repair import store_problems
+    from cornserve.control.repair import lost_apps, store_problems
     from cornserve.control.store.base import StoreUnavailableError
     from cornserve.control.store.sqlite_errors import repair_command
 
@@ -47,11 +47,23 @@ def store_check(home: Home) -> CheckResult:
         return CheckResult("store", True, "empty")
     try:
         problems = store_problems(home)
+        lost = [] if problems else lost_apps(home)
     except StoreUnavailableError as error:
         found, _, remedy = str(error).rpartition(": ")
         return CheckResult("store", False, found, remedy, is_essential=True)
+    if lost:
+        return CheckResult(
+            "store",
+            False,
+            f"{home.store} has no apps, but these were deployed: {', '.join(lost)}",
+            f"a running controller writes them again within seconds; otherwise deploy them again: "
+            f"`cornserve import {home.apps_file}`",
+            is_essential=True,
+        )
     remedy = f"keep what is readable, and set the rest aside: {repair_command(home.store)}"
-    return CheckResult("store", not problems, "; ".join(problems) or str(home.store), remedy, is_essential=True)
+    losses = sorted(home.path.glob(f"{home.store.name}.lost-*Z"))
+    found = f"{home.store}, written again after a loss: {losses[-1]} has what was left" if losses else str(home.store)
+    return CheckResult("store", not problems, "; ".join(problems) or found, remedy, is_essential=True)
 
 
 def unreadable_instance(home: Home, error: OSError) -> CheckResult:

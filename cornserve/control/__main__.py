@@ -14,6 +14,7 @@ from cornserve.app.arrivals import ARRIVALS_TOKEN
 from cornserve.app_host.describe import describe_app
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.concurrency import run_unless
+from cornserve.control.apps_file import write_apps_file
 from cornserve.control.arrival_reader import ArrivalReader
 from cornserve.control.controller import Controller
 from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
@@ -21,6 +22,7 @@ from cornserve.control.local_profiler import run_local_profiler
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.slot_types import parse_slot_types
 from cornserve.control.store.sqlite import SqliteStore
+from cornserve.control.store.sqlite_mirror import StoreMirror
 from cornserve.heartbeat import start_heartbeats
 from cornserve.home import PRIVATE_UMASK, Home
 from cornserve.instance import Instance
@@ -82,7 +84,7 @@ async def run_controller(
     home: Home, slots: DeviceSlots, limits: Limits, metrics_port: int | None = None, tls: Path | None = None
 ) -> None:
     """Runs the controller until a stop signal. Executors keep running: the next controller adopts them."""
-    store = SqliteStore(home.store)
+    store = SqliteStore(home.store, mirror=StoreMirror(home.store))
     launcher = LocalLauncher(
         home, slots, tls=tls, drain_seconds=limits.request_seconds, queue=limits.queue, slab_mib=limits.slab_mib
     )
@@ -97,7 +99,8 @@ async def run_controller(
         controller = Controller(store, launcher, describe, arrivals=arrivals, profiler=profiler)
         if metrics_port is not None:
             _serve_metrics(controller.metrics, metrics_port)
-        await run_unless(stop_signals(), controller.run())
+        running = asyncio.gather(controller.run(), store.watch_file(), write_apps_file(store, home.apps_file))
+        await run_unless(stop_signals(), running)
     finally:
         await fork_server.close()
         await launcher.close()

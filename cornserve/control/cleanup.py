@@ -44,4 +44,5 @@ async def delete_apps(home: Home) -> list[str]:
         await store.close()
     for suffix in ("", "-wal", "-shm", "-lock"):
         home.store.with_name(f"{home.store.name}{suffix}").unlink(missing_ok=True)
+    home.apps_file.unlink(missing_ok=True)
     return names

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from cornserve.app.record import AppSpec, AppStatus
+from cornserve.control.apps_file import AppsFileError, read_apps_file
 from cornserve.control.leftovers import lock_holders
 from cornserve.control.store.base import APPS, Listing
 from cornserve.control.store.sqlite import SqliteStore
@@ -20,6 +21,17 @@ def store_problems(home: Home) -> list[str]:
     if damage := find_damage(home.store):
         return [damage]
     return [record.reason for record in _list(home).unreadable] if home.store.exists() else []
+
+
+def lost_apps(home: Home) -> list[str]:
+    """Returns the names of the deployed apps, if the store has lost all of them. Raises `StoreUnavailableError`."""
+    listing = _list(home) if home.store.exists() else None
+    if listing is not None and (listing.records or listing.unreadable):
+        return []
+    try:
+        return sorted(read_apps_file(home.apps_file).apps)
+    except AppsFileError:
+        return []
 
 
 def has_damaged_instance_file(home: Home) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from cornserve.blocking_apps import BlockingApps
 from cornserve.concurrency import run_unless
+from cornserve.control.apps_file import keep_lost_apps
 from cornserve.control.cleanup import stop_all_executors
 from cornserve.control.instance_addresses import InstanceAddresses
 from cornserve.control.instance_options import InstanceOptions, InstanceStartError
@@ -91,12 +92,18 @@ async def _prepare_store(home: Home, report: ReportCallback) -> None:
     try:
         store = await SqliteStore.open(home.store)
         try:
-            for record in (await store.list(APPS)).unreadable:
+            listing = await store.list(APPS)
+            for record in listing.unreadable:
                 report(f"{record.reason}; the other apps are served")
         finally:
             await store.close()
     except StoreError as error:
         raise InstanceStartError(str(error)) from error
+    if not (listing.records or listing.unreadable):
+        with _explained_file_errors(home):
+            lost = keep_lost_apps(home.apps_file)
+        if lost:
+            report(lost)
 
 
 async def _run_processes(

@@ -31,9 +31,11 @@ from cornserve.control.store.base import (
 )
 from cornserve.control.store.sqlite_connection import SqliteConnection, StoreConnections
 from cornserve.control.store.sqlite_errors import repair_command
+from cornserve.control.store.sqlite_mirror import StoreMirror
 from cornserve.control.store.sqlite_rows import (
     RecordRow,
     WriteTransaction,
+    all_records,
     changes_after,
     find_record,
     list_records,
@@ -41,14 +43,32 @@ from cornserve.control.store.sqlite_rows import (
 )
 from cornserve.control.store.sqlite_schema import prepare_store
 
+CHECK_SECONDS = 5.0
+"""Interval at which the content of the file is compared with the mirror."""
+
 POLL_SECONDS = 0.1
 """Interval at which a watch checks for commits of other processes. SQLite does not notify."""
 
 
 class SqliteStore:
-    def __init__(self, path: Path, connections: StoreConnections | None = None, *, keep: int = 1000) -> None:
-        """Without `connections`, the store connects when it is used. Its file must exist then."""
+    def __init__(
+        self,
+        path: Path,
+        connections: StoreConnections | None = None,
+        *,
+        keep: int = 1000,
+        mirror: StoreMirror | None = None,
+    ) -> None:
+        """Without `connections`, the store connects when it is used. Its file must exist then.
+
+        Args:
+            mirror: keeps the records in memory, and writes the file again if it is lost while the store is used.
+                Without it, a file that has lost records is refused.
+        """
         self._path = path
+        self._mirror = mirror
+        self._newest = 0
+        """The newest version that was read or written here."""
         self._connections = connections
         self._keep = keep
         self._connecting = asyncio.Lock()
@@ -87,7 +107,11 @@ class SqliteStore:
         return self._to_record(kind, await _find_existing(reader, kind.name, name))
 
     async def list(self, kind: RecordKind[Spec, Status]) -> Listing[Spec, Status]:
-        rows, version = await list_records((await self._connect()).reader, kind.name)
+        reader = (await self._connect()).reader
+        rows, version = await list_records(reader, kind.name)
+        self._newest = max(self._newest, version)
+        if self._mirror is not None:  # Changes before this listing may not be read any more.
+            self._mirror.load(await all_records(reader), version)
         listing: Listing[Spec, Status] = Listing([], version)
         for row in rows:
             try:
@@ -134,6 +158,9 @@ class SqliteStore:
             changes = await changes_after(connections.reader, version)
             for logged in changes:
                 version = logged.row.version
+                self._newest = max(self._newest, version)
+                if self._mirror is not None:
+                    self._mirror.apply(logged)
                 if logged.row.kind == kind.name:
                     yield logged.to_change(kind)
             if not changes:
@@ -175,10 +202,37 @@ class SqliteStore:
                 return connections
             if self._is_closed:
                 raise StoreUnavailableError(f"the store {self._path} is closed")
-            self._connections = current = await StoreConnections.open(self._path)
+            if self._mirror is not None:
+                await asyncio.to_thread(self._mirror.restore)
+            current = await StoreConnections.open(self._path)
+            try:
+                await self._check_newest(current)
+            except BaseException:
+                await current.close()
+                raise
+            self._connections = current
             if connections is not None:
                 await connections.close()
             return current
+
+    async def _check_newest(self, connections: StoreConnections) -> None:
+        """Raises `StoreUnavailableError` if another file has lost what was read or written here."""
+        newest = await newest_version(connections.reader)
+        if newest < self._newest:
+            raise StoreUnavailableError(
+                f"the store {self._path} was replaced by an older or an empty one: the controller writes it again "
+                "from memory within seconds; if it does not run, restore the file"
+            )
+
+    async def watch_file(self) -> None:
+        """Makes the store connect again if another program overwrites the file. Needs the mirror. Runs until
+        cancelled."""
+        assert self._mirror is not None
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            with suppress(StoreUnavailableError):
+                if await asyncio.to_thread(self._mirror.find_loss) and self._connections is not None:
+                    self._connections.mark_damaged()
 
     @asynccontextmanager
     async def _write(self) -> AsyncIterator[WriteTransaction]:

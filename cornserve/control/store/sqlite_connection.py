@@ -123,6 +123,10 @@ class StoreConnections:
             return False
         return is_same and not (self.reader.is_damaged or self.writer.is_damaged)
 
+    def mark_damaged(self) -> None:
+        """Makes the store connect again: the file was found to be damaged without these connections."""
+        self.reader.is_damaged = True
+
     async def close(self) -> None:
         with suppress(sqlite3.Error):
             await self._resources.aclose()

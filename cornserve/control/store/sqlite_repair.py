@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from cornserve.control.store.base import ChangeType, StoreDamagedError
 from cornserve.control.store.sqlite_errors import DATABASE_ERRORS, translated
+from cornserve.control.store.sqlite_rows import RecordRow
 from cornserve.control.store.sqlite_salvage import Salvage, salvage
 from cornserve.control.store.sqlite_schema import check_store, create_database, creation_lock, is_missing
 
@@ -62,27 +64,34 @@ def repair_store(store: Path) -> RepairReport:
             repaired = store.with_name(f"{store.name}.repaired")
             repaired.unlink(missing_ok=True)
             create_database(repaired)
-            _write(repaired, salvaged)
+            write_rows(repaired, salvaged.records, salvaged.newest)
             return _replace(store, repaired, salvaged)
     except (OSError, *DATABASE_ERRORS) as error:
         raise translated(store, error) from error
 
 
-def _write(database: Path, salvaged: Salvage) -> None:
+def write_rows(database: Path, rows: Iterable[RecordRow], newest: int) -> None:
+    """Adds rows to a store, with the versions after `newest`. Raises SQLite's errors."""
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.execute("BEGIN")
-        for version, row in enumerate(salvaged.records, start=salvaged.newest + 1):
+        for version, row in enumerate(rows, start=newest + 1):
             values = row._replace(version=version)
             connection.execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
             connection.execute("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (ChangeType.PUT, *values))
         connection.execute("COMMIT")
 
 
-def _replace(store: Path, repaired: Path, salvaged: Salvage) -> RepairReport:
-    aside = store.with_name(f"{store.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
+def set_aside(store: Path, reason: str) -> Path:
+    """Renames the files of a store that exist, and returns the new path of the first. Raises `OSError`."""
+    aside = store.with_name(f"{store.name}.{reason}-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
     for suffix in _FILES:
         with suppress(FileNotFoundError):
             Path(f"{store}{suffix}").rename(f"{aside}{suffix}")
+    return aside
+
+
+def _replace(store: Path, repaired: Path, salvaged: Salvage) -> RepairReport:
+    aside = set_aside(store, "damaged")
     repaired.rename(store)
     kept = [row.name for row in salvaged.records if row.name not in salvaged.restored]
     return RepairReport(aside, kept, salvaged.restored, salvaged.lost, salvaged.is_complete)

@@ -111,6 +111,11 @@ async def newest_version(connection: SqliteConnection) -> int:
     return int(version)
 
 
+async def all_records(connection: SqliteConnection) -> list[RecordRow]:
+    """Returns the records of all kinds."""
+    return [RecordRow(*row) for row in await connection.execute("SELECT * FROM records")]
+
+
 async def list_records(connection: SqliteConnection, kind: str) -> tuple[list[RecordRow], int]:
     """Returns the records and the newest version. One statement reads both from the same snapshot."""
     rows = await connection.execute(

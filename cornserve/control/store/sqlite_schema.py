@@ -110,7 +110,8 @@ def _check_schema(database: sqlite3.Connection, path: Path) -> None:
     if version != SCHEMA_VERSION:
         raise StoreUnavailableError(
             f"{path} has schema {version}, and this version of Cornserve needs schema {SCHEMA_VERSION}: "
-            "move the file away, or use the version of Cornserve that wrote it"
+            f"export its apps with `cornserve export FILE --store {path}`, move it away, and deploy them with "
+            "`cornserve import FILE`, or use the version of Cornserve that wrote it"
         )
     if application != APPLICATION_ID or not is_intact:
         raise damaged(path, "its schema is not that of a store")

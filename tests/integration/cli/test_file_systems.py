@@ -120,25 +120,41 @@ def test_commands_on_a_read_only_home_say_so(tmp_path: Path, has_store: bool) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("content", [b"garbage " * 4000, b""])
-async def test_a_store_that_is_damaged_while_the_instance_runs_is_repaired_without_a_restart(
+async def test_a_store_that_is_overwritten_while_the_instance_runs_is_written_again(
     new_instance: Callable[[], CliInstance], tmp_path: Path, content: bytes
 ) -> None:
     instance = new_instance()
     instance.up()
     instance.deploy(write_app(tmp_path, "echo"))
     services = instance.processes("cornserve.gateway") + instance.processes("cornserve.control")
+    delete_store(instance.home)
+    instance.home.store.write_bytes(content)
 
-    def replace_store() -> None:
-        for suffix in ("-wal", "-shm"):
-            Path(f"{instance.home.store}{suffix}").unlink()
-        damaged = tmp_path / "damaged"
-        damaged.write_bytes(content)
-        damaged.rename(instance.home.store)
-
-    replace_store()
-    await until(lambda: "doctor --repair" in instance.run("status").stderr)
+    await until(lambda: "echo" in instance.run("status").stdout)
     assert instance.json(*INVOCATION)["text"] == "hello"
-    instance.run("doctor", "--repair", "--port", "1")
-    await until(lambda: "No apps" in instance.run("status").stdout)
+    assert "was lost" in (instance.home.logs / "controller.log").read_text()
     assert all(process.is_running() for process in services)
     instance.do("deploy", write_app(tmp_path, "again"))
+
+
+@pytest.mark.slow
+async def test_up_with_a_store_that_was_deleted_names_the_apps_and_the_way_back(
+    new_instance: Callable[[], CliInstance], tmp_path: Path
+) -> None:
+    instance = new_instance()
+    instance.up()
+    instance.deploy(write_app(tmp_path, "echo"))
+    instance.do("down", "--keep-apps")
+    delete_store(instance.home)
+    started = instance.run("up", "--detach", "--port", "0")
+    assert "were deployed in this home: echo: deploy them again with" in " ".join(started.stderr.split())
+    [lost] = instance.home.path.glob("lost-*.json")
+    instance.do("import", str(lost))
+    await until(lambda: instance.responds("echo"))
+    instance.do("down")
+    assert "deployed in this home" not in instance.run("up", "--detach", "--port", "0").stderr
+
+
+def delete_store(home: Home) -> None:
+    for file in home.path.glob(f"{home.store.name}*"):
+        file.unlink()

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from base64 import b64encode
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from cornserve import __version__
 from cornserve.app.settings import MAX_REPLICAS
 from cornserve.cli.commands import app
 from cornserve.client.arguments import MAX_SECONDS
+from cornserve.control.store.sqlite_schema import create_database
 from tests.unit.http_server import StubResponse, StubServer, audio_response, json_response, sse_response
 
 COMMANDS = [
@@ -664,3 +667,48 @@ def test_a_restart_that_fails_is_reported(cli: CliRunner, server: StubServer) ->
     result = cli.invoke(app, ["restart", "a", "--url", server.url])
 
     assert (result.exit_code, result.stderr) == (1, "error: a failed to start: out of words\n")
+
+
+def test_exported_apps_are_imported(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
+    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "m/m"}, "status": {}}
+    server.on("GET /admin/v1/apps", json_response({"apps": [view], "unreadable": []}))
+    server.on("PUT /admin/v1/apps/a", json_response(view))
+    file = tmp_path / "apps.json"
+
+    exported = cli.invoke(app, ["export", str(file), "--url", server.url])
+    imported = cli.invoke(app, ["import", str(file), "--url", server.url])
+
+    assert exported.exit_code == 0
+    assert json.loads(file.read_text()) == {"apps": {"a": {"model": "m/m"}}}
+    assert (imported.exit_code, imported.stdout) == (0, "a deployed\n")
+
+
+def test_an_app_that_cannot_be_imported_does_not_stop_the_others(
+    cli: CliRunner, server: StubServer, tmp_path: Path
+) -> None:
+    view = {"name": "b", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "m/m"}, "status": {}}
+    server.on("PUT /admin/v1/apps/b", json_response(view))
+    file = tmp_path / "apps.json"
+    file.write_text('{"apps": {"a": {"model": "m/m", "colour": "red"}, "b": {"model": "m/m"}}}')
+
+    result = cli.invoke(app, ["import", str(file), "--url", server.url])
+
+    assert (result.exit_code, result.stdout) == (1, "b deployed\n")
+    assert result.stderr == "error: a: colour: is not a known field: remove it or correct its name\n"
+    file.write_text("{}")
+    assert "is not a file of `cornserve export`" in cli.invoke(app, ["import", str(file)]).stderr
+
+
+def test_the_apps_of_a_store_of_another_version_are_exported(cli: CliRunner, tmp_path: Path) -> None:
+    store, file = tmp_path / "state.db", tmp_path / "apps.json"
+    create_database(store)
+    with closing(sqlite3.connect(store)) as database, database:
+        database.execute("ALTER TABLE records ADD COLUMN colour TEXT")
+        database.execute("INSERT INTO records (kind, name, spec) VALUES ('App', 'a', '{\"model\": \"m/m\"}')")
+        database.execute("PRAGMA user_version = 2")
+
+    assert cli.invoke(app, ["export", str(file), "--store", str(store)]).exit_code == 0
+
+    assert json.loads(file.read_text()) == {"apps": {"a": {"model": "m/m"}}}
+    missing = cli.invoke(app, ["export", str(file), "--store", str(tmp_path / "none.db")])
+    assert (missing.exit_code, "cannot read the apps of the store" in missing.stderr) == (1, True)

@@ -201,3 +201,14 @@ def test_the_slots_of_the_instance_are_shown_with_those_that_are_free(cli: CliRu
 def test_slots_exclude_other_limits_of_slots_and_name_the_wrong_text(cli: CliRunner) -> None:
     assert "remove them" in cli.invoke(app, ["up", "--slots", "small=1", "--gpus", "2"]).stderr
     assert "'small' is not a slot type" in cli.invoke(app, ["up", "--slots", "small"]).stderr
+
+
+def test_a_store_that_has_lost_the_deployed_apps_is_reported_with_the_way_back(cli: CliRunner, tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.apps_file.write_text('{"apps": {"a": {"model": "m/m"}}}')
+
+    result = check(home, "store")
+
+    assert not result.ok
+    assert "has no apps, but these were deployed: a" in result.found
+    assert f"cornserve import {home.apps_file}" in result.remedy
