@@ -81,7 +81,8 @@ def create_gateway(
         origins: the web pages that may call it.
         ignores_unknown_fields: whether it serves requests with fields that it does not know.
     """
-    admission, metrics, replicas = RequestAdmission(limits), GatewayMetrics(), ReplicaPool(credentials)
+    admission, metrics = RequestAdmission(limits), GatewayMetrics()
+    replicas = ReplicaPool(credentials, backend.find_start_problem)
     media = media or MediaLoader(MediaFetcher(admission.limits))
     metrics.registry.register(admission)
     metrics.registry.register(ReplicaMetrics(replicas.stats))

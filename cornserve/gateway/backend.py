@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from cornserve.control.arrival_reader import FindGateways
 from cornserve.control.launcher.local.logs import LocalReplicaLogs
+from cornserve.control.launcher.local.state_dir import StateDir
 from cornserve.control.store.base import Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.context import AppEventReader, ReplicaLogReader
@@ -26,6 +27,8 @@ class Backend:
     """The source of endpoints, or None if the apps' records contain them."""
     on_kubernetes: bool = False
     """Whether the executors are pods."""
+    find_start_problem: Callable[[], str] = lambda: ""
+    """Returns why no executor can start on this machine, or an empty text."""
     find_gateways: FindGateways | None = None
     """Finds the gateways, or None if their addresses are fixed."""
 
@@ -35,7 +38,7 @@ async def local_backend(home: Home) -> AsyncIterator[Backend]:
     """Uses the files in the home of an instance."""
     store = SqliteStore(home.store)
     try:
-        yield Backend(store, LocalReplicaLogs(home))
+        yield Backend(store, LocalReplicaLogs(home), find_start_problem=StateDir(home.replicas).find_problem)
     finally:
         await store.close()
 

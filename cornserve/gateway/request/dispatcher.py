@@ -405,6 +405,9 @@ class Dispatcher:
                 execution.refused_by.clear()
                 if self._start_or_fail(execution):
                     return
+                problem = await self._replicas.start_problem(self._group(execution))
+                if problem and execution.is_waiting:
+                    self._fail(execution, "UNAVAILABLE", problem)
         except Exception as error:
             log.error("cannot start an invocation", extra=logs.traceback_field(redacted_traceback(error)))
             self._fail(execution, "INTERNAL", f"the gateway cannot start it: {error!r}")

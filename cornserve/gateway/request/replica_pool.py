@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 
 from cornserve.concurrency import Broadcast
@@ -23,6 +23,10 @@ from cornserve_policies.routing import RoutedInvocation, RoutingPolicy
 RECONNECT_SECONDS = 1.0
 """The delay before connecting to a lost replica again."""
 
+CHECK_SECONDS = 1.0
+"""The time for which no replica of a group must be reachable before the machine is checked, and the interval of the
+checks."""
+
 UNREACHABLE_SECONDS = 10.0
 """The time for which requests wait for replicas of which none can be reached. A controller that works replaces a lost
 replica in the route after a fraction of a second."""
@@ -32,10 +36,19 @@ FAILED_SECONDS = 30.0
 
 
 class ReplicaPool:
-    """Connections to all routed replicas, selected by executor group key."""
+    """Connections to all routed replicas, selected by executor group key.
 
-    def __init__(self, credentials: ConnectionCredentials) -> None:
+    Args:
+        find_start_problem: returns why no replica can start on this machine, or an empty text. It may block.
+    """
+
+    def __init__(self, credentials: ConnectionCredentials, find_start_problem: Callable[[], str] = lambda: "") -> None:
         self._credentials = credentials
+        self._find_start_problem = find_start_problem
+        self._start_problem = ""
+        self._next_check = 0.0
+        """The time of the next check of `start_problem`."""
+        self._check = asyncio.Lock()
         self._endpoints: dict[str, Sequence[str]] = {}
         """The endpoints of each routed group, sorted, so that all gateways have the same order."""
         self._groups: defaultdict[str, set[str]] = defaultdict(set)
@@ -147,6 +160,19 @@ class ReplicaPool:
                 "`cornserve status` and `cornserve doctor`"
             )
         return ""
+
+    async def start_problem(self, key: str) -> str:
+        """Returns why the lost replicas of a group cannot be replaced, for example because the disk is full.
+
+        Returns an empty text if one of them can be reached, or if others can start.
+        """
+        if not all(self._is_unreachable_for(endpoint, CHECK_SECONDS) for endpoint in self._endpoints.get(key, ())):
+            return ""
+        async with self._check:
+            if _now() >= self._next_check:
+                self._start_problem = await asyncio.to_thread(self._find_start_problem)
+                self._next_check = _now() + CHECK_SECONDS
+        return self._start_problem and f"its executors are lost, and others {self._start_problem}"
 
     def is_unreachable(self, endpoint: str) -> bool:
         """Returns whether this gateway has lost its connection to a replica, and has not established another."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -281,7 +282,8 @@ class TestDamagedFiles:
 
     async def test_a_directory_that_cannot_be_written_is_a_problem(self, tmp_path: Path) -> None:
         write_file(tmp_path / "replicas", "")
-        assert "cannot write to" in StateDir(tmp_path / "replicas").find_problem()
+        problem = StateDir(tmp_path / "replicas").find_problem()
+        assert re.match(rf"cannot start: cannot write to {tmp_path / 'replicas'}, on the disk /\S*: ", problem)
         assert StateDir(tmp_path / "others").find_problem() == ""
 
 

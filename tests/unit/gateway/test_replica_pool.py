@@ -177,6 +177,27 @@ async def test_requests_wait_for_a_group_whose_replicas_are_lost_and_will_be_rep
     assert replicas.outage("echo") == "its executors have failed: no weights"
 
 
+async def test_lost_replicas_that_the_machine_cannot_replace_are_a_problem_at_once(
+    endpoints: list[str], executors: EchoExecutors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_pool, "CHECK_SECONDS", 0.0)
+    problems = ["cannot start: cannot write to replicas, on the disk /: No space left on device", ""]
+    pool = ReplicaPool(CREDENTIALS, lambda: problems.pop(0))
+    pool.update_group("echo", {endpoint: endpoint for endpoint in endpoints[:1]})
+    await until(lambda: not pool.is_unreachable(endpoints[0]))
+    assert await pool.start_problem("echo") == ""
+    assert len(problems) == 2
+
+    await executors.kill(endpoints[0])
+    await until(lambda: pool.is_unreachable(endpoints[0]))
+    assert await pool.start_problem("echo") == (
+        "its executors are lost, and others cannot start: cannot write to replicas, on the disk /: "
+        "No space left on device"
+    )
+    assert await pool.start_problem("echo") == ""
+    await pool.close()
+
+
 async def test_all_gateways_draw_the_same_replica(replicas: ReplicaPool, endpoints: list[str]) -> None:
     other = ReplicaPool(CREDENTIALS)
     other.update_group("echo", {endpoint: endpoint for endpoint in reversed(endpoints)})

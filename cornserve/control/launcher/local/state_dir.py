@@ -174,7 +174,8 @@ class StateDir:
         try:
             check_writable(self.path)
         except OSError as error:
-            return f"cannot start: cannot write to {self.path}: {error.strerror}"
+            disk = next(path for path in (self.path, *self.path.parents) if path.is_mount())
+            return f"cannot start: cannot write to {self.path}, on the disk {disk}: {error.strerror}"
         return ""
 
     def create_replica_dir(self, replica: ReplicaId) -> ReplicaDir:
