@@ -172,6 +172,11 @@ class AppPlan(_PlanPart):
         return fsum(cell.count * cell.rate for cell in self.cells)
 
     @property
+    def target_share(self) -> float:
+        """The share of the running cells' rate for which they were chosen. 1 without a target."""
+        return 1.0 if self.target is None else min(self.target / self.rate, 1.0)
+
+    @property
     def gpus(self) -> int:
         """GPUs of all running replicas."""
         used = self.used_gpus

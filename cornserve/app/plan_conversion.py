@@ -74,13 +74,19 @@ def _cell(file: PlanFile, cell: PlannedCell, *, is_shared: bool) -> PlanCell:
         is_shared=is_shared,
         rate=cell.rate,
         replicas=cell.replicas,
-        loads={option: min(_load(file, cell, option), float(count)) for option, count in cell.replicas.items()},
+        loads={option: _load(file, cell, option) for option in cell.replicas},
         probabilities={kind: list(each) for kind, each in cell.probabilities.items() if each},
     )
 
 
 def _load(file: PlanFile, cell: PlannedCell, option: str) -> float:
-    """Returns the replicas of the option that the cell needs at its rate, with the planned headroom."""
+    """Returns the replicas of the option that the cell needs at its rate, with the planned headroom.
+
+    A cell that survives the loss of a replica needs all of them.
+    """
+    replicas = float(cell.replicas[option])
+    if cell.rate_after_loss is not None:
+        return replicas
     seconds = fsum(
         kind.share * probability * step.seconds
         for name, kind in file.types.items()
@@ -88,4 +94,4 @@ def _load(file: PlanFile, cell: PlannedCell, option: str) -> float:
         for step in path.steps
         if step.option == option
     )
-    return cell.rate * seconds / file.options[option].max_utilization
+    return min(cell.rate * seconds / file.options[option].max_utilization, replicas)

@@ -40,9 +40,11 @@ def cell_groups(
         executors: the key of the executor of each option.
     """
     types = {key: plan.options[option].gpu_type for option, key in executors.items()}
+    share = plan.target_share if app.policies.adaptation is None else 1.0  # Its cells may be used up to their rates.
 
     def groups(name: str, cell: PlanCell) -> dict[str, ExecutorGroup]:
-        replicas, loads = by_executor(cell.replicas, executors), by_executor(cell.loads, executors)
+        replicas = by_executor(cell.replicas, executors)
+        loads = by_executor({option: load * share for option, load in cell.loads.items()}, executors)
         executor_cell = _executor_cell(name, replicas, owner)
         return {
             key: ExecutorGroup(
@@ -89,14 +91,22 @@ def _pod(spec: ExecutorSpec, app: AppSpec, planned: GpuTypeName | None) -> PodSe
 
 
 def merge_groups(groups: Iterable[ExecutorGroup]) -> dict[GroupKey, ExecutorGroup]:
-    """Merges groups of versions of one app with the same key, which then have the largest number of replicas."""
+    """Merges groups of versions of one app with the same key, which then have the most replicas and the largest load.
+
+    Both versions serve for a while.
+    """
     merged: dict[GroupKey, ExecutorGroup] = {}
     for group in groups:
         known = merged.setdefault(group.key, group)
         if known is not group:
-            largest = max(known, group, key=lambda each: each.replicas)
+            largest = max(known, group, key=lambda each: (each.replicas, _load(each)))
             merged[group.key] = replace(largest, owners=_owners((known, group)))
     return merged
+
+
+def _load(group: ExecutorGroup) -> float:
+    """Returns the load of a group. That of an app without a plan is unknown: it needs all of its replicas."""
+    return group.replicas if group.load is None else group.load
 
 
 def share_groups(groups: Iterable[ExecutorGroup]) -> dict[GroupKey, ExecutorGroup]:

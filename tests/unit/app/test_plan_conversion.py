@@ -51,6 +51,16 @@ def test_the_replicas_of_a_cell_follow_from_its_loads(file: PlanFile) -> None:
         assert all(ceil(load - 1e-3) <= cell.replicas[name] for name, load in cell.loads.items())
 
 
+def test_a_cell_that_survives_a_loss_needs_all_of_its_replicas(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    path.write_text(with_executors(shipped_model("qwen2.5-omni-7b")).dump())
+    result = make_plan(PlanRequest(str(path), gpus=3, factors={"monolith": 3.0}, survive=True))
+
+    [cell] = convert_plan(result.file, "plan.json").cells
+
+    assert cell.loads == cell.replicas
+
+
 @pytest.mark.parametrize(("count", "expected"), [(1, True), (2, False)])
 def test_a_plan_with_one_running_cell_shares_its_executors(file: PlanFile, count: int, expected: bool) -> None:
     smallest = next(cell.size for cell in file.cells if cell.kept)

@@ -99,6 +99,13 @@ def test_planned_apps_share_replicas_for_the_sum_of_their_loads(first: float, se
     assert expected <= sum(map(replicas, apps))
 
 
+def test_versions_of_a_planned_app_have_the_larger_load() -> None:
+    old, new = planned("a", 0.4), planned("a", 0.9)
+    for versions in ([*old, *new], [*new, *old]):
+        merged = merge_groups(versions).values()
+        assert replicas(share_groups([*merged, *planned("b", 0.3)]).values()) == 2
+
+
 def test_two_planned_apps_with_one_encoder_need_fewer_replicas_than_two_separate_ones() -> None:
     apps = planned("a", 0.4), planned("b", 0.5)
 

@@ -10,6 +10,7 @@ import pytest
 
 from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase, ReplicaState, Route, RouteStatus
+from cornserve.app.scale import Scale, scaled_spec
 from cornserve.app.settings import AdaptationSettings, AppPolicies
 from cornserve.app_host.description import AppDescription
 from cornserve.control.app_version import AppVersion
@@ -156,6 +157,31 @@ async def test_two_planned_apps_share_an_executor_for_the_sum_of_their_loads(cli
 
         await client.store.delete(APPS, "b")
         await until(lambda: launcher.groups[GroupKey(LLM.key)].replicas == 2)
+
+
+async def test_planned_apps_share_an_executor_for_the_rates_of_their_plans(client: StoreClient) -> None:
+    launcher = FakeLauncher()
+    least = plan(cell(2, {"EL": 1}, count=1, is_shared=True, rate=8.0, loads={"EL": 1.0}), target=3.0)
+    async with running_controller(client, launcher):
+        for name in ("a", "b"):
+            await client.deploy(name, caption(name, least))
+            await client.wait_until_served(name)
+        assert launcher.groups[GroupKey(MONOLITH.key)].replicas == 1  # Each needs 0.375.
+
+        scaled = scaled_spec("b", caption("b", least), Scale(rate=6.0))
+        await client.redeploy("b", scaled)
+        await until(lambda: launcher.groups[GroupKey(MONOLITH.key)].replicas == 2)
+
+
+async def test_an_app_that_adapts_shares_an_executor_for_the_rate_that_its_cells_serve(client: StoreClient) -> None:
+    launcher = FakeLauncher()
+    least = plan(cell(2, {"EL": 1}, count=1, is_shared=True, rate=8.0, loads={"EL": 1.0}), target=3.0)
+    async with running_controller(client, launcher):
+        for name, adaptation in [("a", None), ("b", AdaptationSettings())]:
+            spec = caption(name, least).changed(policies=AppPolicies(adaptation=adaptation))
+            await client.deploy(name, spec)
+            await client.wait_until_served(name)
+        assert launcher.groups[GroupKey(MONOLITH.key)].replicas == 2
 
 
 async def test_a_plan_of_other_options_fails_by_name_and_starts_nothing(client: StoreClient) -> None:
