@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Annotated, Self
 
 from annotated_types import Ge
-from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AllowInfNan, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
 from cornserve.app.adaptation import AdaptationStatus
 from cornserve.app.plan import AppPlan
@@ -63,6 +63,8 @@ class AppSpec(BaseModel):
     """The profile that the controller has had measured, because `planning` does not contain a profile."""
     policies: AppPolicies = AppPolicies()
     """The policies of the app."""
+    held_until: AwareDatetime | None = None
+    """The time until which the load of the app changes neither its replicas nor its plan. `cornserve scale` sets it."""
     shares: dict[str, Annotated[float, Ge(0), AllowInfNan(False)]] | None = Field(
         default=None, min_length=1, max_length=MAX_PATHS
     )
@@ -135,6 +137,16 @@ class AppSpec(BaseModel):
         """Whether a plan determines the replicas."""
         return self.plan is not None or self.planning is not None
 
+    @property
+    def hold_seconds(self) -> float | None:
+        """The time after a change of the size by users in which the load changes nothing. None if it never does."""
+        settings = self.policies.adaptation or self.policies.autoscaling
+        return None if settings is None else settings.hold_seconds
+
+    def is_held(self, now: datetime) -> bool:
+        """Whether the load of the app changes nothing, because users have changed its size."""
+        return self.held_until is not None and now < self.held_until
+
     def replicas_of(self, executor: str) -> int:
         """Returns the number of replicas of an executor of an app without a plan."""
         return self.executor_replicas.get(executor, self.replicas) if self.replicas else 0
@@ -191,7 +203,8 @@ class AppSpec(BaseModel):
 
         Generations with the same code are one version: nothing restarts.
         """
-        changeable = {"replicas", "executor_replicas", "plan", "planning", "measured", "policies", "rollout"}
+        sizes = {"replicas", "executor_replicas", "plan", "planning", "measured", "held_until"}
+        changeable = sizes | {"policies", "rollout"}
         return sha256(self.model_dump_json(exclude=changeable).encode()).hexdigest()[:12]
 
 

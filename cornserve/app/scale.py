@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Annotated, Literal, Self
 
 from annotated_types import Gt
@@ -10,7 +11,7 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
 from cornserve.app.adaptation import MixtureProposal, PlanProposal
 from cornserve.app.plan import MAX_RUNNING_CELLS, AppPlan
 from cornserve.app.record import AppSpec
-from cornserve.app.settings import MAX_EXECUTOR_OVERRIDES, MAX_REPLICAS, ExecutorName
+from cornserve.app.settings import MAX_EXECUTOR_OVERRIDES, MAX_REPLICAS, ExecutorName, HoldSeconds
 from cornserve_policies.mixture import cells_for_gpus, cells_for_rate
 
 
@@ -25,7 +26,7 @@ class ScaleError(Exception):
 class Scale(BaseModel):
     """The request to change the numbers of replicas of executors, or the cells of a planned app.
 
-    Exactly one of the fields is set.
+    Exactly one of the fields is set, but `hold_seconds`, which is set alone or with another one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,20 +43,33 @@ class Scale(BaseModel):
     """The number of GPUs on which cells serve the most requests."""
     approve: Literal[True] | None = None
     """Runs the plan or the cells that the app's adaptation to the load proposes."""
+    hold_seconds: HoldSeconds | None = None
+    """The time in which the load changes nothing, from now on. With 0, the app follows its load at once. By default,
+    that of the app's policy if the size changes."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
-        if len(given) != 1:
+        given = self._sizes
+        if len(given) > 1 or (not given and self.hold_seconds is None):
             known = ", ".join(type(self).model_fields)
             raise ValueError(f"{' and '.join(given) or 'nothing'} is given: give one of {known}")
         return self
 
+    @property
+    def _sizes(self) -> list[str]:
+        names = type(self).model_fields.keys() - {"hold_seconds"}
+        return [name for name in type(self).model_fields if name in names and getattr(self, name) is not None]
+
+    @property
+    def given_field(self) -> str:
+        """The field that is set."""
+        return next(iter(self._sizes), "hold_seconds")
+
 
 def scaled_spec(
-    name: str, spec: AppSpec, scale: Scale, proposal: MixtureProposal | PlanProposal | None = None
+    name: str, spec: AppSpec, scale: Scale, now: datetime, proposal: MixtureProposal | PlanProposal | None = None
 ) -> AppSpec:
-    """Returns the spec of the app `name` with another size.
+    """Returns the spec of the app `name` with another size, which holds for some time from now on.
 
     Args:
         proposal: the proposal for this spec, if there is one.
@@ -63,16 +77,31 @@ def scaled_spec(
     Raises:
         ScaleError: the app cannot be scaled in this way.
     """
+    if scale.hold_seconds is not None and spec.hold_seconds is None:
+        raise ScaleError(
+            "hold_seconds", f"the app {name!r} does not follow its load: its size holds until you change it"
+        )
+    scaled = spec if scale.given_field == "hold_seconds" else _resized_spec(name, spec, scale, proposal)
+    seconds = scale.hold_seconds
+    if seconds is None and scale.approve is None:
+        seconds = spec.hold_seconds
+    if seconds is None:
+        return scaled
+    until = (now + timedelta(seconds=seconds)).replace(microsecond=0)
+    return scaled.changed(held_until=until if seconds else None)
+
+
+def _resized_spec(name: str, spec: AppSpec, scale: Scale, proposal: MixtureProposal | PlanProposal | None) -> AppSpec:
     if scale.replicas is not None or scale.executors is not None:
         if spec.is_planned:
             raise ScaleError(
-                _given_field(scale),
+                scale.given_field,
                 f"the app {name!r} has a plan: scale it to a rate or a number of GPUs, or deploy it with replicas",
             )
         return spec.changed(**_scaled_replicas(spec, scale))
     if spec.plan is None:
         raise ScaleError(
-            _given_field(scale), f"the app {name!r} has no plan: scale its replicas, or deploy it with a plan"
+            scale.given_field, f"the app {name!r} has no plan: scale its replicas, or deploy it with a plan"
         )
     if scale.approve is None:
         return spec.changed(plan=_scaled_plan(spec.plan, scale))
@@ -90,10 +119,6 @@ def _approved_plan(plan: AppPlan, proposal: MixtureProposal | PlanProposal) -> A
     if proposal.obstacle:
         raise ScaleError("approve", f"the plan cannot replace the running one: {proposal.obstacle}")
     return proposal.plan
-
-
-def _given_field(scale: Scale) -> str:
-    return next(name for name in type(scale).model_fields if getattr(scale, name) is not None)
 
 
 def _scaled_replicas(spec: AppSpec, scale: Scale) -> dict[str, object]:

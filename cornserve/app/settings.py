@@ -68,6 +68,13 @@ TargetSeconds = Annotated[float, Field(ge=0.001, le=3600)]
 """The target of a latency, in seconds."""
 
 
+HOLD_SECONDS = 900.0
+"""The default time in which the load changes nothing after a change by users."""
+
+HoldSeconds = Annotated[float, Field(ge=0, le=2_592_000)]
+"""A time in which the load changes nothing, in seconds."""
+
+
 class _Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -97,6 +104,8 @@ class AdaptationSettings(_Settings):
     """The time for which less load must last before cells are removed."""
     window_seconds: float = Field(default=20.0, ge=0.1, le=240)
     """The shortest time in which arrivals are counted. More load in it, or in 3 or 15 times as long, adds cells."""
+    hold_seconds: HoldSeconds = HOLD_SECONDS
+    """The time after `cornserve scale` in which the load changes nothing."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -165,6 +174,8 @@ class AutoscalingSettings(_Settings):
     """The time in which fewer replicas must have been enough before replicas stop."""
     dwell_seconds: float = Field(default=60.0, ge=0, le=LONGEST_HISTORY)
     """The least time between two changes of an executor."""
+    hold_seconds: HoldSeconds = HOLD_SECONDS
+    """The time after `cornserve scale` in which the load changes nothing."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from cornserve.app.adaptation import AutoscaledLoad, MixShift, MixtureProposal, PlanProposal
 from cornserve.app.plan import describe_cells
 from cornserve.app.record import AppView
 
 
-def adaptation_lines(app: AppView) -> Iterator[str]:
-    """Yields the loads of autoscaled executors, the change that waits for an approval, and the shift of the mix."""
+def adaptation_lines(app: AppView, now: datetime) -> Iterator[str]:
+    """Yields the time until which the size holds, the loads of autoscaled executors, the change that waits for an
+    approval, and the shift of the mix."""
+    yield from hold_lines(app, now)
     adaptation = app.status.adaptation
     for load in [] if adaptation is None else adaptation.executors:
         yield _load(load, app.spec.replicas_of(load.name))
@@ -24,6 +27,16 @@ def adaptation_lines(app: AppView) -> Iterator[str]:
             yield f"  make another plan with `cornserve plan --from {app.name}`, and deploy it"
         else:
             yield "  another plan replaces the running one if it serves this mix notably better"
+
+
+def hold_lines(app: AppView, now: datetime) -> Iterator[str]:
+    """Yields the time until which the load of the app changes nothing, if it is in the future."""
+    until = app.spec.held_until
+    if until is not None and app.spec.is_held(now) and app.spec.hold_seconds is not None:
+        minutes = (until - now).total_seconds() / 60
+        time = until.astimezone(UTC)
+        yield f"size: holds until {time:%Y-%m-%d %H:%M:%S} UTC ({minutes:.3g} minutes), whatever the load"
+        yield f"  change the time with `cornserve scale {app.name} --hold SECONDS`; 0 ends it"
 
 
 def _load(load: AutoscaledLoad, replicas: int) -> str:

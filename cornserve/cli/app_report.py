@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from json import dumps
 
 from rich.console import Group, RenderableType
@@ -14,7 +15,7 @@ from cornserve.cli.plan_tree import describe_replica, plan_tree
 STYLES = {"pending": "yellow", "starting": "yellow", "serving": "green", "parked": "dim", "failed": "red"}
 
 
-def app_report(app: AppView) -> Group:
+def app_report(app: AppView, now: datetime) -> Group:
     """Returns the app's phase, settings, cells and replicas."""
     lines: list[RenderableType] = []
     lines.append(
@@ -42,7 +43,7 @@ def app_report(app: AppView) -> Group:
         )
         if options:
             lines.append(Text(f"options of {executor}: {options}"))
-    lines += [Text(line, style="yellow") for line in adaptation_lines(app)]
+    lines += [Text(line, style="yellow") for line in adaptation_lines(app, now)]
     if app.spec.plan is not None:
         lines += [Text(""), plan_tree(app, app.spec.plan)]
     for group in [group for group in app.status.groups if group.cell is None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,6 +37,16 @@ def scale(
         int | None,
         typer.Option("--gpus", min=1, help="For an app with a plan: serve the most requests/s on this many GPUs."),
     ] = None,
+    hold: Annotated[
+        float | None,
+        typer.Option(
+            "--hold",
+            metavar="SECONDS",
+            min=0,
+            help="For an app that follows its load: the time in which the load changes nothing, from now on, also "
+            "without another size. By default, `hold_seconds` of --adapt or --autoscale. 0: follow the load at once.",
+        ),
+    ] = None,
     approve: Annotated[
         bool,
         typer.Option("--approve", help="Run the cells or the plan that the app's adaptation to its load proposes."),
@@ -47,24 +58,35 @@ def scale(
 ) -> None:
     """Set the number of replicas of each executor of an app, or the cells of an app with a plan.
 
-    Surplus replicas finish their requests and stop. Other replicas continue to run.
+    Surplus replicas finish their requests and stop. Other replicas continue to run. The size of an app that follows its
+    load holds for some time, which the command prints.
     """
     given = [number for number in (replicas, rate, gpus) if number is not None]
-    if len(given) + approve + bool(executor) != 1:
+    sizes = len(given) + approve + bool(executor)
+    if sizes > 1 or (not sizes and hold is None):
         raise CliError(
             "give the number of replicas or --executor, or for an app with a plan one of --rate, --gpus and --approve"
         )
+    if approve and hold is not None:
+        raise CliError("--hold: an approved change follows the load: remove --hold or --approve")
+    from cornserve.cli.adaptation_report import hold_lines
+
     executors = dict(map(_executor_replicas, executor)) if executor else None
     with open_client(ctx, url) as client:
         view = (
-            client.approve(app) if approve else client.scale(app, replicas, executors=executors, rate=rate, gpus=gpus)
+            client.approve(app)
+            if approve
+            else client.scale(app, replicas, executors=executors, rate=rate, gpus=gpus, hold_seconds=hold)
         )
         if wait:
             view = _until_scaled(client, view, timeout)
     if json:
         print_json(view)
-    elif not wait:
+        return
+    if not wait:
         stderr().print(f"{app} is being scaled: see `cornserve status {app}`")
+    for line in hold_lines(view, datetime.now(UTC)):
+        stderr().print(line, soft_wrap=True)
 
 
 def _executor_replicas(setting: str) -> tuple[str, int]:

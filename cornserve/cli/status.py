@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -101,7 +102,7 @@ def _show_app(app: AppView, json: bool) -> None:
     if json:
         print_json(app)
     else:
-        stdout().print(app_report(app))
+        stdout().print(app_report(app, datetime.now(UTC)))
 
 
 def _watch(client: Client, name: str, json: bool) -> None:
@@ -116,6 +117,6 @@ def _watch(client: Client, name: str, json: bool) -> None:
             if json:
                 print_json(app, lines=True)
             elif console.is_terminal:
-                live.update(app_report(app), refresh=True)
+                live.update(app_report(app, datetime.now(UTC)), refresh=True)
             else:
-                console.print(app_report(app))
+                console.print(app_report(app, datetime.now(UTC)))

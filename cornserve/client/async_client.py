@@ -168,8 +168,9 @@ class AsyncClient:
         executors: Mapping[str, int] | None = None,
         rate: float | None = None,
         gpus: int | None = None,
+        hold_seconds: float | None = None,
     ) -> AppView:
-        return await self._call(calls.scale(app, replicas, executors, rate, gpus), responses.app_view)
+        return await self._call(calls.scale(app, replicas, executors, rate, gpus, hold_seconds), responses.app_view)
 
     async def approve(self, app: str) -> AppView:
         return await self._call(calls.approve(app), responses.app_view)

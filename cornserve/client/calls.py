@@ -59,11 +59,22 @@ def deploy(app: str, spec: AppSpec) -> ApiCall:
 
 
 def scale(
-    app: str, replicas: int | None, executors: Mapping[str, int] | None, rate: float | None, gpus: int | None
+    app: str,
+    replicas: int | None,
+    executors: Mapping[str, int] | None,
+    rate: float | None,
+    gpus: int | None,
+    hold_seconds: float | None,
 ) -> ApiCall:
-    numbers = {"replicas": replicas, "executors": executors, "rate": rate, "gpus": gpus}
+    numbers = {
+        "replicas": replicas,
+        "executors": executors,
+        "rate": rate,
+        "gpus": gpus,
+        "hold_seconds": hold_seconds,
+    }
     given = {name: number for name, number in numbers.items() if number is not None}
-    return ApiCall("PUT", f"{_app(app)}/scale", encode_json("replicas, executors, rate or gpus", given))
+    return ApiCall("PUT", f"{_app(app)}/scale", encode_json("replicas, executors, rate, gpus or hold_seconds", given))
 
 
 def approve(app: str) -> ApiCall:

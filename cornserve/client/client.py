@@ -220,6 +220,7 @@ class Client:
         executors: Mapping[str, int] | None = None,
         rate: float | None = None,
         gpus: int | None = None,
+        hold_seconds: float | None = None,
     ) -> AppView:
         """Sets the number of replicas of each executor, or the cells of a planned app: give one of the arguments.
 
@@ -229,8 +230,9 @@ class Client:
             executors: the numbers of replicas of single executors, by name.
             rate: the requests per second to serve with cells on the fewest GPUs.
             gpus: the number of GPUs on which cells serve the most requests.
+            hold_seconds: the time in which the load of the app changes nothing, also without another argument. 0: none.
         """
-        return self._call(calls.scale(app, replicas, executors, rate, gpus), responses.app_view)
+        return self._call(calls.scale(app, replicas, executors, rate, gpus, hold_seconds), responses.app_view)
 
     def approve(self, app: str) -> AppView:
         """Runs the cells that the app's adaptation to its load proposes. Does not wait: see `scale`."""

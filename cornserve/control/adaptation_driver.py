@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
@@ -36,6 +37,10 @@ FindAppObstacle = Callable[[str, AppPlan, AppPlan], str | None]
 plan run."""
 
 
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 class AdaptationDriver:
     """Observes the apps with a plan, and adapts the apps whose settings switch it on.
 
@@ -48,6 +53,7 @@ class AdaptationDriver:
         replanning: makes plans for mixes that have shifted.
         on_change: called when the status of an app has changed.
         clock: returns the time in seconds.
+        wall_clock: returns the time of day.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class AdaptationDriver:
         on_change: Callable[[], None],
         replanning: Replanning,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], datetime] = _utc_now,
     ) -> None:
         self._store = store
         self._reader = reader
@@ -71,6 +78,7 @@ class AdaptationDriver:
         self._on_change = on_change
         self._replanning = replanning
         self._clock = clock
+        self._wall_clock = wall_clock
         self._apps: dict[str, FollowedApp] = {}
         self._wanted = asyncio.Event()
         self._errors = ErrorLog(log, "cannot adapt an app: %s")
@@ -143,7 +151,8 @@ class AdaptationDriver:
             before = app.status
             app.observe(observed, now)
             app.publish(self._metrics, now)
-            change = app.next_change(now, may_change=_may_change(app.record))
+            is_held = app.record.spec.is_held(self._wall_clock())
+            change = app.next_change(now, may_change=_may_change(app.record) and not is_held)
             if change is not None:
                 await self._apply(app.record, change)
             if app.status != before:

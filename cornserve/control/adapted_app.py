@@ -70,6 +70,10 @@ class AdaptedApp:
         self._policy = ObservedRateAdaptation(settings.limits)
         self.since = now
         """The time of the last change of the plan."""
+        self._counted_from = now
+        """The time of the last change by users, from which arrivals are counted for the next change of the cells."""
+        self._changed: AppPlan | None = None
+        """The plan of the last change that was decided here."""
         self._mix_since = now
         """The time since which the planned mix is the same."""
         self._proposed_at = now
@@ -81,6 +85,8 @@ class AdaptedApp:
         assert plan is not None
         if plan.cells != self.plan.cells:
             self.since = now
+            if plan != self._changed and record.generation != self.record.generation:
+                self._counted_from = now
         if plan.types != self.plan.types:
             self._mix_since = now
             self.status = self.status.model_copy(update={"mix_shift": None})
@@ -103,7 +109,7 @@ class AdaptedApp:
     def next_change(self, now: float, *, may_change: bool) -> SpecChange | None:
         if self._next is not None and self.plan == self._next[0]:
             return self._second_step(self._next[1], now) if may_change else None
-        running = RunningMixture(self.plan.counts, self.plan.rate, self.since)
+        running = RunningMixture(self.plan.counts, self.plan.rate, self.since, self._counted_from)
         change = self._policy.decide(running, self.arrivals, now, self._solve) if may_change else None
         proposal = (self._replan(self, now) or self._known_proposal()) if may_change else None
         if self.settings.approval:
@@ -151,7 +157,8 @@ class AdaptedApp:
         return None
 
     def _changed_to(self, plan: AppPlan, reason: str) -> SpecChange:
-        fields = {"plan": plan, "shares": self.record.spec.shares}
+        self._changed = plan
+        fields = {"plan": plan, "shares": self.record.spec.shares, "held_until": None}
         return SpecChange(fields, f"{reason}: runs {_describe(plan)} instead of {_describe(self.plan)}")
 
     def news(self, before: AdaptationStatus) -> Iterator[tuple[str, str]]:

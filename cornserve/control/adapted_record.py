@@ -27,7 +27,7 @@ def adapted_record(record: AppRecord, served: AppSpec | None) -> AppRecord:
     if served is None or served.plan is None or spec.policies.adaptation is None or spec.policies.adaptation.approval:
         return record
     plan = served.plan.model_copy(update={"planned_from": ""})  # It was not made from the newest inputs.
-    adapted = spec.changed(plan=plan, shares=served.shares)
+    adapted = spec.changed(plan=plan, shares=served.shares, held_until=None)
     if adapted.code != served.code:
         return record
     return replace(record, spec=adapted, status=status.model_copy(update={"phase": Phase.SERVING}))

@@ -133,7 +133,7 @@ class AppVersion:
             app_uid=self.owner.uid,
             generation=self.generation,
             # Only the controller reads these fields, in the record.
-            spec=self.spec.model_copy(update={"planning": None, "measured": None}),
+            spec=self.spec.model_copy(update={"planning": None, "measured": None, "held_until": None}),
             shares=self.shares,
             specs=self.executor_specs,
             groups={key: group.key for key, group in self._groups.items()},

@@ -32,10 +32,14 @@ class ScaledExecutor:
         self._loads = ArrivalHistory(LONGEST_HISTORY, now)
         self._policy = ExecutorAutoscaling(settings.limits(executor))
 
-    def update(self, replicas: int, now: float) -> None:
-        """Applies a newer number of replicas."""
+    def update(self, replicas: int, now: float, *, is_decided: bool) -> None:
+        """Applies a newer number of replicas.
+
+        Args:
+            is_decided: whether it was decided here. After a change by users, only later loads count.
+        """
         if replicas != self.running.replicas:
-            self.running = RunningReplicas(replicas, now)
+            self.running = RunningReplicas(replicas, now, self.running.counted_from if is_decided else now)
 
     def observe(self, arrivals: Arrivals, groups: set[str], now: float) -> None:
         """Adds the load of the executor's groups since the last call."""
@@ -87,6 +91,8 @@ class AutoscaledApp:
             ScaledExecutor(executor, settings, record.spec.replicas_of(executor.name), now)
             for executor in settings.executors
         ]
+        self._decided: Mapping[str, int] = {}
+        """The replicas of the last change that was decided here, by executor."""
         self._attainment = TargetAttainment(settings.window_seconds, now)
         self._complete_since = now
         """The time since which all replicas are ready."""
@@ -96,7 +102,9 @@ class AutoscaledApp:
     def update(self, record: AppRecord, now: float) -> None:
         self.record = record
         for scaled in self._executors:
-            scaled.update(record.spec.replicas_of(scaled.executor.name), now)
+            name = scaled.executor.name
+            replicas = record.spec.replicas_of(name)
+            scaled.update(replicas, now, is_decided=self._decided.get(name) == replicas)
 
     def observe(self, arrivals: Arrivals, now: float) -> None:
         for scaled in self._executors:
@@ -118,14 +126,14 @@ class AutoscaledApp:
         if not changes:
             return None
         replicas = {scaled.executor.name: change.replicas for scaled, change in changes.items()}
+        self._decided = replicas
         messages = [
             f"{change.reason}: runs {change.replicas} replicas of {scaled.executor.name} instead of "
             f"{scaled.running.replicas}"
             for scaled, change in changes.items()
         ]
-        return SpecChange(
-            {"executor_replicas": {**self.record.spec.executor_replicas, **replicas}}, "; ".join(messages)
-        )
+        executor_replicas = {**self.record.spec.executor_replicas, **replicas}
+        return SpecChange({"executor_replicas": executor_replicas, "held_until": None}, "; ".join(messages))
 
     def _changes(self, now: float) -> Mapping[ScaledExecutor, ReplicaChange]:
         """Returns the executors that should have other numbers of replicas.

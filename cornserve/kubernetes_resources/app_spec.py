@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import AppProfile, PlanningInputs
@@ -143,6 +143,8 @@ class AppResourceSpec(_Section):
     """Numbers of replicas of single executors, by name. The others have `replicas`."""
     policies: AppPolicies | None = Field(default=None, json_schema_extra=rules(_ANY_TARGET))
     """The policies of the app, by name. A change restarts nothing."""
+    held_until: AwareDatetime | None = None
+    """The time until which the load of the app changes neither its replicas nor its plan. `cornserve scale` sets it."""
     rollout: Rollout | None = None
     """The way in which a new version replaces the old one. By default, a rolling update."""
     restart: RestartSection | None = None

@@ -71,11 +71,17 @@ class RunningMixture:
         counts: numbers of cells by size.
         rate: the requests per second that it serves.
         since: the time of the last change.
+        counted_from: the time from which arrivals are counted for the next change.
     """
 
     counts: Mapping[int, int]
     rate: float
     since: float
+    counted_from: float = float("-inf")
+
+    def window(self, arrivals: ArrivalHistory, seconds: float, end: float) -> WindowCounts | None:
+        """Returns the requests of the `seconds` before `end`. None if the counting began later."""
+        return None if end - seconds < self.counted_from else arrivals.window(seconds, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,7 @@ class ObservedRateAdaptation:
         self, running: RunningMixture, arrivals: ArrivalHistory, now: float, solve: SolveMixture
     ) -> MixtureChange | None:
         seconds = [multiple * self._limits.window_seconds for multiple in GROW_WINDOWS]
-        windows = [arrivals.window(each, now) for each in seconds]
+        windows = [running.window(arrivals, each, now) for each in seconds]
         busier = [window for window in windows if window is not None and window.rate_bound(-DEVIATIONS) > running.rate]
         if not busier:
             return None
@@ -122,7 +128,7 @@ class ObservedRateAdaptation:
     ) -> MixtureChange | None:
         seconds = self._limits.shrink_window
         steps = range(max(1, round(self._limits.shrink_seconds / seconds)))
-        windows = [arrivals.window(seconds, now - step * seconds) for step in steps]
+        windows = [running.window(arrivals, seconds, now - step * seconds) for step in steps]
         known = [window for window in windows if window is not None and window.is_complete]
         if len(known) < len(windows):
             return None

@@ -71,10 +71,16 @@ class ExecutorLimits:
 
 @dataclass(frozen=True, slots=True)
 class RunningReplicas:
-    """The replicas of an executor that should run, and the time of their last change."""
+    """The replicas of an executor that should run.
+
+    Args:
+        since: the time of the last change.
+        counted_from: the time from which loads are counted for the next change.
+    """
 
     replicas: int
     since: float
+    counted_from: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +103,11 @@ class ExecutorAutoscaling:
 
     def load(self, loads: ArrivalHistory, now: float) -> float | None:
         """Returns the load per second: the larger mean of a short and a long window. None before the first is over."""
-        seconds = self._limits.window_seconds
-        windows = (loads.window(multiple * seconds, now) for multiple in (1, LONG_WINDOW))
+        return self._load(loads, now, float("-inf"))
+
+    def _load(self, loads: ArrivalHistory, now: float, counted_from: float) -> float | None:
+        lengths = [multiple * self._limits.window_seconds for multiple in (1, LONG_WINDOW)]
+        windows = (loads.window(seconds, now) for seconds in lengths if now - seconds >= counted_from)
         return max((_rate(window) for window in windows if window is not None), default=None)
 
     def decide(self, running: RunningReplicas, loads: ArrivalHistory, now: float) -> ReplicaChange | None:
@@ -112,17 +121,19 @@ class ExecutorAutoscaling:
             return ReplicaChange(bounded, f"{limits.min_replicas} to {limits.max_replicas} replicas may run")
         if now < running.since + limits.dwell_seconds:
             return None
-        load = self.load(loads, now)
+        load = self._load(loads, now, running.counted_from)
         if load is not None and (needed := self._needed(load)) > running.replicas:
             return ReplicaChange(needed, self._reason(load))
-        busiest = self._busiest(loads, now)
+        busiest = self._busiest(loads, now, running.counted_from)
         if busiest is None or (needed := self._needed(busiest)) >= running.replicas:
             return None
         minutes = limits.shrink_seconds / 60
         return ReplicaChange(needed, f"{self._reason(busiest)}, the most in {minutes:.3g} minutes")
 
-    def _busiest(self, loads: ArrivalHistory, now: float) -> float | None:
+    def _busiest(self, loads: ArrivalHistory, now: float, counted_from: float) -> float | None:
         """Returns the largest load of a short window in the time until replicas stop. None if it is not known."""
+        if now - self._limits.shrink_seconds - self._limits.window_seconds < counted_from:
+            return None
         rates = []
         for window in self._recent_windows(loads, now):
             if window is None or not window.is_complete:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import UTC, datetime
 from uuid import uuid4
 
 from fastapi import APIRouter, Query, Request
@@ -96,7 +97,7 @@ async def scale(name: str, request: Request, context: Context) -> AppView:
             message = f"the app {name!r} has failed: redeploy it, with the replicas that it should have"
             raise ApiError(409, message, code="app_failed")
         try:
-            spec = scaled_spec(name, record.spec, requested, _proposal(record))
+            spec = scaled_spec(name, record.spec, requested, datetime.now(UTC), _proposal(record))
             _check_scaled_executors(spec, record)
         except ScaleError as error:
             raise ApiError(409, str(error), param=error.param, code="cannot_scale") from error

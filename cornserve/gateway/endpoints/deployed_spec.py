@@ -14,7 +14,7 @@ from cornserve.gateway.errors import ApiError
 from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
 
-KEPT_FIELDS = {"replicas", "executor_replicas", "plan", "planning", "measured", "restart"}
+KEPT_FIELDS = {"replicas", "executor_replicas", "plan", "planning", "measured", "held_until", "restart"}
 """Fields that a deployment without them does not change."""
 
 
@@ -29,15 +29,16 @@ def deployed_spec(spec: AppSpec, current: AppSpec, description: AppDescription) 
 def _kept_fields(spec: AppSpec, current: AppSpec, description: AppDescription) -> dict[str, Any]:
     """Returns the fields of the current spec that a deployment of `spec` does not change.
 
-    Replicas and plans replace each other. A number for each executor replaces those of single executors.
+    Replicas and plans replace each other, and end the hold of the earlier ones. A number for each executor replaces
+    those of single executors.
     """
     kept = KEPT_FIELDS - spec.model_fields_set
     if spec.plan is not None or "replicas" in spec.model_fields_set:
-        kept -= {"replicas", "executor_replicas", "plan", "planning", "measured"}
+        kept -= {"replicas", "executor_replicas", "plan", "planning", "measured", "held_until"}
     elif spec.executor_replicas:
-        kept -= {"plan", "planning", "measured"}
+        kept -= {"plan", "planning", "measured", "held_until"}
     elif spec.planning is not None:
-        kept -= {"replicas", "executor_replicas", "plan"}
+        kept -= {"replicas", "executor_replicas", "plan", "held_until"}
     fields = {field: getattr(current, field) for field in kept}
     if "executor_replicas" in fields:
         names = _executors(description)

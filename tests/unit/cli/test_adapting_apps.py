@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from typer.testing import CliRunner
 
@@ -140,3 +143,50 @@ def test_arriving_rates_are_shown_beside_planned_ones(cli: CliRunner, server: St
 
     assert "not planned  0.3 of 0 requests/s arrive" in shown
     assert "text  3.1 of 5 requests/s arrive" in shown
+
+
+def held_view(minutes: float, **policies: dict[str, object]) -> dict[str, object]:
+    """Returns an app that serves, and whose size holds from now on."""
+    until = datetime.now(UTC) + timedelta(minutes=minutes)
+    spec = {"model": "/m", "policies": policies or {"adaptation": {}}, "held_until": until.isoformat()}
+    return VIEW | {"spec": spec, "status": {"phase": "serving", "generation": 3}}
+
+
+@pytest.mark.parametrize("policy", ["adaptation", "autoscaling"])
+def test_the_time_for_which_a_size_holds_is_shown(cli: CliRunner, server: StubServer, policy: str) -> None:
+    settings = {"adaptation": {}, "autoscaling": {"executors": [{"name": "llm", "capacity": 1}]}}[policy]
+    view = held_view(10.0, **{policy: settings})  # type: ignore[arg-type]
+    server.on("PUT /admin/v1/apps/a/scale", json_response(view))
+    server.on("GET /admin/v1/apps/a", json_response(view))
+
+    scaled = cli.invoke(app, ["scale", "a", "2", "--no-wait", "--url", server.url])
+    shown = cli.invoke(app, ["status", "a", "--url", server.url])
+
+    for text in (scaled.stderr, shown.stdout):
+        assert " UTC (10 minutes), whatever the load" in text
+        assert "change the time with `cornserve scale a --hold SECONDS`; 0 ends it" in text
+
+
+def test_a_size_that_has_held_is_not_shown(cli: CliRunner, server: StubServer) -> None:
+    server.on("GET /admin/v1/apps/a", json_response(held_view(-1.0)))
+
+    assert "holds" not in cli.invoke(app, ["status", "a", "--url", server.url]).stdout
+
+
+def test_the_time_for_which_a_size_holds_is_set(cli: CliRunner, server: StubServer) -> None:
+    view = held_view(60.0)
+    server.on("PUT /admin/v1/apps/a/scale", json_response(view))
+
+    for options, body in [
+        (["--gpus", "4", "--hold", "3600"], {"gpus": 4, "hold_seconds": 3600}),
+        (["--hold", "0"], {"hold_seconds": 0}),
+    ]:
+        result = cli.invoke(app, ["scale", "a", *options, "--no-wait", "--json", "--url", server.url])
+        assert server.requests[-1][1] == body
+        assert json.loads(result.stdout)["spec"]["held_until"] is not None
+
+
+def test_an_approved_change_does_not_hold(cli: CliRunner) -> None:
+    result = cli.invoke(app, ["scale", "a", "--approve", "--hold", "60", "--url", UNREACHABLE])
+    assert result.exit_code == 1
+    assert "--hold: an approved change follows the load: remove --hold or --approve" in result.stderr

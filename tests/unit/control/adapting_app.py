@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cornserve.app.adaptation import AdaptationStatus
@@ -25,6 +26,8 @@ from tests.unit.app.plans import cell, graph, plan
 from tests.unit.control.running_controller import FakeLauncher
 
 STEP = 5.0
+
+START = datetime(2026, 11, 23, 8, tzinfo=UTC)
 
 MIX = {"text": 0.25, "images": 0.75}
 """The planned mix."""
@@ -126,6 +129,7 @@ class AdaptingApp:
             on_change=lambda: None,
             replanning=self.replanning,
             clock=lambda: self.now,
+            wall_clock=lambda: self.time,
         )
         self.invocations: dict[str, dict[str, float]] = {}
         """The invocations of each deployment option by a request, by type."""
@@ -176,6 +180,15 @@ class AdaptingApp:
         """Returns a nearly Poisson distributed number of arrivals."""
         return sum(self._random.random() < rate * STEP / 500 for _ in range(500))
 
+    @property
+    def time(self) -> datetime:
+        """The time of day."""
+        return START + timedelta(seconds=self.now)
+
+    async def scale(self, **size: Any) -> None:
+        record = await self.store.get(APPS, "caption")
+        await self.update_spec(scaled_spec("caption", record.spec, Scale(**size), self.time))
+
     async def plan(self) -> AppPlan:
         planned = (await self.store.get(APPS, "caption")).spec.plan
         assert planned is not None
@@ -190,7 +203,7 @@ class AdaptingApp:
         assert record.status.adaptation is not None
         adaptation = record.status.adaptation
         proposal = adaptation.plan_proposal or adaptation.proposal
-        approved = scaled_spec("caption", record.spec, Scale(approve=True), proposal)
+        approved = scaled_spec("caption", record.spec, Scale(approve=True), self.time, proposal)
         await self.update_spec(approved)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from cornserve.app.settings import AdaptationSettings, AppPolicies
 from cornserve.control.adapted_record import adapted_record
 from cornserve.control.arrival_reader import Arrivals
 from cornserve.control.store.base import APPS, AppRecord, Record, Store
-from tests.unit.control.adapting_app import MIX, STEP, AdaptingApp, adapting, mixture
+from tests.unit.control.adapting_app import MIX, START, STEP, AdaptingApp, adapting, mixture
 from tests.waiting import until
 
 
@@ -92,6 +93,80 @@ async def test_the_rates_of_an_app_that_does_not_adapt_are_observed(store: Store
     assert sum(rate.observed for rate in status.rates) == pytest.approx(40, rel=0.2)
     assert app.metric("arriving_requests_per_second", {"app": "caption", "type": "text"}) == pytest.approx(10, rel=0.5)
     assert (await app.plan()).counts == {4: 1}
+
+
+async def test_more_cells_that_users_have_started_hold_for_a_time(store: Store) -> None:
+    app = await adapting(store, mixture(0, 1))
+    await app.run(16, 1200)
+
+    await app.scale(rate=36.0)
+    assert (await store.get(APPS, "caption")).spec.held_until == app.time + timedelta(seconds=900)
+    await app.run(16, 895)
+    assert (await app.plan()).counts == {4: 2}
+
+    await app.run(16, 60)
+    assert (await app.plan()).rate < 40
+    assert (await store.get(APPS, "caption")).spec.held_until is None
+
+
+async def test_fewer_cells_that_users_have_left_hold_for_a_time(store: Store) -> None:
+    app = await adapting(store, mixture(0, 2), hold_seconds=300)
+    await app.run(34, 600)
+
+    await app.scale(gpus=4)
+    await app.run(34, 295)
+    assert (await app.plan()).counts == {4: 1}
+
+    await app.run(34, 60)
+    assert (await app.plan()).rate > 30
+
+
+async def test_users_change_and_end_the_time_for_which_their_size_holds(store: Store) -> None:
+    app = await adapting(store, mixture(0, 2))
+    await app.run(34, 600)
+    await app.scale(gpus=4, hold_seconds=1800)
+    await app.run(34, 1200)
+    assert (await app.plan()).counts == {4: 1}
+
+    await app.scale(hold_seconds=0)
+
+    await app.run(34, 60)
+    assert (await app.plan()).rate > 30
+
+
+async def test_the_load_before_a_change_by_users_does_not_count(store: Store) -> None:
+    app = await adapting(store, mixture(0, 1), hold_seconds=0)
+    await app.run(16, 1200)
+
+    await app.scale(rate=36.0)
+    await app.run(16, 895)
+    assert (await app.plan()).counts == {4: 2}
+
+    await app.run(16, 60)
+    assert (await app.plan()).rate < 40
+
+
+async def test_changes_that_wait_for_an_approval_are_not_proposed_while_the_size_holds(store: Store) -> None:
+    app = await adapting(store, mixture(0, 2), approval=True)
+    await app.run(34, 600)
+
+    await app.scale(gpus=4)
+    await app.run(34, 895)
+    assert not app.has_findings
+
+    await app.run(34, 60)
+    assert app.has_findings
+
+
+async def test_a_size_that_could_not_start_does_not_hold(store: Store) -> None:
+    app = await adapting(store, mixture(0, 1))
+    app.served = (await store.get(APPS, "caption")).spec
+    app.failures[2] = FailureReason.INSUFFICIENT_CAPACITY
+    await app.scale(rate=36.0)
+
+    await app.run(0, 1000)
+
+    assert (await app.plan()).counts == {1: 1}
 
 
 async def test_a_change_waits_for_an_approval(store: Store) -> None:
@@ -288,7 +363,7 @@ def test_approvals_need_a_proposal() -> None:
     spec = AppSpec(source="app = ...", plan=mixture(0, 1))
 
     with pytest.raises(Exception, match="no change of the app 'caption' waits for an approval"):
-        scaled_spec("caption", spec, Scale(approve=True))
+        scaled_spec("caption", spec, Scale(approve=True), START)
 
     assert MixtureProposal.of(1, mixture(0, 1), {4: 2, 1: 0}, 30, "more load").counts == {4: 2}
     assert AdaptationStatus().proposal is None

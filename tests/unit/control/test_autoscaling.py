@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus
+from cornserve.app.scale import Scale, scaled_spec
 from cornserve.app.settings import AppPolicies, AutoscaledExecutor, AutoscalingSettings
 from cornserve.control.adaptation_driver import AdaptationDriver
 from cornserve.control.arrival_reader import Arrivals
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
-from tests.unit.control.adapting_app import MadeArrivals, MadePlans, Observer
+from tests.unit.control.adapting_app import START, MadeArrivals, MadePlans, Observer
 from tests.unit.control.running_controller import FakeLauncher
 
 STEP = 5
@@ -53,7 +56,19 @@ class AutoscalingApp:
             on_change=lambda: None,
             replanning=MadePlans(),
             clock=lambda: self.now,
+            wall_clock=lambda: self.time,
         )
+
+    @property
+    def time(self) -> datetime:
+        """The time of day."""
+        return START + timedelta(seconds=self.now)
+
+    async def scale(self, **size: Any) -> None:
+        record = await self.store.get(APPS, "chat")
+        spec = scaled_spec("chat", record.spec, Scale(**size), self.time)
+        await self.store.update_spec(APPS, "chat", spec, record.version)
+        await self.control()
 
     async def deploy(self) -> None:
         policies = AppPolicies(autoscaling=SETTINGS)
@@ -121,6 +136,42 @@ async def test_only_the_executor_with_more_load_is_scaled(chat: AutoscalingApp) 
     assert await chat.replicas() == (3, 3)
 
     await chat.run(1800, tokens={"llm-1": 100}, images=10)
+    assert await chat.replicas() == (1, 1)
+
+
+async def test_replicas_that_users_have_started_hold_for_a_time(chat: AutoscalingApp) -> None:
+    await chat.run(1200, tokens={"llm-1": 500}, images=10)
+
+    await chat.scale(executors={"llm": 3})
+    await chat.run(895, tokens={"llm-1": 500}, images=10)
+    assert await chat.replicas() == (3, 1)
+
+    await chat.run(120, tokens={"llm-1": 500}, images=10)
+    assert await chat.replicas() == (1, 1)
+
+
+async def test_replicas_beyond_the_limits_hold_for_a_time(chat: AutoscalingApp) -> None:
+    await chat.scale(replicas=6, hold_seconds=100)
+    await chat.run(95, tokens={"llm-1": 500}, images=10)
+    assert await chat.replicas() == (6, 6)
+
+    await chat.run(10, tokens={"llm-1": 500}, images=10)
+    assert await chat.replicas() == (4, 6)
+
+
+async def test_the_load_before_a_change_by_users_does_not_count(chat: AutoscalingApp) -> None:
+    await chat.run(1200, tokens={"llm-1": 2500}, images=10)
+    assert await chat.replicas() == (3, 1)
+
+    await chat.scale(executors={"llm": 1}, hold_seconds=0)
+    await chat.run(600, tokens={"llm-1": 500}, images=10)
+    assert await chat.replicas() == (1, 1)
+
+    await chat.scale(executors={"llm": 2}, hold_seconds=0)
+    await chat.run(900, tokens={"llm-1": 500}, images=10)
+    assert await chat.replicas() == (2, 1)
+
+    await chat.run(120, tokens={"llm-1": 500}, images=10)
     assert await chat.replicas() == (1, 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -168,7 +169,7 @@ async def test_planned_apps_share_an_executor_for_the_rates_of_their_plans(clien
             await client.wait_until_served(name)
         assert launcher.groups[GroupKey(MONOLITH.key)].replicas == 1  # Each needs 0.375.
 
-        scaled = scaled_spec("b", caption("b", least), Scale(rate=6.0))
+        scaled = scaled_spec("b", caption("b", least), Scale(rate=6.0), datetime.now(UTC))
         await client.redeploy("b", scaled)
         await until(lambda: launcher.groups[GroupKey(MONOLITH.key)].replicas == 2)
 

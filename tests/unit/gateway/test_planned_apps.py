@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx2 as httpx
@@ -166,3 +167,46 @@ async def test_an_app_that_cannot_be_scaled_in_this_way_does_not_change(
     assert response.status_code == status
     assert message in response.json()["error"]["message"]
     assert (await gateway.get(URL)).json()["generation"] == deployed.json()["generation"]
+
+
+async def test_the_answer_of_a_change_has_the_time_for_which_it_holds(gateway: httpx.AsyncClient) -> None:
+    policies = {"adaptation": {"hold_seconds": 600}}
+    await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 1), "policies": policies})
+    before = datetime.now(UTC)
+
+    scaled = (await gateway.put(f"{URL}/scale", json={"gpus": 5})).json()
+    longer = (await gateway.put(f"{URL}/scale", json={"rate": 10, "hold_seconds": 3600})).json()
+    ended = (await gateway.put(f"{URL}/scale", json={"hold_seconds": 0})).json()
+
+    for view, seconds in [(scaled, 600), (longer, 3600)]:
+        held = datetime.fromisoformat(view["spec"]["held_until"]) - before
+        assert seconds - 1 <= held.total_seconds() <= seconds + 60
+    assert ended["spec"] == longer["spec"] | {"held_until": None}
+    assert ended["generation"] == 4
+
+
+@pytest.mark.parametrize(
+    ("deployed", "is_held"), [({}, True), ({"plan": two_sizes(2, 0)}, False), ({"replicas": 2, "policies": {}}, False)]
+)
+async def test_a_deployment_with_another_size_ends_the_time_for_which_the_size_holds(
+    gateway: httpx.AsyncClient, deployed: dict[str, Any], is_held: bool
+) -> None:
+    app = {"source": CAPTION, "policies": {"adaptation": {}}}
+    await gateway.put(URL, json=app | {"plan": two_sizes(1, 1)})
+    await gateway.put(f"{URL}/scale", json={"gpus": 5})
+
+    stored = (await gateway.put(URL, json=app | deployed)).json()
+
+    assert (stored["spec"]["held_until"] is not None) == is_held
+
+
+async def test_the_size_of_an_app_that_does_not_follow_its_load_needs_no_time(gateway: httpx.AsyncClient) -> None:
+    await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 1)})
+
+    scaled = await gateway.put(f"{URL}/scale", json={"gpus": 5})
+    refused = await gateway.put(f"{URL}/scale", json={"hold_seconds": 60})
+
+    assert scaled.json()["spec"]["held_until"] is None
+    assert refused.status_code == 409
+    assert refused.json()["error"]["param"] == "hold_seconds"
+    assert "'caption' does not follow its load" in refused.json()["error"]["message"]

@@ -225,6 +225,11 @@ app_specs = st.builds(
                 progress_deadline_seconds=st.integers(1, 604_800),
             ),
             "restart": texts,
+            "held_until": st.datetimes(
+                datetime(2000, 1, 1),
+                datetime(2100, 1, 1),
+                timezones=st.just(UTC),
+            ).map(lambda time: time.replace(microsecond=0)),
             "executors": st.lists(overrides, max_size=3, unique_by=lambda override: override.name),
         },
     ),
