@@ -10,7 +10,7 @@ from cornserve.app.graph import AppGraph, GraphOption, GraphPath
 
 def model_document(name: str, graph: AppGraph) -> dict[str, Any]:
     """Returns the fields of a `cornserve_planner.model_document.ModelDocument`."""
-    document = {
+    document: dict[str, Any] = {
         "format": "cornserve-planner/model",
         "version": 1,
         "name": name,
@@ -20,7 +20,7 @@ def model_document(name: str, graph: AppGraph) -> dict[str, Any]:
     }
     if graph.modalities is not None and not graph.conditional:  # Modalities do not show how often those run.
         document["modalities"] = graph.modalities.model_dump(exclude_defaults=True)
-    return document
+    return document | {"types": graph.types}
 
 
 def _option(option: GraphOption) -> dict[str, Any]:

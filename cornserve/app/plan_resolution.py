@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from cornserve.app.graph import AppGraph, GraphStep
@@ -45,6 +45,7 @@ def resolve_plan(plan: AppPlan, graph: AppGraph | None) -> RoutePlan:
         )
         for name, cell in plan.running_cells
     ]
+    _check_served(types, plan.default_type, cells, graph)
     resolved = RoutePlan(
         types={name: list(graph.types[kind]) for name, kind in types.items()},
         default_type=plan.default_type,
@@ -142,6 +143,20 @@ def _probabilities(
                 index = _path_index(name, number, path, executors, types[name], graph)
                 found[name][index] = min(found[name][index] + probability, 1.0)
     return found
+
+
+def _check_served(types: Mapping[str, str], default_type: str, cells: Sequence[RouteCell], graph: AppGraph) -> None:
+    """Checks that the running cells serve each type of the app: by its paths, or by those of the default type."""
+    names = {kind: name for name, kind in types.items() if any(name in cell.probabilities for cell in cells)}
+    for kind in graph.types.keys() - names.keys():
+        for cell in cells:
+            for path, probability in zip(graph.paths, cell.probabilities.get(default_type, ()), strict=False):
+                options = {step.option for step in path.steps.get(kind, ())} if probability else set()
+                if any(graph.options[option].executor not in cell.replicas for option in options):
+                    raise DefinitionError(
+                        f"plan: no path serves requests of the type {kind!r}, which the app takes: add the type to the "
+                        "workload, with a small share if such requests are rare, and make the plan again"
+                    )
 
 
 def _path_index(

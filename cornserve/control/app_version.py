@@ -189,6 +189,11 @@ class AppVersion:
         Args:
             kept: the cells of this plan that run until then.
         """
+        try:
+            if self.graph is not None:
+                resolve_plan(plan, self.graph)
+        except DefinitionError as error:
+            return str(error)
         groups = [group for cell in self._groups_of(plan) for group in cell.values()]
         if not can_replace(groups, self.groups, launcher):
             return f"its {plan.gpus} GPUs or slots are not free"

@@ -32,7 +32,8 @@ SUFFIXES = (".json", ".yaml", ".yml")
 class PlanInputs:
     """
     Args:
-        workload: also has, with share 0, the other request types that the model can serve.
+        workload: also has the other request types that the model must serve, with small shares, and that it can serve,
+            with share 0.
         rates: the profile's rates that the conversion uses, each with its option.
         startup: by option, the seconds until a replica accepts requests, if known.
         batches: by option, the batch sizes that its profile has.
@@ -121,7 +122,8 @@ def build_inputs(
     graph = model.graph()
     profiled = profile_measurements(graph, profile)[1].types.values()
     measured = frozenset().union(*(kind.components for kind in (*profiled, *workload.shares)))
-    workload = replace(workload, shares=with_rare_types(graph, workload.shares, model.modalities, measured))
+    shares = with_rare_types(graph, workload.shares, model.types, model.modalities, measured)
+    workload = replace(workload, shares=shares)
     used = {option.gpu for option in graph.options}
     types = [gpu for gpu in gpus.types() if gpu.name in used]
     check_gpu_types(graph, gpus)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 from typing import Annotated, Self, TypeVar
 
@@ -90,6 +91,9 @@ class ModelDocument(Document):
     modalities: # optional: the components that each modality of a request needs
       always: [llm]
       inputs: {image: [encoder]}
+    types: # optional: the components of the request types that must have a path, also if the workload lacks them
+      text: [llm]
+      image: [encoder, llm]
     """
 
     kind = "model"
@@ -100,6 +104,7 @@ class ModelDocument(Document):
     options: dict[Name, OptionEntry] = Field(min_length=1)
     paths: tuple[tuple[Name, ...], ...] = Field(min_length=1)
     modalities: Modalities | None = None
+    types: dict[Name, Components] = Field(default={})
 
     def graph(self) -> ExecutorGraph:
         """Returns the executor graph, which was validated when the document was parsed."""
@@ -117,8 +122,14 @@ class ModelDocument(Document):
 
     def model_post_init(self, _: object) -> None:
         self.graph()
-        if self.modalities is not None and (unknown := self.modalities.components - self.components.keys()):
+        for name, components in self.types.items():
+            self._check_components(f"types.{name}", components)
+        if self.modalities is not None:
+            self._check_components("modalities", self.modalities.components)
+
+    def _check_components(self, field: str, components: Iterable[str]) -> None:
+        if unknown := set(components) - self.components.keys():
             raise InvalidInputError(
-                "modalities",
+                field,
                 f"{', '.join(sorted(unknown))}: not a component of the model, which has {', '.join(self.components)}",
             )

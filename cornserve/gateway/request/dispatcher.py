@@ -124,6 +124,11 @@ class Dispatcher:
         """Starts all newly recorded invocations concurrently. Consumers wait for tensors in their executors."""
         for invocation in invocations:
             if invocation.executor_key not in self._groups:
+                if invocation.executor_key in self._route.options:
+                    raise TaskError(
+                        f"the plan of the app has no replicas of {invocation.task_name} for this request: make it "
+                        "again for a workload with such requests, and deploy it"
+                    )
                 raise TaskError(
                     f"unit task {invocation.task_name} is not deployed: create it in post_init and assign it to an "
                     "attribute of the task that invokes it"

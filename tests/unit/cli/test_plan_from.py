@@ -73,6 +73,10 @@ def test_the_model_of_a_python_file_is_printed(captions: Path) -> None:
     assert executor is not None
     assert (executor.task, executor.settings) == ("StageTask", {"seconds": {"llm": 0.3}})
     assert model.modalities is None
+    assert {name: set(components) for name, components in model.types.items()} == {
+        "llm": {"llm"},
+        "encoder+llm": {"encoder", "llm"},
+    }
 
 
 def test_the_model_of_a_known_family_has_all_paths_and_modalities() -> None:
@@ -159,3 +163,32 @@ def test_the_planner_alone_reads_no_apps() -> None:
 
     assert result.exit_code == 1
     assert "--from: `python -m cornserve_planner` cannot read apps: use `cornserve plan`" in result.stderr
+
+
+def test_each_cell_of_a_saved_plan_has_a_path_for_a_type_that_the_workload_lacks(captions: Path) -> None:
+    profile = written(captions.with_name("profile.yaml"), PROFILE)
+    options = written(captions.with_name("options.yaml"), OPTIONS)
+    workload = written(
+        captions.with_name("workload.yaml"),
+        WORKLOAD.replace("encoder+llm: {components: [encoder, llm]", "text: {components: [llm]"),
+    )
+    saved = captions.with_name("plan.json")
+
+    result = plan(
+        "--from",
+        captions,
+        "--options",
+        options,
+        "--profile",
+        profile,
+        "--workload",
+        workload,
+        "--rate",
+        "4",
+        "--save",
+        saved,
+    )
+
+    assert result.exit_code == 0
+    for cell in json.loads(saved.read_text())["cells"]:
+        assert all(cell["probabilities"][name] for name in ("text", "encoder+llm"))

@@ -327,3 +327,32 @@ def test_a_plan_runs_on_the_slots_of_its_profile(cli: CliRunner, instance: StubS
     [(_, document)] = instance.requests
 
     assert {option["gpu_type"] for option in document["plan"]["options"].values()} == {"small"}
+
+
+def test_each_cell_has_a_path_for_a_type_that_the_workload_lacks(
+    cli: CliRunner, instance: StubServer, tmp_path: Path
+) -> None:
+    instance.on("PUT /admin/v1/apps/caption", json_response({"error": {"message": "stored"}}, 400))
+    profile = current_profile()
+    deploy(cli, tmp_path, "--rate=30", workload=requests_of("llm"), profile=profile)
+    [(_, document)] = instance.requests
+
+    spec = AppSpec.model_validate(document)
+    assert spec.plan is not None
+    assert spec.planning is not None
+    assert spec.plan.types.keys() == spec.planning.workload.keys() == {"only", "encoder+llm"}
+    assert 0 < spec.planning.workload["encoder+llm"].share < 1e-5
+    assert all(cell.probabilities.keys() == {"only", "encoder+llm"} for cell in spec.plan.cells)
+
+
+def test_components_that_follow_a_value_do_not_make_another_type(
+    cli: CliRunner, instance: StubServer, tmp_path: Path
+) -> None:
+    instance.on("PUT /admin/v1/apps/caption", json_response({"error": {"message": "stored"}}, 400))
+    known = profile_of("llm", "encoder")
+    known["options"] = [entry | {"option": entry["option"].replace("encoder", "stage")} for entry in known["options"]]
+    workload = requests_of("llm", "stage", frequency={"stage": 0.5})
+    deploy(cli, tmp_path, "--gpus=2", source=SKETCHES, workload=workload, profile=known)
+    [(_, document)] = instance.requests
+
+    assert document["plan"]["types"].keys() == {"only"}

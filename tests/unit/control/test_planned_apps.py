@@ -201,6 +201,26 @@ async def test_a_plan_of_other_options_fails_by_name_and_starts_nothing(client: 
     assert status.serving_generation == 1
 
 
+async def test_cells_without_a_path_for_a_request_type_fail_by_name_and_start_nothing(client: StoreClient) -> None:
+    launcher = FakeLauncher()
+    text = {"text": [0.0, 1.0]}
+    cells = cell(1, {"L": 1}, probabilities=text), cell(4, LARGE)
+
+    def planned(small: int, large: int) -> AppPlan:
+        counts = [each | {"count": count} for each, count in zip(cells, (small, large), strict=True)]
+        return plan(*counts, default_type="text")
+
+    async with running_controller(client, launcher):
+        await deploy(client, planned(1, 1))
+        before = dict(launcher.groups)
+
+        await redeploy(client, planned(1, 0))
+        status = await failed_status(client)
+
+        assert launcher.groups == before
+    assert "no path serves requests of the type 'encoder+llm', which the app takes" in status.message
+
+
 async def test_a_plan_that_needs_more_than_exists_fails_with_its_options_and_starts_nothing(
     client: StoreClient,
 ) -> None:
@@ -330,6 +350,19 @@ async def test_less_than_a_plan_that_needed_too_much_fits_in_place_of_the_one_th
     )
     assert deployment.most_gpus(launcher) == 11
     assert deployment.most_gpus(FakeLauncher(slots=4)) == 4 + kept.gpus
+
+
+async def test_cells_without_a_path_for_a_request_type_cannot_replace_others() -> None:
+    cells = cell(1, {"L": 1}, probabilities={"text": [0.0, 1.0]}), cell(4, LARGE, count=1)
+    served = plan(*cells, default_type="text")
+    spec = caption("caption", served)
+    record: AppRecord = Record("caption", "uid", 1, 1, spec, AppStatus())
+    version = AppVersion.from_description(record, await describe(record.name, record.spec))
+
+    assert version.find_obstacle(served.with_counts({1: 1, 4: 1}, None), served, FakeLauncher()) is None
+    obstacle = version.find_obstacle(served.with_counts({1: 3}, None), served, FakeLauncher())
+    assert obstacle is not None
+    assert "no path serves requests of the type 'encoder+llm'" in obstacle
 
 
 @pytest.mark.parametrize("counts", [(1, 2), (1, 1)])

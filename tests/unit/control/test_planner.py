@@ -54,6 +54,19 @@ async def test_a_process_makes_a_plan_and_computes_the_rate_of_the_running_one()
     assert shifted.plan.rate > 1.05 * shifted.running_rate
 
 
+def test_a_plan_has_a_path_for_a_type_that_its_workload_lacks() -> None:
+    workload = {"text": {"components": ["llm"], "share": 1.0}}
+    result = make_plan(PlanningJob(app="caption", graph=graph(), inputs=inputs(workload=workload)))
+
+    assert result.plan is not None
+    assert {name: set(kind.components) for name, kind in result.plan.types.items()} == {
+        "text": {"llm"},
+        "encoder+llm": {"encoder", "llm"},
+    }
+    assert all(cell.probabilities.keys() == {"text", "encoder+llm"} for cell in result.plan.cells)
+    assert result.plan.rate > 0.5 * 4 * RATES["L"]
+
+
 def test_a_plan_for_gpus_of_a_type_uses_at_most_their_number() -> None:
     fields = {"gpus": None, "gpus_of": {"L4": 4}, "gpu_types": dict.fromkeys(RATES, "L4")}
     result = make_plan(PlanningJob(app="caption", graph=graph(), inputs=inputs(**fields)))

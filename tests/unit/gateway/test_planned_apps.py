@@ -210,3 +210,31 @@ async def test_the_size_of_an_app_that_does_not_follow_its_load_needs_no_time(ga
     assert refused.status_code == 409
     assert refused.json()["error"]["param"] == "hold_seconds"
     assert "'caption' does not follow its load" in refused.json()["error"]["message"]
+
+
+def text_plan(**replicas: int) -> dict[str, Any]:
+    """Returns a plan for a workload of texts alone."""
+    document = plan_document(cell(4, replicas, count=1))
+    types = {"text": document["types"]["text"] | {"share": 1.0}}
+    cells = [each | {"probabilities": {"text": each["probabilities"]["text"]}} for each in document["cells"]]
+    return document | {"types": types, "default_type": "text", "cells": cells}
+
+
+async def test_a_plan_without_a_path_for_a_request_type_of_the_app_is_refused_by_name(
+    gateway: httpx.AsyncClient,
+) -> None:
+    refused = await gateway.put(URL, json={"source": CAPTION, "plan": text_plan(L=2)})
+
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "plan"
+    assert (
+        "no path serves requests of the type 'encoder+llm', which the app takes" in refused.json()["error"]["message"]
+    )
+
+
+async def test_a_plan_whose_default_path_serves_all_request_types_of_the_app_is_deployed(
+    gateway: httpx.AsyncClient,
+) -> None:
+    deployed = await gateway.put(URL, json={"source": CAPTION, "plan": text_plan(EL=2)})
+
+    assert deployed.status_code == 200
