@@ -67,6 +67,13 @@ class PlanningInputs(_PlanningPart):
     objective: Literal["gpus", "dollars"] | None = None
     """The cost of the plan for `rate` that is minimized. By default, GPUs, or dollars if there are several GPU types,
     whose numbers cannot be added."""
+    utilization: Annotated[float, Field(gt=0, le=1)] = 0.8
+    """The fraction of the replicas' time that the plan uses at most. The rest is headroom."""
+    percentile: Annotated[float, Field(gt=0, lt=100)] = 95.0
+    """The percentage of the requests for which the plan meets the TTFT and the end-to-end target of the app's
+    policies."""
+    survive: int = Field(default=0, ge=0, le=1)
+    """The number of replicas, 0 or 1, after whose loss the plan still serves its rate."""
     gpu_types: dict[Name, GpuTypeName] = Field(default_factory=dict, max_length=64)
     """The types of GPUs or slots of the app's options, by name. By default, those of the profile."""
     gpu_counts: dict[Name, Annotated[int, Field(ge=1, le=1024)]] = Field(default_factory=dict, max_length=64)

@@ -157,7 +157,7 @@ class AppSpec(BaseModel):
         inputs = self.planning_inputs
         if inputs is None or self.plan is None:
             return inputs is not None
-        return bool(self.plan.planned_from) and (self.plan.planned_from != inputs.digest or self._lacks_profile)
+        return bool(self.plan.planned_from) and (self.plan.planned_from != self.planning_digest or self._lacks_profile)
 
     @property
     def needs_profile(self) -> bool:
@@ -170,6 +170,16 @@ class AppSpec(BaseModel):
         if self.planning is None or self.planning.profile is not None or self.measured is None:
             return self.planning
         return self.planning.model_copy(update={"profile": self.measured.profile})
+
+    @property
+    def planning_digest(self) -> str:
+        """A hash of the inputs of the plan and of the latency targets, which limit the plan."""
+        inputs, targets = self.planning_inputs, self.policies.targets
+        assert inputs is not None
+        if targets is None:
+            return inputs.digest
+        seconds = targets.model_dump_json(exclude={"admission"}, exclude_defaults=True)
+        return sha256(f"{inputs.digest} {seconds}".encode()).hexdigest()[:12]
 
     @property
     def profile_digest(self) -> str:

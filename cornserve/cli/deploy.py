@@ -119,13 +119,34 @@ def deploy(
     ] = None,
     ttft: Annotated[
         float | None,
-        typer.Option("--ttft", metavar="SECONDS", help="Target of the time to the first chunk of a streamed response."),
+        typer.Option(
+            "--ttft",
+            metavar="SECONDS",
+            help="Target of the time to the first chunk of a streamed response. It also limits the plan that is made.",
+        ),
     ] = None,
     tbt: Annotated[
-        float | None, typer.Option("--tbt", metavar="SECONDS", help="Target of the time between two chunks.")
+        float | None,
+        typer.Option(
+            "--tbt",
+            metavar="SECONDS",
+            help="Target of the time between two chunks. It also limits the plan that is made.",
+        ),
     ] = None,
     e2e: Annotated[
-        float | None, typer.Option("--e2e", metavar="SECONDS", help="Target of the time to the end of the response.")
+        float | None,
+        typer.Option(
+            "--e2e",
+            metavar="SECONDS",
+            help="Target of the time to the end of the response. It also limits the plan that is made.",
+        ),
+    ] = None,
+    percentile: Annotated[
+        float | None,
+        typer.Option(
+            "--percentile",
+            help="Percentage of the requests for which the plan meets --ttft and --e2e. By default, 95.",
+        ),
     ] = None,
     admission: Annotated[
         bool,
@@ -164,6 +185,23 @@ def deploy(
             help="Cost that --rate minimizes. By default, gpus, or dollars if there are several GPU types.",
         ),
     ] = None,
+    utilization: Annotated[
+        float | None,
+        typer.Option(
+            "--utilization",
+            "--utilisation",
+            help="Maximum fraction of the replicas' time that the plan uses. By default, 0.8.",
+        ),
+    ] = None,
+    survive: Annotated[
+        int | None,
+        typer.Option(
+            "--survive",
+            min=0,
+            max=1,
+            help="1: the plan serves its rate also after losing any one replica, in one cell for all GPUs.",
+        ),
+    ] = None,
     options: Annotated[
         Path | None,
         typer.Option("--options", metavar="FILE", help="File with the GPU types of the deployment options to plan."),
@@ -193,7 +231,9 @@ def deploy(
     from cornserve.cli.planned_target import PlanBudget, plan_target
     from cornserve.client.deploy_target import resolve_target
 
-    budget = PlanBudget(gpus, gpus_of or [], rate, objective, options, workload, profile, measuring)
+    budget = PlanBudget(
+        gpus, gpus_of or [], rate, objective, options, workload, profile, measuring, utilization, percentile, survive
+    )
     is_planned = budget.check(plan)
     if is_planned and share:
         raise CliError("--share: the plan determines the shares of the paths: remove it")

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from cornserve_planner.inputs import PlanInputs
     from cornserve_planner.model_document import ModelDocument
     from cornserve_planner.plan_request import PlanRequest
-    from cornserve_planner.solve.budget import Budget
 
 
 class PlanBudget(NamedTuple):
@@ -33,6 +32,9 @@ class PlanBudget(NamedTuple):
         options: the file with GPU types of the deployment options.
         profile: None to measure all options.
         measuring: device time of the measurements, such as 10m.
+        utilization: maximum fraction of the replicas' time. None for that of the planner.
+        percentile: percentage of the requests that meet the targets. None for that of the planner.
+        survive: the number of replicas after whose loss the rate is still served, 0 or 1. None for 0.
     """
 
     gpus: int | None
@@ -43,6 +45,9 @@ class PlanBudget(NamedTuple):
     workload: Path | None
     profile: Path | None
     measuring: str | None
+    utilization: float | None
+    percentile: float | None
+    survive: int | None
 
     def check(self, plan: Path | None) -> bool:
         """Returns whether a plan is made. Raises `CliError` if the options contradict each other."""
@@ -53,6 +58,9 @@ class PlanBudget(NamedTuple):
                 "--workload": self.workload,
                 "--profile": self.profile,
                 "--budget": self.measuring,
+                "--utilization": self.utilization,
+                "--percentile": self.percentile,
+                "--survive": self.survive,
             }
             unused = [name for name, value in given.items() if value is not None]
             if unused:
@@ -90,6 +98,7 @@ def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> Dep
     from cornserve.app.plan import describe_cells
     from cornserve.app.plan_conversion import PlanConversionError, convert_plan
     from cornserve.client.deploy_target import resolve_target
+    from cornserve.control.planning_targets import service_targets
 
     graph = target_graph(target)
     try:
@@ -103,9 +112,11 @@ def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> Dep
             rate=budget.rate,
             objective=budget.objective,
             workload=budget.workload,
+            targets=service_targets(target.spec.policies.targets, budget.utilization, budget.percentile),
+            survive=bool(budget.survive),
         )
         _check_request(request, graph, model)
-        profile = _profile(client, target, graph, model, budget, request.budget)
+        profile = _profile(client, target, graph, model, budget, request)
         result = make_plan(replace(request, profile=profile.file))
         plan, planning = convert_plan(result.file, "the plan"), _planning(request, graph, profile.file, result.inputs)
     except (PlannerError, PlanConversionError) as error:
@@ -131,11 +142,17 @@ def _check_request(request: PlanRequest, graph: AppGraph, model: ModelDocument) 
 
 
 def _profile(
-    client: Client, target: DeployTarget, graph: AppGraph, model: ModelDocument, budget: PlanBudget, limits: Budget
+    client: Client,
+    target: DeployTarget,
+    graph: AppGraph,
+    model: ModelDocument,
+    budget: PlanBudget,
+    request: PlanRequest,
 ) -> MeasuredProfile:
     from cornserve.cli.given_profile import check_profile
     from cornserve.cli.measured_profile import MeasuredProfile, measure_profile
     from cornserve.cli.profiling import parse_seconds
+    from cornserve.control.planning_targets import TBT_REASON
     from cornserve.home import Home
 
     home, given = Home.default(), None
@@ -145,14 +162,16 @@ def _profile(
             return MeasuredProfile(budget.profile, given.slot_types)
         text = f"{budget.profile.name} lacks {', '.join(given.missing)}, which will be measured"
         stderr().print(text, markup=False, soft_wrap=True)
+    if request.targets.latency.between_tokens is not None:
+        raise CliError(f"--tbt: {TBT_REASON}")
     assert budget.workload is not None
     seconds = parse_seconds(budget.measuring or DEFAULT_BUDGET)
-    return measure_profile(client, target, graph, model, budget.workload, limits, seconds, home, given)
+    return measure_profile(client, target, graph, model, budget.workload, request.budget, seconds, home, given)
 
 
 def _planning(request: PlanRequest, graph: AppGraph, file: Path, inputs: PlanInputs) -> PlanningInputs:
-    """Returns the inputs of the plan for the record: the shares and mean sizes of the types, and the GPUs and the
-    throughput of the app's options.
+    """Returns the inputs of the plan for the record: the shares and mean sizes of the types, and the GPUs, the
+    throughput and the latency of the app's options.
 
     Args:
         file: the profile.
@@ -167,7 +186,7 @@ def _planning(request: PlanRequest, graph: AppGraph, file: Path, inputs: PlanInp
 
     profile = ModelProfile.read(file)
     unused = unused_entries(inputs.graph, profile)
-    entries = [entry.model_copy(update={"latency": ()}) for entry in profile.options if entry not in unused]
+    entries = [entry for entry in profile.options if entry not in unused]
     workload = {
         kind.name: {
             "components": sorted(kind.components),
@@ -185,6 +204,9 @@ def _planning(request: PlanRequest, graph: AppGraph, file: Path, inputs: PlanInp
                 "gpus_of": dict(request.gpus_of) or None,
                 "rate": request.rate,
                 "objective": request.objective,
+                "utilization": request.targets.utilization,
+                "percentile": request.targets.latency.percentile,
+                "survive": int(request.survive),
                 **option_fields(inputs.model, graph),
                 "workload": workload,
                 "profile": used.fields,

@@ -65,10 +65,13 @@ class InitialPlans:
         if isinstance(loaded, Failure):
             return loaded
         spec, description, graph = loaded
-        result = await self._planner(PlanningJob(app=name, graph=graph, inputs=planning))
+        job = PlanningJob(app=name, graph=graph, inputs=planning, targets=record.spec.policies.targets)
+        result = await self._planner(job)
         if result.plan is None:
             return _planning_failure(result.error)
-        plan = _on_measured_type(result.plan, record.spec).model_copy(update={"planned_from": planning.digest})
+        plan = _on_measured_type(result.plan, record.spec).model_copy(
+            update={"planned_from": record.spec.planning_digest}
+        )
         failure = self._check(replace(record, spec=spec.model_copy(update={"plan": plan})), description)
         if failure is not None:
             return failure
@@ -88,7 +91,10 @@ class InitialPlans:
         loaded = await self._load(record)
         if isinstance(loaded, Failure):
             return loaded.message
-        job = PlanningJob(app=record.name, graph=loaded.graph, inputs=record.spec.planning)
+        spec = record.spec
+        job = PlanningJob(
+            app=record.name, graph=loaded.graph, inputs=record.spec.planning, targets=spec.policies.targets
+        )
         return (await self._planner(job)).error
 
     async def _load(self, record: AppRecord) -> _LoadedApp | Failure:

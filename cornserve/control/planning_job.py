@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from cornserve.app.graph import AppGraph
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs
+from cornserve.app.settings import LatencyTargetSettings
 
 
 class _Message(BaseModel):
@@ -19,12 +20,14 @@ class PlanningJob(_Message):
     Args:
         graph: the executor graph of the app.
         inputs: without a profile, it is only checked whether the options can be measured for a plan.
+        targets: the latency targets that limit the plan.
         running: the plan that runs, whose rate for the same workload is computed.
     """
 
     app: str
     graph: AppGraph
     inputs: PlanningInputs
+    targets: LatencyTargetSettings | None = None
     running: AppPlan | None = None
 
 

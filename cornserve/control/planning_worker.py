@@ -34,6 +34,7 @@ NICENESS = 10
 def make_plan(job: PlanningJob) -> PlanningResult:
     """Runs the planner."""
     try:
+        from cornserve.control.planning_targets import service_targets
         from cornserve_planner import planning
         from cornserve_planner.errors import PlannerError
         from cornserve_planner.model_document import ModelDocument
@@ -67,6 +68,8 @@ def make_plan(job: PlanningJob) -> PlanningResult:
                 objective=inputs.objective,
                 workload=workload,
                 profile=profile,
+                targets=service_targets(job.targets, inputs.utilization, inputs.percentile),
+                survive=inputs.survive > 0,
             )
             file = planning.make_plan(request).file
             plan = convert_plan(file, "the plan").with_gpu_types(_gpu_types(job.running))
@@ -79,9 +82,12 @@ def make_plan(job: PlanningJob) -> PlanningResult:
 def _refusal(job: PlanningJob) -> str:
     """Returns why the options cannot be measured for a plan, or an empty text."""
     from cornserve.control.input_checks import check_inputs
+    from cornserve.control.planning_targets import TBT_REASON
     from cornserve_planner.errors import PlannerError
     from cornserve_planner.solve.budget import Budget
 
+    if job.targets is not None and job.targets.tbt_seconds is not None:
+        return f"policies.targets.tbt_seconds: {TBT_REASON}"
     try:
         check_inputs(job.app, job.graph, job.inputs.workload, Budget(job.inputs.gpus, job.inputs.gpus_of or {}))
     except PlannerError as error:

@@ -127,7 +127,8 @@ class Replanning:
             if description.graph is None:
                 return PlanningResult(error="the app has no executor graph")
             inputs = with_observed_frequency(inputs, description.graph, observed)
-            job = PlanningJob(app=record.name, graph=description.graph, inputs=inputs, running=running)
+            targets = record.spec.policies.targets
+            job = PlanningJob(app=record.name, graph=description.graph, inputs=inputs, targets=targets, running=running)
             return await self._planner(job)
         except Exception as error:
             log.warning("app %s: no plan could be made for the shifted mix: %s", record.name, error)

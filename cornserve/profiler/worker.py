@@ -113,9 +113,7 @@ def measure(job: ProfilingJob, home: Home, messages: Messages) -> ProfilingMessa
         measurement = AppMeasurement(profiler, options)
         _run(measurement, job.seconds, messages)
     profile = measurement.profile(measurement.results)
-    entries = tuple(entry.model_copy(update={"latency": ()}) for entry in profile.options)
-    fields = profile.model_copy(update={"options": entries}).fields
-    return ProfilingMessage(profile=fields, gpu_type=device.slot_type)
+    return ProfilingMessage(profile=profile.fields, gpu_type=device.slot_type)
 
 
 def _device(job: ProfilingJob, home: Home) -> Device:

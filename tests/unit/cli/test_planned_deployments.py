@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from cornserve.app.record import AppSpec
 from cornserve.cli.commands import app
+from cornserve.client.plan_reader import read_plan
 from cornserve.home import HOME_VARIABLE, Home
 from cornserve.instance import Instance
 from cornserve.profiler.device import Device
@@ -31,6 +32,10 @@ FILES = ["--workload", "workload.yaml", "--profile", "profile.yaml"]
         (["--gpus", "4", "--gpus-of", "L4=2", *FILES], "give one of --gpus, --gpus-of and --rate"),
         (["--gpus-of", "L4=2", "--rate", "4", *FILES], "give one of --gpus, --gpus-of and --rate"),
         (["--options", "gpus.yaml"], "--options: needs --gpus, --gpus-of or --rate, for which a plan is made"),
+        (
+            ["--utilization", "0.7", "--survive", "1", "--percentile", "99"],
+            "--utilization, --percentile, --survive: needs --gpus, --gpus-of or --rate, for which a plan is made",
+        ),
         (["--gpus", "4", "--plan", "plan.json", *FILES], "--plan: is a plan already: remove --gpus, --gpus-of, --rate"),
     ],
 )
@@ -100,7 +105,7 @@ def test_a_deployment_stores_the_inputs_of_its_plan(tmp_path: Path) -> None:
     for entry in entries:
         assert isinstance(entry, dict)
         assert entry["measured_with"] == MEASURED_WITH
-        assert "latency" not in entry
+        assert ("latency" in entry) == (entry["option"] == "encoder")
     assert spec.code == spec.model_copy(update={"planning": None}).code
 
 
@@ -356,3 +361,78 @@ def test_components_that_follow_a_value_do_not_make_another_type(
     [(_, document)] = instance.requests
 
     assert document["plan"]["types"].keys() == {"only"}
+
+
+def profile_with_latency() -> dict[str, Any]:
+    known = current_profile()
+    for entry in known["options"]:
+        curve = {"batch": [1], "seconds": [1 / RATES[entry["option"]]], "tag": "measured", "source": "a"}
+        entry["latency"] = [curve]
+    return known
+
+
+@pytest.mark.parametrize(
+    ("options", "planning", "targets"),
+    [
+        ((), {}, None),
+        (("--e2e=1",), {}, {"end_to_end_seconds": 1}),
+        (("--ttft=1", "--percentile=99"), {"percentile": 99}, {"ttft_seconds": 1}),
+        (("--utilization=0.4",), {"utilization": 0.4}, None),
+        (("--survive=1",), {"survive": 1}, None),
+    ],
+)
+def test_a_deployment_plans_for_the_same_targets_as_the_planner(
+    options: tuple[str, ...],
+    planning: dict[str, float],
+    targets: dict[str, float] | None,
+    cli: CliRunner,
+    instance: StubServer,
+    tmp_path: Path,
+) -> None:
+    instance.on("PUT /admin/v1/apps/caption", json_response({"error": {"message": "stored"}}, 400))
+    deploy(cli, tmp_path, "--gpus=6", *options, workload=WORKLOAD, profile=profile_with_latency())
+    [(_, document)] = instance.requests
+    spec, saved = AppSpec.model_validate(document), tmp_path / "plan.json"
+
+    files = [f"--{name}={tmp_path}/{name}.json" for name in ("workload", "profile")]
+    cli.invoke(app, ["plan", f"--from={tmp_path}/caption.py", "--gpus=6", *files, *options, f"--save={saved}"])
+
+    assert spec.plan is not None
+    assert spec.planning is not None
+    assert spec.plan.cells == read_plan(saved).cells
+    found = {"utilization": spec.planning.utilization, "percentile": spec.planning.percentile}
+    assert found | {"survive": spec.planning.survive} == {"utilization": 0.8, "percentile": 95, "survive": 0} | planning
+    assert document.get("policies", {}).get("targets") == targets
+
+
+def test_targets_limit_the_rate_of_a_deployed_plan(cli: CliRunner, instance: StubServer, tmp_path: Path) -> None:
+    rates = []
+    for options in [(), ("--e2e=0.4",), ("--utilization=0.4",), ("--survive=1",)]:
+        instance.on("PUT /admin/v1/apps/caption", json_response({"error": {"message": "stored"}}, 400))
+        deploy(cli, tmp_path, "--gpus=6", *options, workload=WORKLOAD, profile=profile_with_latency())
+        spec = AppSpec.model_validate(instance.requests[-1][1])
+        assert spec.plan is not None
+        rates.append(spec.plan.rate)
+
+    assert max(rates[1:]) < 0.95 * rates[0]
+
+
+@pytest.mark.parametrize(
+    ("option", "with_profile", "message"),
+    [
+        ("--e2e=0.01", True, "infeasible: the latency targets: no plan serves all types within them"),
+        ("--tbt=0.05", True, "no option has a latency between tokens in the profile: measure it"),
+        ("--tbt=0.05", False, "--tbt: the time between two tokens is not measured: give a profile with a latency that"),
+        ("--utilization=1.5", False, "--utilization: must be greater than 0 and at most 1, not 1.5"),
+        ("--percentile=100", False, "--percentile: must be between 0 and 100, not 100"),
+    ],
+)
+def test_targets_that_no_plan_meets_are_refused_before_a_measurement(
+    option: str, with_profile: bool, message: str, cli: CliRunner, instance: StubServer, tmp_path: Path
+) -> None:
+    files = {"profile": profile_with_latency()} if with_profile else {}
+    refused = deploy(cli, tmp_path, "--gpus=6", option, source=SOURCE, workload=WORKLOAD, **files)
+
+    assert refused.exit_code == 1
+    assert message in " ".join(refused.stderr.split())
+    assert not instance.requests

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from cornserve.app.planning import PlanningInputs
+from cornserve.app.record import AppSpec
+from cornserve.app.settings import AppPolicies, LatencyTargetSettings
 from cornserve.control.planner import PlannerProcessError, limit_planners, run_planner
 from cornserve.control.planning_job import PlanningJob, PlanningResult
 from cornserve.control.planning_worker import make_plan
@@ -65,6 +67,59 @@ def test_a_plan_has_a_path_for_a_type_that_its_workload_lacks() -> None:
     }
     assert all(cell.probabilities.keys() == {"text", "encoder+llm"} for cell in result.plan.cells)
     assert result.plan.rate > 0.5 * 4 * RATES["L"]
+
+
+def inputs_with_latency(**fields: Any) -> PlanningInputs:
+    known = inputs(**fields).model_dump()
+    for entry in known["profile"]["options"]:
+        seconds = [1 / RATES[entry["option"]]]
+        entry["latency"] = [{"batch": [1], "seconds": seconds, "tag": "measured", "source": "a test"}]
+    return PlanningInputs.model_validate(known)
+
+
+@pytest.mark.parametrize(
+    ("fields", "targets"),
+    [
+        ({"utilization": 0.4}, None),
+        ({"survive": 1}, None),
+        ({}, LatencyTargetSettings(end_to_end_seconds=0.3)),
+        ({"percentile": 99.0}, LatencyTargetSettings(ttft_seconds=0.3)),
+    ],
+)
+def test_targets_of_an_app_limit_its_plan(fields: dict[str, Any], targets: LatencyTargetSettings | None) -> None:
+    free = make_plan(PlanningJob(app="caption", graph=graph(), inputs=inputs_with_latency()))
+    limited = make_plan(
+        PlanningJob(app="caption", graph=graph(), inputs=inputs_with_latency(**fields), targets=targets)
+    )
+
+    assert free.plan is not None
+    assert limited.plan is not None
+    assert limited.plan.rate < 0.95 * free.plan.rate
+
+
+@pytest.mark.parametrize("has_profile", [True, False])
+def test_a_target_that_was_not_measured_is_refused(has_profile: bool) -> None:
+    targets = LatencyTargetSettings(tbt_seconds=0.05)
+    given = inputs_with_latency() if has_profile else inputs(profile=None)
+
+    result = make_plan(PlanningJob(app="caption", graph=graph(), inputs=given, targets=targets))
+
+    assert result.plan is None
+    assert "measured" in result.error if not has_profile else "latency between tokens" in result.error
+
+
+def test_other_targets_lead_to_another_plan() -> None:
+    result = make_plan(PlanningJob(app="caption", graph=graph(), inputs=inputs()))
+    assert result.plan is not None
+    spec = AppSpec(model="a/b", planning=inputs())
+    made = spec.changed(plan=result.plan.model_copy(update={"planned_from": spec.planning_digest}))
+
+    def with_targets(**targets: Any) -> AppSpec:
+        return made.changed(policies=AppPolicies(targets=LatencyTargetSettings(**targets)))
+
+    assert not made.needs_plan
+    assert with_targets(ttft_seconds=1).needs_plan
+    assert with_targets(ttft_seconds=1).planning_digest == with_targets(ttft_seconds=1, admission=True).planning_digest
 
 
 def test_a_plan_for_gpus_of_a_type_uses_at_most_their_number() -> None:

@@ -168,7 +168,7 @@ plannings = st.builds(
         {"rate": st.floats(1e-9, 1e9)},
         optional={"objective": st.sampled_from(["gpus", "dollars"]), "gpu_types": st.just({"EL": "h100"})},
     )
-    | st.just({"gpus": 2, "gpu_counts": {"EL": 2}}),
+    | st.just({"gpus": 2, "gpu_counts": {"EL": 2}, "utilization": 0.7, "percentile": 99.0, "survive": 1}),
     st.dictionaries(st.sampled_from(["text_tokens", "images"]), st.floats(0, 1e9)),
     st.dictionaries(texts, json_values, min_size=1, max_size=4),
 )
@@ -181,6 +181,7 @@ adaptations = st.builds(
     dwell_seconds=st.floats(0, 100),
     shrink_seconds=st.floats(100, 1000),
     window_seconds=st.floats(0.1, 240),
+    hold_seconds=st.floats(0, 1000),
 )
 adapting = st.builds(AppPolicies, adaptation=adaptations)
 
