@@ -73,7 +73,7 @@ class AdaptedApp:
         self._counted_from = now
         """The time of the last change by users, from which arrivals are counted for the next change of the cells."""
         self._changed: AppPlan | None = None
-        """The plan of the last change that was decided here."""
+        """The plan of the change that was decided here, and is not applied yet."""
         self._mix_since = now
         """The time since which the planned mix is the same."""
         self._proposed_at = now
@@ -91,6 +91,7 @@ class AdaptedApp:
             self._mix_since = now
             self.status = self.status.model_copy(update={"mix_shift": None})
         if record.generation != self.record.generation:
+            self._changed = None
             self.status = self.status.model_copy(update={"proposal": None, "plan_proposal": None})
             if self._next is not None and plan != self._next[0]:
                 self._next = None

@@ -92,7 +92,7 @@ class AutoscaledApp:
             for executor in settings.executors
         ]
         self._decided: Mapping[str, int] = {}
-        """The replicas of the last change that was decided here, by executor."""
+        """The replicas of the change that was decided here, and is not applied yet, by executor."""
         self._attainment = TargetAttainment(settings.window_seconds, now)
         self._complete_since = now
         """The time since which all replicas are ready."""
@@ -100,11 +100,13 @@ class AutoscaledApp:
         """The time at which a target was missed last."""
 
     def update(self, record: AppRecord, now: float) -> None:
-        self.record = record
         for scaled in self._executors:
             name = scaled.executor.name
             replicas = record.spec.replicas_of(name)
             scaled.update(replicas, now, is_decided=self._decided.get(name) == replicas)
+        if record.generation != self.record.generation:
+            self._decided = {}
+        self.record = record
 
     def observe(self, arrivals: Arrivals, now: float) -> None:
         for scaled in self._executors:

@@ -136,9 +136,12 @@ async def test_users_change_and_end_the_time_for_which_their_size_holds(store: S
 
 async def test_the_load_before_a_change_by_users_does_not_count(store: Store) -> None:
     app = await adapting(store, mixture(0, 1), hold_seconds=0)
+    await app.run(36, 300)
+    assert (await app.plan()).counts == {4: 2}
+    await app.scale(gpus=4)
     await app.run(16, 1200)
 
-    await app.scale(rate=36.0)
+    await app.scale(gpus=8)
     await app.run(16, 895)
     assert (await app.plan()).counts == {4: 2}
 

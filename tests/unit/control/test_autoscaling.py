@@ -167,9 +167,9 @@ async def test_the_load_before_a_change_by_users_does_not_count(chat: Autoscalin
     await chat.run(600, tokens={"llm-1": 500}, images=10)
     assert await chat.replicas() == (1, 1)
 
-    await chat.scale(executors={"llm": 2}, hold_seconds=0)
+    await chat.scale(executors={"llm": 3}, hold_seconds=0)
     await chat.run(900, tokens={"llm-1": 500}, images=10)
-    assert await chat.replicas() == (2, 1)
+    assert await chat.replicas() == (3, 1)
 
     await chat.run(120, tokens={"llm-1": 500}, images=10)
     assert await chat.replicas() == (1, 1)
