@@ -17,6 +17,7 @@ from cornserve.gateway.request.dispatcher import RETRY_SECONDS, Dispatcher
 from cornserve.gateway.request.replica_connection import InvocationListener, ReplicaConnection
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request_route import RequestRoute
+from cornserve.task.errors import TaskError
 from cornserve.task.recording import Recording
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_policies.replayable_random import ReplayableRandom
@@ -43,6 +44,18 @@ class Link(Output):
 
 class LinkTask(UnitTask[LinkRequest, Link]):
     executor = "echo-writer"
+
+
+class UnplannedTask(LinkTask):
+    """A task without replicas in the cells of the plan."""
+
+    executor = "unplanned"
+
+
+class MissingTask(LinkTask):
+    """A task that the app does not create in `post_init`."""
+
+    executor = "missing"
 
 
 class ChunksRequest(BaseModel):
@@ -141,7 +154,10 @@ async def dispatch_code(pool: FakePool) -> AsyncIterator[DispatchCode]:
         recording = Recording(ReplayableRandom("request"))
         recording.play("Graph", record)
         keys = {task.key for task in (LinkTask(), ChunksTask(), CountedChunksTask())}
-        route = RequestRoute(1, [1.0], {key: key for key in keys}, {key: ["a:1", "b:1"] for key in keys})
+        endpoints = {key: ["a:1", "b:1"] for key in keys}
+        route = RequestRoute(
+            1, [1.0], {key: key for key in keys}, endpoints, options={UnplannedTask().key: "unplanned"}
+        )
         deadline = asyncio.get_running_loop().time() + 60
         ids, stats = RequestIds("request", "request", "request"), RequestStats(AppStats())
         dispatcher = Dispatcher(ids, route, pool, stats, None, attempt=0, arrived_us=0, deadline=deadline)
@@ -209,6 +225,23 @@ async def test_a_failure_fails_a_long_chain_of_consumers(pool: FakePool, dispatc
     }
     assert all(execution.is_finished for execution in chain.executions)
     assert pool.replicas[0].listeners == {}
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (UnplannedTask(), "the plan of the app has no replicas of UnplannedTask for this request: make it again"),
+        (MissingTask(), "unit task MissingTask is not deployed: create it in post_init"),
+    ],
+)
+async def test_a_call_of_a_task_without_replicas_fails_by_its_cause(
+    task: LinkTask, message: str, dispatch_code: DispatchCode
+) -> None:
+    def record() -> None:
+        task.invoke(LinkRequest(inputs=[]))
+
+    with pytest.raises(TaskError, match=message):
+        dispatch_code(record)
 
 
 async def test_tensors_are_released_once_all_their_consumers_have_ended(pool: FakePool, dispatch: Dispatch) -> None:
