@@ -13,7 +13,7 @@ import pytest
 from cornserve_executors.media.audio_decoding import BLOCK_SAMPLES, check_conversion, count_samples, decode_audio
 from cornserve_executors.media.cancellation import run_cancellable
 from cornserve_executors.media.errors import UnusableMediaError
-from tests.audio import as_audio, audio_file, audio_from_file, sound
+from tests.audio import Samples, as_audio, audio_file, audio_from_file, sound
 
 FORMATS = ["WAV", "MP3", "FLAC", "OGG", "M4A", "WEBM"]
 MIB = 1 << 20
@@ -59,7 +59,7 @@ def test_a_sample_that_is_not_a_usable_number_is_rejected(value: float, position
 
 
 def test_integers_as_floats_are_accepted() -> None:
-    samples = np.full((16_000, 1), -32_768, np.float32)
+    samples: Samples = np.full((16_000, 1), -32_768, np.float32)
 
     assert decode_audio(as_audio(samples, subtype="FLOAT")).samples.min() == -32_768
 
