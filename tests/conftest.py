@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.chaos.form import FULL, FULL_TIMEOUT_SECONDS, seed
 from tests.chaos.report import FaultRecorder, FaultResult, table
@@ -20,6 +21,10 @@ pytest_plugins = ["tests.costs.plugin", "tests.kubernetes.api_server", "tests.ku
 
 # Several processes with engines share few cores. Threads of OpenMP spin while they wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# The duration of an example depends on what else the machine does.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 CLUSTER_TIMEOUT_SECONDS = 600
 """The time limit of a test on a cluster. Such tests wait for several pods in turn, up to 180 s for each."""

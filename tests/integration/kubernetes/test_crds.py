@@ -38,7 +38,9 @@ AUTOSCALING: Json = {"executors": [{"name": "llm", "capacity": 2000}]}
 Json = dict[str, Any]
 Create = Callable[..., Json]
 
-round_trip = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+round_trip = settings(
+    max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 
 
 class RefusedError(Exception):

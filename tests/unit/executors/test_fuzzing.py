@@ -91,7 +91,6 @@ commands = st.lists(st.tuples(st.sampled_from([*ENDPOINTS]), command), min_size=
 @seed(form.seed())
 @settings(
     max_examples=SEQUENCES,
-    deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -122,7 +122,6 @@ event = st.one_of(chunk, end, other_call, st.sampled_from([pb.Event(), pb.Event.
 @seed(form.seed())
 @settings(
     max_examples=SEQUENCES,
-    deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -72,7 +72,6 @@ async def test_requests_generated_from_the_document_never_cause_a_500(
             max_examples=examples,
             phases=[Phase.generate],
             database=None,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         )
         @given(cases)

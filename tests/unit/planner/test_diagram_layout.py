@@ -13,7 +13,7 @@ acyclic = st.sets(
 ).map(lambda pairs: [(NODES[start], NODES[end]) for start, end in sorted(pairs)])
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(acyclic)
 def test_arrows_point_to_the_right_and_positions_are_unique(edges: list[DiagramEdge]) -> None:
     positioned = layout_graph(NODES, edges)

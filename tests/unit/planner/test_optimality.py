@@ -38,7 +38,7 @@ def assert_smallest(plan: Plan, problem: PlanningProblem, every: BruteForce, amo
 @examples(100, 800)
 def test_no_plan_within_a_budget_serves_more(examples: int) -> None:
     @given(problems, st.integers(1, GPUS))
-    @settings(derandomize=True, deadline=None, max_examples=examples)
+    @settings(derandomize=True, max_examples=examples)
     def check(problem: PlanningProblem, gpus: int) -> None:
         every = BruteForce(problem, gpus)
         if every.rates.max() == 0:
@@ -60,7 +60,7 @@ def test_no_plan_within_a_budget_serves_more(examples: int) -> None:
 @examples(100, 800)
 def test_no_plan_serves_a_rate_with_fewer_gpus_or_dollars(examples: int) -> None:
     @given(problems, st.integers(1, 64))
-    @settings(derandomize=True, deadline=None, max_examples=examples)
+    @settings(derandomize=True, max_examples=examples)
     def check(problem: PlanningProblem, percent: int) -> None:
         every = BruteForce(problem, GPUS)
         rate = every.rates.max() * percent / 64
@@ -85,7 +85,7 @@ def test_no_plan_serves_a_rate_with_fewer_gpus_or_dollars(examples: int) -> None
 @examples(60, 300)
 def test_no_plan_serves_more_after_the_loss_of_a_replica(examples: int) -> None:
     @given(problems, st.integers(1, GPUS))
-    @settings(derandomize=True, deadline=None, max_examples=examples)
+    @settings(derandomize=True, max_examples=examples)
     def check(problem: PlanningProblem, gpus: int) -> None:
         every = BruteForce(problem, gpus)
         rates = every.rates_after_a_loss
@@ -108,7 +108,7 @@ def test_no_plan_serves_more_after_the_loss_of_a_replica(examples: int) -> None:
 @examples(60, 300)
 def test_no_plan_serves_a_rate_after_a_loss_with_fewer_gpus_or_dollars(examples: int) -> None:
     @given(problems, st.integers(1, 64))
-    @settings(derandomize=True, deadline=None, max_examples=examples)
+    @settings(derandomize=True, max_examples=examples)
     def check(problem: PlanningProblem, percent: int) -> None:
         every = BruteForce(problem, GPUS)
         rate = every.rates_after_a_loss.max() * percent / 64
@@ -129,7 +129,7 @@ def test_no_plan_serves_a_rate_after_a_loss_with_fewer_gpus_or_dollars(examples:
 @examples(80, 400)
 def test_budgets_of_gpu_types_and_dollars_are_kept(examples: int) -> None:
     @given(problems, st.integers(0, GPUS), st.integers(0, GPUS), st.sampled_from([None, 3.0, 6.5]))
-    @settings(derandomize=True, deadline=None, max_examples=examples)
+    @settings(derandomize=True, max_examples=examples)
     def check(problem: PlanningProblem, a: int, b: int, dollars: float | None) -> None:
         every = BruteForce(problem, a + b)
         within: Array = np.ones(len(every.rates), dtype=bool)
@@ -151,7 +151,7 @@ def test_budgets_of_gpu_types_and_dollars_are_kept(examples: int) -> None:
 @examples(10, 25)
 def test_highs_and_cbc_agree(examples: int) -> None:
     @given(problems, st.integers(2, 24))
-    @settings(derandomize=True, deadline=None, max_examples=examples)
+    @settings(derandomize=True, max_examples=examples)
     def check(problem: PlanningProblem, gpus: int) -> None:
         plans = [max_rate(problem, Budget(gpus=gpus + 6), SolverSettings(engine)) for engine in SolverEngine]
         assert plans[0].rate == pytest.approx(plans[1].rate, rel=CLOSE)

@@ -116,7 +116,7 @@ def test_an_edge_without_traffic_needs_no_link() -> None:
 @examples(8, 25)
 def test_with_enough_bandwidth_several_nodes_equal_one(examples: int) -> None:
     @given(problems, st.sampled_from([1, 2, 3]))
-    @settings(derandomize=True, deadline=None, max_examples=examples)
+    @settings(derandomize=True, max_examples=examples)
     def check(instance: PlanningProblem, gpus: int) -> None:
         free = optimization.max_rate(instance, Budget(gpus=2 * gpus))
         placed = placement.max_rate(instance, Cluster.uniform(2, gpus, math.inf), one_megabyte)
@@ -130,7 +130,7 @@ def test_with_enough_bandwidth_several_nodes_equal_one(examples: int) -> None:
 @examples(8, 25)
 def test_no_replica_and_no_link_is_overloaded(examples: int) -> None:
     @given(problems, st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0]), min_size=2, max_size=2))
-    @settings(derandomize=True, deadline=None, max_examples=examples)
+    @settings(derandomize=True, max_examples=examples)
     def check(instance: PlanningProblem, bandwidths: list[float]) -> None:
         there, back = (bandwidth * MB for bandwidth in bandwidths)
         cluster = Cluster((2, 1), ((0.0, there), (back, 0.0)))

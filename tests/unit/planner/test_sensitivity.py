@@ -51,7 +51,7 @@ def test_options_on_no_path_change_nothing() -> None:
 @examples(12, 60)
 def test_changes_agree_with_an_enumeration_of_all_plans(examples: int) -> None:
     @given(problems, st.integers(1, 5))
-    @settings(derandomize=True, deadline=None, max_examples=examples)
+    @settings(derandomize=True, max_examples=examples)
     def check(problem: PlanningProblem, gpus: int) -> None:
         budget = Budget(gpus=gpus)
         assume(BruteForce(problem, gpus).rates.max() > 0)

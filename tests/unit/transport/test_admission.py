@@ -81,7 +81,7 @@ async def test_requests_that_hold_a_block_and_wait_for_another_never_deadlock(ad
     assert held_pages(admission) == admission.waiting == 0
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), wants=st.lists(st.lists(st.integers(1, 3), max_size=4), max_size=20))
 def test_every_request_gets_its_quota_or_is_refused_at_once(tmp_path: Path, seed: int, wants: list[list[int]]) -> None:
     async def main() -> None:

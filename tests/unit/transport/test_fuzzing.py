@@ -28,7 +28,6 @@ UINT64 = [0, 1, 4096, 16384, 2**63, 2**64 - 1]
 SEQUENCES = form.by_form(short=25, full=2000)
 FUZZED = settings(
     max_examples=SEQUENCES,
-    deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -67,7 +67,7 @@ requests = st.builds(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(found=st.lists(requests, max_size=5), suffix=st.sampled_from(["jsonl", "csv"]))
 def test_any_written_requests_can_be_read(found: list[WorkloadRequest], suffix: str) -> None:
     ordered = sorted(found, key=lambda request: request.arrival)
