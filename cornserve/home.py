@@ -89,7 +89,7 @@ class Home:
         """Yields all files and directories that Cornserve creates in the home. A user may keep others there."""
         yield from self.path.glob(f"{self.store.name}*")
         yield from self.path.glob(f"{self.instance.stem}.*")
-        yield from self.path.glob(f"*{self.apps_file.name}")
+        yield from self.path.glob(f"{self.apps_file.name}*")
         for directory in (self.models, self.logs, self.replicas):
             if directory.exists():
                 yield directory

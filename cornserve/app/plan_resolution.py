@@ -147,8 +147,8 @@ def _probabilities(
 
 def _check_served(types: Mapping[str, str], default_type: str, cells: Sequence[RouteCell], graph: AppGraph) -> None:
     """Checks that the running cells serve each type of the app: by its paths, or by those of the default type."""
-    names = {kind: name for name, kind in types.items() if any(name in cell.probabilities for cell in cells)}
-    for kind in graph.types.keys() - names.keys():
+    served = {kind for name, kind in types.items() if any(name in cell.probabilities for cell in cells)}
+    for kind in sorted(graph.types.keys() - served):
         for cell in cells:
             for path, probability in zip(graph.paths, cell.probabilities.get(default_type, ()), strict=False):
                 options = {step.option for step in path.steps.get(kind, ())} if probability else set()

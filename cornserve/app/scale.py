@@ -26,7 +26,7 @@ class ScaleError(Exception):
 class Scale(BaseModel):
     """The request to change the numbers of replicas of executors, or the cells of a planned app.
 
-    Exactly one of the fields is set, but `hold_seconds`, which is set alone or with another one.
+    At most one of the fields but `hold_seconds` is set. `hold_seconds` may be set with it or alone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -57,12 +57,13 @@ class Scale(BaseModel):
 
     @property
     def _sizes(self) -> list[str]:
-        names = type(self).model_fields.keys() - {"hold_seconds"}
-        return [name for name in type(self).model_fields if name in names and getattr(self, name) is not None]
+        """The fields that are set, without `hold_seconds`."""
+        fields = (name for name in type(self).model_fields if name != "hold_seconds")
+        return [name for name in fields if getattr(self, name) is not None]
 
     @property
     def given_field(self) -> str:
-        """The field that is set."""
+        """The field that is set: a size if there is one, otherwise `hold_seconds`."""
         return next(iter(self._sizes), "hold_seconds")
 
 

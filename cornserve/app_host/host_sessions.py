@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -52,7 +52,7 @@ class HostSessions:
         """The reads of mapped streams that wait for items, by session."""
         self._running_side_effects: set[asyncio.Task[None]] = set()
         self._begun = 0
-        """The number of requests that have begun, as long as they are repeated."""
+        """The number of requests that have begun, counted up to `REPEATED_REQUESTS`."""
         self._repetitions: dict[int, Repetition] = {}
         """The second runs of the first requests, by session."""
 
@@ -143,12 +143,11 @@ class HostSessions:
         session, repetition = self._sessions.pop(number, None), self._repetitions.pop(number, None)
         if session is not None:
             self._activity.begin(number)  # The code may be suspended, and run its `finally` blocks now.
-            try:
-                session.close()
+            with ExitStack() as closing:
+                closing.callback(self._activity.end)
                 if repetition is not None:
-                    repetition.close()
-            finally:
-                self._activity.end()
+                    closing.callback(repetition.close)
+                session.close()
 
     @contextmanager
     def _running(self, call: int, session: int) -> Iterator[pb.HostReply]:

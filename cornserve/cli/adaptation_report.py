@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from math import ceil
 
 from cornserve.app.adaptation import AutoscaledLoad, MixShift, MixtureProposal, PlanProposal
 from cornserve.app.plan import describe_cells
@@ -33,9 +34,9 @@ def hold_lines(app: AppView, now: datetime) -> Iterator[str]:
     """Yields the time until which the load of the app changes nothing, if it is in the future."""
     until = app.spec.held_until
     if until is not None and app.spec.is_held(now) and app.spec.hold_seconds is not None:
-        minutes = (until - now).total_seconds() / 60
+        minutes = ceil((until - now).total_seconds() / 60)
         time = until.astimezone(UTC)
-        yield f"size: holds until {time:%Y-%m-%d %H:%M:%S} UTC ({minutes:.3g} minutes), whatever the load"
+        yield f"size: holds until {time:%Y-%m-%d %H:%M:%S} UTC ({minutes:,} minutes), whatever the load"
         yield f"  change the time with `cornserve scale {app.name} --hold SECONDS`; 0 ends it"
 
 

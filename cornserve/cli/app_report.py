@@ -10,6 +10,7 @@ from rich.text import Text
 
 from cornserve.app.record import AppView
 from cornserve.cli.adaptation_report import adaptation_lines
+from cornserve.cli.console import local_time
 from cornserve.cli.plan_tree import describe_replica, plan_tree
 
 STYLES = {"pending": "yellow", "starting": "yellow", "serving": "green", "parked": "dim", "failed": "red"}
@@ -53,7 +54,7 @@ def app_report(app: AppView, now: datetime) -> Group:
     if app.status.exits:
         lines.append(Text("\nlast exits", "bold"))
     for exit in app.status.exits:
-        lines.append(Text(f"  {exit.time.astimezone():%Y-%m-%d %H:%M:%S}  {exit.replica}  {exit.message}"))
+        lines.append(Text(f"  {local_time(exit.time)}  {exit.replica}  {exit.message}"))
     for line in app.status.logs:
         lines.append(Text.assemble(("  | ", "dim"), line))
     return Group(*lines)

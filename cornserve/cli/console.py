@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rich.console import Console
 
 
 class CliError(Exception):
     """Ends a command with exit status 1 after its message is printed."""
+
+
+def local_time(time: datetime) -> str:
+    """Returns the time for users, such as 2026-10-15 09:12:31."""
+    return f"{time.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 @cache

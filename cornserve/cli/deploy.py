@@ -232,7 +232,17 @@ def deploy(
     from cornserve.client.deploy_target import resolve_target
 
     budget = PlanBudget(
-        gpus, gpus_of or [], rate, objective, options, workload, profile, measuring, utilization, percentile, survive
+        gpus=gpus,
+        gpus_of=gpus_of or [],
+        rate=rate,
+        objective=objective,
+        options=options,
+        workload=workload,
+        profile=profile,
+        measuring=measuring,
+        utilization=utilization,
+        percentile=percentile,
+        survive=survive,
     )
     is_planned = budget.check(plan)
     if is_planned and share:

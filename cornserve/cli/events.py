@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cornserve.cli.console import print_json, stdout
+from cornserve.cli.console import local_time, print_json, stdout
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
 
@@ -54,7 +54,7 @@ def _print(events: list[AppEvent], json: bool) -> None:
         if json:
             print_json(event, lines=True)
             continue
-        when = event.time.astimezone().strftime("%H:%M:%S") if event.time else "now     "
+        when = local_time(event.time) if event.time else f"{'now':<19}"
         count = f" ({event.count} times)" if event.count > 1 else ""
         style = "yellow" if event.type == "Warning" else ""
         stdout().print(

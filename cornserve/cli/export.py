@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cornserve.cli.console import CliError, stderr
+from cornserve.cli.console import CliError, stderr, write_file
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import Url
 
@@ -32,9 +32,6 @@ def export(
             exported = read_apps_of_store(store)
         except AppsFileError as error:
             raise CliError(str(error)) from error
-    try:
-        file.write_text(exported.model_dump_json(indent=2))
-    except OSError as error:
-        raise CliError(f"cannot write {file}: {error.strerror}") from error
+    write_file(file, exported.model_dump_json(indent=2).encode())
     count = len(exported.apps)
     stderr().print(f"{count} app{'' if count == 1 else 's'} written to {file}", markup=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cornserve.cli.console import print_json, stderr
+from cornserve.cli.console import local_time, print_json, stderr
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
 
@@ -63,9 +63,7 @@ def _print(replicas: list[ReplicaLog], json: bool) -> None:
             else:
                 typer.echo(f"{replica.id} | {line}")
         if replica.exit is not None and not json:
-            typer.echo(
-                f"{replica.id} ended at {replica.exit.time.astimezone():%Y-%m-%d %H:%M:%S}: {replica.exit.message}"
-            )
+            typer.echo(f"{replica.id} ended at {local_time(replica.exit.time)}: {replica.exit.message}")
 
 
 def _follow(client: Client, app: str, lines: int) -> Iterator[list[ReplicaLog]]:

@@ -222,7 +222,9 @@ class Client:
         gpus: int | None = None,
         hold_seconds: float | None = None,
     ) -> AppView:
-        """Sets the number of replicas of each executor, or the cells of a planned app: give one of the arguments.
+        """Sets the number of replicas of each executor, or the cells of a planned app.
+
+        Give one of the arguments, `hold_seconds`, or both.
 
         Does not wait: see `events` and `AppView.is_scaled`.
 
@@ -230,7 +232,8 @@ class Client:
             executors: the numbers of replicas of single executors, by name.
             rate: the requests per second to serve with cells on the fewest GPUs.
             gpus: the number of GPUs on which cells serve the most requests.
-            hold_seconds: the time in which the load of the app changes nothing, also without another argument. 0: none.
+            hold_seconds: the time in which the load of the app changes nothing, from now on. With 0, the app follows
+                its load at once.
         """
         return self._call(calls.scale(app, replicas, executors, rate, gpus, hold_seconds), responses.app_view)
 

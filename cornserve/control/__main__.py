@@ -13,7 +13,7 @@ from pathlib import Path
 from cornserve.app.arrivals import ARRIVALS_TOKEN
 from cornserve.app_host.describe import describe_app
 from cornserve.app_host.fork_client import ForkServer
-from cornserve.concurrency import run_unless
+from cornserve.concurrency import gather_all, run_unless
 from cornserve.control.apps_file import write_apps_file
 from cornserve.control.arrival_reader import ArrivalReader
 from cornserve.control.controller import Controller
@@ -99,8 +99,8 @@ async def run_controller(
         controller = Controller(store, launcher, describe, arrivals=arrivals, profiler=profiler)
         if metrics_port is not None:
             _serve_metrics(controller.metrics, metrics_port)
-        running = asyncio.gather(controller.run(), store.watch_file(), write_apps_file(store, home.apps_file))
-        await run_unless(stop_signals(), running)
+        works = [controller.run(), store.watch_file(), write_apps_file(store, home.apps_file)]
+        await run_unless(stop_signals(), gather_all(works))
     finally:
         await fork_server.close()
         await launcher.close()

@@ -72,7 +72,7 @@ class AdaptedApp:
         """The time of the last change of the plan."""
         self._counted_from = now
         """The time of the last change by users, from which arrivals are counted for the next change of the cells."""
-        self._changed: AppPlan | None = None
+        self._decided: AppPlan | None = None
         """The plan of the change that was decided here, and is not applied yet."""
         self._mix_since = now
         """The time since which the planned mix is the same."""
@@ -85,13 +85,13 @@ class AdaptedApp:
         assert plan is not None
         if plan.cells != self.plan.cells:
             self.since = now
-            if plan != self._changed and record.generation != self.record.generation:
+            if plan != self._decided and record.generation != self.record.generation:
                 self._counted_from = now
         if plan.types != self.plan.types:
             self._mix_since = now
             self.status = self.status.model_copy(update={"mix_shift": None})
         if record.generation != self.record.generation:
-            self._changed = None
+            self._decided = None
             self.status = self.status.model_copy(update={"proposal": None, "plan_proposal": None})
             if self._next is not None and plan != self._next[0]:
                 self._next = None
@@ -158,7 +158,7 @@ class AdaptedApp:
         return None
 
     def _changed_to(self, plan: AppPlan, reason: str) -> SpecChange:
-        self._changed = plan
+        self._decided = plan
         fields = {"plan": plan, "shares": self.record.spec.shares, "held_until": None}
         return SpecChange(fields, f"{reason}: runs {_describe(plan)} instead of {_describe(self.plan)}")
 

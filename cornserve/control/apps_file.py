@@ -53,10 +53,10 @@ def read_apps_file(file: Path) -> ExportedApps:
 
 def read_apps_of_store(store: Path) -> ExportedApps:
     """Reads the specs from a store of any version, which stays unchanged. Raises `AppsFileError`."""
-    query = f"SELECT name, spec FROM records WHERE kind = '{APPS.name}' ORDER BY name"
+    query = "SELECT name, spec FROM records WHERE kind = ? ORDER BY name"
     try:
         with closing(sqlite3.connect(f"{store.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            rows = dict(database.execute(query))
+            rows = dict(database.execute(query, (APPS.name,)))
         return ExportedApps(apps={name: json.loads(spec) for name, spec in rows.items()})
     except (*DATABASE_ERRORS, TypeError, ValueError) as error:
         raise AppsFileError(f"cannot read the apps of the store {store}: {error}") from error
@@ -75,10 +75,10 @@ async def write_apps_file(store: Store, file: Path) -> None:
         current = {name: (record.uid, record.generation) for name, record in cache.records.items()}
         if current == written or cache.unknown:
             return
-        if written is None and not current and (lost := keep_lost_apps(file)):
-            log.error(lost)
         exported = ExportedApps.of_specs({name: record.spec for name, record in sorted(cache.records.items())})
         try:
+            if written is None and not current and (lost := keep_lost_apps(file)):
+                log.error("%s", lost)
             write_atomically(file, exported.model_dump_json())
         except OSError as error:
             log.warning("cannot write the apps to %s: %s", file, error)
@@ -96,7 +96,7 @@ def keep_lost_apps(file: Path) -> str:
         return ""
     if not names:
         return ""
-    kept = file.with_name(f"lost-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{file.name}")
+    kept = file.with_name(f"{file.name}.lost-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
     file.rename(kept)
     return (
         f"the store has no apps, but these were deployed in this home: {', '.join(names)}: "

@@ -40,7 +40,8 @@ def cell_groups(
         executors: the key of the executor of each option.
     """
     types = {key: plan.options[option].gpu_type for option, key in executors.items()}
-    share = plan.target_share if app.policies.adaptation is None else 1.0  # Its cells may be used up to their rates.
+    # An app that adapts may use its cells up to their rates.
+    share = plan.target_share if app.policies.adaptation is None else 1.0
 
     def groups(name: str, cell: PlanCell) -> dict[str, ExecutorGroup]:
         replicas = by_executor(cell.replicas, executors)
@@ -99,8 +100,9 @@ def merge_groups(groups: Iterable[ExecutorGroup]) -> dict[GroupKey, ExecutorGrou
     for group in groups:
         known = merged.setdefault(group.key, group)
         if known is not group:
-            largest = max(known, group, key=lambda each: (each.replicas, _load(each)))
-            merged[group.key] = replace(largest, owners=_owners((known, group)))
+            most = max(known, group, key=lambda each: each.replicas)
+            load = max(known, group, key=_load).load
+            merged[group.key] = replace(most, load=load, owners=_owners((known, group)))
     return merged
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from cornserve.app.settings import LatencyTargetSettings
@@ -22,10 +23,9 @@ def service_targets(
     Args:
         utilization, percentile: None for those of the planner.
     """
-    latency = {} if percentile is None else {"percentile": percentile}
-    seconds = (
-        LatencyTargets(**latency)
-        if targets is None
-        else LatencyTargets(targets.ttft_seconds, targets.tbt_seconds, targets.end_to_end_seconds, **latency)
-    )
-    return ServiceTargets(latency=seconds) if utilization is None else ServiceTargets(utilization, seconds)
+    latency = LatencyTargets()
+    if targets is not None:
+        latency = LatencyTargets(targets.ttft_seconds, targets.tbt_seconds, targets.end_to_end_seconds)
+    if percentile is not None:
+        latency = replace(latency, percentile=percentile)
+    return ServiceTargets(latency=latency) if utilization is None else ServiceTargets(utilization, latency)

@@ -69,7 +69,7 @@ class ApiError(Exception):
 
     def content_for(self, path: str, request_id: str) -> bytes:
         """Returns the response body in the format of the API of this path."""
-        return self.anthropic_content(request_id) if path.startswith("/v1/messages") else self.content
+        return self.anthropic_content(request_id) if is_anthropic(path) else self.content
 
     def anthropic_content(self, request_id: str) -> bytes:
         """Returns the response body in the format of Anthropic's API."""
@@ -136,6 +136,12 @@ def _first_problem(error: ValidationError) -> Mapping[str, Any]:
 
 
 _HEADERS = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"retry-after": "1"}}
+
+
+def is_anthropic(path: str) -> bool:
+    """Returns whether a path belongs to Anthropic's API."""
+    return path.startswith("/v1/messages")
+
 
 _ANTHROPIC_TYPES = {
     401: "authentication_error",

@@ -20,7 +20,7 @@ async def state_events(record: AppRecord) -> list[AppEvent]:
             AppEvent(
                 time=exit.time,
                 type="Warning",
-                reason="Exited",
+                reason="ExecutorExited",
                 object=f"Replica/{exit.replica}",
                 message=exit.message,
             )

@@ -101,11 +101,12 @@ class ExecutorAutoscaling:
     def __init__(self, limits: ExecutorLimits) -> None:
         self._limits = limits
 
-    def load(self, loads: ArrivalHistory, now: float) -> float | None:
-        """Returns the load per second: the larger mean of a short and a long window. None before the first is over."""
-        return self._load(loads, now, float("-inf"))
+    def load(self, loads: ArrivalHistory, now: float, counted_from: float = float("-inf")) -> float | None:
+        """Returns the load per second: the larger mean of a short and a long window. None before the first is over.
 
-    def _load(self, loads: ArrivalHistory, now: float, counted_from: float) -> float | None:
+        Args:
+            counted_from: windows that begin earlier do not count.
+        """
         lengths = [multiple * self._limits.window_seconds for multiple in (1, LONG_WINDOW)]
         windows = (loads.window(seconds, now) for seconds in lengths if now - seconds >= counted_from)
         return max((_rate(window) for window in windows if window is not None), default=None)
@@ -121,7 +122,7 @@ class ExecutorAutoscaling:
             return ReplicaChange(bounded, f"{limits.min_replicas} to {limits.max_replicas} replicas may run")
         if now < running.since + limits.dwell_seconds:
             return None
-        load = self._load(loads, now, running.counted_from)
+        load = self.load(loads, now, running.counted_from)
         if load is not None and (needed := self._needed(load)) > running.replicas:
             return ReplicaChange(needed, self._reason(load))
         busiest = self._busiest(loads, now, running.counted_from)

@@ -104,14 +104,16 @@ def find_unenforced(schema: dict[str, Any]) -> UnenforcedPart | None:
     needs: dict[int, list[int]] = {}
     positions: dict[int, str] = {}
     for position, part in _parts(schema):
-        for problem in _problems(part, is_name=position.endswith("propertyNames")):
+        problem = next(_problems(part, is_name=position.endswith("propertyNames")), None)
+        if problem is not None:
             return UnenforcedPart(position, problem)
         positions[id(part)] = position
         needs[id(part)] = [id(needed) for needed in _needed_parts(part, schema) if isinstance(needed, dict)]
-    for endless in _without_end(needs):
-        problem = "the schema needs itself again and again, so no text ends it: make a property in it optional"
-        return UnenforcedPart(positions[endless], problem)
-    return None
+    endless = next(iter(_without_end(needs)), None)
+    if endless is None:
+        return None
+    problem = "the schema needs itself again and again, so no text ends it: make a property in it optional"
+    return UnenforcedPart(positions[endless], problem)
 
 
 def _check_enforced(schema: dict[str, Any]) -> dict[str, Any]:

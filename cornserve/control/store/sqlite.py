@@ -7,6 +7,7 @@ use separate connections: a reader never waits for a writer of this or another p
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -68,7 +69,7 @@ class SqliteStore:
         self._path = path
         self._mirror = mirror
         self._newest = 0
-        """The newest version that was read or written here."""
+        """The newest version that a listing or a watch has read."""
         self._connections = connections
         self._keep = keep
         self._connecting = asyncio.Lock()
@@ -216,22 +217,28 @@ class SqliteStore:
             return current
 
     async def _check_newest(self, connections: StoreConnections) -> None:
-        """Raises `StoreUnavailableError` if another file has lost what was read or written here."""
+        """Raises `StoreUnavailableError` if another file has lost what was read here."""
         newest = await newest_version(connections.reader)
         if newest < self._newest:
             raise StoreUnavailableError(
                 f"the store {self._path} was replaced by an older or an empty one: the controller writes it again "
-                "from memory within seconds; if it does not run, restore the file"
+                "from memory within seconds; if it does not run, use `cornserve down --keep-apps` and `cornserve up`"
             )
 
     async def watch_file(self) -> None:
         """Makes the store connect again if another program overwrites the file. Needs the mirror. Runs until
         cancelled."""
         assert self._mirror is not None
+        checked: list[tuple[int, int, int]] | None = None
         while True:
             await asyncio.sleep(CHECK_SECONDS)
+            state = _file_state(self._path)
+            if state == checked:
+                continue
             with suppress(StoreUnavailableError):
-                if await asyncio.to_thread(self._mirror.find_loss) and self._connections is not None:
+                if not await asyncio.to_thread(self._mirror.find_loss):
+                    checked = state
+                elif self._connections is not None:
                     self._connections.mark_damaged()
 
     @asynccontextmanager
@@ -252,3 +259,13 @@ async def _find_existing(connection: SqliteConnection, kind: str, name: str) -> 
 def _check_conflict(row: RecordRow, known: int, written: int) -> None:
     if written > known:
         raise ConflictError(f"{row.kind} {row.name!r} has changed at version {written}, after {known}: read it again")
+
+
+def _file_state(path: Path) -> list[tuple[int, int, int]]:
+    """Returns numbers that differ after a program has written to the files of the store, or replaced them."""
+    states = []
+    for suffix in ("", "-wal"):
+        with suppress(OSError):
+            found = os.stat(f"{path}{suffix}")
+            states.append((found.st_ino, found.st_size, found.st_mtime_ns))
+    return states

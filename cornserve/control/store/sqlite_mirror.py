@@ -55,14 +55,14 @@ class StoreMirror:
         newest = self._newest
         if not newest:
             return ""
-        if is_missing(self._path):
-            return "its file is missing"
-        if damage := find_damage(self._path):
-            return damage
         try:
+            if is_missing(self._path):
+                return "its file is missing"
+            if damage := find_damage(self._path):
+                return damage
             with closing(sqlite3.connect(self._path)) as database:
                 (found,) = database.execute("SELECT coalesce(max(version), 0) FROM changes").fetchone()
-        except DATABASE_ERRORS as error:
+        except (OSError, *DATABASE_ERRORS) as error:
             raise translated(self._path, error) from error
         return "its file was replaced by an older or an empty one" if found < newest else ""
 
@@ -84,7 +84,7 @@ class StoreMirror:
         fresh = self._path.with_name(f"{self._path.name}.restored")
         fresh.unlink(missing_ok=True)
         create_database(fresh)
-        write_rows(fresh, self._rows.values(), self._newest + VERSION_GAP)
+        write_rows(fresh, list(self._rows.values()), self._newest + VERSION_GAP)
         aside = set_aside(self._path, "lost")
         aside.touch(mode=0o600)  # `cornserve doctor` reports the loss, also if nothing was left.
         fresh.rename(self._path)
@@ -98,8 +98,9 @@ class StoreMirror:
     def _add_missing_rows(self) -> None:
         with closing(sqlite3.connect(self._path)) as database:
             found = set(database.execute("SELECT kind, name FROM records"))
+            found |= set(database.execute("SELECT kind, name FROM changes WHERE type = ?", (ChangeType.DELETED,)))
             (newest,) = database.execute("SELECT coalesce(max(version), 0) FROM changes").fetchone()
-        missing = [row for key, row in self._rows.items() if key not in found]
+        missing = [row for key, row in list(self._rows.items()) if key not in found]
         if missing:
             write_rows(self._path, missing, newest)
             names = ", ".join(f"{row.kind} {row.name!r}" for row in missing)

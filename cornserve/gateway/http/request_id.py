@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
+from cornserve.gateway.errors import is_anthropic
+
 REQUEST_ID = "request id"
 """The key of the `RequestId` in the state of an ASGI scope."""
 
@@ -42,7 +44,7 @@ class RequestId(NamedTuple):
         """Returns the headers of a response to a request for this path."""
         value = self.value.encode()
         headers = [(HEADER, value)]
-        if path.startswith("/v1/messages"):
+        if is_anthropic(path):
             headers.append((ANTHROPIC_HEADER, value))
         return headers
 

@@ -151,7 +151,7 @@ async def test_up_with_a_store_that_was_deleted_names_the_apps_and_the_way_back(
     delete_store(instance.home)
     started = instance.run("up", "--detach", "--port", "0")
     assert "were deployed in this home: echo: deploy them again with" in " ".join(started.stderr.split())
-    [lost] = instance.home.path.glob("lost-*.json")
+    [lost] = instance.home.path.glob("apps.json.lost-*")
     instance.do("import", str(lost))
     await until(lambda: instance.responds("echo"))
     instance.do("down")

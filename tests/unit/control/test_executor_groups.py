@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -104,6 +105,15 @@ def test_versions_of_a_planned_app_have_the_larger_load() -> None:
     for versions in ([*old, *new], [*new, *old]):
         merged = merge_groups(versions).values()
         assert replicas(share_groups([*merged, *planned("b", 0.3)]).values()) == 2
+
+
+def test_versions_with_different_replicas_have_the_larger_load() -> None:
+    (old, _), (new, _) = planned("a", 0.3), planned("a", 0.9)
+    old = replace(old, replicas=2)
+
+    for versions in ([old, new], [new, old]):
+        (merged,) = merge_groups(versions).values()
+        assert (merged.replicas, merged.load) == (2, new.load)
 
 
 def test_two_planned_apps_with_one_encoder_need_fewer_replicas_than_two_separate_ones() -> None:

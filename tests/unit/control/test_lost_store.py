@@ -155,8 +155,8 @@ async def test_the_apps_file_has_the_specs_of_the_apps_and_names_lost_ones(store
 
     empty = await SqliteStore.open(home.store)
     writing = asyncio.create_task(write_apps_file(empty, home.apps_file))
-    await until(lambda: list(home.path.glob("lost-*-apps.json")) != [] and home.apps_file.exists())
-    [lost] = home.path.glob("lost-*-apps.json")
+    await until(lambda: list(home.path.glob("apps.json.lost-*")) != [] and home.apps_file.exists())
+    [lost] = home.path.glob("apps.json.lost-*")
     assert list(read_apps_file(lost).apps) == ["a"]
     writing.cancel()
     await asyncio.gather(writing, return_exceptions=True)

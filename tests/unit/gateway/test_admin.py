@@ -437,7 +437,7 @@ async def test_without_kubernetes_the_history_is_the_last_exits_and_the_current_
     events = (await gateway.get("/admin/v1/apps/echo/history")).json()["events"]
 
     expected = [
-        ("Warning", "Exited", "Replica/echo-0", "killed by signal 9 (Killed)"),
+        ("Warning", "ExecutorExited", "Replica/echo-0", "killed by signal 9 (Killed)"),
         ("Normal", "Starting", "App/echo", "waiting"),
         ("Warning", "Failed", "Replica/echo-1", "out of words"),
     ]
