@@ -17,6 +17,7 @@ from cornserve.app.route_plan import RoutePlan
 from cornserve.app.settings import (
     MAX_EXECUTOR_OVERRIDES,
     MAX_REPLICAS,
+    AllowedPaths,
     AppPolicies,
     ConfigMapKeyRef,
     ExecutorName,
@@ -46,6 +47,8 @@ class AppSpec(BaseModel):
     """Python source that defines exactly one `App` at its top level."""
     source_config_map: ConfigMapKeyRef | None = None
     """The ConfigMap that contains the source. Only on Kubernetes."""
+    allow_paths: AllowedPaths = Field(default_factory=list)
+    """Files and directories that the code of an app with source may read and change, besides its temporary ones."""
     model: ModelId | None = None
     """A Hugging Face id, or a model directory that every executor can read."""
     replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS)
@@ -105,6 +108,8 @@ class AppSpec(BaseModel):
             )
         if self.shares is not None and not any(self.shares.values()):
             raise ValueError(f"shares: all of {self.shares} are 0: set at least one to a number greater than 0")
+        if self.allow_paths and self.model is not None:
+            raise ValueError("allow_paths: only code of an app with source uses paths: remove them")
         for name in ("revision", "lora", "drawer", "media_options", "storage"):
             if getattr(self, name) is not None and self.model is None:
                 raise ValueError(f"{name}: cannot be set for an app with source: remove it, or set it in the source")

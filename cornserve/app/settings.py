@@ -37,7 +37,12 @@ RelativePath = Annotated[
 """A path below the root of a volume. Segments that begin with `..` and the segment `.` are not allowed."""
 
 AbsolutePath = Annotated[str, Field(pattern=r"^(/([^/.][^/]*|\.[^/.][^/]*))+$", max_length=512)]
-"""A path on a node, except `/`. Segments that begin with `..` and the segment `.` are not allowed."""
+"""A path on a machine, except `/`. Segments that begin with `..` and the segment `.` are not allowed."""
+
+MAX_ALLOWED_PATHS = 16
+
+AllowedPaths = Annotated[list[AbsolutePath], Field(max_length=MAX_ALLOWED_PATHS)]
+"""Paths outside of its own directory that the code of an app may read and change."""
 
 ModelId = Annotated[str, Field(min_length=1, max_length=512)]
 """A Hugging Face id, or a model directory."""

@@ -1,4 +1,7 @@
-"""Runs a fork server: `python -m cornserve.app_host DESCRIPTOR`, with the descriptor of its parent's socket."""
+"""Runs a fork server: `python -m cornserve.app_host DESCRIPTOR DIR`.
+
+The descriptor is that of its parent's socket, and the directory is for temporary files.
+"""
 
 from __future__ import annotations
 
@@ -12,4 +15,4 @@ from cornserve.task.spec import installed_executors
 
 if __name__ == "__main__":
     installed_executors()  # Hosts would each read the metadata of all packages.
-    run_fork_server(int(sys.argv[1]), partial(run_host, create_sessions=HostSessions))
+    run_fork_server(int(sys.argv[1]), sys.argv[2], partial(run_host, create_sessions=HostSessions))

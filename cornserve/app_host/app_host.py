@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
@@ -76,7 +77,11 @@ class AppHost:
 
     @classmethod
     async def _start(cls, fork_server: ForkServer, name: str, spec: AppSpec, module: str, limits: Limits) -> Self:
-        host = cls(await fork_server.fork(limits.app_mib * MIB), name, module, limits)
+        for path in spec.allow_paths:
+            if not await asyncio.to_thread(os.path.exists, path):
+                raise DefinitionError(f"allow_paths: {path} does not exist where the gateway runs: create it")
+        process = await fork_server.fork(limits.app_mib * MIB, _model_directories(spec), spec.allow_paths)
+        host = cls(process, name, module, limits)
         try:
             await host._connect()
             host.description = await host._load(spec)
@@ -246,3 +251,8 @@ class AppHost:
         """Kills the host. Outstanding calls raise `AppHostLostError`."""
         if not self._lost.done():
             self._end(AppHostLostError(None, "the app's process was stopped", ""))
+
+
+def _model_directories(spec: AppSpec) -> list[str]:
+    """Returns the directories that describe the models of an app without source."""
+    return [model for model in (spec.model, spec.drawer) if model is not None and os.path.isabs(model)]

@@ -7,7 +7,7 @@ import itertools
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from cornserve.app_host.errors import ForkServerError
@@ -42,16 +42,26 @@ class ForkServer:
         self._turn = asyncio.Lock()
         """Held during a fork."""
 
-    async def fork(self, memory_bytes: int) -> HostProcess:
-        """Starts an app host that may allocate `memory_bytes`. Raises `ForkServerError`."""
+    async def fork(self, memory_bytes: int, readable: Sequence[str] = (), writable: Sequence[str] = ()) -> HostProcess:
+        """Starts an app host. Raises `ForkServerError`.
+
+        Args:
+            memory_bytes: the memory that it may allocate.
+            readable: paths that it may read, besides those that all hosts may read.
+            writable: paths that it may read and change.
+        """
+        number = next(_request_numbers)
+        request = ForkRequest(
+            number=number, memory_bytes=memory_bytes, readable=list(readable), writable=list(writable)
+        )
         async with self._turn:
             try:
                 async with asyncio.timeout(FORK_SECONDS):
                     try:
-                        return await (await self._running_server()).fork(memory_bytes)
+                        return await (await self._running_server()).fork(request)
                     except ConnectionError:  # It has died.
                         await self._stop()
-                        return await (await self._running_server()).fork(memory_bytes)
+                        return await (await self._running_server()).fork(request)
             except TimeoutError:
                 await self._stop()
                 raise ForkServerError(f"the fork server has not started a process within {FORK_SECONDS:g} s") from None
@@ -88,11 +98,10 @@ class _RunningServer:
         """The running hosts, by pid."""
         asyncio.get_running_loop().add_reader(process.connection, self._read)
 
-    async def fork(self, memory_bytes: int) -> HostProcess:
+    async def fork(self, request: ForkRequest) -> HostProcess:
         """Raises `OSError` if the fork fails, and `ConnectionError` if the server ends."""
         if self.has_ended:
             raise ConnectionError("the fork server has ended")
-        request = ForkRequest(number=next(_request_numbers), memory_bytes=memory_bytes)
         with HostChannel.create() as (channel, descriptors):
             fork = self._forking[request.number] = _PendingFork(channel, asyncio.get_running_loop().create_future())
             try:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-MAX_MESSAGE_BYTES = 4096
+MAX_MESSAGE_BYTES = 64 << 10
 
 
 class ForkRequest(BaseModel):
@@ -17,6 +17,10 @@ class ForkRequest(BaseModel):
     number: int
     memory_bytes: int
     """The memory that the process may allocate."""
+    readable: list[str]
+    """Paths that the process may read, besides those that all hosts may read."""
+    writable: list[str]
+    """Paths that the process may read and change."""
 
 
 class ForkSucceeded(BaseModel):

@@ -6,10 +6,13 @@ import gc
 import logging
 import os
 import selectors
+import shutil
 import signal
 import socket
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from cornserve.app_host.fork_messages import (
     MAX_MESSAGE_BYTES,
@@ -21,28 +24,32 @@ from cornserve.app_host.fork_messages import (
 )
 from cornserve.app_host.forked_process import ForkedProcess
 from cornserve.app_host.parent_death import signal_on_parent_death
+from cornserve.app_host.sandbox import Protection, Sandbox
 from cornserve.observe import logs
 
 log = logging.getLogger(__name__)
 
 
-def run_fork_server(descriptor: int, run_forked: Callable[[ForkedProcess], None]) -> None:
+def run_fork_server(descriptor: int, temporary: str, run_forked: Callable[[ForkedProcess], None]) -> None:
     """Runs a fork server, and `run_forked` in each process that it forks. Does not return.
 
     Args:
         descriptor: the descriptor of the parent's packet socket.
+        temporary: the directory for temporary files of the hosts, which the fork server removes when it ends.
     """
     # A service manager or a terminal signals all processes at once, and the parent then finishes its requests.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal_on_parent_death(signal.SIGCONT)  # A stopped fork server would not notice the end of its parent.
     logs.configure()
+    for gap in Protection.of_machine().gaps:
+        log.warning("%s", gap)
     gc.collect()
     gc.freeze()  # The garbage collector would write to the memory that the processes share.
     exit_process = os._exit  # `run_forked` may replace this function.
     status = 1
     try:
-        forked = ForkServerLoop(socket.socket(fileno=descriptor)).run()
+        forked = ForkServerLoop(socket.socket(fileno=descriptor), temporary).run()
         if forked is not None:
             run_forked(forked)
         status = 0
@@ -57,14 +64,18 @@ class ForkServerLoop:
 
     Args:
         parent: the packet socket of the parent.
+        temporary: the directory in which each host gets one for its temporary files.
     """
 
-    def __init__(self, parent: socket.socket) -> None:
+    def __init__(self, parent: socket.socket, temporary: str) -> None:
         self._parent = parent
+        self._temporary = temporary
         self._selector = selectors.DefaultSelector()
         self._selector.register(parent, selectors.EVENT_READ)
         self._pidfds: dict[int, int] = {}
-        """Descriptors of the processes, by pid."""
+        """Descriptors of the hosts, and of processes that remove files of a host, by pid."""
+        self._directories: dict[int, str] = {}
+        """The directories for temporary files of the hosts, by pid."""
 
     def run(self) -> ForkedProcess | None:
         """Serves until the parent ends. Then kills all processes, and returns None. Returns in each forked process."""
@@ -81,6 +92,7 @@ class ForkServerLoop:
                     packet, descriptors = b"", []
                 if not packet:
                     self._kill_all()
+                    shutil.rmtree(self._temporary, ignore_errors=True)
                     return None
                 forked = self._fork(ForkRequest.model_validate_json(packet), descriptors)
                 if forked is not None:
@@ -90,18 +102,23 @@ class ForkServerLoop:
         """Returns None in this process."""
         server = os.getpid()
         try:
+            directory = tempfile.mkdtemp(dir=self._temporary)
             pid = os.fork()
             if pid == 0:
                 self._close()
-                return ForkedProcess(server, request.memory_bytes, *descriptors)
-            self._add(request, pid)
+                readable, writable = map(Path, request.readable), map(Path, request.writable)
+                sandbox = Sandbox(Path(directory), tuple(readable), tuple(writable))
+                return ForkedProcess(server, request.memory_bytes, sandbox, *descriptors)
+            self._watch(pid)
+            self._directories[pid] = directory
+            self._send(ForkSucceeded(number=request.number, pid=pid), [self._pidfds[pid]])
         except OSError as error:
             self._send(ForkFailed(number=request.number, message=str(error.strerror)))
         for descriptor in descriptors:
             os.close(descriptor)
         return None
 
-    def _add(self, request: ForkRequest, pid: int) -> None:
+    def _watch(self, pid: int) -> None:
         try:
             pidfd = os.pidfd_open(pid)
         except OSError:
@@ -110,7 +127,6 @@ class ForkServerLoop:
             raise
         self._pidfds[pid] = pidfd
         self._selector.register(pidfd, selectors.EVENT_READ, pid)
-        self._send(ForkSucceeded(number=request.number, pid=pid), [pidfd])
 
     def _reap(self, pid: int) -> None:
         pidfd = self._pidfds.pop(pid)
@@ -118,7 +134,23 @@ class ForkServerLoop:
         os.close(pidfd)
         _kill_group(pid)  # The app may have started processes.
         _, status = os.waitpid(pid, 0)
-        self._send(ProcessEnded(pid=pid, status=os.waitstatus_to_exitcode(status)))
+        directory = self._directories.pop(pid, None)
+        if directory is not None:
+            self._send(ProcessEnded(pid=pid, status=os.waitstatus_to_exitcode(status)))
+            try:
+                os.rmdir(directory)
+            except OSError:
+                self._remove(directory)
+
+    def _remove(self, directory: str) -> None:
+        """Removes the files of a host, in another process: there may be a million."""
+        with suppress(OSError):  # The directory of all hosts is removed later.
+            pid = os.fork()
+            if pid == 0:
+                self._close()
+                shutil.rmtree(directory, ignore_errors=True)
+                os._exit(0)
+            self._watch(pid)
 
     def _send(self, reply: ForkReply, descriptors: Sequence[int] = ()) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # The parent has ended: the next read returns no packet.
@@ -135,6 +167,8 @@ class ForkServerLoop:
         for pid in self._pidfds:
             os.kill(pid, signal.SIGKILL)
             _kill_group(pid)
+        for pid in self._pidfds:
+            os.waitpid(pid, 0)
 
 
 def _kill_group(pid: int) -> None:

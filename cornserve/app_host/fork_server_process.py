@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from typing import Self
+
+from cornserve.access import ADMIN_TOKEN, API_KEYS
 
 STOP_SECONDS = 5.0
 
@@ -13,28 +18,31 @@ STOP_SECONDS = 5.0
 class ForkServerProcess:
     """A running fork server, and the packet socket that connects this process with it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket, temporary: str) -> None:
         self._process = process
+        self._temporary = temporary
         self.connection = connection
 
     @classmethod
     def start(cls, module: str = "cornserve.app_host") -> Self:
-        """Starts a fork server. Blocks for milliseconds. Its output goes to this process's output.
+        """Starts a fork server, without the clients' secrets. Blocks for milliseconds. It inherits the output.
 
         Args:
             module: the main module of the fork server.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         descriptor = theirs.fileno()
+        temporary = tempfile.mkdtemp(prefix="cornserve-apps-")
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, str(descriptor)],
+                [sys.executable, "-m", module, str(descriptor), temporary],
+                env={name: value for name, value in os.environ.items() if name not in (API_KEYS, ADMIN_TOKEN)},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[descriptor],
                 start_new_session=True,
             )
         ours.setblocking(False)
-        return cls(process, ours)
+        return cls(process, ours, temporary)
 
     def stop(self) -> None:
         """Ends the fork server and its processes. Blocks until it has ended."""
@@ -44,3 +52,4 @@ class ForkServerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        shutil.rmtree(self._temporary, ignore_errors=True)  # A fork server that was killed has not done so.

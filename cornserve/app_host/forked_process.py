@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Never
 
 from cornserve.app_host.parent_death import signal_on_parent_death
+from cornserve.app_host.sandbox import Sandbox
 
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 _OOM_SCORE_ADJUSTMENT: Final = 500
@@ -25,18 +26,19 @@ NICENESS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class ForkedProcess:
-    """The state with which a forked process starts: descriptors, and limits."""
+    """The state with which a forked process starts: limits, the sandbox, and descriptors."""
 
     server: int
     """The pid of the fork server."""
     memory_bytes: int
     """The limit of the process's private writable memory, including that which it inherits from the fork server."""
+    sandbox: Sandbox
     connection: int
     activity: int
     stack_dumps: int
 
     def isolate(self) -> None:
-        """Sets the limits of this process. It dies together with the fork server."""
+        """Sets the limits of this process, and enters the sandbox. It dies together with the fork server."""
         signal_on_parent_death(signal.SIGKILL)
         if os.getppid() != self.server:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -46,6 +48,7 @@ class ForkedProcess:
         _limit(resource.RLIMIT_DATA, self.memory_bytes)
         _limit(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
         os.nice(NICENESS)
+        self.sandbox.enter()
         self._report_stacks()
         _report_process_calls()
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from cornserve.app.source import source_path
 from cornserve.app.unused_fields import UnusedFieldsError
 from cornserve.app_host.invocation_failure import describe_failure
+from cornserve.app_host.sandbox import refusal_hint
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.errors import DefinitionError, InvocationError, SideEffectError, TaskError
 from cornserve.v1 import app_host_pb2 as pb
@@ -31,7 +32,7 @@ def describe_error(error: BaseException, module: str) -> pb.HostError:
     source = source_path(module, filename="")
     described = pb.HostError(
         type=type(error).__name__,
-        message=_message(error),
+        message=_message(error) + _refusal_hint(error),
         location=_location(error, source),
         traceback=redacted_traceback(error, source),
         is_definition=isinstance(error, DefinitionError),
@@ -66,7 +67,7 @@ def describe_load_error(error: BaseException) -> pb.HostError:
         message = f"{type(error).__name__}: {_message(error)}"
     return pb.HostError(
         type=type(error).__name__,
-        message=message,
+        message=message + _refusal_hint(error),
         is_definition=is_exit or isinstance(error, DefinitionError),
         is_exhausted=_is_exhausted(error),
     )
@@ -79,6 +80,11 @@ def _message(error: BaseException) -> str:
         message = f"(its text raises {type(failure).__name__})"
     cut = message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:MAX_MESSAGE_CHARACTERS]}…"
     return cut.encode(errors="replace").decode()
+
+
+def _refusal_hint(error: BaseException) -> str:
+    """Returns a text that explains an error that the sandbox has caused."""
+    return next(filter(None, map(refusal_hint, _chain(error))), "")
 
 
 def _is_exhausted(error: BaseException | None) -> bool:

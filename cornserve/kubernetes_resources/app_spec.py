@@ -12,6 +12,7 @@ from cornserve.app.record import MAX_PATHS
 from cornserve.app.settings import (
     MAX_EXECUTOR_OVERRIDES,
     MAX_REPLICAS,
+    AllowedPaths,
     AppPolicies,
     ConfigMapKeyRef,
     ExecutorName,
@@ -109,6 +110,9 @@ class SourceSection(_Section):
     """The source."""
     config_map_key_ref: ConfigMapKeyRef | None = None
     """The ConfigMap that contains the source. Each change of the ConfigMap is a new version of the app."""
+    allow_paths: AllowedPaths = Field(default_factory=list)
+    """Files and directories of the gateways' and the controller's containers that the code may read and change,
+    besides its temporary ones."""
 
 
 class RestartSection(_Section):

@@ -83,7 +83,9 @@ def _resource(spec: AppSpec) -> AppResourceSpec:
             shares=shares,
         )
     else:
-        source = SourceSection(inline=spec.source, config_map_key_ref=spec.source_config_map)
+        source = SourceSection(
+            inline=spec.source, config_map_key_ref=spec.source_config_map, allow_paths=spec.allow_paths
+        )
     return AppResourceSpec(
         model=model,
         source=source,
@@ -116,7 +118,13 @@ def _model_fields(model: ModelSection | None) -> dict[str, Any]:
 
 
 def _source_fields(source: SourceSection | None) -> dict[str, Any]:
-    return {} if source is None else {"source": source.inline, "source_config_map": source.config_map_key_ref}
+    if source is None:
+        return {}
+    return {
+        "source": source.inline,
+        "source_config_map": source.config_map_key_ref,
+        "allow_paths": source.allow_paths,
+    }
 
 
 def _weights(shares: Mapping[str, float]) -> dict[str, int]:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import gettempdir
+
+TEST_FILES = [gettempdir()]
+"""The paths that the apps of tests may use: those of the fixture `tmp_path`."""
 
 CATASTROPHIC_REGEX = "import re\nre.match('(a+)+$', 40 * 'a' + 'b')"
 C_CALL_WITH_LOCK = "import ctypes\nctypes.PyDLL(None).usleep(60_000_000)"

@@ -30,4 +30,4 @@ class CodeRunner:
 
 
 if __name__ == "__main__":
-    run_fork_server(int(sys.argv[1]), partial(run_host, create_sessions=CodeRunner))
+    run_fork_server(int(sys.argv[1]), sys.argv[2], partial(run_host, create_sessions=CodeRunner))

@@ -18,7 +18,16 @@ from cornserve.app_host.fork_server_process import ForkServerProcess
 from cornserve.limits import Limits
 from cornserve.v1 import app_host_pb2 as pb
 from tests.loop_clock import LoopClock
-from tests.unit.app_host.apps import C_CALL_WITH_LOCK, CATASTROPHIC_REGEX, CRASH, ENDLESS_LOOP, SLEEP, announced
+from tests.sandbox import require_sandbox
+from tests.unit.app_host.apps import (
+    C_CALL_WITH_LOCK,
+    CATASTROPHIC_REGEX,
+    CRASH,
+    ENDLESS_LOOP,
+    SLEEP,
+    TEST_FILES,
+    announced,
+)
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
@@ -33,7 +42,8 @@ async def start_host() -> AsyncIterator[StartHost]:
 
     async def start() -> AppHost:
         limits = Limits(play_seconds=1)
-        hosts.append(await AppHost.start(server, "echo", AppSpec(source=ECHO), "app_of_the_test", limits))
+        spec = AppSpec(source=ECHO, allow_paths=TEST_FILES)
+        hosts.append(await AppHost.start(server, "echo", spec, "app_of_the_test", limits))
         return hosts[-1]
 
     yield start
@@ -140,6 +150,38 @@ async def test_a_cancelled_call_does_not_disturb_later_calls(start_host: StartHo
     cancelled.cancel()
 
     assert await run(host, "import os\nos._exit(5)") == "SystemExit(5)"
+
+
+async def test_a_host_does_not_have_the_secrets_of_clients(
+    start_host: StartHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORNSERVE_ADMIN_TOKEN", "a token of the administrator")
+    monkeypatch.setenv("CORNSERVE_API_KEYS", "a key of a client")
+    monkeypatch.setenv("SETTING", "of the app")
+    host = await start_host()
+
+    environment = await run(host, "raise Exception(open('/proc/self/environ').read())")
+
+    assert "of the app" in environment
+    assert "token of the administrator" not in environment
+    assert "key of a client" not in environment
+
+
+async def test_the_home_remains_closed_if_an_allowed_path_contains_it_except_for_its_models(
+    start_host: StartHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_sandbox()
+    monkeypatch.setenv("CORNSERVE_HOME", str(tmp_path / "home"))
+    (tmp_path / "home" / "models").mkdir(parents=True)
+    for name in ("data", "home/secret", "home/models/config.json"):
+        (tmp_path / name).write_text("{}")
+    host = await start_host()
+
+    assert await run(host, f"open('{tmp_path}/data', 'r+')") == ""
+    assert await run(host, f"open('{tmp_path}/home/models/config.json')") == ""
+    assert "Permission denied" in await run(host, f"open('{tmp_path}/home/models/config.json', 'r+')")
+    assert "Permission denied" in await run(host, f"open('{tmp_path}/home/secret')")
+    assert "Permission denied" in await run(host, f"open('{tmp_path}/home/new', 'w')")
 
 
 async def test_closing_a_host_fails_its_calls(start_host: StartHost) -> None:

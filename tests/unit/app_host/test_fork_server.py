@@ -61,6 +61,16 @@ def has_ended(pid: int) -> bool:
     return not psutil.pid_exists(pid)
 
 
+def temporary_files(server: psutil.Process) -> Path:
+    """Returns the directory for the temporary files of a fork server's hosts."""
+    return Path(server.cmdline()[4])
+
+
+def files_per_host(directory: Path) -> list[int] | None:
+    """Returns how many files of `WITH_FILES` each host has, or None if the directory does not exist."""
+    return [len(list(host.rglob("[abc]"))) for host in directory.iterdir()] if directory.exists() else None
+
+
 async def test_a_host_is_isolated(fork_server: ForkServer, start: StartOn) -> None:
     host = await start(fork_server)
     process = psutil.Process(host.pid)
@@ -94,6 +104,36 @@ async def test_processes_of_a_host_end_with_it(fork_server: ForkServer, start: S
     host.close()
 
     await until(lambda: has_ended(child.pid))
+
+
+WITH_FILES = """
+import pathlib, tempfile
+directory = pathlib.Path(tempfile.mkdtemp())
+for name in "abc":
+    (directory / name).touch()
+"""
+
+
+async def test_temporary_files_of_a_host_are_removed_with_it(own_server: ForkServer, start: StartOn) -> None:
+    kept, closed = await start(own_server, WITH_FILES + ECHO), await start(own_server, WITH_FILES + ECHO)
+    files = temporary_files(fork_server_of(kept))
+    assert files_per_host(files) == [3, 3]
+
+    closed.close()
+
+    await until(lambda: files_per_host(files) == [3])
+    await own_server.close()
+    assert files_per_host(files) is None
+
+
+async def test_a_fork_server_that_was_killed_leaves_no_files(own_server: ForkServer, start: StartOn) -> None:
+    server = fork_server_of(await start(own_server, WITH_FILES + ECHO))
+    files = temporary_files(server)
+
+    server.kill()
+
+    await start(own_server)
+    assert files_per_host(files) is None
 
 
 async def test_a_cancelled_start_leaves_no_process(own_server: ForkServer, start: StartOn) -> None:
@@ -181,6 +221,8 @@ async def test_no_process_survives_the_parent_even_if_it_loops_or_is_stopped(sto
     assert server is not None
     await until(lambda: len(server.children()) == 2)
     processes = [server, *server.children()]
+    files = temporary_files(server)
+    assert files_per_host(files) == [0, 0]
     if stopped:
         for process in processes:
             process.suspend()
@@ -188,4 +230,5 @@ async def test_no_process_survives_the_parent_even_if_it_loops_or_is_stopped(sto
     parent.kill()
 
     await until(lambda: all(has_ended(process.pid) for process in processes))
+    assert files_per_host(files) is None
     await parent.wait()  # The processes have inherited its output: it would wait for them.

@@ -15,6 +15,7 @@ from cornserve.app_host.fork_client import ForkServer
 from cornserve.limits import Limits
 from cornserve.task.errors import DefinitionError
 from tests.loop_clock import LoopClock
+from tests.sandbox import require_sandbox
 from tests.unit.app_host.apps import (
     C_CALL_WITH_LOCK,
     CATASTROPHIC_REGEX,
@@ -23,6 +24,7 @@ from tests.unit.app_host.apps import (
     MANY_THREADS,
     ONE_GIB,
     SLEEP,
+    TEST_FILES,
     announced,
 )
 from tests.unit.gateway.sources import ECHO
@@ -30,7 +32,8 @@ from tests.waiting import until
 
 
 async def load(fork_server: ForkServer, source: str, limits: Limits | None = None) -> AppDescription:
-    host = await AppHost.start(fork_server, "echo", AppSpec(source=source), "app_of_the_test", limits or Limits())
+    spec = AppSpec(source=source, allow_paths=TEST_FILES)
+    host = await AppHost.start(fork_server, "echo", spec, "app_of_the_test", limits or Limits())
     host.close()
     return host.description
 
@@ -163,6 +166,24 @@ async def test_a_host_that_is_killed_while_it_loads_is_replaced_once(fork_server
     assert (await load(fork_server, killed_at_first + ECHO)).paths == ["Echo"]
     with pytest.raises(AppLoadError, match="the app's process was killed by SIGKILL"):
         await load(fork_server, "import os\nos.kill(os.getpid(), 9)")
+
+
+async def test_a_file_that_an_app_may_not_read_at_its_import_is_named_with_its_line(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    require_sandbox()
+    (secret := tmp_path / "secret").write_text("secret")
+    spec = AppSpec(source=f"\nopen({str(secret)!r})\n{ECHO}")
+
+    with pytest.raises(DefinitionError, match=r"app.py:2: PermissionError: .*/secret': an app may use only its own"):
+        await AppHost.start(fork_server, "echo", spec, "app_of_the_test", Limits())
+
+
+async def test_an_allowed_path_that_does_not_exist_is_refused(fork_server: ForkServer) -> None:
+    spec = AppSpec(source=ECHO, allow_paths=["/data/nowhere"])
+
+    with pytest.raises(DefinitionError, match="allow_paths: /data/nowhere does not exist where the gateway runs"):
+        await AppHost.start(fork_server, "echo", spec, "app_of_the_test", Limits())
 
 
 async def test_an_error_of_a_task_s_code_can_be_temporary(fork_server: ForkServer) -> None:

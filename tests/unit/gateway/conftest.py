@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
 
 import httpx2 as httpx
 import pytest
@@ -23,13 +24,19 @@ from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.http.server import HttpServer
+from tests.unit.app_host.apps import TEST_FILES
 from tests.unit.conftest import QUEUE, SharedForkServerProcess
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.published_route import publish_route
 from tests.unit.gateway.running_gateway import GatewayOptions, client_of, delete_apps, is_unknown, running_gateway
 from tests.waiting import until
 
-Deploy = Callable[[str], Awaitable[None]]
+
+class Deploy(Protocol):
+    """Deploys an app, whose code may use the paths."""
+
+    async def __call__(self, source: str, *, allow_paths: Sequence[str] = TEST_FILES) -> None: ...
+
 
 INTERVAL = 0.02
 """Seconds between two requests that check whether an app is served. A request takes milliseconds of CPU time."""
@@ -86,9 +93,9 @@ async def deploy_for_module(
     """Deploys an app that all tests of the module share, because deploying it takes longer than most tests."""
     executors = EchoExecutors(QUEUE)
 
-    async def deploy(source: str) -> None:
+    async def deploy(source: str, *, allow_paths: Sequence[str] = TEST_FILES) -> None:
         kept_apps.add(_name_of(source))
-        await _deploy(source, module_store, module_client, executors)
+        await _deploy(source, allow_paths, module_store, module_client, executors)
 
     yield deploy
     for name in kept_apps:
@@ -140,10 +147,12 @@ def _module_of(name: str) -> str:
     return f"{name}_of_the_test"
 
 
-async def _deploy(source: str, store: Store, client: httpx.AsyncClient, executors: EchoExecutors) -> None:
+async def _deploy(
+    source: str, allow_paths: Sequence[str], store: Store, client: httpx.AsyncClient, executors: EchoExecutors
+) -> None:
     """Deploys an app like a controller whose executors are all ready, and waits until the gateway serves it."""
     name = _name_of(source)
-    app_spec = AppSpec(source=source)
+    app_spec = AppSpec(source=source, allow_paths=list(allow_paths))
     app: App = await asyncio.to_thread(load_app, name, app_spec, _module_of(name))
     endpoints = {key: [await executors.endpoint(spec)] for key, spec in app.executor_specs().items()}
     record = await store.create(APPS, name, app_spec)
@@ -156,9 +165,9 @@ async def deploy(store: Store, gateway: httpx.AsyncClient, executors: EchoExecut
     """Deploys an app for a test."""
     names: list[str] = []
 
-    async def deploy(source: str) -> None:
+    async def deploy(source: str, *, allow_paths: Sequence[str] = TEST_FILES) -> None:
         names.append(_name_of(source))
-        await _deploy(source, store, gateway, executors)
+        await _deploy(source, allow_paths, store, gateway, executors)
 
     yield deploy
     for name in names:

@@ -33,6 +33,7 @@ from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.limits import Limits
 from cornserve_echo import EchoTask
 from tests.credentials import CREDENTIALS
+from tests.unit.app_host.apps import TEST_FILES
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.published_route import publish_route, publish_status, ready_group
 from tests.unit.gateway.sources import ECHO
@@ -366,7 +367,7 @@ async def test_tasks_of_the_library_play_in_the_gateway_unless_their_app_has_blo
 
 async def serve(store: Store, name: str, generation: int, source: str, *, replicas: int = 1) -> None:
     """Updates the store like a controller whose executors are all ready."""
-    spec = AppSpec(source=source, replicas=replicas)
+    spec = AppSpec(source=source, replicas=replicas, allow_paths=TEST_FILES)
     record = await (store.create(APPS, name, spec) if generation == 1 else store.get(APPS, name))
     await publish_route(store, record, {}, spec=spec, generation=generation)
 

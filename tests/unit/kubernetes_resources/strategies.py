@@ -105,7 +105,10 @@ media_options = st.builds(
 )
 
 origins = st.one_of(
-    st.fixed_dictionaries({"source": texts}),
+    st.fixed_dictionaries(
+        {"source": texts},
+        optional={"allow_paths": st.lists(relative_paths.map(lambda path: f"/{path}"), max_size=3)},
+    ),
     st.fixed_dictionaries({"source_config_map": st.builds(ConfigMapKeyRef, name=object_names, key=keys)}),
     st.fixed_dictionaries(
         {"model": texts.filter(bool)},
