@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from json import loads
@@ -102,6 +103,15 @@ def deploy(
     ] = None,
     media_io_kwargs: MediaIoKwargs = None,
     mm_processor_kwargs: MmProcessorKwargs = None,
+    allow_path: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--allow-path",
+            metavar="PATH",
+            help="File or directory that the app's code may read and change, where the gateway runs, besides its "
+            "temporary files. Can be repeated.",
+        ),
+    ] = None,
     plan: Annotated[
         Path | None,
         typer.Option(
@@ -262,6 +272,7 @@ def deploy(
             lora=lora,
             drawer=drawer,
             media_options=default_media_options(media_io_kwargs, mm_processor_kwargs),
+            allow_paths=[os.path.abspath(path) for path in allow_path or []],
             plan=plan,
         )
     resolved = with_adaptation(resolved, adapt or [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
@@ -48,6 +48,8 @@ class DeployOptions(TypedDict, total=False):
     """The image model with which the app draws when a chat asks for a picture: a directory or Hugging Face id."""
     media_options: MediaOptions | None
     """The frames and sizes in which the model receives media, unless a request sets others."""
+    allow_paths: Sequence[str]
+    """Paths that the code of an app with source may read and change, besides its temporary files."""
     plan: AppPlan | Path | str | None
     """A plan file, or a plan, by which the app is deployed instead of by `replicas`."""
 
@@ -70,13 +72,14 @@ def resolve_target(
     lora: str | None = None,
     drawer: str | None = None,
     media_options: MediaOptions | None = None,
+    allow_paths: Sequence[str] = (),
     plan: AppPlan | Path | str | None = None,
 ) -> DeployTarget:
     """Resolves a target. Raises `DeployTargetError` if it cannot be deployed. May import the app, which is slow.
 
     A planned model has all paths of its family, unless shares are given.
     """
-    target = _resolve(what, name, replicas, routing, shares, options, lora, drawer, media_options)
+    target = _resolve(what, name, replicas, routing, shares, options, lora, drawer, media_options, allow_paths)
     if plan is None:
         return target
     from cornserve.app.load import with_all_paths
@@ -103,6 +106,7 @@ def _resolve(
     lora: str | None,
     drawer: str | None,
     media_options: MediaOptions | None,
+    allow_paths: Sequence[str],
 ) -> DeployTarget:
     # A redeployment keeps the number of replicas unless one is given.
     given: dict[str, Any] = {} if replicas is None else {"replicas": replicas}
@@ -115,6 +119,7 @@ def _resolve(
             lora=lora,
             drawer=None if drawer is None else _drawer(drawer),
             media_options=media_options,
+            allow_paths=list(allow_paths),
             **given,
         )
         match what:

@@ -16,6 +16,7 @@ from cornserve.app.settings import MAX_REPLICAS
 from cornserve.cli.commands import app
 from cornserve.client.arguments import MAX_SECONDS
 from cornserve.control.store.sqlite_schema import create_database
+from tests.unit.gateway.sources import ECHO
 from tests.unit.http_server import StubResponse, StubServer, audio_response, json_response, sse_response
 
 COMMANDS = [
@@ -210,6 +211,19 @@ def test_an_adapter_is_part_of_the_spec(cli: CliRunner, server: StubServer) -> N
     spec = server.requests[-1][1]
     assert spec["lora"] == "sql"
     assert spec["executors"] == [{"name": "*", "options": {"lora_modules": {"sql": "/models/sql-lora"}}}]
+
+
+def test_paths_that_the_code_may_use_are_part_of_the_spec(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
+    server.on("PUT /admin/v1/apps/echo", json_response({"error": {"message": "stored"}}, 400))
+    (file := tmp_path / "echo.py").write_text(ECHO)
+    cli.invoke(app, ["deploy", str(file), "--allow-path", "/data", "--allow-path", "notes", "--url", server.url])
+    assert server.requests[-1][1]["allow_paths"] == ["/data", str(Path.cwd() / "notes")]
+
+
+def test_a_model_cannot_have_paths_for_code(cli: CliRunner, server: StubServer) -> None:
+    result = cli.invoke(app, ["deploy", "a/b", "--allow-path", "/data", "--url", server.url])
+    assert result.exit_code == 1
+    assert "allow_paths: only code of an app with source uses paths" in " ".join(result.stderr.split())
 
 
 OPTIONS_OF_MEDIA = [
