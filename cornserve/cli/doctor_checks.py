@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from cornserve.app_host.sandbox import Protection
 from cornserve.cli.check_result import GIB, CheckResult, format_gib
 from cornserve.cli.home_checks import disk_check, home_check, instance_check, store_check, unreadable_instance
 from cornserve.cli.local_slots import describe_slots
@@ -36,6 +37,7 @@ def run_checks(home: Home, host: str, port: int) -> Iterator[CheckResult]:
     yield _libnuma(needed=not gpus)
     yield _memory()
     yield _shared_memory()
+    yield _apps()
     yield home_check(home)
     yield disk_check(home)
     yield store_check(home)
@@ -131,6 +133,17 @@ def _shared_memory() -> CheckResult:
         f"each executor that publishes tensors, such as an encoder, needs {Limits().slab_mib} MiB there (limit "
         "slab-mib), and does not start otherwise: start a container with --shm-size=2g, or use "
         "`cornserve up --limit slab-mib=MIB`",
+    )
+
+
+def _apps() -> CheckResult:
+    protection = Protection.of_machine()
+    return CheckResult(
+        "apps",
+        not protection.gaps,
+        "; ".join(protection.gaps) or "their code reaches no files and processes of the instance and of other apps",
+        "deploy only code that you trust, or use Linux 6.12 or newer with Landlock (lsm=landlock,… on the kernel's "
+        "command line) on x86_64",
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cornserve.app.record import AppSpec
+from cornserve.app_host.sandbox import Protection
 from cornserve.cli import doctor_checks
 from cornserve.cli.check_result import CheckResult
 from cornserve.cli.commands import app
@@ -44,8 +45,32 @@ def test_doctor_runs_all_checks(cli: CliRunner, tmp_path: Path) -> None:
     result = cli.invoke(app, ["doctor", "--port", free_port(), "--json"])
     names = [check["name"] for check in json.loads(result.stdout)["checks"]]
     assert names == [
-        "Python", "vLLM", "GPUs", "libnuma", "memory", "/dev/shm", "home", "disk", "store", "instance", "port",
+        "Python", "vLLM", "GPUs", "libnuma", "memory", "/dev/shm", "apps", "home", "disk", "store", "instance", "port",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("protection", "found"),
+    [
+        (Protection(landlock=7, filters_syscalls=True), ["their code reaches no files and processes"]),
+        (Protection(landlock=7, filters_syscalls=False), ["apps can use Unix sockets of other programs"]),
+        (Protection(landlock=4, filters_syscalls=True), ["their code reaches no files and processes"]),
+        (Protection(landlock=4, filters_syscalls=False), ["Unix sockets", "apps can kill processes of the instance"]),
+        (Protection(landlock=0, filters_syscalls=True), ["apps can read the secret, the store and the memory"]),
+        (Protection(landlock=0, filters_syscalls=False), ["the secret", "Unix sockets", "apps can kill processes"]),
+    ],
+)
+def test_doctor_says_what_apps_can_reach_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protection: Protection, found: list[str]
+) -> None:
+    monkeypatch.setattr(Protection, "of_machine", lambda: protection)
+
+    result = check(Home(tmp_path), "apps")
+
+    assert (result.ok, result.is_essential) == (not protection.gaps, False)
+    parts = result.found.split("; ")
+    assert len(parts) == len(found)
+    assert all(words in part for words, part in zip(found, parts, strict=True)), result.found
 
 
 def test_a_port_in_use_is_an_essential_failure_with_a_remedy(cli: CliRunner) -> None:
