@@ -121,6 +121,8 @@ OFFENCES = [
     Offence("catastrophic regex", 're.match(r"(a+)+$", "a" * 40 + "b")'),
     Offence("C call that holds the GIL", "sum(itertools.repeat(1))"),
     Offence("segmentation fault", "ctypes.string_at(0)"),
+    Offence("SIGKILL to the fork server", "os.kill(os.getppid(), 9)"),
+    Offence("reading the secret of the instance", 'os.chdir(os.environ["CORNSERVE_HOME"])\nopen("secret").read()'),
     Offence("endless loop in `post_init`", LOOP, Place.POST_INIT),
     Offence("`time.sleep(600)` at import", "time.sleep(600)", Place.TOP_LEVEL),
 ]

@@ -25,8 +25,8 @@ IMPORT_SECONDS = 3
 REPEATED = {offence.name for offence in OFFENCES if FULL and not offence.at_import} | {"segmentation fault"}
 """Offences that are repeated until the app is suspended."""
 
-FAST = {BASELINE.name, "endless loop", "segmentation fault"}
-"""The offences in `make test`: one that ends the app host, and one after which the gateway ends it."""
+FAST = {BASELINE.name, "endless loop", "segmentation fault", "SIGKILL to the fork server"}
+"""The offences in `make test`: one that ends the app host, one after which the gateway ends it, and a refused one."""
 
 MAX_OFFENCES = 8
 """The number of offences after which no more are sent to an app that is not suspended."""
