@@ -11,6 +11,7 @@ import pytest
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.gateway.api import create_gateway
 from cornserve.gateway.backend import kubernetes_backend
+from cornserve.gateway.http.request_id import REQUEST_ID, RequestId
 from tests.credentials import CREDENTIALS
 from tests.kubernetes.api_server import ApiServer
 from tests.unit.gateway.sources import ECHO
@@ -27,7 +28,7 @@ async def test_settings_of_pods_are_deployed(
         gateway = create_gateway(backend, credentials=CREDENTIALS, fork_server=fork_server)
 
         async def with_state(scope: Any, receive: Any, send: Any) -> None:
-            await gateway({**scope, "state": {}}, receive, send)
+            await gateway({**scope, "state": {REQUEST_ID: RequestId.of([])}}, receive, send)
 
         transport = httpx.ASGITransport(with_state)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
