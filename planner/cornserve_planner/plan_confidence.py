@@ -24,8 +24,14 @@ from cornserve_planner.throughput_measurement import joined_sources, weakest_tag
 
 @dataclass(frozen=True, slots=True)
 class EstimateSource:
-    """The origin of an option's times. `tag`: that of the least certain rate; None for an assumed factor."""
+    """The origin of an option's times.
 
+    Args:
+        option: the name in the profile.
+        tag: that of the least certain rate; None for an assumed factor.
+    """
+
+    option: str
     tag: Tag | None
     text: str
 
@@ -76,8 +82,10 @@ def estimate_sources(inputs: PlanInputs, factors: Mapping[str, float]) -> dict[s
             known = (inputs.conversion.rates.get((option.name, part), ()) for part in option.components)
             rates = [rate for found in known for rate in found]
             own = [rate for rate in rates if rate.option == option.name]
-            sources[option.name] = EstimateSource(weakest_tag(rates), joined_sources(own or rates))
-    return sources | {name: EstimateSource(None, f"assumed factor {factor:g}") for name, factor in factors.items()}
+            sources[option.name] = EstimateSource(option.name, weakest_tag(rates), joined_sources(own or rates))
+    return sources | {
+        name: EstimateSource(name, None, f"assumed factor {factor:g}") for name, factor in factors.items()
+    }
 
 
 def plan_confidence(

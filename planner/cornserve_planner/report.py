@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
@@ -128,7 +129,10 @@ def summary(file: PlanFile, listed: str, direct: Plan | None = None) -> Text:
         listed: names the running cells.
         direct: the plan without cells, for comparison.
     """
-    serves = f"{gpus_text(file.gpus)} serve{'s' * (sum(file.gpus.values()) == 1)} {file.rate:.4g} requests/s"
+    serves = (
+        f"{gpus_text(file.gpus)} serve{'s' * (sum(file.gpus.values()) == 1)} {file.rate:.4g} requests/s"
+        f"{_headroom(file)}"
+    )
     target = "" if file.target is None else f" (target: {file.target:.4g})"
     price = "" if file.dollars is None else f", ${file.dollars:.2f} per hour"
     comparison = "" if direct is None else f"\nOne plan without cells needs {count_text(direct.gpus, 'GPU')} (--whole)."
@@ -140,13 +144,23 @@ def summary(file: PlanFile, listed: str, direct: Plan | None = None) -> Text:
     return Text.assemble((serves, "bold"), f"{target}: {listed}{price}{comparison}{''.join(losses)}{_unserved(file)}")
 
 
+def _headroom(file: PlanFile) -> str:
+    """States the part of the replicas' time that the plan does not use."""
+    running = {name for cell in file.cells if cell.count for name in cell.replicas}
+    limits = {file.options[name].max_utilization for name in running}
+    if max(limits, default=1.0) == 1:
+        return ""
+    return f" with {'at least ' * (len(limits) > 1)}{1 - max(limits):.0%} headroom"
+
+
 def confidence_lines(
     found: PlanConfidence, problem: PlanningProblem, file: PlanFile, *, everything: bool
 ) -> Iterator[RenderableType]:
     """Two lines: the interval of the rate, and the estimate that would change the plan first."""
     utilization = min(problem.max_utilization.values(), default=1.0)
     at_most = f" at {utilization:.0%} utilization" if utilization < 1 else ""
-    yield f"Rate{at_most}, by the errors of the profile: {found.low:.4g} to {found.high:.4g} requests/s (95%)."
+    interval = f"{found.low:.4g} to {found.high:.4g} requests/s (95%)"
+    yield f"Rate{at_most}, by the errors of the profile: {interval}."
     if (weakest := found.weakest) is not None:
         source = found.sources[weakest.option]
         origin = "assumed" if source.tag is None else source.tag
@@ -154,7 +168,10 @@ def confidence_lines(
         yield Text(
             f"Depends on the time of {weakest.option}, which is {origin} ({source.text}): if it is {weakest.times:.2f} "
             f"times as long, {replicas_text(weakest.replicas)} serve more"
-            f"{' while no replica is lost' if survives else ''}. Measure it first."
+            f"{' while no replica is lost' if survives else ''}. If it is {weakest.example:.2f} times as long, this "
+            f"plan serves {weakest.served * file.rate:.4g} requests/s instead of {file.rate:.4g}, and the other one "
+            f"{weakest.better * file.rate:.4g}. Measure it first: cornserve profile APP --option "
+            f"{shlex.quote(source.option)}"
         )
     if everything and found.changes:
         rows = table(("times as long",), text_first=("option",), text=("origin", "better plan"))

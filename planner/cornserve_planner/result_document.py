@@ -56,7 +56,14 @@ def _confidence(confidence: PlanConfidence) -> dict[str, Any]:
         "rate": {"low": confidence.low, "high": confidence.high},
         "sources": {name: {"tag": found.tag, "text": found.text} for name, found in confidence.sources.items()},
         "changes": [
-            {"option": change.option, "times": change.times, "replicas": change.replicas}
+            {
+                "option": change.option,
+                "times": change.times,
+                "replicas": change.replicas,
+                "example": change.example,
+                "served": change.served,
+                "better": change.better,
+            }
             for change in confidence.changes
         ],
     }

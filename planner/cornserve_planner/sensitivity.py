@@ -19,6 +19,9 @@ WIDEST = 4.0
 """The search considers options that are up to this many times as slow or as fast as estimated."""
 PRECISION = 1.01
 """Ratio of two factors that the search does not separate."""
+EXAMPLE = 1.2
+"""The cost of a wrong estimate is stated for an option that is this many times as slow or as fast as where another plan
+becomes better."""
 SEARCH_NODES = 100
 """Search-tree limit for one factor. If the search for a better plan is stopped, none is reported."""
 
@@ -30,11 +33,16 @@ class PlanChange:
     Args:
         times: the option's time divided by its estimate. Above 1, the option is slower; below 1, faster.
         replicas: replicas of the better plan.
+        example: a time of the option divided by its estimate, farther from 1.
+        served, better: the rates of the plan and of the better plan at this time, divided by the estimated rate.
     """
 
     option: str
     times: float
     replicas: Mapping[str, int]
+    example: float
+    served: float
+    better: float
 
 
 def plan_changes(
@@ -68,7 +76,8 @@ class _ChangeSearch:
         program = MilpProgram(problem, budget)
         solve_program(program.maximize_rate(), SolverSettings(), nodes=SEARCH_NODES)
         best = capacity(problem, program.solved_replicas())[0]
-        self.gain = max(1.0, best / capacity(problem, replicas)[0]) * (1 + MATERIAL)
+        self.rate = capacity(problem, replicas)[0]
+        self.gain = max(1.0, best / self.rate) * (1 + MATERIAL)
         """A plan is better if it serves this many times the rate of the replicas."""
 
     def changes_of(self, option: str) -> Iterator[PlanChange]:
@@ -84,7 +93,13 @@ class _ChangeSearch:
                 middle = math.sqrt(near * far)
                 found = self._better_replicas(scaled(self.problem, option, middle))
                 near, far, better = (near, middle, found) if found else (middle, far, better)
-            yield PlanChange(option, far, better)
+            yield self._change(option, far, better)
+
+    def _change(self, option: str, times: float, replicas: Mapping[str, int]) -> PlanChange:
+        example = times * EXAMPLE if times > 1 else times / EXAMPLE
+        wrong = scaled(self.problem, option, example)
+        served, better = (capacity(wrong, each)[0] / self.rate for each in (self.replicas, replicas))
+        return PlanChange(option, times, replicas, example, served, better)
 
     def _better_replicas(self, problem: PlanningProblem) -> dict[str, int] | None:
         wanted = capacity(problem, self.replicas)[0] * self.gain

@@ -69,7 +69,7 @@ def test_a_shipped_model_is_planned_without_any_file() -> None:
     for part in (
         "8 request types",
         "5 published, 2 predicted",
-        "8 GPUs serve 2.885 requests/s: 1 cell of 8 GPUs",
+        "8 GPUs serve 2.885 requests/s with 20% headroom: 1 cell of 8 GPUs",
         "encoders+llm            5",
         "Limited by the budget of 8 GPUs: encoders+llm is at its maximum utilization",
         "Proven optimal by highs",
@@ -127,6 +127,8 @@ def test_a_plan_leaves_headroom(files: list[str]) -> None:
     assert half["rate"] == pytest.approx(full["rate"] / 2)
     assert {option["max_utilization"] for option in half["options"].values()} == {0.5}
     assert max(half["explanations"][0]["utilization"].values()) == pytest.approx(0.5)
+    assert "requests/s with 50% headroom: " in run(*files, "--gpus", "5", "--utilization", "0.5").stdout
+    assert "headroom" not in run(*files, "--gpus", "5", "--utilization", "1").stdout
 
 
 def test_a_plan_serves_its_rate_after_the_loss_of_a_replica(files: list[str], tmp_path: Path) -> None:
@@ -159,7 +161,8 @@ def test_the_answer_for_a_shipped_model_names_its_weak_points(model: str) -> Non
     assert result.exit_code == 0, result.stderr
     assert "Rate at 80% utilization, by the errors of the profile: " in words
     assert "which is predicted (" in words
-    assert "Measure it first." in words
+    assert " requests/s instead of " in words
+    assert "Measure it first: cornserve profile APP --option " in words
 
 
 def test_explain_lists_the_times_that_would_change_the_plan() -> None:

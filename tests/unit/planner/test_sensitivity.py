@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cornserve_planner.graph import DeploymentOption
 from cornserve_planner.problem import PlanningProblem, RequestPath
-from cornserve_planner.sensitivity import MATERIAL, PRECISION, WIDEST, plan_changes, scaled
+from cornserve_planner.sensitivity import EXAMPLE, MATERIAL, PRECISION, WIDEST, plan_changes, scaled
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.capacity import capacity
 from cornserve_planner.solve.optimization import max_rate
@@ -35,12 +35,16 @@ def test_the_time_at_which_a_monolith_is_no_longer_best_is_found() -> None:
     assert slower.option == "monolith"
     assert slower.times == pytest.approx(2.0 * (1 + MATERIAL) / 1.6, rel=PRECISION - 1)
     assert slower.replicas == {"encoder": 2, "llm": 2}
+    assert slower.example == slower.times * EXAMPLE
+    assert (slower.served, slower.better) == pytest.approx((1 / slower.example, 1.6 / 2.0))
 
 
 def test_options_that_the_plan_does_not_use_change_it_when_they_are_faster() -> None:
     changes = plan_changes(monolith_or_split(2.1), {"encoder": 2, "llm": 2}, Budget(gpus=4), ["monolith"])
     assert [change.replicas for change in changes] == [{"monolith": 4}]
     assert changes[0].times == pytest.approx(2 / 2.1 / (1 + MATERIAL), rel=PRECISION - 1)
+    assert changes[0].example == changes[0].times / EXAMPLE
+    assert (changes[0].served, changes[0].better) == pytest.approx((1.0, 2 / 2.1 / changes[0].example))
 
 
 def test_options_on_no_path_change_nothing() -> None:
