@@ -8,11 +8,18 @@ and by the expected deviation.
 
 To find the distribution of the result, the fit is repeated with random measurements, drawn from their errors
 (parametric bootstrap [Efron, Tibshirani, An Introduction to the Bootstrap, §6.5]).
+
+Real seconds are not additive: components overlap within a request, and requests of different types slow each other
+down. Two terms widen the distribution for options with several components. If the fit misses the measurements by more
+than their errors, the draws are widened by this ratio (Birge ratio [Birge, The Calculation of Errors by the Method of
+Least Squares, Physical Review 40 (1932)]). The mixes of a plan differ from the measured ones: their seconds deviate by
+`MISFIT`, times the ratio.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -30,6 +37,10 @@ DRAWS = 500
 
 DEVIATION = 0.3
 """Standard deviation of the factors of one executor's components, relative to their mean."""
+
+MISFIT = 0.07
+"""Standard deviation of the seconds of a mix that was not measured, relative to the sum of its components' seconds, if
+the measurements agree with such sums. `benchmarks/interval_coverage.py` calibrates it."""
 
 INDEPENDENT = 1e-6
 """Mixes separate components if their smallest singular value is at least this fraction of the largest."""
@@ -97,10 +108,11 @@ class _Fit:
         self._check_positive(first)
         found, influence = self._solve(columns, first[0])
         self._check_positive(found[0])
-        fit = self._result(found, influence)
-        for component in self.unknown:
-            self._check_error(component, fit.costs[component].fixed)
-        return fit
+        for index, component in enumerate(self.unknown, int(bool(self.known))):
+            self._check_error(component, _positive(found[:, index]))
+        if len(self.option.components) > 1:
+            found = self._widened(found, columns)
+        return self._result(found, influence)
 
     def _fit_sizes(self, units: Sequence[SizeUnit]) -> OptionFit:
         """Fits the cost of a single component that was measured at several sizes."""
@@ -151,6 +163,21 @@ class _Fit:
         found = np.linalg.solve(transposed @ system, transposed @ right[:, :, None])[:, :, 0]
         influence = np.linalg.pinv(system[0])[:, :mixes] / (self.errors * np.abs(found[0]).max())
         return found / scale, influence
+
+    def _widened(self, found: Any, columns: Any) -> Any:
+        """Returns the draws of the solution, widened by the misfit of the additive model."""
+        mixes, main = columns.shape[1:]
+        deviations = found[0, main:]
+        seconds = columns[0] @ found[0, :main]
+        for name, deviation in zip(self.known, deviations, strict=True):
+            seconds = seconds + self._known_column(name)[0] * deviation
+        residuals = (seconds / self.seconds - 1) / self.errors
+        square = (residuals**2).sum() + ((deviations / (DEVIATION * found[0, 0])) ** 2).sum()
+        ratio = max(1.0, math.sqrt(square / (mixes - main))) if mixes > main else 1.0
+        rng = np.random.default_rng(zlib.crc32(f"{self.option.name}: misfit".encode()))
+        misfit = np.exp(MISFIT * ratio * rng.standard_normal(DRAWS + 1))
+        misfit[0] = 1
+        return (found[0] + ratio * (found - found[0])) * misfit[:, None]
 
     def _result(self, found: Any, influence: Any) -> OptionFit:
         factor = _positive(found[:, 0]) if self.known else np.ones(DRAWS + 1)

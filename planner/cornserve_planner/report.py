@@ -20,6 +20,7 @@ from cornserve_planner.plan_result import PlanResult
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.report_parts import count_text, gpus_text, table, title
 from cornserve_planner.size_spread import size_spreads
+from cornserve_planner.throughput_conversion import CONFIDENCE
 
 _UNITS = {Objective.RATE: "requests/s", Objective.GPUS: "GPUs", Objective.DOLLARS: "dollars per hour"}
 
@@ -159,7 +160,7 @@ def confidence_lines(
     """Two lines: the interval of the rate, and the estimate that would change the plan first."""
     utilization = min(problem.max_utilization.values(), default=1.0)
     at_most = f" at {utilization:.0%} utilization" if utilization < 1 else ""
-    interval = f"{found.low:.4g} to {found.high:.4g} requests/s (95%)"
+    interval = f"{found.low:.4g} to {found.high:.4g} requests/s ({CONFIDENCE:.0%})"
     yield f"Rate{at_most}, by the errors of the profile: {interval}."
     if (weakest := found.weakest) is not None:
         source = found.sources[weakest.option]

@@ -30,8 +30,9 @@ from cornserve_planner.throughput_measurement import (
 )
 from cornserve_planner.workload.request_sizes import RequestSizes
 
-CONFIDENCE = 0.95
-"""Probability that an interval contains the true value, if the errors are as stated."""
+CONFIDENCE = 0.9
+"""Probability that an interval contains the true value, if the errors are as stated. `benchmarks/interval_coverage.py`
+measures it for executors whose times are not additive."""
 
 FACTORS = (0.01, 100.0)
 """Range of assumed factors."""

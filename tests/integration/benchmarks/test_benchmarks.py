@@ -135,6 +135,16 @@ def test_the_planner_is_measured_with_both_solvers() -> None:
 
 
 @pytest.mark.slow
+def test_the_coverage_of_intervals_is_measured() -> None:
+    report = run("interval_coverage.py")
+
+    assert {row["kind"] for row in report["rows"]} == {"additive", "overlapping", "interfering"}
+    for row in report["rows"]:
+        assert row["inside"] > 0.5
+        assert row["width"] > 0
+
+
+@pytest.mark.slow
 def test_strategies_are_profiled_planned_deployed_and_measured() -> None:
     report = run("strategies.py")
 

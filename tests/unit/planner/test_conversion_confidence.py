@@ -161,7 +161,7 @@ def test_mixes_that_differ_are_accepted() -> None:
     found = [two_mixes(seed, 0.0, 1.0).time(TYPES[1], STEP) for seed in range(100)]
 
     assert np.mean([time.low <= 1.0 <= time.high for time in found]) >= 0.9
-    assert all(time.high - time.low < 0.3 for time in found)
+    assert all(time.high - time.low < 0.4 for time in found)
 
 
 STEP = PathStep("IL", ("image", "llm"))
@@ -173,7 +173,7 @@ def test_the_stated_error_replaces_the_default() -> None:
         for error in (0.001, 0.1)
     )
 
-    assert exact.high - exact.low < 0.01 < 0.2 < rough.high - rough.low
+    assert exact.high - exact.low < 0.25 < 0.35 < rough.high - rough.low
 
 
 EXACT = [ThroughputMeasurement("IL", 1 / 0.7, {"llm": 1.0}), ThroughputMeasurement("IL", 1.0, {"image+llm": 1.0})]
