@@ -13,7 +13,7 @@ import pytest
 from cornserve.kubernetes_resources.spec_mapping import decode_spec
 from tests.cluster.apps.planned import PlannedApp, planned, request, routed, running_pods, uids
 from tests.cluster.installation import Installation, versions
-from tests.waiting import until
+from tests.waiting import until, wait_until
 
 REQUESTS = 160
 """Requests of each type."""
@@ -143,8 +143,8 @@ def test_a_plan_of_other_options_is_refused_by_name(installed: Installation, nam
 
     installed.apply_app(name, other)
 
-    installed.wait_for(name, "condition=Ready=False")
-    assert "option 'EL' is StageTask with settings that no executor" in installed.condition(name, "Ready")["message"]
+    refusal = "option 'EL' is StageTask with settings that no executor"
+    wait_until(lambda: refusal in installed.condition(name, "Ready")["message"])
     assert "option 'EL'" in installed.kubectl("describe", "app", name)
     assert installed.condition(name, "Available")["status"] == "True"
     assert uids(running_pods(installed, name)) == pods
