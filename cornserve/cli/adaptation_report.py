@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from math import ceil
 
 from cornserve.app.adaptation import AutoscaledLoad, MixShift, MixtureProposal, PlanProposal
@@ -34,10 +34,17 @@ def hold_lines(app: AppView, now: datetime) -> Iterator[str]:
     """Yields the time until which the load of the app changes nothing, if it is in the future."""
     until = app.spec.held_until
     if until is not None and app.spec.is_held(now) and app.spec.hold_seconds is not None:
-        minutes = ceil((until - now).total_seconds() / 60)
         time = until.astimezone(UTC)
-        yield f"size: holds until {time:%Y-%m-%d %H:%M:%S} UTC ({minutes:,} minutes), whatever the load"
+        yield f"size: holds until {time:%Y-%m-%d %H:%M:%S} UTC ({_duration(until - now)}), whatever the load"
         yield f"  change the time with `cornserve scale {app.name} --hold SECONDS`; 0 ends it"
+
+
+def _duration(time: timedelta) -> str:
+    """Returns minutes, or seconds below two minutes."""
+    seconds = ceil(time.total_seconds())
+    if seconds < 120:
+        return "1 second" if seconds == 1 else f"{seconds} seconds"
+    return f"{ceil(seconds / 60):,} minutes"
 
 
 def _load(load: AutoscaledLoad, replicas: int) -> str:

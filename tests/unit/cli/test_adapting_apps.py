@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -165,6 +166,15 @@ def test_the_time_for_which_a_size_holds_is_shown(cli: CliRunner, server: StubSe
     for text in (scaled.stderr, shown.stdout):
         assert " UTC (10 minutes), whatever the load" in text
         assert "change the time with `cornserve scale a --hold SECONDS`; 0 ends it" in text
+
+
+@pytest.mark.parametrize(
+    ("minutes", "text"), [(0.5, r"\((30|29|2\d) seconds\)"), (1.5, r"\((90|8\d) seconds\)"), (2.5, r"\(3 minutes\)")]
+)
+def test_a_short_hold_is_shown_in_seconds(cli: CliRunner, server: StubServer, minutes: float, text: str) -> None:
+    server.on("GET /admin/v1/apps/a", json_response(held_view(minutes)))
+
+    assert re.search(text, cli.invoke(app, ["status", "a", "--url", server.url]).stdout)
 
 
 def test_a_size_that_has_held_is_not_shown(cli: CliRunner, server: StubServer) -> None:
