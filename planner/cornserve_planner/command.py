@@ -320,3 +320,5 @@ def _show(result: PlanResult, *, json: bool, explain: bool) -> None:
     from cornserve_planner.report import report
 
     show(result.as_document, lambda: report(result, everything=explain), json=json)
+    for warning in result.warnings:
+        typer.echo(f"warning: {warning}", err=True)

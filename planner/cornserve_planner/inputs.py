@@ -18,7 +18,7 @@ from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.profiles.profile import ModelProfile, OptionProfile
 from cornserve_planner.profiles.profile_matching import check_profile, matching_entries, unused_entries
 from cornserve_planner.profiles.sourced_value import SourcedValue, Tag
-from cornserve_planner.rare_types import with_rare_types
+from cornserve_planner.rare_types import unmeasured_types, with_rare_types
 from cornserve_planner.size_costs import Draws
 from cornserve_planner.throughput_conversion import ConvertedTime, ThroughputConversion
 from cornserve_planner.workload.document import Workload, read_workload
@@ -40,6 +40,7 @@ class PlanInputs:
         batch: by option, the chosen batch size. `slowdown`: its seconds per request relative to the fastest one.
         robust: whether the problem has the longest seconds of the confidence intervals.
         unused: entries of the profile that match no option of the model.
+        unmeasured: the types that the model must serve without a path, with the components whose times are unknown.
     """
 
     model: ModelDocument
@@ -54,6 +55,7 @@ class PlanInputs:
     batch: Mapping[str, int] = field(default_factory=dict)
     slowdown: Mapping[str, float] = field(default_factory=dict)
     robust: bool = False
+    unmeasured: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def types(self) -> Iterable[RequestType]:
@@ -147,7 +149,7 @@ def build_inputs(
     }
     return PlanInputs(
         model, graph, workload, conversion, problem, rates, startup, unused_entries(graph, profile),
-        batches=profile_batches(graph, profile),
+        batches=profile_batches(graph, profile), unmeasured=unmeasured_types(model.types, measured),
     )  # fmt: skip
 
 

@@ -45,9 +45,19 @@ class PlanResult:
     whole: bool = False
     direct: Plan | None = None
 
+    @property
+    def warnings(self) -> list[str]:
+        """The request types for which the plan has no path, although the app takes them."""
+        return [
+            f"no path for requests of type {name}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not "
+            "measured: `cornserve deploy` refuses this plan unless the paths of the default type serve them"
+            for name, missing in self.inputs.unmeasured.items()
+        ]
+
     def save(self, path: Path) -> None:
         self.file.write(path)
 
     def as_document(self) -> dict[str, Any]:
         """Returns the fields that `--json` prints: those of the plan file and the details of the search."""
-        return result_document(self.file, self.explanations, self.direct, self.confidence)
+        document = result_document(self.file, self.explanations, self.direct, self.confidence)
+        return document | {"warnings": self.warnings}

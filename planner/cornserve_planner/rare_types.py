@@ -14,6 +14,13 @@ RARE_SHARE: Final = 1e-6
 """The share of a type that the model must serve: enough for a path, and too little for a replica."""
 
 
+def unmeasured_types(types: Mapping[str, Iterable[str]], measured: frozenset[str]) -> dict[str, tuple[str, ...]]:
+    """Returns the types that the model must serve but that cannot be planned, with the components whose times are
+    unknown."""
+    missing = {name: tuple(part for part in components if part not in measured) for name, components in types.items()}
+    return {name: components for name, components in missing.items() if components}
+
+
 def with_rare_types(
     graph: ExecutorGraph,
     shares: Mapping[RequestType, float],

@@ -192,3 +192,25 @@ def test_each_cell_of_a_saved_plan_has_a_path_for_a_type_that_the_workload_lacks
     assert result.exit_code == 0
     for cell in json.loads(saved.read_text())["cells"]:
         assert all(cell["probabilities"][name] for name in ("text", "encoder+llm"))
+
+
+def test_types_of_the_app_whose_components_are_not_measured_are_named(captions: Path) -> None:
+    lines = [line for line in PROFILE.splitlines(keepends=True) if "option: encoder," not in line]
+    text = "".join(lines).replace("[{rate: {value: 2", "[{mix: [{components: [llm], share: 1}], rate: {value: 2")
+    profile = written(captions.with_name("profile.yaml"), text)
+    options = written(captions.with_name("options.yaml"), OPTIONS)
+    workload = written(
+        captions.with_name("workload.yaml"),
+        WORKLOAD.replace("encoder+llm: {components: [encoder, llm]", "text: {components: [llm]"),
+    )
+    inputs: list[str | Path] = ["--options", options, "--profile", profile, "--workload", workload, "--gpus", "4"]
+
+    result = plan("--from", captions, *inputs)
+
+    assert result.exit_code == 0, result.stderr
+    warning = (
+        "no path for requests of type encoder+llm: encoder is not measured: `cornserve deploy` refuses this plan "
+        "unless the paths of the default type serve them"
+    )
+    assert f"warning: {warning}" in result.stderr
+    assert json.loads(plan("--from", captions, *inputs, "--json").stdout)["warnings"] == [warning]
