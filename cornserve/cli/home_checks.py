@@ -56,8 +56,8 @@ def store_check(home: Home) -> CheckResult:
             "store",
             False,
             f"{home.store} has no apps, but these were deployed: {', '.join(lost)}",
-            f"a running controller writes them again within seconds; otherwise deploy them again: "
-            f"`cornserve import {home.apps_file}`",
+            "a running controller writes a lost file again within seconds; if its records were deleted, deploy the apps "
+            f"again: `cornserve import {home.apps_file}`",
             is_essential=True,
         )
     remedy = f"keep what is readable, and set the rest aside: {repair_command(home.store)}"
