@@ -112,8 +112,7 @@ class HostSessions:
             return
         self._activity.begin(number)  # The code may run as long as the first time.
         with self._prints.collected(pb.HostReply()):
-            if not repetition.play(self._app.app.paths[play.path].name, play, played):
-                self._repetitions.pop(number).close()
+            repetition.play(self._app.app.paths[play.path].name, play, played)
 
     def _start_read(self, call: int, read: pb.ReadMapped) -> None:
         task = asyncio.create_task(self._read(call, read.session, self._sessions[read.session].mapped[read.mapped]))

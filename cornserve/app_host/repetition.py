@@ -12,6 +12,7 @@ from cornserve.task.divergence import (
     changed_arguments,
     changed_end,
     changed_input,
+    changed_result,
     changed_task,
     missing_call,
 )
@@ -34,10 +35,11 @@ class Repetition:
         self._calls = 0
         """The number of calls that both runs have made."""
 
-    def play(self, task: str, command: pb.Play, recorded: pb.Played) -> bool:
-        """Repeats a play that has ended without an error. Returns whether the code waits for a value, and runs on.
+    def play(self, task: str, command: pb.Play, recorded: pb.Played) -> None:
+        """Repeats a play that has ended without an error.
 
-        Raises `DivergenceError` if the code does not make the same calls, or does not end in the same way.
+        Raises `DivergenceError` if the code does not make the same calls, yields something else, or does not end in the
+        same way. The items of mapped streams are not compared: they are computed when they are read.
         """
         try:
             repeated = self._session.play(command)
@@ -45,12 +47,14 @@ class Repetition:
             difference = changed_end(_end(recorded), f"raises {type(error).__name__}")
             raise DivergenceError(task, None, difference) from error
         self._check_calls(task, recorded, repeated)
+        _check_yielded(task, recorded, repeated)
         if _waits_for_side_effect(recorded) and _waits_for_side_effect(repeated):
             _check_side_effect(task, recorded.awaited_side_effect, repeated.awaited_side_effect)
         elif _end(recorded) != _end(repeated):
             raise DivergenceError(task, None, changed_end(_end(recorded), _end(repeated)))
+        else:
+            _check_results(task, recorded.results, repeated.results)
         self._calls += len(recorded.invocations)
-        return recorded.WhichOneof("outcome") != "results"
 
     def _check_calls(self, task: str, recorded: pb.Played, repeated: pb.Played) -> None:
         pairs = zip_longest(recorded.invocations, repeated.invocations)
@@ -79,6 +83,33 @@ def _check_side_effect(task: str, call: pb.SideEffectCall, again: pb.SideEffectC
     if call.arguments != again.arguments:
         difference = changed_arguments(call.function, call.arguments, call.line, again.arguments, again.line)
         raise DivergenceError(task, None, difference)
+
+
+def _check_yielded(task: str, recorded: pb.Played, repeated: pb.Played) -> None:
+    for value, again in zip_longest(recorded.yielded, repeated.yielded):
+        if value is None:
+            raise DivergenceError(task, None, "it yields a value now that it did not yield in the recording")
+        if again is None:
+            raise DivergenceError(task, None, "it yielded a value in the recording that it does not yield now")
+        if value != again:
+            difference = changed_result("a yielded value", _yielded_json(value), _yielded_json(again))
+            raise DivergenceError(task, None, difference)
+
+
+def _yielded_json(yielded: pb.Yielded) -> bytes:
+    """Returns the items of a yielded value as JSON. Empty for a stream."""
+    if yielded.HasField("stream"):
+        return b""
+    items = yielded.items
+    return items[0] if len(items) == 1 else b"[%b]" % b",".join(items)
+
+
+def _check_results(task: str, recorded: pb.Results, repeated: pb.Results) -> None:
+    if recorded == repeated:  # copies no data
+        return
+    for result, again in zip(recorded.results, repeated.results, strict=True):
+        if result != again:
+            raise DivergenceError(task, None, changed_result("the response", result.json, again.json))
 
 
 def _end(played: pb.Played) -> str:

@@ -56,4 +56,6 @@ def describe_stream(described: pb.ResultStream, stream: Stream[Any], mapped: Map
         described.origin.invocation, described.origin.output = stream.origin
     else:
         described.mapped = len(mapped)
+        if (source := stream.mapped_from) is not None:
+            described.mapped_from.invocation, described.mapped_from.output = source
         mapped.append(stream.batches())

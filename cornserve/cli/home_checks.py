@@ -56,7 +56,7 @@ def store_check(home: Home) -> CheckResult:
             "store",
             False,
             f"{home.store} has no apps, but these were deployed: {', '.join(lost)}",
-            "a running controller writes a lost file again within seconds; if its records were deleted, deploy the apps "
+            "a running controller writes a lost file again within seconds; if records were deleted, deploy the apps "
             f"again: `cornserve import {home.apps_file}`",
             is_essential=True,
         )

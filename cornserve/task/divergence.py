@@ -85,6 +85,17 @@ def changed_arguments(function: str, recorded: bytes, line: str, repeated: bytes
     return f"the arguments of {function} differ from the recorded ones: {_lines(line, repeated_line)}; {difference}"
 
 
+def changed_result(name: str, recorded: bytes, repeated: bytes) -> str:
+    """Describes a response or yielded value that differs from the recorded one.
+
+    Args:
+        name: names what differs, such as "the response".
+        recorded, repeated: both as JSON, or empty for a stream.
+    """
+    difference = first_difference(recorded, repeated) if recorded and repeated else "a stream is another one"
+    return f"{name} differs from the recorded one: {difference or 'its JSON is another one'}"
+
+
 def changed_end(recorded: str, repeated: str) -> str:
     """Describes a run that does not end like the one that it repeats.
 
@@ -100,13 +111,14 @@ def _lines(line: str, repeated_line: str) -> str:
 
 
 def first_difference(recorded: bytes, repeated: bytes) -> str:
-    """Returns where two inputs, given as JSON, differ first, and both values. Empty if they are equal."""
+    """Returns where two values, given as JSON, differ first, and both values. Empty if they are equal."""
     return _difference(json.loads(recorded), json.loads(repeated), "")
 
 
 def _difference(recorded: Any, repeated: Any, path: str) -> str:
     if recorded == repeated:
         return ""
+    place = f"`{path}`" if path else "it"
     if isinstance(recorded, dict) and isinstance(repeated, dict):
         for name in recorded | repeated:
             inner = f"{path}.{name}" if path else name
@@ -119,8 +131,8 @@ def _difference(recorded: Any, repeated: Any, path: str) -> str:
         for index, (old, new) in enumerate(zip(recorded, repeated, strict=False)):
             if found := _difference(old, new, f"{path}[{index}]"):
                 return found
-        return f"`{path}` has {len(recorded)} elements in the recording, and {len(repeated)} now"
-    return f"`{path}` is {_quoted(recorded)} in the recording, and {_quoted(repeated)} now"
+        return f"{place} has {len(recorded)} elements in the recording, and {len(repeated)} now"
+    return f"{place} is {_quoted(recorded)} in the recording, and {_quoted(repeated)} now"
 
 
 def _quoted(value: Any) -> str:

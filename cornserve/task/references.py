@@ -167,6 +167,14 @@ class Stream(Generic[Item]):
             stream = stream._mapped_from
 
     @property
+    def mapped_from(self) -> Origin | None:
+        """The output from which `map` computes the items, also through several functions. None without one."""
+        stream = self._mapped_from
+        while stream is not None and stream._mapped_from is not None:
+            stream = stream._mapped_from
+        return None if stream is None else stream.origin
+
+    @property
     def is_mapped(self) -> bool:
         """Whether the items are computed in the gateway, and are not an output of an invocation.
 

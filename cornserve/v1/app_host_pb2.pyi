@@ -883,6 +883,7 @@ class ResultStream(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
     MAPPED_FIELD_NUMBER: _builtins.int
+    MAPPED_FROM_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     mapped: _builtins.int
     """The number of a stream whose items the host computes."""
@@ -890,16 +891,21 @@ class ResultStream(_message.Message):
     def origin(self) -> Global___StreamOrigin:
         """A stream of an invocation, unchanged."""
 
+    @_builtins.property
+    def mapped_from(self) -> Global___StreamOrigin:
+        """The stream of an invocation from which those items are computed, by which a second run is compared."""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         origin: Global___StreamOrigin | None = ...,
         mapped: _builtins.int = ...,
+        mapped_from: Global___StreamOrigin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "mapped", b"mapped", "origin", b"origin"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "mapped", b"mapped", "mapped_from", b"mapped_from", "origin", b"origin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "mapped", b"mapped", "name", b"name", "origin", b"origin"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "mapped", b"mapped", "mapped_from", b"mapped_from", "name", b"name", "origin", b"origin"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["origin", "mapped"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.parse import unquote
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from httptools import HttpParserError, HttpParserInvalidURLError, HttpParserUpgrade, HttpRequestParser, parse_url
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -45,6 +46,7 @@ class HttpConnection(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, **kwargs)
         self._limits = limits
         self._size = RequestSize()
+        self.url = b""
         self._is_complete = True
         """Whether no request is partly received."""
         self._error: ApiError | None = None
@@ -123,6 +125,7 @@ class HttpConnection(HttpToolsProtocol):
         self.cycle.default_headers = [*self.cycle.default_headers, *request_id.headers(self.scope["path"])]
         self._size.begin_body()
         self.headers = []  # Trailers, which are appended to it, are dropped.
+        self.url = b""
 
     def on_chunk_header(self) -> None:
         self._size.add_content(CHUNK_FRAMING_BYTES)
@@ -244,11 +247,19 @@ class HttpConnection(HttpToolsProtocol):
             cycle.message_event.set()
             self._send_error(error)
 
+    def _incoming_path(self) -> str:
+        """Returns the path of the request whose head is being received. Empty if it is not known."""
+        try:
+            path: bytes | None = parse_url(self.url).path
+            return unquote((path or b"").decode("ascii"))
+        except (HttpParserInvalidURLError, UnicodeDecodeError):
+            return ""
+
     def _send_error(self, error: ApiError) -> None:
         if self.transport.is_closing():
             return
         if self._size.in_head:
-            path, request_id = "", RequestId.of(self.headers or ())
+            path, request_id = self._incoming_path(), RequestId.of(self.headers or ())
         else:
             path, request_id = self.scope["path"], self.scope["state"][REQUEST_ID]
         content = error.content_for(path, request_id.value)

@@ -662,7 +662,7 @@ def test_the_events_of_an_app_are_printed_with_their_times_and_counts(cli: CliRu
 
     first, second = result.stdout.splitlines()
     assert first.split() == ["now", "Serving", "App/a"]
-    assert second.split() == ["12:00:00", "BackOff", "Pod/llm-1", "restarting", "(3", "times)"]
+    assert second.split() == ["2026-11-22", "12:00:00", "BackOff", "Pod/llm-1", "restarting", "(3", "times)"]
 
 
 def test_a_parked_app_is_shown(cli: CliRunner, server: StubServer) -> None:

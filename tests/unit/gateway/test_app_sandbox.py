@@ -167,7 +167,7 @@ async def test_an_app_uses_its_allowed_paths_its_temporary_files_and_its_own_pro
     await deploy(EVALUATE.format(name="curious"), allow_paths=[str(tmp_path)])
 
     file = tmp_path / "directory" / "file"
-    assert await evaluate(gateway, f"Path({str(file.parent)!r}).mkdir()") == "None"
+    assert await evaluate(gateway, f"Path({str(file.parent)!r}).mkdir(exist_ok=True)") == "None"
     assert await evaluate(gateway, f"Path({str(file)!r}).write_text('written')") == "7"
     assert file.read_text() == "written"
     copied = f"shutil.copy2({str(file)!r}, tempfile.gettempdir()) and os.chmod({str(file)!r}, 0o640)"

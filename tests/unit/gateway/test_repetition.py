@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx2 as httpx
@@ -16,7 +17,7 @@ MOODY = """
 from collections import Counter
 from cornserve import App, Task, recorded
 from cornserve_echo import EchoRequest, EchoTask
-from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse
+from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, Usage
 
 runs = Counter()
 
@@ -51,12 +52,75 @@ class Moody(Task[ChatRequest, ChatResponse]):
             recorded(abs, number)
         if mode == "function":
             recorded(abs if is_odd else hex, 1)
+        if mode == "text":
+            return ChatResponse(text=f"done {number}")
+        if mode == "usage":
+            return ChatResponse(text="done", usage=Usage(completion_tokens=number))
+        if mode == "mapped":
+            streams = [self.echo.invoke(EchoRequest(text=text)) for text in ("a", "b")]
+            return self.answer(streams[is_odd])
         return ChatResponse(text="done")
 
     def answer(self, output):
         return ChatResponse(chunks=output.words.map(lambda word: ChatChunk(text=word + " ")))
 
 app = App(name="moody", paths=[Moody()])
+"""
+
+TALK = """
+from collections import Counter
+from collections.abc import Generator
+from typing import Any
+from cornserve import App, Stream, Task
+from cornserve_echo import EchoRequest, EchoTask
+from pydantic import BaseModel
+
+runs = Counter()
+
+class Line(BaseModel):
+    text: str
+    number: float = 0
+    words: Stream[str] = Stream()
+
+class Talk(Task[EchoRequest, Line]):
+    '''Yields or returns something else in each run, as the text says.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: EchoRequest) -> Generator[Any, None, Line]:
+        mode = request.text
+        number = runs[mode]
+        runs[mode] += 1
+        is_odd = number % 2 == 1
+        one, two = (self.echo.invoke(EchoRequest(text=text)) for text in ("a a", "b b"))
+        if mode == "equal":
+            yield {"nothing": float("nan"), "words": {"one", "two"}}
+            yield one.words.map(str.upper)
+            return Line(text=str(["equal"]), number=float("nan"))
+        if mode == "yielded value":
+            yield {"step": number}
+        if mode == "yielded text":
+            yield f"step {number}"
+        if mode == "yielded stream":
+            yield (two if is_odd else one).words
+        if mode == "yielded mapped stream":
+            yield (two if is_odd else one).words.map(str.upper).map(str.lower)
+        if mode == "yielded stream or value":
+            yield "a" if is_odd else one.words
+        if mode == "late yield":
+            yield "step"
+            yield f"{one.text} {number}"
+        if mode == "more" and is_odd or mode == "fewer" and not is_odd:
+            yield "step"
+        if mode == "returned stream":
+            return Line(text=mode, words=(two if is_odd else one).words)
+        if mode == "returned end":
+            yield "step"
+            return Line(text=f"end {number}")
+        return Line(text=mode)
+
+app = App(name="talk", paths=[Talk()])
 """
 
 
@@ -75,12 +139,26 @@ DIFFERENCES = {
     "error": "it returned a response in the recording, and raises KeyError now",
     "argument": "the arguments of abs differ from the recorded ones",
     "function": "called hex in the recording",
+    "text": '`text` is "done 0" in the recording, and "done 1" now',
+    "usage": "the response differs from the recorded one: ",
+}
+
+STREAMED = {
+    "yielded value": "a yielded value differs from the recorded one: `step` is 0 in the recording, and 1 now",
+    "yielded text": 'a yielded value differs from the recorded one: it is "step 0" in the recording, and "step 1" now',
+    "yielded stream": "a yielded value differs from the recorded one: a stream is another one",
+    "yielded mapped stream": "a yielded value differs from the recorded one: a stream is another one",
+    "yielded stream or value": "a yielded value differs from the recorded one: a stream is another one",
+    "more": "it yields a value now that it did not yield in the recording",
+    "fewer": "it yielded a value in the recording that it does not yield now",
+    "returned stream": "the response differs from the recorded one: a stream is another one",
 }
 
 
 @pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
 async def moody(deploy_for_module: Deploy) -> None:
     await deploy_for_module(MOODY)
+    await deploy_for_module(TALK)
 
 
 def messages(mode: str) -> list[dict[str, str]]:
@@ -109,12 +187,60 @@ async def test_all_calls_fail_before_a_word_is_sent(gateway: httpx.AsyncClient, 
     assert DIFFERENCES[mode] in error["message"]
 
 
+@pytest.mark.parametrize("call", [call for call in CALLS if call != "native"])
+async def test_a_response_with_another_stream_fails_before_a_word_is_sent(
+    gateway: httpx.AsyncClient, call: str
+) -> None:
+    path, fields, accepted = CALLS[call]
+
+    response = await gateway.post(path, json=fields | {"messages": messages("mapped")}, headers={"accept": accepted})
+
+    assert response.status_code == 500
+    difference = "the response differs from the recorded one: a stream is another one"
+    assert difference in response.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("mode", DIFFERENCES)
 async def test_the_error_names_the_difference_and_its_place(gateway: httpx.AsyncClient, mode: str) -> None:
     response = await gateway.post("/v1/apps/moody/invoke", json={"messages": messages(mode)})
 
     assert response.status_code == 500
     assert DIFFERENCES[mode] in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("mode", STREAMED)
+async def test_streams_of_a_task_are_compared_before_an_item_is_sent(gateway: httpx.AsyncClient, mode: str) -> None:
+    response = await stream_talk(gateway, mode)
+
+    assert response.status_code == 500
+    assert STREAMED[mode] in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "difference"),
+    [
+        ("late yield", "a yielded value differs from the recorded one: it is "),
+        ("returned end", "the response differs from the recorded one: `text` is"),
+    ],
+)
+async def test_a_later_difference_ends_the_stream(gateway: httpx.AsyncClient, mode: str, difference: str) -> None:
+    response = await stream_talk(gateway, mode)
+
+    assert response.status_code == 200
+    _, error = response.text.rstrip().rsplit("data: ", 1)
+    assert difference in json.loads(error)["error"]["message"]
+
+
+async def test_equal_values_of_different_objects_are_no_difference(gateway: httpx.AsyncClient) -> None:
+    response = await stream_talk(gateway, "equal")
+
+    assert response.status_code == 200
+    assert '"item":"A"' in response.text.replace(" ", "")
+    assert "event: result" in response.text
+
+
+async def stream_talk(gateway: httpx.AsyncClient, mode: str) -> httpx.Response:
+    return await gateway.post("/v1/apps/talk/invoke", json={"text": mode}, headers={"accept": "text/event-stream"})
 
 
 async def test_only_the_first_requests_run_twice(gateway: httpx.AsyncClient, deploy: Deploy) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import Any
 
@@ -97,6 +98,10 @@ async def test_a_connection_ends_with_the_id_of_the_request_that_is_not_valid(ga
 
     assert _id(await _response(gateway, get("/v1/models", mine, "Host: twice"))) == (400, MINE.lower())
     assert _id(await _response(gateway, b"not HTTP\r\n\r\n")) == (400, "")
+    for headers in [(mine, "Host: twice"), (mine, "no header")]:
+        invalid = await _response(gateway, get("/v1/messages", *headers))
+        assert (invalid.status, invalid.headers["request-id"]) == (400, invalid.headers[HEADER])
+        assert json.loads(invalid.body)["type"] == "error"
     late = await _response(gateway, post("/v1/messages", mine, "Content-Length: 9") + b"{")
     assert _id(late) == (408, MINE.lower())
     assert late.headers["request-id"] == MINE.lower()

@@ -20,7 +20,7 @@ AGAIN: dict[str, Any] = {"$ref": "#"}
 TEXT = {"type": "string"}
 
 
-class Color(Enum):
+class RoofColor(Enum):
     RED = "red"
     BLUE = "blue"
 
@@ -35,13 +35,13 @@ class Dog(BaseModel):
     name: Annotated[str, Field(min_length=1, max_length=20)]
 
 
-class Home(BaseModel):
+class House(BaseModel):
     """Model like those of usual clients, with other models, lists, choices and optional values."""
 
     model_config = ConfigDict(extra="forbid")
 
     size: float | None = None
-    color: Color = Color.RED
+    color: RoofColor = RoofColor.RED
     sign: Literal[1, -1]
     mood: Literal["calm", None] = None
     code: str = Field(pattern=r"^[A-Z]{2}\d+$", description="Such as AB12.")
@@ -49,8 +49,8 @@ class Home(BaseModel):
     first: Annotated[Cat | Dog, Field(discriminator="kind")]
     place: tuple[int, str]
     notes: dict[str, int] = {}
-    rooms: list[Home] = []
-    next: Home | None = None
+    rooms: list[House] = []
+    next: House | None = None
 
 
 def of(part: Any, **others: Any) -> dict[str, Any]:
@@ -235,8 +235,8 @@ def test_a_schema_is_refused_wherever_it_is_enforced(schema: dict[str, Any], pos
         of({"type": "string", "format": "email", "pattern": r"^(?!\.)[a-z.]+@[a-z.]+$"}),
         {"$id": "http://x/y", "type": "object", "properties": {"$id": TEXT, "propertyNames": NUMBER}},
         {"type": "object", "propertyNames": TEXT, "additionalProperties": {}},
-        Home.model_json_schema(),
-        Home.model_json_schema(mode="serialization"),
+        House.model_json_schema(),
+        House.model_json_schema(mode="serialization"),
     ],
 )
 def test_a_schema_that_the_engine_enforces_is_accepted(schema: dict[str, Any]) -> None:
