@@ -12,6 +12,8 @@ from enum import IntFlag
 from pathlib import Path
 from typing import Final
 
+from cornserve.app_host.libc import LIBC, checked
+
 TRUNCATE_VERSION: Final = 3
 """The first version that also restricts cutting files: Linux 6.2."""
 
@@ -24,8 +26,6 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _GET_VERSION: Final = 1
 _RULE_PATH_BENEATH: Final = 1
 _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS: Final = 0b11
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class FileAccess(IntFlag):
@@ -61,7 +61,7 @@ class _PathBeneath(ctypes.Structure):
 
 def landlock_version() -> int:
     """Returns the version of Landlock in the kernel, or 0 if it is missing or switched off."""
-    version: int = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _GET_VERSION)
+    version: int = LIBC.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _GET_VERSION)
     return max(version, 0)
 
 
@@ -109,8 +109,4 @@ def _allow(ruleset: int, path: Path, access: FileAccess) -> None:
 
 
 def _call(number: int, *arguments: object) -> int:
-    result: int = _libc.syscall(number, *arguments)
-    if result < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
-    return result
+    return checked(LIBC.syscall(number, *arguments))

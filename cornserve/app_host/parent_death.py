@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import signal
 from typing import Final
 
-_PR_SET_PDEATHSIG: Final = 1
+from cornserve.app_host.libc import LIBC
 
-_libc = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG: Final = 1
 
 
 def signal_on_parent_death(number: signal.Signals) -> None:
@@ -16,4 +15,4 @@ def signal_on_parent_death(number: signal.Signals) -> None:
 
     A stopped process gets the signal as well. A process that this process forks does not inherit the setting.
     """
-    _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    LIBC.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)

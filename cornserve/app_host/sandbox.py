@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cornserve.app_host.landlock import SIGNALS_VERSION, FileAccess, landlock_version, restrict
+from cornserve.app_host.libc import LIBC
 from cornserve.app_host.syscall_filter import filter_syscalls, filters_syscalls
 from cornserve.home import Home
 
@@ -29,8 +30,6 @@ _SYSTEM: Final = (
 """Programs, libraries and settings of the system, which apps may read."""
 
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class Sandbox:
         """Applies the sandbox to this process, which has one thread, and to all processes that it starts."""
         os.environ["TMPDIR"] = tempfile.tempdir = str(self.temporary)
         protection = Protection.of_machine()
-        _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         _drop_capabilities()
         if protection.landlock:
             restrict(self._allowed(), protection.landlock)
@@ -100,7 +99,7 @@ class Sandbox:
 
 def refusal_hint(error: BaseException) -> str:
     """Returns a text that explains an error if this process is in a sandbox, which may have caused it."""
-    if not isinstance(error, PermissionError) or not _libc.prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0):
+    if not isinstance(error, PermissionError) or not LIBC.prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0):
         return ""
     if error.filename is not None:
         return ": an app may use only its own files and the paths of `cornserve deploy --allow-path`"
@@ -143,4 +142,4 @@ def _chmod(
 def _drop_capabilities() -> None:
     """Gives up the privileges of root, if the instance runs as root."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    _libc.capset(header, (ctypes.c_uint32 * 6)())
+    LIBC.capset(header, (ctypes.c_uint32 * 6)())

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from cornserve.app_host.landlock import SIGNALS_VERSION, TRUNCATE_VERSION
+from cornserve.app_host.libc import LIBC, checked
 
 _PR_GET_SECCOMP, _PR_SET_SECCOMP, _MODE_FILTER = 21, 22, 2
 
@@ -47,16 +48,13 @@ class _Check(NamedTuple):
     refuses_values: bool = False
 
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
 class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
 def filters_syscalls() -> bool:
     """Returns whether this machine can filter system calls."""
-    return platform.machine() == "x86_64" and _libc.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) >= 0
+    return platform.machine() == "x86_64" and LIBC.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) >= 0
 
 
 def filter_syscalls(landlock: int) -> None:
@@ -92,9 +90,7 @@ def filter_syscalls(landlock: int) -> None:
     conditions |= {call: [own] for call in calls}
     program = _program(conditions)
     given = _Program(len(program) // 8, program)
-    if _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(given), 0, 0):
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
+    checked(LIBC.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(given), 0, 0))
 
 
 def _program(conditions: Mapping[int, Sequence[_Check]]) -> bytes:
