@@ -7,7 +7,6 @@ import logging
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from cornserve.atomic_files import read_regular_file, write_atomically
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.record_cache import CacheUpdate, RecordCache
 from cornserve.control.store.sqlite_errors import DATABASE_ERRORS
+from cornserve.control.store.sqlite_repair import set_aside
 from cornserve.validation_errors import describe_error
 
 log = logging.getLogger(__name__)
@@ -96,8 +96,7 @@ def keep_lost_apps(file: Path) -> str:
         return ""
     if not names:
         return ""
-    kept = file.with_name(f"{file.name}.lost-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
-    file.rename(kept)
+    kept = set_aside(file, "lost")
     return (
         f"the store has no apps, but these were deployed in this home: {', '.join(names)}: "
         f"deploy them again with `cornserve import {kept}`"

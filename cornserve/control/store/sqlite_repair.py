@@ -81,12 +81,12 @@ def write_rows(database: Path, rows: Iterable[RecordRow], newest: int) -> None:
         connection.execute("COMMIT")
 
 
-def set_aside(store: Path, reason: str) -> Path:
-    """Renames the files of a store that exist, and returns the new path of the first. Raises `OSError`."""
-    aside = store.with_name(f"{store.name}.{reason}-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
+def set_aside(file: Path, reason: str) -> Path:
+    """Renames a file, and those beside it that SQLite uses, if they exist. Returns its new path. Raises `OSError`."""
+    aside = file.with_name(f"{file.name}.{reason}-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
     for suffix in _FILES:
         with suppress(FileNotFoundError):
-            Path(f"{store}{suffix}").rename(f"{aside}{suffix}")
+            Path(f"{file}{suffix}").rename(f"{aside}{suffix}")
     return aside
 
 

@@ -85,9 +85,9 @@ class Token2Wav(Vocoder[Token2WavState]):
         self._block_codes: int = self._transformer.block_size // self._transformer.repeats
         self._block_frames: int = self._transformer.block_size
         """The mel frames of a block."""
-        self._frame_samples = prod(self._bigvgan.config.upsample_rates)
+        self._mel_frame_samples = prod(self._bigvgan.config.upsample_rates)
         """The number of samples of a mel frame."""
-        self.frame_samples = self._transformer.repeats * self._frame_samples
+        self.frame_samples = self._transformer.repeats * self._mel_frame_samples
         self._velocity = GraphedFunction(self._run_transformer, enforce_eager=enforce_eager)
         self._convert = GraphedFunction(self._run_bigvgan, enforce_eager=enforce_eager)
         if self._velocity.captures:
@@ -138,7 +138,7 @@ class Token2Wav(Vocoder[Token2WavState]):
         ready = state.frames.shape[2] - held_back
         if ready <= state.context:
             return torch.zeros(0)
-        samples = self._samples(state.frames, ready)[state.context * self._frame_samples :]
+        samples = self._samples(state.frames, ready)[state.context * self._mel_frame_samples :]
         context = min(ready, CONTEXT_FRAMES)
         state.frames, state.context = state.frames[:, :, ready - context :], context
         return samples
@@ -154,7 +154,7 @@ class Token2Wav(Vocoder[Token2WavState]):
             return self._run_bigvgan(spectrogram)[0]
         sizes = [2 * CONTEXT_FRAMES + blocks * self._block_frames for blocks in CHUNK_BLOCKS]
         padding = _round_up(length, sizes) - length
-        return self._convert(functional.pad(spectrogram, (0, padding)))[0][: ready * self._frame_samples]
+        return self._convert(functional.pad(spectrogram, (0, padding)))[0][: ready * self._mel_frame_samples]
 
     def _run_bigvgan(self, spectrogram: torch.Tensor) -> tuple[torch.Tensor]:
         """Returns samples, like `Qwen2_5OmniToken2WavBigVGANModel`, but leaves them on the device.
