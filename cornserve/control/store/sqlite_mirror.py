@@ -61,7 +61,7 @@ class StoreMirror:
             if damage := find_damage(self._path):
                 return damage
             with closing(sqlite3.connect(self._path)) as database:
-                (found,) = database.execute("SELECT coalesce(max(version), 0) FROM changes").fetchone()
+                found = _newest_version(database)
         except (OSError, *DATABASE_ERRORS) as error:
             raise translated(self._path, error) from error
         return "its file was replaced by an older or an empty one" if found < newest else ""
@@ -98,13 +98,23 @@ class StoreMirror:
     def _add_missing_rows(self) -> None:
         with closing(sqlite3.connect(self._path)) as database:
             found = set(database.execute("SELECT kind, name FROM records"))
-            found |= set(database.execute("SELECT kind, name FROM changes WHERE type = ?", (ChangeType.DELETED,)))
-            (newest,) = database.execute("SELECT coalesce(max(version), 0) FROM changes").fetchone()
-        missing = [row for key, row in list(self._rows.items()) if key not in found]
+            query = "SELECT kind, name, max(version) FROM changes WHERE type = ? GROUP BY kind, name"
+            deleted = {(kind, name): version for kind, name, version in database.execute(query, (ChangeType.DELETED,))}
+            newest = _newest_version(database)
+        missing = [
+            row
+            for key, row in list(self._rows.items())
+            if key not in found and deleted.get(key, 0) < row.version  # It may be deployed again after a deletion.
+        ]
         if missing:
             write_rows(self._path, missing, newest)
             names = ", ".join(f"{row.kind} {row.name!r}" for row in missing)
             log.error("the store %s has lost records, which are written again from memory: %s", self._path, names)
+
+
+def _newest_version(database: sqlite3.Connection) -> int:
+    (version,) = database.execute("SELECT coalesce(max(version), 0) FROM changes").fetchone()
+    return int(version)
 
 
 def _is_readable(row: RecordRow) -> bool:

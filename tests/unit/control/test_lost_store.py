@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sqlite3
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -129,6 +131,30 @@ async def test_an_unreadable_repair_of_a_running_instance_loses_no_app(
         await asyncio.to_thread(list, repair(home))
         await client.redeploy("a", echo("a", replicas=2))
         await client.wait_until_served("a", generation=2)
+
+
+@pytest.mark.parametrize("is_deployed_again", [True, False])
+async def test_an_app_that_a_repair_has_lost_returns_unless_it_was_deleted(home: Home, is_deployed_again: bool) -> None:
+    prepare_store(home.store)
+    mirror = StoreMirror(home.store)
+    store, gateway = SqliteStore(home.store, mirror=mirror), SqliteStore(home.store)
+    await gateway.create(APPS, "a", echo("a"))
+    if is_deployed_again:
+        await gateway.delete(APPS, "a")
+        await gateway.create(APPS, "a", echo("a"))
+    await store.list(APPS)
+    if is_deployed_again:
+        with closing(sqlite3.connect(home.store)) as database:
+            database.execute("DELETE FROM records")
+            database.commit()
+    else:
+        await gateway.delete(APPS, "a")
+
+    await asyncio.to_thread(mirror.restore)
+
+    assert [each.name for each in (await gateway.list(APPS)).records] == ["a"] * is_deployed_again
+    await store.close()
+    await gateway.close()
 
 
 async def test_a_gateway_refuses_a_store_that_has_lost_its_records(home: Home) -> None:
