@@ -82,7 +82,7 @@ def write_rows(database: Path, rows: Iterable[RecordRow], newest: int) -> None:
 
 
 def set_aside(file: Path, reason: str) -> Path:
-    """Renames a file, and those beside it that SQLite uses, if they exist. Returns its new path. Raises `OSError`."""
+    """Renames a file, and those next to it that SQLite uses, if they exist. Returns its new path. Raises `OSError`."""
     aside = file.with_name(f"{file.name}.{reason}-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
     for suffix in _FILES:
         with suppress(FileNotFoundError):
