@@ -16,14 +16,11 @@ from typing import Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from cornserve.wire.health_services import LIVENESS_SERVICE, READINESS_SERVICE
 from cornserve_executors.base.state import ExecutorState
 
-HEALTH_SERVICE: Final = "cornserve.v1.Executor"
-"""The service name of the health check; the empty name is an alias."""
-
-BEAT_SECONDS: Final = 1.0
 MAX_SILENCE_SECONDS: Final = 10.0
-"""An event loop that has not run for longer is blocked: the executor does not serve."""
+"""An event loop that has not run for longer is blocked: the executor is neither alive nor ready."""
 
 _OPTIONS: Final = [
     ("grpc.max_receive_message_length", 1024),
@@ -56,21 +53,24 @@ class _HealthChecks(health_pb2_grpc.HealthServicer):
     """Implements `Check`. Other methods, such as `Watch`, are not available: they would hold resources."""
 
     def __init__(self) -> None:
-        self._ready_until = 0.0
+        self._serving_until: dict[str, float] = {}
+        """The time until which each service serves, unless the event loop extends it."""
 
-    def set_ready(self, *, is_ready: bool) -> None:
-        self._ready_until = time.monotonic() + MAX_SILENCE_SECONDS if is_ready else 0.0
+    def set_alive(self, *, is_ready: bool) -> None:
+        end = time.monotonic() + MAX_SILENCE_SECONDS
+        self._serving_until = {LIVENESS_SERVICE: end, READINESS_SERVICE: end if is_ready else 0.0}
 
     def Check(  # noqa: N802 - gRPC's spelling
         self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext
     ) -> health_pb2.HealthCheckResponse:
-        if request.service not in ("", HEALTH_SERVICE):
+        service = request.service or READINESS_SERVICE
+        if service not in (READINESS_SERVICE, LIVENESS_SERVICE):
             context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
-        is_serving = time.monotonic() < self._ready_until
+        is_serving = time.monotonic() < self._serving_until.get(service, 0.0)
         statuses = health_pb2.HealthCheckResponse
         return health_pb2.HealthCheckResponse(status=statuses.SERVING if is_serving else statuses.NOT_SERVING)
 
 
 async def _beat(checks: _HealthChecks, state: ExecutorState) -> None:
     async for _ in state.observations():
-        checks.set_ready(is_ready=state.is_ready)
+        checks.set_alive(is_ready=state.is_ready)

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from cornserve.control.launcher.kubernetes.pod_observation import container_status
+from cornserve.kubernetes.resources import JsonObject
+from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
 from scripts.cluster.machines import CONTROL_PLANE, existing_nodes
-from tests.chaos.apps import POST, letters
+from tests.chaos.apps import POST, echo, letters
 from tests.chaos.form import by_form
 from tests.cluster.chaos.conftest import Traffic
 from tests.cluster.chaos.echo_installation import EchoInstallation
@@ -95,6 +98,36 @@ async def test_a_kubelet_is_killed(installation: EchoInstallation, under_traffic
             await clients.wait_for_seconds(10)
         ready = "--for=condition=Ready"
         await asyncio.to_thread(installation.kubectl, "wait", ready, f"node/{node.name}", "--timeout=60s")
+
+
+@pytest.mark.slow
+async def test_a_kubelet_restarts_while_a_model_loads(installation: EchoInstallation) -> None:
+    """A new kubelet can forget that a container has not started, and then probes its liveness at once."""
+    installation.apply("slow", source=echo("slow ", start_seconds=LIVENESS_SECONDS + 30))
+    try:
+        await until(lambda: asyncio.to_thread(lambda: bool(running_pods(installation, "slow"))))
+        [pod] = running_pods(installation, "slow")
+        with stopped(node_of(pod), "kubelet", KUBELET_PORT):
+            pass
+        timeout = f"--timeout={LIVENESS_SECONDS + 90}s"
+        await asyncio.to_thread(installation.kubectl, "wait", "--for=condition=Ready", "app/slow", timeout)
+        [loaded] = running_pods(installation, "slow")
+        assert loaded["metadata"]["name"] == pod["metadata"]["name"]
+        assert not has_restarted(installation, pod["metadata"]["name"])
+    finally:
+        installation.kubectl("delete", "app", "slow")
+
+
+LIVENESS_SECONDS = 60
+"""A container whose liveness probe has failed for this time is restarted."""
+
+
+def running_pods(installation: EchoInstallation, app: str) -> list[JsonObject]:
+    """Returns the pods of an app's only executor whose containers run."""
+    executors = installation.get("app", app).get("status", {}).get("executors", [])
+    keys = ",".join(executor["key"] for executor in executors)
+    pods = installation.get("pods", f"--selector={EXECUTOR_LABEL} in ({keys})")["items"] if keys else []
+    return [pod for pod in pods if "running" in container_status(pod).get("state", {})]
 
 
 async def test_the_api_server_is_stopped(installation: EchoInstallation, under_traffic: Traffic) -> None:

@@ -33,6 +33,7 @@ from cornserve.control.launcher.kubernetes.settings import (
 from cornserve.kubernetes.resources import JsonObject
 from cornserve.limits import Limits
 from cornserve.observe.logs import REPLICA_VARIABLE
+from cornserve.wire.health_services import LIVENESS_SERVICE
 
 STOP_SECONDS = 30
 """Time for an executor to free its resources after the drain."""
@@ -100,7 +101,7 @@ def _executor(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
         "resources": _present(group_device(group, settings).resources.model_dump()),
         "startupProbe": _probe(STARTUP_PERIOD_SECONDS, -(-settings.start_seconds // STARTUP_PERIOD_SECONDS)),
         "readinessProbe": _probe(period_seconds=5, failure_threshold=2),
-        "livenessProbe": _probe(period_seconds=10, failure_threshold=6),
+        "livenessProbe": _probe(period_seconds=10, failure_threshold=6, service=LIVENESS_SERVICE),
         "volumeMounts": [
             *_common_mounts(),
             *_process_mounts(settings),
@@ -142,9 +143,9 @@ def _environment() -> list[JsonObject]:
     ]
 
 
-def _probe(period_seconds: int, failure_threshold: int) -> JsonObject:
+def _probe(period_seconds: int, failure_threshold: int, service: str = "") -> JsonObject:
     return {
-        "grpc": {"port": HEALTH_PORT},
+        "grpc": {"port": HEALTH_PORT, "service": service},
         "periodSeconds": period_seconds,
         "failureThreshold": failure_threshold,
         "timeoutSeconds": 5,
