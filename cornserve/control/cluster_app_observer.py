@@ -16,9 +16,6 @@ from cornserve.kubernetes_resources.status_mapping import encode_status
 
 log = logging.getLogger(__name__)
 
-_WARNINGS = (("Accepted", "False"), ("Degraded", "True"))
-"""Conditions that are reported as warnings."""
-
 
 class ClusterAppObserver:
     """Writes an Event for each change of an app's conditions, each start and each exit of a replica."""
@@ -28,12 +25,10 @@ class ClusterAppObserver:
         self._events = EventRecorder(client, component)
 
     async def on_status(self, app: AppRecord, before: AppStatus) -> None:
-        known = {finding.type: finding for finding in findings(before)}
-        for finding in findings(app.status):
-            if _is_reported(finding, known[finding.type], is_new=before.generation != app.status.generation):
-                kind: EventType = "Warning" if (finding.type, finding.status) in _WARNINGS else "Normal"
-                message = finding.message or f"generation {app.status.generation}"
-                await self._events.record(app.name, app.uid, kind, finding.reason, message)
+        for finding in _reported(app.status, before):
+            kind: EventType = "Warning" if _is_warning(finding) else "Normal"
+            message = finding.message or f"generation {app.status.generation}"
+            await self._events.record(app.name, app.uid, kind, finding.reason, message)
         for exit in app.status.exits:
             if exit not in before.exits:
                 message = f"{exit.replica} {exit.message}"
@@ -74,9 +69,17 @@ def _loaded(status: AppStatus, before: AppStatus) -> Iterator[ReplicaStatus]:
                 yield replica
 
 
-def _is_reported(finding: Finding, before: Finding, *, is_new: bool) -> bool:
-    """Returns whether a condition is an Event: steps of a roll-out, warnings, and the end of their causes."""
-    is_changed = (finding.status, finding.reason) != (before.status, before.reason)
-    if finding.type == "Progressing":
-        return is_changed or is_new
-    return is_changed and (finding.type, finding.status) in _WARNINGS
+def _reported(status: AppStatus, before: AppStatus) -> Iterator[Finding]:
+    """Yields the conditions that are Events: steps of a roll-out, and warnings. A reason is one Event."""
+    known = {finding.type: finding for finding in findings(before)}
+    current = {finding.type: finding for finding in findings(status)}
+    degraded, is_new = current["Degraded"], before.generation != status.generation
+    for type, finding in current.items():
+        is_repeated = finding is not degraded and _is_warning(degraded) and finding.reason == degraded.reason
+        is_changed = (finding.status, finding.reason) != (known[type].status, known[type].reason)
+        if not is_repeated and (type == "Progressing" or _is_warning(finding)) and (is_changed or is_new):
+            yield finding
+
+
+def _is_warning(finding: Finding) -> bool:
+    return (finding.type, finding.status) in (("Accepted", "False"), ("Degraded", "True"))

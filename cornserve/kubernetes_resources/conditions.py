@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from cornserve.app.record import AppStatus, FailureReason, GroupStatus, Phase, PlanningStep, ReplicaState
+from cornserve.app.record import AppStatus, FailureReason, GroupStatus, Phase, PlanningStep, ReplicaState, ReplicaStatus
 from cornserve.kubernetes_resources.app_status import (
     MAX_MESSAGE_CHARACTERS,
     ConditionStatus,
     ConditionType,
     StatusCondition,
 )
+from cornserve.kubernetes_resources.replica_reason import OBSTACLES
 
 DEGRADED_LOG_LINES = 5
 """Number of log lines in the message of `Degraded`."""
@@ -134,6 +135,8 @@ def _starting_reason(status: AppStatus) -> str:
         return status.step
     if not status.groups:
         return "Loading"
+    if (obstructed := next(_obstructed(status.groups), None)) is not None:
+        return obstructed.reason
     reasons = (replica.reason for group in status.groups for replica in group.replicas if replica.reason)
     return next(reasons, "Starting" if status.serving_generation is None else "RollingOut")
 
@@ -173,6 +176,8 @@ def _degraded(status: AppStatus) -> Finding:
     failed = next(_failures(status.groups), None)
     if failed is not None:
         return Finding("Degraded", "True", "ReplicaFailed", failed)
+    if (obstructed := next(_obstructed(status.groups), None)) is not None:
+        return Finding("Degraded", "True", obstructed.reason, f"{obstructed.id}: {obstructed.message}")
     if status.phase is Phase.SERVING and any(_missing(group) for group in status.groups):
         return Finding("Degraded", "True", "ReplicasMissing", "fewer replicas run than are desired")
     return Finding("Degraded", "False", "AsDesired")
@@ -186,6 +191,14 @@ def _waits(groups: Iterable[GroupStatus]) -> bool:
 def _missing(group: GroupStatus) -> bool:
     alive = sum(replica.state in (ReplicaState.STARTING, ReplicaState.READY) for replica in group.replicas)
     return alive < group.wanted
+
+
+def _obstructed(groups: Iterable[GroupStatus]) -> Iterator[ReplicaStatus]:
+    """Yields the replicas that will probably not start until something else changes."""
+    for group in groups:
+        for replica in group.replicas:
+            if replica.state is ReplicaState.STARTING and replica.reason in OBSTACLES:
+                yield replica
 
 
 def _failures(groups: Iterable[GroupStatus]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cornserve.app.record import FailureReason
-from cornserve.control.launcher.kubernetes.pod_observation import ReplicaReason
+from cornserve.kubernetes_resources.replica_reason import OBSTACLES, ReplicaReason
 from tests.integration.docs.pages import ROOT
 
 OPERATE = "docs/how-to/operate-on-kubernetes.md"
@@ -37,6 +37,11 @@ def test_the_chart_has_the_values_that_a_page_names(page: str) -> None:
 
     assert named
     assert named - {*_names(VALUES)} == set()
+
+
+@pytest.mark.parametrize("reason", [*FailureReason, *OBSTACLES])
+def test_the_table_of_alarms_has_a_reason(reason: str) -> None:
+    assert f" | `{reason}` | " in (ROOT / "docs/reference/app-resource.md").read_text()
 
 
 @pytest.mark.parametrize("reason", [*FailureReason, *ReplicaReason])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from cornserve.app.record import (
     AppSpec,
     AppStatus,
@@ -74,6 +76,33 @@ async def test_the_seconds_of_a_start_are_an_event_of_each_replica(kube_client: 
 async def test_a_failure_is_a_warning_with_the_last_log_lines(kube_client: KubeClient) -> None:
     events = await observe(kube_client, STARTING, FAILED)
     assert ("Warning", "ExecutorFailed", "no room\nout of memory") in events
+
+
+@pytest.mark.parametrize("reason", [FailureReason.EXECUTOR_FAILED, FailureReason.IMPORT_FAILED])
+async def test_a_final_failure_is_one_event(kube_client: KubeClient, reason: FailureReason) -> None:
+    failed = FAILED.model_copy(update={"reason": reason})
+    again = failed.model_copy(update={"generation": 2, "message": "still no room"})
+
+    events = await observe(kube_client, STARTING, failed, again)
+
+    messages = ["no room\nout of memory", "still no room\nout of memory"]
+    assert [event for event in events if event[1] == reason] == [("Warning", reason, text) for text in messages]
+
+
+async def test_a_replica_that_cannot_start_is_one_warning(kube_client: KubeClient) -> None:
+    def waiting(reason: str, message: str) -> AppStatus:
+        replica = ReplicaStatus(id="llm-1-x", state=ReplicaState.STARTING, reason=reason, message=message)
+        return STARTING.model_copy(update={"groups": [GROUPS[0].model_copy(update={"replicas": [replica]})]})
+
+    events = await observe(
+        kube_client, waiting("PullingImage", ""), waiting("ImagePull", "ErrImagePull"), waiting("LoadingModel", "")
+    )
+
+    assert sorted((kind, reason) for kind, reason, _ in events) == [
+        ("Normal", "LoadingModel"),
+        ("Normal", "PullingImage"),
+        ("Warning", "ImagePull"),
+    ]
 
 
 async def test_an_app_whose_spec_cannot_be_used_is_not_accepted(kube_client: KubeClient) -> None:

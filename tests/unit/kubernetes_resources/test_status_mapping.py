@@ -31,6 +31,16 @@ def group(*states: ReplicaState, wanted: int | None = None, key: str = "llm-1") 
     )
 
 
+def waiting(*reasons: str) -> GroupStatus:
+    """Returns an executor whose replicas start, and are not ready for these reasons."""
+    group_status = group(*[ReplicaState.STARTING] * len(reasons))
+    replicas = [
+        replica.model_copy(update={"reason": reason})
+        for replica, reason in zip(group_status.replicas, reasons, strict=True)
+    ]
+    return group_status.model_copy(update={"replicas": replicas})
+
+
 READY, STARTING, FAILED = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.FAILED
 SERVING = AppStatus(phase=Phase.SERVING, generation=2, serving_generation=2, groups=[group(READY)])
 
@@ -122,6 +132,22 @@ def test_only_conditions_with_another_status_have_a_new_time() -> None:
         (
             SERVING.model_copy(update={"groups": [group(READY, FAILED)]}),
             {"Ready": ("True", "Serving"), "Degraded": ("True", "ReplicaFailed")},
+        ),
+        (
+            AppStatus(phase=Phase.STARTING, generation=1, groups=[waiting("PullingImage", "InsufficientCapacity")]),
+            {"Progressing": ("True", "InsufficientCapacity"), "Degraded": ("True", "InsufficientCapacity")},
+        ),
+        (
+            SERVING.model_copy(update={"groups": [group(READY), waiting("InsufficientCapacity")]}),
+            {
+                "Progressing": ("True", "Scaling"),
+                "Available": ("True", "Serving"),
+                "Degraded": ("True", "InsufficientCapacity"),
+            },
+        ),
+        (
+            AppStatus(phase=Phase.STARTING, generation=1, groups=[waiting("PullingImage")]),
+            {"Progressing": ("True", "PullingImage"), "Degraded": ("False", "AsDesired")},
         ),
         (
             SERVING.model_copy(update={"groups": [group(READY, wanted=2)]}),

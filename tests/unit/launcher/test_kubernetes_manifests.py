@@ -132,12 +132,16 @@ class TestPods:
         assert mi300["nodeSelector"] == {"pool": "gpus"}
         assert mi300["containers"][0]["resources"]["limits"] == {"amd.com/gpu": "2"}
 
-    def test_an_unknown_type_of_gpu_is_refused_with_the_known_types(self) -> None:
+    @pytest.mark.parametrize("uses_gpus", [True, False])
+    def test_an_unknown_type_of_gpu_is_refused_with_the_known_types(self, uses_gpus: bool) -> None:
         group = ExecutorGroup(LLM, 1, PodSettings(gpu_type="b200"))
         with pytest.raises(GroupRefusedError, match=r"gpuType 'b200' of llm is unknown \(known: h100, l4\)") as refusal:
-            render_group(group, settings(gpuTypes={"l4": {}, "h100": {}}))
+            render_group(group, settings(gpuTypes={"l4": {}, "h100": {}}, usesGpus=uses_gpus))
         assert refusal.value.reason is FailureReason.UNKNOWN_GPU_TYPE
-        assert pod(group, usesGpus=False)["containers"][0]["image"] == "registry/cpu:1"
+
+    def test_a_known_type_of_gpu_is_not_needed_without_gpus(self) -> None:
+        group = ExecutorGroup(LLM, 1, PodSettings(gpu_type="h100"))
+        assert pod(group, usesGpus=False, gpuTypes={"h100": {}})["containers"][0]["image"] == "registry/cpu:1"
 
     def test_a_slowly_loading_model_is_not_restarted(self) -> None:
         probe = executor(ExecutorGroup(LLM, 1), startSeconds=1234)["startupProbe"]

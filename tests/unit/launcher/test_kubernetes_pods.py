@@ -76,11 +76,20 @@ def test_a_terminating_pod_drains() -> None:
     assert observe_pod(terminating).state is ReplicaState.DRAINING
 
 
-def test_the_scheduler_says_what_is_missing() -> None:
-    words = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.", "InsufficientCapacity"),
+        ("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.", "InsufficientCapacity"),
+        ('0/2 nodes are available: persistentvolumeclaim "models" not found.', "VolumeUnavailable"),
+        ("0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims.", "VolumeUnavailable"),
+        ("0/2 nodes are available: 2 node(s) had volume node affinity conflict.", "VolumeUnavailable"),
+    ],
+)
+def test_the_scheduler_says_what_is_missing(words: str, reason: str) -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
     replica = observe_pod(pod(conditions=[condition]))
-    assert (replica.state, replica.message, replica.reason) == (ReplicaState.STARTING, words, "InsufficientCapacity")
+    assert (replica.state, replica.message, replica.reason) == (ReplicaState.STARTING, words, reason)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +101,11 @@ def test_the_scheduler_says_what_is_missing() -> None:
             'ImagePullBackOff: Back-off pulling image "a:1"',
             "ImagePull",
         ),
+        (
+            {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "token" not found'}},
+            'CreateContainerConfigError: secret "token" not found',
+            "CreateContainerError",
+        ),
         (RUNNING, "loading", "LoadingModel"),
     ],
 )
@@ -100,14 +114,23 @@ def test_a_starting_pod_reports_its_activity(state: dict[str, Any], message: str
     assert (replica.state, replica.message, replica.reason) == (ReplicaState.STARTING, message, reason)
 
 
-def test_a_download_is_reported() -> None:
-    running = [{"name": "download", "state": {"running": {}}}]
-    failing = [
-        {"name": "download", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": terminated(1, "no")}
-    ]
+@pytest.mark.parametrize(
+    ("download", "message", "reason"),
+    [
+        ({"state": {"running": {}}}, "download: running", "DownloadingModel"),
+        ({"state": {"waiting": {"reason": "ErrImagePull"}}}, "download: ErrImagePull", "ImagePull"),
+        (
+            {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": terminated(1, "no")},
+            "download exited with status 1: no",
+            "DownloadFailed",
+        ),
+        ({"state": terminated(0)}, "preparing its container", "PullingImage"),
+    ],
+)
+def test_a_download_is_reported(download: dict[str, Any], message: str, reason: str) -> None:
     waiting = {"waiting": {"reason": "PodInitializing"}}
-    assert observe_pod(pod(waiting, initContainerStatuses=running)).message == "download: running"
-    assert observe_pod(pod(waiting, initContainerStatuses=failing)).message == "download exited with status 1: no"
+    replica = observe_pod(pod(waiting, initContainerStatuses=[{"name": "download", **download}]))
+    assert (replica.state, replica.message, replica.reason) == (ReplicaState.STARTING, message, reason)
 
 
 @pytest.mark.parametrize(

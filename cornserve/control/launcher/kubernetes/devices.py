@@ -10,12 +10,13 @@ from cornserve.control.launcher.kubernetes.settings import ClusterSettings, Devi
 def group_device(group: ExecutorGroup, settings: ClusterSettings) -> DeviceSettings:
     """Returns the settings of a group's pods. Their resources include the GPUs.
 
-    Raises `GroupRefusedError` if the group needs GPUs of an unknown type.
+    Raises `GroupRefusedError` if the group names an unknown type of GPUs, also if its pods run on CPUs.
     """
+    gpu_type = _gpu_type(group, settings)
     count = settings.gpus(group.spec)
     if not count:
         return settings.cpu
-    device, gpu_type = settings.gpu, _gpu_type(group, settings)
+    device = settings.gpu
     gpus = {gpu_type.resource or settings.gpu_resource: str(count)}
     return device.model_copy(
         update={

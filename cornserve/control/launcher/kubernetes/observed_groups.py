@@ -13,7 +13,6 @@ from cornserve.concurrency import Broadcast
 from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.kubernetes.names import RETIRED_ANNOTATION
 from cornserve.control.launcher.kubernetes.pod_observation import (
-    ReplicaReason,
     has_ended,
     is_terminating,
     observe_exit,
@@ -22,6 +21,7 @@ from cornserve.control.launcher.kubernetes.pod_observation import (
 from cornserve.kubernetes.informer import Informer
 from cornserve.kubernetes.pods import find_condition
 from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
+from cornserve.kubernetes_resources.replica_reason import ReplicaReason
 
 T = TypeVar("T", list[Replica], dict[ReplicaId, str])
 
@@ -166,7 +166,7 @@ class ObservedGroups:
                 key,
                 ReplicaState.STARTING,
                 failure or "waiting until Kubernetes creates its pod",
-                reason=ReplicaReason.SCHEDULING,
+                reason=ReplicaReason.FAILED_CREATE if failure else ReplicaReason.SCHEDULING,
             )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from cornserve.app.record import ReplicaExit, ReplicaState
@@ -17,6 +16,7 @@ from cornserve.exit_status import CANNOT_START
 from cornserve.kubernetes.pods import find_condition, pod_endpoint
 from cornserve.kubernetes.resources import JsonObject
 from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
+from cornserve.kubernetes_resources.replica_reason import ReplicaReason
 
 FIRST_SYNC_SECONDS = 2.0
 """A kubelet writes the first Ready condition of a pod within this time after the pod's start time."""
@@ -27,19 +27,25 @@ _KILLED = 128
 _BACK_OFF = re.compile(r"back-off (?:(\d+)m)?(?:(\d+)s)? restarting")
 
 _WAITING = {"ContainerCreating": "creating its container", "PodInitializing": "preparing its container"}
-_IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+_WAITING_REASONS = {
+    **dict.fromkeys(_WAITING, ReplicaReason.PULLING_IMAGE),
+    **dict.fromkeys(
+        (
+            "ErrImagePull",
+            "ImagePullBackOff",
+            "InvalidImageName",
+            "ErrImageNeverPull",
+            "ImageInspectError",
+            "RegistryUnavailable",
+            "SignatureValidationFailed",
+        ),
+        ReplicaReason.IMAGE_PULL,
+    ),
+}
+"""The reasons for those of a waiting container, as the kubelet spells them. All others are errors of the container."""
 
-
-class ReplicaReason(StrEnum):
-    """Why a replica is not ready: the reasons of conditions of apps."""
-
-    SCHEDULING = "Scheduling"
-    INSUFFICIENT_CAPACITY = "InsufficientCapacity"
-    CELL_UNPLACEABLE = "CellUnplaceable"
-    PULLING_IMAGE = "PullingImage"
-    IMAGE_PULL = "ImagePull"
-    LOADING_MODEL = "LoadingModel"
-    CRASH_LOOP = "CrashLoop"
+_VOLUME = re.compile("volume|storageclass", re.IGNORECASE)
+"""Found in the scheduler's messages about volumes and their claims."""
 
 
 def replica_id(pod: str, restarts: int) -> ReplicaId:
@@ -145,39 +151,41 @@ def _state(pod: JsonObject, status: JsonObject) -> tuple[ReplicaState, str, str]
     if "running" in current:
         return ReplicaState.STARTING, "loading", ReplicaReason.LOADING_MODEL
     if "waiting" in current:
-        message = _init_message(pod) or _waiting_message(current["waiting"])
-        is_image = current["waiting"].get("reason") in _IMAGE_REASONS
-        return ReplicaState.STARTING, message, ReplicaReason.IMAGE_PULL if is_image else ReplicaReason.PULLING_IMAGE
+        return ReplicaState.STARTING, *(_download(pod) or _waiting(current["waiting"]))
     return ReplicaState.STARTING, *_pending(pod)
 
 
 def _pending(pod: JsonObject) -> tuple[str, str]:
     if is_unschedulable(pod):
         message = str(find_condition(pod, "PodScheduled").get("message") or "no node can run it")
-        return message, ReplicaReason.INSUFFICIENT_CAPACITY
+        is_volume = _VOLUME.search(message) is not None
+        return message, ReplicaReason.VOLUME_UNAVAILABLE if is_volume else ReplicaReason.INSUFFICIENT_CAPACITY
     if is_scheduled(pod):
         return "waiting for its node", ReplicaReason.PULLING_IMAGE
     return "waiting for the scheduler", ReplicaReason.SCHEDULING
 
 
-def _waiting_message(waiting: JsonObject) -> str:
-    reason = waiting.get("reason", "")
-    if reason in _WAITING:
-        return _WAITING[reason]
-    return ": ".join(filter(None, (reason, waiting.get("message"))))
+def _waiting(waiting: JsonObject) -> tuple[str, str]:
+    """Returns the message and the reason of a container that waits."""
+    kubelet_reason = waiting.get("reason", "")
+    message = _WAITING.get(kubelet_reason) or ": ".join(filter(None, (kubelet_reason, waiting.get("message"))))
+    return message, _WAITING_REASONS.get(kubelet_reason, ReplicaReason.CONTAINER_ERROR)
 
 
-def _init_message(pod: JsonObject) -> str:
-    """Returns the activity of the first init container that has not succeeded."""
+def _download(pod: JsonObject) -> tuple[str, str] | None:
+    """Returns the message and the reason of the first init container that has not succeeded, or None."""
     for status in pod["status"].get("initContainerStatuses") or []:
-        state: JsonObject = status.get("state", {})
+        name, state = status["name"], status.get("state", {})
         ended = state.get("terminated") or status.get("lastState", {}).get("terminated")
         if ended and ended.get("exitCode") == 0:
             continue
         if ended and "running" not in state:
-            return f"{status['name']} {exit_message(ended)}"
-        return f"{status['name']}: {_waiting_message(state['waiting']) if 'waiting' in state else 'running'}"
-    return ""
+            return f"{name} {exit_message(ended)}", ReplicaReason.DOWNLOAD_FAILED
+        if "waiting" in state:
+            message, reason = _waiting(state["waiting"])
+            return f"{name}: {message}", reason
+        return f"{name}: running", ReplicaReason.DOWNLOADING_MODEL
+    return None
 
 
 def exit_message(terminated: JsonObject) -> str:
