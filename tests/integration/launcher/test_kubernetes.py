@@ -189,7 +189,14 @@ class TestObjects:
         containers: list[JsonValue] = [{"name": "executor", "securityContext": {"allowPrivilegeEscalation": True}}]
         group = ExecutorGroup(ECHO, 1, PodSettings(template={"spec": {"containers": containers}}))
         await launcher.apply(group)
-        await observed(launcher, lambda replicas: "violates PodSecurity" in replicas[0].message)
+        [replica] = await observed(launcher, lambda replicas: replicas[0].reason == "FailedCreate")
+        assert "violates PodSecurity" in replica.message
+
+    async def test_a_claim_that_does_not_exist_is_reported(self, launcher: Launcher) -> None:
+        volumes: list[JsonValue] = [{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}]
+        await launcher.apply(ExecutorGroup(ECHO, 1, PodSettings(template={"spec": {"volumes": volumes}})))
+        [replica] = await observed(launcher, lambda replicas: replicas[0].reason == "VolumeUnavailable")
+        assert 'persistentvolumeclaim "models" not found' in replica.message
 
     async def test_insufficient_capacity_is_reported_with_numbers(self, launcher: Launcher) -> None:
         await launcher.apply(ExecutorGroup(ECHO.model_copy(update={"gpus": 9}), 1))
