@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +82,7 @@ class OffenceRunner:
         with Client(machine.url) as client:
             client.deploy(twice())
 
-    def processes(self) -> list[int]:
+    def _processes(self) -> list[int]:
         """Returns the process ids of the instance."""
         return sorted(child.pid for child in psutil.Process(self._machine.pid).children(recursive=True))
 
@@ -115,11 +116,16 @@ class OffenceRunner:
         reasons = re.findall("^suspended: (.*)$", self._machine.do("status", APP), re.MULTILINE)
         return str(reasons[0]) if reasons else ""
 
-    async def delete(self, expected: Sequence[int]) -> None:
-        """Deletes the app, and waits until only the expected processes run."""
-        async with AsyncClient(self._machine.url) as client:
-            await client.delete(APP)
-        await until(lambda: self.processes() == expected)
+    @asynccontextmanager
+    async def app(self) -> AsyncIterator[None]:
+        """Deletes the app at the end of the block, and waits until only the processes before it run."""
+        before = self._processes()
+        try:
+            yield
+        finally:
+            async with AsyncClient(self._machine.url) as client:
+                await client.delete(APP)
+        await until(lambda: self._processes() == before)
 
     async def _deploy_offending(self, offence: Offence) -> OffenderResponse:
         async with httpx.AsyncClient(base_url=self._machine.url, timeout=REQUEST_SECONDS) as client:

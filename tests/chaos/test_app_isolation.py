@@ -14,7 +14,10 @@ from tests.chaos.offences import APP, BASELINE, OFFENCES, TASK, Offence
 from tests.chaos.report import FaultRecorder, FaultResult
 
 MAX_P99_MS = 250
-"""The limit for the 99th percentile of another app's latency during an offence."""
+"""The limit for the 99th percentile of another app's latency during an offence, on a machine that is idle otherwise."""
+
+MAX_DELAY = 3
+"""On a busy machine, the limit is this multiple of the percentile without an offence, measured at the same time."""
 
 RETRIES = 2
 """The number of further measurements if one exceeds the limit: a busy machine also delays requests."""
@@ -60,18 +63,13 @@ def measured() -> Iterator[Measured]:
 async def test_an_offence_delays_no_other_app(
     runner: OffenceRunner, offence: Offence, measured: Measured, record_fault: FaultRecorder
 ) -> None:
-    before = runner.processes()
-    observation = await runner.observe(offence)
-    for _ in range(RETRIES):
-        if observation.p99_ms > MAX_P99_MS:
-            observation = await runner.observe(offence)
-    assert observation.p99_ms <= MAX_P99_MS
-    assert observation.wrong == []
-    assert observation.following.summary == "200"
-    if offence is not BASELINE:
-        _check_error(offence, observation)
-    repeated = _summary(await runner.repeat(MAX_OFFENCES), offence) if offence.name in REPEATED else ""
-    await runner.delete(before)
+    async with runner.app():
+        observation = await _observe(runner, offence)
+        assert observation.wrong == []
+        assert observation.following.summary == "200"
+        if offence is not BASELINE:
+            _check_error(offence, observation)
+        repeated = _summary(await runner.repeat(MAX_OFFENCES), offence) if offence.name in REPEATED else ""
 
     row = _row(offence, observation, repeated)
     measured[offence.name] = row
@@ -80,6 +78,17 @@ async def test_an_offence_delays_no_other_app(
     record_fault(
         FaultResult(offence.name, 1, observation.requests, observation.response.summary, observation.p99_ms, leaks=0)
     )
+
+
+async def _observe(runner: OffenceRunner, offence: Offence) -> Observation:
+    """Fails if the offence delays the other app, in comparison with the same load without it on a busy machine."""
+    observation, limit = await runner.observe(offence), float(MAX_P99_MS)
+    for _ in range(RETRIES):
+        if observation.p99_ms > limit:
+            limit = max(limit, MAX_DELAY * (await runner.observe(BASELINE)).p99_ms)
+            observation = await runner.observe(offence)
+    assert observation.p99_ms <= limit
+    return observation
 
 
 def test_the_page_lists_every_offence() -> None:

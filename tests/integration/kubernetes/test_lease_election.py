@@ -19,9 +19,9 @@ TIMES = LeaseTimes()
 
 
 class Candidate:
-    def __init__(self, client: KubeClient, identity: str) -> None:
+    def __init__(self, client: KubeClient, identity: str, times: LeaseTimes = TIMES) -> None:
         self.identity = identity
-        self.election = LeaseElection(client, "controller", identity, TIMES)
+        self.election = LeaseElection(client, "controller", identity, times)
         self.works = False
         self.terms = 0
         """Number of times that its work has started."""
@@ -74,13 +74,15 @@ async def wait_until_renewed(client: KubeClient, before: JsonObject) -> JsonObje
 
 
 async def test_a_leader_renews_its_lease(kube_client: KubeClient, clock: LoopClock) -> None:
-    first, second = Candidate(kube_client, "first"), Candidate(kube_client, "second")
+    # An advance may come while the leader still handles its last renewal: the deadline is several steps away.
+    step, times = 100, LeaseTimes(duration=600, renew_deadline=500)
+    first, second = Candidate(kube_client, "first", times), Candidate(kube_client, "second", times)
     async with first.running():
         await until(lambda: first.works)
         async with second.running():
             lease = await kube_client.get(LEASES, "controller")
-            for _ in range(4):  # longer than its duration
-                clock.advance(TIMES.renew_interval)
+            for _ in range(times.duration // step + 1):
+                clock.advance(step)
                 lease = await wait_until_renewed(kube_client, lease)
             assert (first.works, first.terms, second.terms) == (True, 1, 0)
 
