@@ -12,7 +12,7 @@ from enum import IntFlag
 from pathlib import Path
 from typing import Final
 
-from cornserve.app_host.libc import LIBC, checked
+from cornserve.libc import LIBC, checked
 
 TRUNCATE_VERSION: Final = 3
 """The first version that also restricts cutting files: Linux 6.2."""

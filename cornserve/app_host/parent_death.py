@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Final
 
-from cornserve.app_host.libc import LIBC
+from cornserve.libc import LIBC
 
 _PR_SET_PDEATHSIG: Final = 1
 

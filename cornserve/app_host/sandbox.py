@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from cornserve.app_host.landlock import SIGNALS_VERSION, FileAccess, landlock_version, restrict
-from cornserve.app_host.libc import LIBC
 from cornserve.app_host.syscall_filter import filter_syscalls, filters_syscalls
 from cornserve.home import Home
+from cornserve.libc import LIBC
 
 _PR_SET_NO_NEW_PRIVS, _PR_GET_NO_NEW_PRIVS = 38, 39
 _CAPABILITY_VERSION: Final = 0x20080522

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from cornserve.app_host.landlock import SIGNALS_VERSION, TRUNCATE_VERSION
-from cornserve.app_host.libc import LIBC, checked
+from cornserve.libc import LIBC, checked
 
 _PR_GET_SECCOMP, _PR_SET_SECCOMP, _MODE_FILTER = 21, 22, 2
 

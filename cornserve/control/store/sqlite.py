@@ -7,6 +7,7 @@ use separate connections: a reader never waits for a writer of this or another p
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -30,6 +31,7 @@ from cornserve.control.store.base import (
     UnreadableRecord,
     UnreadableRecordError,
 )
+from cornserve.control.store.file_changes import FileChanges
 from cornserve.control.store.sqlite_connection import SqliteConnection, StoreConnections
 from cornserve.control.store.sqlite_errors import repair_command
 from cornserve.control.store.sqlite_mirror import StoreMirror
@@ -44,11 +46,20 @@ from cornserve.control.store.sqlite_rows import (
 )
 from cornserve.control.store.sqlite_schema import prepare_store
 
+log = logging.getLogger(__name__)
+
 CHECK_SECONDS = 5.0
 """Interval at which the content of the file is compared with the mirror."""
 
-POLL_SECONDS = 0.1
-"""Interval at which a watch checks for commits of other processes. SQLite does not notify."""
+FIRST_CHECK_SECONDS = 0.01
+"""The time after which a watch checks again for commits of other processes, after their files have changed. A commit is
+visible shortly after its last write to a file. The time doubles with each check."""
+
+POLL_SECONDS = 5.0
+"""The longest time between two checks, for commits without a notification."""
+
+UNNOTIFIED_POLL_SECONDS = 0.1
+"""The time between two checks without notifications, or while commits cannot be detected."""
 
 
 class SqliteStore:
@@ -74,7 +85,9 @@ class SqliteStore:
         self._keep = keep
         self._connecting = asyncio.Lock()
         self._is_closed = False
-        self._own_writes = Broadcast()
+        self._writes = Broadcast()
+        """Notified after each write of this process, and after changes of the files."""
+        self._file_changes: FileChanges | None = None
 
     @classmethod
     async def open(cls, path: Path, *, keep: int = 1000) -> Self:
@@ -153,9 +166,10 @@ class SqliteStore:
         newest = await newest_version(connections.reader)
         if version > newest:
             raise ExpiredError(f"version {version} is newer than the store, which is at {newest}: list again")
+        notified = self._is_notified()
         while True:
             # Taken before the read: a write between the read and the wait ends the wait immediately.
-            own_write, data_version = self._own_writes.next_change(), connections.commits.data_version()
+            write, data_version = self._writes.next_change(), connections.commits.data_version()
             changes = await changes_after(connections.reader, version)
             for logged in changes:
                 version = logged.row.version
@@ -165,29 +179,44 @@ class SqliteStore:
                 if logged.row.kind == kind.name:
                     yield logged.to_change(kind)
             if not changes:
-                await self._wait_for_write(connections, own_write, data_version)
+                await self._wait_for_commit(connections, write, data_version, notified)
 
-    async def _wait_for_write(
-        self, connections: StoreConnections, own_write: asyncio.Event, data_version: int | None
+    def _is_notified(self) -> bool:
+        """Starts the notifications of changes to the files. Returns False if the system does not have them."""
+        if self._file_changes is None and not self._is_closed:
+            try:
+                self._file_changes = FileChanges(self._path.parent, self._path.name, self._writes.notify)
+            except OSError as error:
+                log.warning(
+                    "changes of the store %s are found by polling, because inotify fails: %s", self._path, error
+                )
+        return self._file_changes is not None
+
+    async def _wait_for_commit(
+        self, connections: StoreConnections, write: asyncio.Event, data_version: int | None, notified: bool
     ) -> None:
-        """Returns after a write of this process or a commit since `data_version` was read.
-
-        If the data version is not readable (None), returns after `POLL_SECONDS`.
-        """
-        while not own_write.is_set():
+        """Returns after a commit since `data_version` was read, or at the next check if it was not readable (None)."""
+        pause = POLL_SECONDS if notified and data_version is not None else UNNOTIFIED_POLL_SECONDS
+        while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(POLL_SECONDS):
-                    await own_write.wait()
+                async with asyncio.timeout(pause):
+                    await write.wait()
             if not (self._is_closed or connections.is_current):
                 raise StoreUnavailableError(f"the store {self._path} has been replaced or damaged: list again")
-            if data_version is None or data_version != connections.commits.data_version():
+            if self._is_closed or data_version is None or data_version != connections.commits.data_version():
                 return
+            if notified:
+                pause = FIRST_CHECK_SECONDS if write.is_set() else min(2 * pause, POLL_SECONDS)
+            write = self._writes.next_change()
 
     async def close(self) -> None:
         self._is_closed = True
+        if self._file_changes is not None:
+            self._file_changes.close()
+            self._file_changes = None
         if self._connections is not None:
             await self._connections.close()
-        self._own_writes.notify()  # Ends the watches with `StoreUnavailableError`.
+        self._writes.notify()  # Ends the watches with `StoreUnavailableError`.
 
     def _to_record(self, kind: RecordKind[Spec, Status], row: RecordRow) -> Record[Spec, Status]:
         try:
@@ -246,7 +275,7 @@ class SqliteStore:
         writer = (await self._connect()).writer
         async with writer.transaction():
             yield WriteTransaction(writer, await newest_version(writer) + 1, self._keep)
-        self._own_writes.notify()
+        self._writes.notify()
 
 
 async def _find_existing(connection: SqliteConnection, kind: str, name: str) -> RecordRow:

@@ -11,8 +11,9 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
+from errno import EMFILE
 from pathlib import Path
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from pydantic import BaseModel
@@ -70,11 +71,28 @@ def _start(path: Path, number: signal.Signals) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, str(script), str(path), str(int(number))])
 
 
-async def test_a_watch_sees_the_writes_of_another_process(connect: Connect, path: Path) -> None:
+async def test_a_watch_sees_the_writes_of_another_process_without_polling(
+    connect: Connect, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "POLL_SECONDS", 3600)
     async with connect() as store, open_watch(store, 0) as watch:
         pending = asyncio.create_task(read_changes(watch, 2))
         async with doomed_writer(path, signal.SIGCONT):
             assert [change.record.name for change in await pending] == ["whole", "half"]
+
+
+async def test_a_watch_sees_the_writes_of_other_clients_on_a_system_without_notifications(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = OSError(EMFILE, "Too many open files")
+    monkeypatch.setattr(sqlite, "FileChanges", Mock(side_effect=error))
+    monkeypatch.setattr(sqlite, "POLL_SECONDS", 3600)
+    async with connect() as store, connect() as other, open_watch(store, 0) as watch:
+        for name in "abc":
+            pending = asyncio.create_task(read_changes(watch, 1))
+            await asyncio.sleep(0)
+            await other.create(APPS, name, ONE)
+            assert [change.record.name for change in await pending] == [name]
 
 
 async def test_a_watch_that_has_been_idle_sees_the_writes_of_other_clients(
@@ -123,7 +141,7 @@ async def test_an_idle_watch_does_not_read_the_store(connect: Connect, monkeypat
 async def test_a_watch_reads_the_store_while_commits_cannot_be_detected(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(sqlite, "UNNOTIFIED_POLL_SECONDS", 0.001)
     monkeypatch.setattr(CommitDetector, "data_version", lambda detector: None)
     async with connect() as store, connect() as other, open_watch(store, 0) as watch:
         for name in "abc":
