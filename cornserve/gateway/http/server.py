@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any, cast
 
@@ -23,6 +23,9 @@ CANCEL_SECONDS = 2
 
 SYNCED = "synced"
 """The key of an `asyncio.Event` in the state of an ASGI scope: the gateway has read the store."""
+
+DATE_SECONDS = 1
+"""The interval at which the header `date` changes."""
 
 BACKLOG = 4096
 """The length of the listen queue. The operating system may allow less."""
@@ -54,6 +57,7 @@ class HttpServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, grace_seconds: float = GRACE_SECONDS) -> None:
         super().__init__(config)
         self._grace_seconds = grace_seconds
+        self._stopping = asyncio.Event()
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
@@ -69,8 +73,15 @@ class HttpServer(uvicorn.Server):
     def begin_shutdown(self) -> None:
         """Makes the gateway not ready and stops it: new connections end, and accepted requests finish."""
         self.should_exit = True
+        self._stopping.set()
         if self.started:
             self.lifespan.state[STOPPING] = True
+
+    async def main_loop(self) -> None:
+        """Waits for the shutdown, and updates the header `date` once a second. uvicorn wakes ten times a second."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), DATE_SECONDS)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.begin_shutdown()
