@@ -10,7 +10,7 @@ ECHO = """
 from cornserve import App
 from cornserve_echo import EchoTask
 
-app = App(name="echo", paths=[EchoTask(prefix={prefix!r}, engine={engine}, start_seconds={start_seconds})])
+app = App(name={name!r}, paths=[EchoTask(prefix={prefix!r}, engine={engine}, start_seconds={start_seconds})])
 # {comment}
 """
 
@@ -33,8 +33,10 @@ app = App(name="twice", paths=[Twice()])
 """
 
 
-def echo(prefix: str = "", *, engine: bool = False, comment: str = "", start_seconds: float = 0) -> str:
-    return ECHO.format(prefix=prefix, engine=engine, comment=comment, start_seconds=start_seconds)
+def echo(
+    prefix: str = "", *, name: str = "echo", engine: bool = False, comment: str = "", start_seconds: float = 0
+) -> str:
+    return ECHO.format(prefix=prefix, name=name, engine=engine, comment=comment, start_seconds=start_seconds)
 
 
 def twice(prefix: str = "", *, engine: bool = False, comment: str = "") -> str:

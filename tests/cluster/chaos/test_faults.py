@@ -103,7 +103,7 @@ async def test_a_kubelet_is_killed(installation: EchoInstallation, under_traffic
 @pytest.mark.slow
 async def test_a_kubelet_restarts_while_a_model_loads(installation: EchoInstallation) -> None:
     """A new kubelet can forget that a container has not started, and then probes its liveness at once."""
-    installation.apply("slow", source=echo("slow ", start_seconds=LIVENESS_SECONDS + 30))
+    installation.apply("slow", source=echo(name="slow", start_seconds=LIVENESS_SECONDS + 30))
     try:
         await until(lambda: asyncio.to_thread(lambda: bool(running_pods(installation, "slow"))))
         [pod] = running_pods(installation, "slow")
