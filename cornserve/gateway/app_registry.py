@@ -308,5 +308,8 @@ class AppRegistry:
             apps = self._routed.apps(group)
             is_left = all(name in self._desired and self._desired[name].leaves_executors for name in apps)
             replicas = self._endpoints.replicas(group, is_left=is_left) if apps else None
+            if apps and replicas is None:
+                self._replicas.keep_group(group)
+                continue
             is_waiting = self._endpoints.is_waiting(group)
             self._replicas.update_group(group, replicas, self._endpoints.failure(group), is_waiting=is_waiting)
