@@ -192,6 +192,8 @@ class AppRegistry:
 
     def _update_app(self, name: str) -> None:
         app, route = self._apps.records.get(name), self._routes.records.get(name)
+        if app is not None and route is None and name in self._desired and self._desired[name].uid == app.uid:
+            return  # Someone has deleted the route: the controller writes it again.
         if app is None or route is None or route.spec.app_uid != app.uid:
             self._remove(name)
             return
