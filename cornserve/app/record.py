@@ -283,7 +283,8 @@ class ReplicaStatus(BaseModel):
     message: str = ""
     """The current activity, or the reason for a failure, for users."""
     reason: str = ""
-    """Why the replica is not ready, as a reason of a Kubernetes condition. It may be empty."""
+    """Why the replica is not ready, or cannot be found although it is, as a reason of a Kubernetes condition. It may be
+    empty."""
     endpoint: str | None = None
     """`host:port` of the gRPC server, once it listens."""
     metrics: str | None = None
@@ -399,6 +400,8 @@ class AppStatus(BaseModel):
     """The generation that serves. While a new generation starts, this is the old one."""
     suspended: str = ""
     """The reason for which gateways refuse requests to this generation."""
+    unreachable: str = ""
+    """Why gateways cannot find the replicas of the generation that serves."""
     adaptation: AdaptationStatus | None = None
     """The observed rates or loads, and the findings and proposals of the adaptation to the load."""
 

@@ -35,6 +35,7 @@ from cornserve.control.store.base import (
     AlreadyExistsError,
     AppRecord,
     ConflictError,
+    FieldConflictError,
     NotFoundError,
     Store,
     StoreError,
@@ -278,18 +279,21 @@ class Controller:
             self._changed.set()
 
     async def _write_route(self, app: AppRecord, route: Route | None) -> None:
-        """Stores the route before the status, so that an app that serves has a route."""
-        known = self._routes.records.get(app.name)
-        if route is None or (known is not None and known.spec == route):
+        """Stores the route before the status, so that an app that serves has a route.
+
+        Only controllers write routes, so a route that a user has changed is replaced.
+        """
+        known, is_readable = self._routes.records.get(app.name), app.name not in self._routes.unreadable
+        if route is None or (known is not None and is_readable and known.spec == route):
             return
         try:
-            if known is None:
-                self._routes.add(await self._store.create(ROUTES, app.name, route))
-            elif known.spec.app_uid != route.app_uid:
+            if known is not None and is_readable and known.spec.app_uid == route.app_uid:
+                with suppress(FieldConflictError):
+                    self._routes.replace(known, await self._store.update_spec(ROUTES, app.name, route, known.version))
+                    return
+            if known is not None or not is_readable:
                 await self._delete_route(app.name)
-                self._routes.add(await self._store.create(ROUTES, app.name, route))
-            else:
-                self._routes.replace(known, await self._store.update_spec(ROUTES, app.name, route, known.version))
+            self._routes.add(await self._store.create(ROUTES, app.name, route))
         except (ConflictError, NotFoundError, AlreadyExistsError):
             return  # The watch delivers the change and starts the next round.
 

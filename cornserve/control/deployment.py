@@ -91,8 +91,7 @@ class Deployment:
 
     def _apply_route(self, route: Route | None) -> None:
         if route is None:
-            self._served = None
-            return
+            return  # It has not been written yet, or someone has deleted it: the served version has another one.
         if self._route is None or self._route[0] is not route:
             self._route = route, route.spec.code
         code, plan = self._route[1], route.spec.plan
@@ -284,7 +283,7 @@ class Deployment:
         A failure is final for its generation: only a new generation leaves the phase `failed`.
         """
         if self._has_failed:
-            return self._with_common_fields(self.record.status, self._groups(None, managers))
+            return self._with_common_fields(self.record.status, self._groups(None, managers), managers)
         final = self._load_failure or self._planning_failure
         if final is not None:
             return self._failed_status(managers, final)
@@ -343,7 +342,7 @@ class Deployment:
             known = {group.key for group in groups}
             groups += [group for group in self._recorded_groups if group.key not in known]
         status = AppStatus(phase=phase, generation=self.record.generation, message=message[:MAX_MESSAGE_CHARACTERS])
-        return self._with_common_fields(status, groups)
+        return self._with_common_fields(status, groups, managers)
 
     def _planned_status(self, step: PlanningStep, message: str, managers: Managers) -> AppStatus:
         return self._status(Phase.STARTING, message, managers).model_copy(update={"step": step})
@@ -357,16 +356,18 @@ class Deployment:
             message=failure.message[:MAX_MESSAGE_CHARACTERS],
             logs=failure.logs,
         )
-        return self._with_common_fields(status, self._groups(None, managers))
+        return self._with_common_fields(status, self._groups(None, managers), managers)
 
-    def _with_common_fields(self, status: AppStatus, groups: list[GroupStatus]) -> AppStatus:
+    def _with_common_fields(self, status: AppStatus, groups: list[GroupStatus], managers: Managers) -> AppStatus:
         """Returns the status with the fields that every phase has."""
+        serving = [] if self._served is None else self._served.select_managers(managers)
         is_suspended = self._suspension.suspended_code == self.version[1]
         fields = {
             "groups": groups,
             "cells": None if self.record.spec.plan is None else len(self.record.spec.plan.running_cells),
             "serving_generation": None if self._served is None else self._served.generation,
             "suspended": self._suspension.suspended if is_suspended else "",
+            "unreachable": next((each.unreachable for each in serving if each.unreachable), ""),
         }
         return status.model_copy(update=fields)
 

@@ -30,7 +30,7 @@ class TaskManager:
         """The error with which the launcher refuses the group."""
         self._replicas: Sequence[Replica] = ()
         self.endpoints: Sequence[str] = ()
-        """The endpoints of the ready replicas."""
+        """The endpoints of the ready replicas that gateways can find."""
         self._status: GroupStatus | None = None
         """The status, until something changes: most groups do not change from one round to the next."""
 
@@ -53,16 +53,22 @@ class TaskManager:
         if replicas == self._replicas:
             return
         self._replicas, self._status = replicas, None
-        ready = (replica for replica in replicas if replica.state is ReplicaState.READY)
+        ready = (replica for replica in replicas if replica.state is ReplicaState.READY and not replica.reason)
         self.endpoints = [replica.endpoint for replica in ready if replica.endpoint is not None]
 
     @property
+    def unreachable(self) -> str:
+        """The reason why gateways cannot find the ready replicas, for users. Empty if they can."""
+        ready = (replica for replica in self._replicas if replica.state is ReplicaState.READY)
+        return next((replica.message for replica in ready if replica.reason), "")
+
+    @property
     def waiting_reason(self) -> str:
-        """The reason why a replica is not ready, for users. Empty if it is not known."""
+        """The reason why no replica can be used, for users. Empty if it is not known."""
         pending = (
             replica for replica in self._replicas if replica.state in (ReplicaState.STARTING, ReplicaState.FAILED)
         )
-        return next((replica.description for replica in pending if replica.description), "")
+        return self.unreachable or next((replica.description for replica in pending if replica.description), "")
 
     @property
     def failed_replica(self) -> Replica | None:

@@ -192,6 +192,8 @@ class AppRegistry:
 
     def _update_app(self, name: str) -> None:
         app, route = self._apps.records.get(name), self._routes.records.get(name)
+        if app is not None and route is None and name in self._desired and self._desired[name].uid == app.uid:
+            return  # Someone has deleted the route: the controller writes it again.
         if app is None or route is None or route.spec.app_uid != app.uid:
             self._remove(name)
             return
@@ -308,5 +310,8 @@ class AppRegistry:
             apps = self._routed.apps(group)
             is_left = all(name in self._desired and self._desired[name].leaves_executors for name in apps)
             replicas = self._endpoints.replicas(group, is_left=is_left) if apps else None
+            if apps and replicas is None:
+                self._replicas.keep_group(group)
+                continue
             is_waiting = self._endpoints.is_waiting(group)
             self._replicas.update_group(group, replicas, self._endpoints.failure(group), is_waiting=is_waiting)

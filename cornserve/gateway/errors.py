@@ -13,6 +13,9 @@ from cornserve.app.unused_fields import UnusedFieldsError
 from cornserve.task.errors import InvocationError, TaskError
 from cornserve.validation_errors import describe_error, locate_error
 
+NO_ENDPOINTS = "NO_ENDPOINTS"
+"""The code of an invocation whose executor cannot be found, although the app needs it."""
+
 MAX_MESSAGE_CHARACTERS = 4000
 """Longer messages, which may quote the request, are cut."""
 
@@ -92,6 +95,10 @@ class ApiError(Exception):
                 # OpenAI's clients would retry, and the request may have caused the executors to die.
                 aborted.headers["x-should-retry"] = "false"
                 return aborted
+            case InvocationError(code=code) if code == NO_ENDPOINTS:
+                missing = cls(503, str(error), code=code.lower())
+                missing.headers = {"x-should-retry": "false"}
+                return missing
             case AppCodeError():
                 return cls(500, str(error), code="task_error")
             case InvocationError():

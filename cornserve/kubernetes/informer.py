@@ -70,6 +70,10 @@ class Informer:
         """The objects by name, without `managedFields`. They must not be modified."""
         return MappingProxyType(self._objects)
 
+    def has_seen(self, version: str) -> bool:
+        """Whether the objects contain the changes up to this resource version."""
+        return self._version is not None and int(self._version) >= int(version)
+
     def next_change(self) -> asyncio.Event:
         """Returns an event that the next change of the objects or of `error` sets.
 

@@ -149,6 +149,8 @@ def _available(status: AppStatus) -> Finding:
         return Finding("Available", "False", "ScaledToZero", "the app has 0 replicas")
     if generation is None:
         return Finding("Available", "False", "NoRoute", "no generation serves")
+    if status.unreachable:
+        return Finding("Available", "False", "NoEndpoints", status.unreachable)
     if status.phase is Phase.STARTING and generation == status.generation:
         return Finding("Available", "False", "ReplicasMissing", status.message)
     return Finding("Available", "True", "Serving", f"generation {generation} serves")
@@ -194,10 +196,10 @@ def _missing(group: GroupStatus) -> bool:
 
 
 def _obstructed(groups: Iterable[GroupStatus]) -> Iterator[ReplicaStatus]:
-    """Yields the replicas that will probably not start until something else changes."""
+    """Yields the replicas that will probably not serve until something else changes."""
     for group in groups:
         for replica in group.replicas:
-            if replica.state is ReplicaState.STARTING and replica.reason in OBSTACLES:
+            if replica.state in (ReplicaState.STARTING, ReplicaState.READY) and replica.reason in OBSTACLES:
                 yield replica
 
 

@@ -19,6 +19,8 @@ class ReplicaReason(StrEnum):
     DOWNLOAD_FAILED = "DownloadFailed"
     LOADING_MODEL = "LoadingModel"
     CRASH_LOOP = "CrashLoop"
+    NO_ENDPOINTS = "NoEndpoints"
+    """The replica is ready, but gateways cannot find it."""
 
 
 OBSTACLES: Final = frozenset(
@@ -30,6 +32,7 @@ OBSTACLES: Final = frozenset(
         ReplicaReason.IMAGE_PULL,
         ReplicaReason.CONTAINER_ERROR,
         ReplicaReason.DOWNLOAD_FAILED,
+        ReplicaReason.NO_ENDPOINTS,
     }
 )
-"""Reasons of replicas that will probably not start until something else changes: the app is degraded."""
+"""Reasons of replicas that will probably not serve until something else changes: the app is degraded."""

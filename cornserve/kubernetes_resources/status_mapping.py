@@ -101,8 +101,13 @@ def decode_status(status: JsonObject) -> AppStatus:
         serving_generation=resource.serving_generation,
         cells=resource.cells,
         adaptation=resource.adaptation,
-        suspended=available.message if available is not None and available.reason == "Suspended" else "",
+        suspended=_message_if(available, "Suspended"),
+        unreachable=_message_if(available, "NoEndpoints"),
     )
+
+
+def _message_if(condition: StatusCondition | None, reason: str) -> str:
+    return condition.message if condition is not None and condition.reason == reason else ""
 
 
 def _current_conditions(current: JsonObject) -> Sequence[StatusCondition]:

@@ -13,6 +13,7 @@ from cornserve.kubernetes.errors import KubeForbiddenError, KubeNotFoundError, K
 from cornserve.kubernetes.resources import (
     APPS,
     CONFIG_MAPS,
+    ENDPOINT_SLICES,
     LEASES,
     NAMESPACES,
     NODES,
@@ -32,6 +33,7 @@ LABELS = f"{PART_OF_LABEL}=cornserve"
 
 _LISTED = {
     PODS: LABELS,
+    ENDPOINT_SLICES: LABELS,
     LEASES: None,
     CONFIG_MAPS: LABELS,
     PERSISTENT_VOLUME_CLAIMS: None,
@@ -58,6 +60,8 @@ class ClusterFacts:
     namespace: JsonObject | Missing | None
     pods: list[JsonObject] | None
     """Pods of Cornserve in the namespace."""
+    endpoint_slices: list[JsonObject] | None
+    """EndpointSlices of Cornserve in the namespace."""
     leases: list[JsonObject] | None
     settings: list[JsonObject] | None
     """ConfigMaps of Cornserve in the namespace."""
@@ -82,6 +86,7 @@ class ClusterFacts:
             missing_permissions=permissions,
             namespace=namespace,
             pods=objects[PODS],
+            endpoint_slices=objects[ENDPOINT_SLICES],
             leases=objects[LEASES],
             settings=objects[CONFIG_MAPS],
             claims=objects[PERSISTENT_VOLUME_CLAIMS],

@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 from cornserve.cli.check_result import CheckResult
 from cornserve.cli.cluster_doctor.facts import ClusterFacts
+from cornserve.kubernetes.endpoint_slices import has_ready_endpoint
 from cornserve.kubernetes.pods import is_pod_ready, pod_problem
 from cornserve.kubernetes.resources import JsonObject
-from cornserve.kubernetes_resources.labels import COMPONENT_LABEL
+from cornserve.kubernetes_resources.labels import COMPONENT_LABEL, EXECUTOR_LABEL
 
 _REMEDIES = {
     "ErrImagePull": "make its image available to the nodes: see the values images.registry and images.pullSecrets",
@@ -38,13 +39,32 @@ def component_check(facts: ClusterFacts, component: str) -> CheckResult:
 
 
 def executor_check(facts: ClusterFacts) -> CheckResult:
-    """Checks that all executors are ready."""
+    """Checks that all executors are ready, and that gateways can find them."""
     if facts.pods is None:
         return CheckResult("executors", True, "unknown: you may not list pods")
     pods = facts.component("executor")
     if not pods:
         return CheckResult("executors", True, "none: no app is deployed")
-    return _pods_result(facts, "executors", pods, is_essential=False)
+    result = _pods_result(facts, "executors", pods, is_essential=False)
+    lost = _lost_executors(facts, pods)
+    if not lost:
+        return result
+    remedy = (
+        f"the controller restores the Service {lost[0]}: see `kubectl describe service {lost[0]} "
+        f"-n {facts.namespace_name}` and `kubectl logs -l {COMPONENT_LABEL}=controller -n {facts.namespace_name}`"
+    )
+    found = f"{result.found}; no EndpointSlice contains those of {', '.join(lost)}, so gateways cannot find them"
+    return CheckResult("executors", False, found, remedy)
+
+
+def _lost_executors(facts: ClusterFacts, pods: list[JsonObject]) -> list[str]:
+    """Returns the executors with ready pods of which no EndpointSlice contains one."""
+    if facts.endpoint_slices is None:
+        return []
+    slices = filter(has_ready_endpoint, facts.endpoint_slices)
+    found = {each["metadata"]["labels"].get(EXECUTOR_LABEL) for each in slices}
+    ready = {pod["metadata"]["labels"][EXECUTOR_LABEL] for pod in pods if is_pod_ready(pod)}
+    return sorted(ready - found)
 
 
 def _pods_result(facts: ClusterFacts, name: str, pods: list[JsonObject], *, is_essential: bool) -> CheckResult:

@@ -104,7 +104,7 @@ class Replica:
     """`host:port` of the replica's Prometheus metrics."""
     reason: str = ""
     """Why the replica is not ready, as a reason of a Kubernetes condition, such as `InsufficientCapacity`. It may be
-    empty."""
+    empty. A ready replica has a reason if gateways cannot find it."""
 
     @property
     def description(self) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cornserve.app.route_plan import RouteCell
+from cornserve.gateway.errors import NO_ENDPOINTS
 from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.decision_log import log_replica
 from cornserve.gateway.observe.request_stats import RequestStats
@@ -424,9 +425,10 @@ class Dispatcher:
         """
         if not execution.is_waiting or self._try_start(execution) or self._fail_replaced(execution):
             return True
-        outage = self._replicas.outage(self._group(execution))
+        group = self._group(execution)
+        outage = self._replicas.outage(group)
         if outage:
-            self._fail(execution, "UNAVAILABLE", outage)
+            self._fail(execution, NO_ENDPOINTS if self._replicas.is_missing(group) else "UNAVAILABLE", outage)
         return bool(outage)
 
     def _group(self, execution: InvocationExecution) -> str:

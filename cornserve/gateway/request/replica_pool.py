@@ -61,6 +61,8 @@ class ReplicaPool:
         """The groups whose replicas have all failed: the reason, and the time since then."""
         self._waiting: set[str] = set()
         """The groups without a ready replica: those that are known may not be reached."""
+        self._missing: dict[str, float] = {}
+        """The routed groups whose replicas cannot be found, and the time since then."""
         self._unrouted: set[str] = set()
         """The connected endpoints that no route contains."""
         self._closing: set[asyncio.Task[None]] = set()
@@ -77,6 +79,7 @@ class ReplicaPool:
             is_waiting: whether no replica is ready, so that requests wait for others if none can be reached.
         """
         (self._waiting.add if is_waiting else self._waiting.discard)(key)
+        self._missing.pop(key, None)
         removed = set(self._endpoints.pop(key, ()))
         if replicas is not None:
             self._endpoints[key] = sorted(replicas)
@@ -93,6 +96,12 @@ class ReplicaPool:
             self._unrouted.discard(endpoint)
             self.stats.add(key, endpoint, id)
             self._connection(endpoint)
+        self._changes.notify()
+
+    def keep_group(self, key: str) -> None:
+        """Keeps the connections to a routed group whose replicas cannot be found any more: they may still run."""
+        self._endpoints.setdefault(key, ())
+        self._missing.setdefault(key, _now())
         self._changes.notify()
 
     def _remove(self, key: str, endpoint: str) -> None:
@@ -151,6 +160,13 @@ class ReplicaPool:
     def outage(self, key: str) -> str:
         """Returns why requests to the group must not wait for a replica, or an empty text if one may come soon."""
         now, endpoints = _now(), self._endpoints.get(key, ())
+        if self.is_missing(key):
+            return (
+                f"no endpoint of the executor {key} can be found, so sending the request again does not help: see "
+                "`cornserve doctor`"
+            )
+        if key in self._missing:
+            return ""
         if not endpoints or key in self._waiting:
             reason, since = self._failures.get(key, ("", now))
             return f"its executors have failed: {reason}" if now - since >= FAILED_SECONDS else ""
@@ -160,6 +176,10 @@ class ReplicaPool:
                 "`cornserve status` and `cornserve doctor`"
             )
         return ""
+
+    def is_missing(self, key: str) -> bool:
+        """Whether the replicas of a routed group cannot be found, and the controller has not corrected it."""
+        return key in self._missing and _now() - self._missing[key] >= UNREACHABLE_SECONDS
 
     async def start_problem(self, key: str) -> str:
         """Returns why the lost replicas of a group cannot be replaced, for example because the disk is full.

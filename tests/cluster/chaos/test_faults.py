@@ -84,6 +84,59 @@ async def test_a_node_is_drained(installation: EchoInstallation, under_traffic: 
 OF_THE_RELEASE = "app.kubernetes.io/instance=chaos"
 
 
+EXECUTORS = "--selector=app.kubernetes.io/component=executor"
+OF_EXECUTORS = ("deployment", "service", "poddisruptionbudget", "endpointslice")
+"""The kinds of objects of executors: the controller creates them, and Kubernetes the EndpointSlices."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "deployment",
+        "service",
+        "poddisruptionbudget",
+        pytest.param("endpointslice", marks=pytest.mark.slow),
+        "approute",
+        pytest.param("lease", marks=pytest.mark.slow),
+    ],
+)
+async def test_objects_of_the_controller_are_deleted(
+    installation: EchoInstallation, under_traffic: Traffic, kind: str
+) -> None:
+    """All objects of the kind at once."""
+    async with under_traffic(f"all objects are deleted: {kind}"):
+        before = owned(installation, kind)
+        names = [item["metadata"]["name"] for item in before]
+        await asyncio.to_thread(installation.kubectl, "delete", kind, *names)
+        uids = {item["metadata"]["uid"] for item in before}
+
+        async def are_restored() -> bool:
+            found = await asyncio.to_thread(owned, installation, kind)
+            return len(found) == len(before) and not uids & {item["metadata"]["uid"] for item in found}
+
+        await until(are_restored)
+        for app in ("echo", "twice"):
+            await asyncio.to_thread(installation.wait_for_replicas, app, 2)
+
+
+def owned(installation: EchoInstallation, kind: str) -> list[JsonObject]:
+    """Returns the objects of this kind that belong to executors, to apps or to controllers."""
+    selector = [EXECUTORS] if kind in OF_EXECUTORS else []
+    found: list[JsonObject] = installation.get(kind, *selector)["items"]
+    return found
+
+
+async def test_executors_are_replaced_after_their_services_were_deleted(
+    installation: EchoInstallation, under_traffic: Traffic
+) -> None:
+    """Gateways find the new executors."""
+    async with under_traffic("Services and PodDisruptionBudgets are deleted, then executors replaced") as clients:
+        await asyncio.to_thread(installation.kubectl, "delete", "service,poddisruptionbudget", EXECUTORS)
+        await asyncio.to_thread(installation.kubectl, "delete", "pod", EXECUTORS)
+        await asyncio.to_thread(restart_executors, installation)
+        await clients.wait_for_requests(50)
+
+
 @pytest.mark.slow
 async def test_a_kubelet_is_killed(installation: EchoInstallation, under_traffic: Traffic) -> None:
     pod = installation.pods("executor")[0]
@@ -166,9 +219,8 @@ async def test_the_shared_memory_is_full(installation: EchoInstallation, under_t
 
 
 def restart_executors(installation: EchoInstallation) -> None:
-    selector = "--selector=app.kubernetes.io/component=executor"
-    installation.kubectl("rollout", "restart", "deployment", selector)
-    installation.kubectl("rollout", "status", "deployment", selector, "--timeout=120s")
+    installation.kubectl("rollout", "restart", "deployment", EXECUTORS)
+    installation.kubectl("rollout", "status", "deployment", EXECUTORS, "--timeout=120s")
 
 
 def slabs(memory: Path) -> list[str]:

@@ -91,6 +91,38 @@ def test_executors_are_found_by_the_labels_of_the_launcher(
     assert not executors["is_essential"]
 
 
+def test_executors_that_gateways_cannot_find_are_reported(
+    cli: CliRunner, api_server: ApiServer, kube_namespace: str
+) -> None:
+    labels = {
+        "app.kubernetes.io/component": "executor",
+        "app.kubernetes.io/part-of": "cornserve",
+        "cornserve.ai/executor": "echo-1",
+    }
+    with stub_kubelet(api_server.files.directory) as kubelet:
+        gateway = StubGateway(api_server, kube_namespace, kubelet)
+        gateway.install()
+        gateway.add_pod("echo-1-x", 1, labels=labels)
+
+    executors = check(cli, "executors")
+    assert not executors["ok"]
+    assert executors["found"] == (
+        "1 of 1 pods ready; no EndpointSlice contains those of echo-1, so gateways cannot find them"
+    )
+
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{kube_namespace}/endpointslices"
+    endpoint_slice = {
+        "metadata": {"name": "echo-1-a", "labels": labels},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": True}}],
+        "ports": [{"port": 9000}],
+    }
+    api_server.request("POST", path, endpoint_slice)
+    del labels["cornserve.ai/executor"]
+    api_server.request("POST", path, {**endpoint_slice, "metadata": {"name": "gateway-a", "labels": labels}})
+    assert check(cli, "executors")["ok"]
+
+
 def test_files_of_this_machine_are_not_repaired_with_a_cluster(cli: CliRunner) -> None:
     result = cli.invoke(app, ["--context", CONTEXT, "doctor", "--repair"])
     assert result.exit_code == 2

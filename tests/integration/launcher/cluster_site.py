@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
+from unittest.mock import patch
 
 from cornserve.control.launcher.base import ReplicaId
-from cornserve.control.launcher.kubernetes import ClusterSettings, KubernetesLauncher
+from cornserve.control.launcher.kubernetes import ClusterSettings, KubernetesLauncher, found_endpoints
 from cornserve.control.launcher.kubernetes.names import FIELD_MANAGER
 from cornserve.control.launcher.kubernetes.pod_observation import parse_replica_id
 from cornserve.kubernetes.client import KubeClient
@@ -73,6 +75,8 @@ async def cluster_site(
         KubeClient.connect(kubeconfig=kubeconfig, field_manager=FIELD_MANAGER) as client,
         AsyncExitStack() as stack,
     ):
+        # EndpointSlices cannot contain the loopback addresses of the pods.
+        stack.enter_context(patch.object(found_endpoints, "PATIENCE_SECONDS", inf))
         kubelets = []
         for number, count in enumerate(gpus, start=1):
             name, labels = f"node-{number}-{client.namespace}", {NAMESPACE_LABEL: client.namespace}

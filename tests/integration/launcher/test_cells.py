@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from cornserve.control.launcher.base import ExecutorCell, ExecutorGroup, Replica, ReplicaId
@@ -79,6 +81,36 @@ async def test_a_pod_group_holds_no_node_before_all_of_its_pods_fit(two_nodes: C
         )
         healed = [await two_nodes.client.get(PODS, each.id) for each in replicas if each.group in keys]
         assert {pod["spec"]["nodeName"] for pod in healed} == nodes
+
+
+@pytest.mark.slow
+async def test_a_pod_group_that_someone_deletes_is_restored(two_nodes: ClusterSite) -> None:
+    members = [ExecutorGroup(ONE_GPU, 1, cell=CELL), ExecutorGroup(ALSO_ONE_GPU, 1, cell=CELL)]
+    async with two_nodes.open(cellPlacement="PodGroup") as launcher:
+        for member in members:
+            await launcher.apply(member)
+        await observed(launcher, ready(2))
+    async with two_nodes.open(cellPlacement="PodGroup") as launcher:
+
+        async def keep() -> None:
+            async for _ in launcher.watch():
+                for member in members:
+                    await launcher.apply(member)
+
+        applying = asyncio.create_task(keep())
+        before = await two_nodes.client.get(POD_GROUPS, CELL.name)
+        await two_nodes.client.merge_patch(POD_GROUPS, CELL.name, {"metadata": {"finalizers": None}})
+        await two_nodes.client.delete(POD_GROUPS, CELL.name)
+
+        async def is_restored() -> bool:
+            found = (await two_nodes.client.list(POD_GROUPS)).items
+            return [each["metadata"]["uid"] for each in found] not in ([], [before["metadata"]["uid"]])
+
+        await until(is_restored)
+        [found] = (await two_nodes.client.list(POD_GROUPS)).items
+        assert found["spec"] == before["spec"]
+        applying.cancel()
+        await asyncio.gather(applying, return_exceptions=True)
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ NOTHING = ClusterFacts(
     missing_permissions=[],
     namespace=Missing(),
     pods=[],
+    endpoint_slices=None,
     leases=[],
     settings=[],
     claims=[],

@@ -115,6 +115,40 @@ async def test_a_group_that_the_launcher_refuses_is_a_failure_with_its_reason(cl
     assert (status.reason, status.message) == (FailureReason.UNKNOWN_GPU_TYPE, "gpuType 'h100' is unknown")
 
 
+async def test_an_app_whose_executors_gateways_cannot_find_does_not_serve(client: StoreClient) -> None:
+    launcher = FakeLauncher()
+    await client.deploy("echo", echo("echo"))
+    async with running_controller(client, launcher):
+        await client.wait_until_served("echo")
+        [key] = launcher.groups
+        launcher.show(key, ReplicaState.READY, message="its Service does not exist", reason="NoEndpoints")
+        status = await client.wait_for_status("echo", lambda status: status.phase is Phase.STARTING)
+        assert (status.serving_generation, status.unreachable) == (1, "its Service does not exist")
+        assert status.message == f"waiting for {key} (its Service does not exist)"
+
+        launcher.show(key, ReplicaState.READY)
+        status = await client.wait_for_status("echo", lambda status: status.phase is Phase.SERVING)
+        assert status.unreachable == ""
+
+
+async def test_a_version_whose_executors_gateways_cannot_find_does_not_replace_another(client: StoreClient) -> None:
+    launcher = FakeLauncher()
+    await client.deploy("echo", echo("echo"))
+    async with running_controller(client, launcher):
+        await client.wait_until_served("echo")
+        [old] = launcher.groups
+        launcher.becomes_ready = False
+        await client.redeploy("echo", echo("echo", "new"))
+        await until(lambda: len(launcher.groups) == 2)
+        [new] = launcher.groups.keys() - {old}
+        launcher.show(new, ReplicaState.READY, message="its Service does not exist", reason="NoEndpoints")
+        status = await client.wait_for_status("echo", lambda status: "its Service" in status.message)
+        assert (status.phase, status.serving_generation, status.unreachable) == (Phase.STARTING, 1, "")
+
+        launcher.show(new, ReplicaState.READY)
+        await client.wait_until_served("echo", generation=2)
+
+
 async def test_a_new_controller_does_not_load_served_apps_again(client: StoreClient) -> None:
     launcher = FakeLauncher()
     await client.deploy("echo", echo("echo"))

@@ -17,7 +17,7 @@ from cornserve.app.record import AppSpec, AppStatus, Phase, Route
 from cornserve.app.settings import Rollout
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store import record_cache
-from cornserve.control.store.base import APPS, Store, StoreUnavailableError
+from cornserve.control.store.base import APPS, ROUTES, Store, StoreUnavailableError
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.control.store.sqlite_connection import StoreConnections
 from cornserve.gateway import app_registry
@@ -363,6 +363,30 @@ async def test_tasks_of_the_library_play_in_the_gateway_unless_their_app_has_blo
     assert isinstance(code, expected)
     assert code.operations == {"chat", "completion"}
     code.close()
+
+
+async def test_an_app_whose_route_is_deleted_is_served_until_it_is_written_again(
+    store: Store, apps: AppRegistry
+) -> None:
+    await serve(store, "echo", 1, ECHO)
+    watching = asyncio.create_task(apps.watch_store())
+    await until(lambda: "echo" in apps.served())
+    code = apps.get("echo").code
+    await store.delete(ROUTES, "echo")
+    await serve(store, "other", 1, ECHO.replace('name="echo"', 'name="other"'))
+    await until(lambda: "other" in apps.served())
+    assert apps.get("echo").code is code
+
+    record = await store.get(APPS, "echo")
+    await publish_route(store, record, {}, generation=2)
+    await until(lambda: apps.get("echo").route.generation == 2)
+    assert apps.get("echo").code is code
+
+    await store.delete(ROUTES, "echo")
+    await store.delete(APPS, "echo")
+    await until(lambda: _status(apps) == 404)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
 
 
 async def serve(store: Store, name: str, generation: int, source: str, *, replicas: int = 1) -> None:

@@ -99,6 +99,15 @@ class EchoGroup:
         status = AppStatus(phase=Phase.STARTING, generation=1, groups=groups)
         self._record = await publish_status(self._store, self._record, status)
 
+    async def hide(self) -> None:
+        """Publishes a status without the executors of the app, which still needs them."""
+        self._record = await publish_status(self._store, self._record, AppStatus(phase=Phase.SERVING, generation=1))
+
+        async def is_hidden() -> bool:
+            return not (await self.view()).status.groups
+
+        await until(is_hidden)
+
     async def view(self) -> AppView:
         return AppView.model_validate((await self._gateway.get("/admin/v1/apps/echo")).json())
 
@@ -252,6 +261,35 @@ async def test_requests_fail_early_when_no_replica_can_be_reached_and_the_contro
         response = await clock.advance_during(sent, step=0.1)
         assert (response.status_code, error_of(response)["code"]) == (503, "unavailable")
         assert "none of its 1 executors can be reached" in error_of(response)["message"]
+
+    await group.publish(await group.add())
+    assert (await group.send("a")).status_code == 200
+
+
+async def test_requests_use_executors_that_cannot_be_found_any_more(group: EchoGroup) -> None:
+    await group.publish(await group.add())
+    await group.hide()
+
+    assert (await group.send("a")).status_code == 200
+
+
+async def test_requests_are_not_sent_again_for_executors_that_cannot_be_found(
+    group: EchoGroup, waits: list[float], clock: LoopClock
+) -> None:
+    lost = await group.add()
+    await group.publish(lost)
+    await group.hide()
+    await group.kill(lost)
+
+    for _ in range(2):
+        waits.clear()
+        sent = group.send("a", timeout=500)
+        await until(lambda sent=sent: bool(waits) or sent.done())  # type: ignore[misc]
+        response = await clock.advance_during(sent, step=0.1)
+        assert (response.status_code, error_of(response)["code"]) == (503, "no_endpoints")
+        assert "no endpoint of the executor" in error_of(response)["message"]
+        assert response.headers["x-should-retry"] == "false"
+        assert "retry-after" not in response.headers
 
     await group.publish(await group.add())
     assert (await group.send("a")).status_code == 200

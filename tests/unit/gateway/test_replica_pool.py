@@ -177,6 +177,21 @@ async def test_requests_wait_for_a_group_whose_replicas_are_lost_and_will_be_rep
     assert replicas.outage("echo") == "its executors have failed: no weights"
 
 
+async def test_replicas_that_cannot_be_found_any_more_are_used_while_they_can_be_reached(
+    endpoints: list[str], replicas: ReplicaPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replicas.keep_group("echo")
+    assert select(replicas).endpoint in endpoints
+    assert (replicas.outage("echo"), replicas.is_missing("echo")) == ("", False)
+
+    monkeypatch.setattr(replica_pool, "UNREACHABLE_SECONDS", 0.0)
+    assert "no endpoint of the executor echo can be found" in replicas.outage("echo")
+    assert replicas.is_missing("echo")
+
+    replicas.update_group("echo", {endpoint: endpoint for endpoint in endpoints})
+    assert (replicas.outage("echo"), replicas.is_missing("echo")) == ("", False)
+
+
 async def test_lost_replicas_that_the_machine_cannot_replace_are_a_problem_at_once(
     endpoints: list[str], executors: EchoExecutors, monkeypatch: pytest.MonkeyPatch
 ) -> None:

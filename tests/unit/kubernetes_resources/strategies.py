@@ -321,6 +321,8 @@ exits = st.builds(
 @st.composite
 def app_statuses(draw: st.DrawFn) -> AppStatus:
     phase = draw(st.sampled_from(Phase))
+    serving_generation, suspended = draw(st.none() | st.integers(0, 99)), draw(texts)
+    serves = phase is not Phase.PARKED and serving_generation is not None and not suspended
     return AppStatus(
         phase=phase,
         generation=draw(st.integers(0, 99)),
@@ -331,8 +333,9 @@ def app_statuses(draw: st.DrawFn) -> AppStatus:
         groups=draw(st.lists(groups, max_size=3, unique_by=lambda group: group.key)),
         exits=draw(st.lists(exits, max_size=3)),
         cells=draw(st.none() | st.integers(1, 64)),
-        serving_generation=draw(st.none() | st.integers(0, 99)),
-        suspended=draw(texts),
+        serving_generation=serving_generation,
+        suspended=suspended,
+        unreachable=draw(texts) if serves else "",
         adaptation=draw(st.none() | adaptation_statuses),
     )
 

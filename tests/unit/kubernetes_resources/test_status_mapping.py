@@ -45,6 +45,10 @@ READY, STARTING, FAILED = ReplicaState.READY, ReplicaState.STARTING, ReplicaStat
 SERVING = AppStatus(phase=Phase.SERVING, generation=2, serving_generation=2, groups=[group(READY)])
 
 
+HIDDEN = GroupStatus(key="llm-1", wanted=1, replicas=[ReplicaStatus(id="llm-1-0", state=READY, reason="NoEndpoints")])
+"""A group that gateways cannot find."""
+
+
 def conditions(status: AppStatus) -> dict[str, tuple[str, str]]:
     return {
         condition["type"]: (condition["status"], condition["reason"])
@@ -156,6 +160,21 @@ def test_only_conditions_with_another_status_have_a_new_time() -> None:
         (
             SERVING.model_copy(update={"phase": Phase.STARTING, "groups": [group(STARTING)]}),
             {"Available": ("False", "ReplicasMissing"), "Ready": ("False", "RollingOut")},
+        ),
+        (
+            SERVING.model_copy(
+                update={"phase": Phase.STARTING, "groups": [HIDDEN], "unreachable": "gateways cannot find it"}
+            ),
+            {
+                "Progressing": ("True", "NoEndpoints"),
+                "Available": ("False", "NoEndpoints"),
+                "Ready": ("False", "NoEndpoints"),
+                "Degraded": ("True", "NoEndpoints"),
+            },
+        ),
+        (
+            AppStatus(phase=Phase.STARTING, generation=2, serving_generation=1, groups=[HIDDEN]),
+            {"Available": ("True", "Serving"), "Ready": ("False", "NoEndpoints"), "Degraded": ("True", "NoEndpoints")},
         ),
         (
             AppStatus(phase=Phase.PARKED, generation=3),

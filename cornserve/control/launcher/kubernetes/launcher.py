@@ -11,16 +11,27 @@ from dataclasses import replace
 from cornserve.app.record import ReplicaExit, ReplicaState
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, GroupRefusedError, Replica, ReplicaId
 from cornserve.control.launcher.kubernetes.cell_groups import CellGroups
+from cornserve.control.launcher.kubernetes.found_endpoints import FoundEndpoints
 from cornserve.control.launcher.kubernetes.group_objects import GroupObjects
 from cornserve.control.launcher.kubernetes.loading_progress import LoadingProgress
 from cornserve.control.launcher.kubernetes.logs import ClusterReplicaLogs
 from cornserve.control.launcher.kubernetes.names import selector
 from cornserve.control.launcher.kubernetes.observed_groups import ObservedGroups
+from cornserve.control.launcher.kubernetes.owned_objects import OwnedObjects
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeApiError, KubeForbiddenError, KubeInvalidError
 from cornserve.kubernetes.informer import Informer
-from cornserve.kubernetes.resources import DEPLOYMENTS, PODS
+from cornserve.kubernetes.resources import (
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    POD_DISRUPTION_BUDGETS,
+    POD_GROUPS,
+    PODS,
+    SERVICES,
+    ResourceType,
+)
+from cornserve.kubernetes_resources.replica_reason import ReplicaReason
 from cornserve.observe.error_log import ErrorLog
 from cornserve.task.spec import ExecutorSpec
 from cornserve.wire.credentials import ConnectionCredentials
@@ -46,19 +57,34 @@ class KubernetesLauncher:
         self._settings = settings
         self._pods = Informer(client, PODS, label_selector=labels)
         self._deployments = Informer(client, DEPLOYMENTS, label_selector=labels)
-        self._objects = GroupObjects(client, self._deployments, self._pods)
+        self._services = Informer(client, SERVICES, label_selector=labels)
+        self._budgets = Informer(client, POD_DISRUPTION_BUDGETS, label_selector=labels)
+        self._pod_groups = Informer(client, POD_GROUPS, label_selector=labels)
+        self._slices = Informer(client, ENDPOINT_SLICES, label_selector=labels)
+        owned = {
+            SERVICES: self._services,
+            POD_DISRUPTION_BUDGETS: self._budgets,
+            POD_GROUPS: self._pod_groups,
+        }
+        self._owned = OwnedObjects(client, owned)
+        self._objects = GroupObjects(client, self._owned, self._deployments, self._pods)
         self._cells = CellGroups(settings, self._deployments)
         self._observed = ObservedGroups(self._pods, self._deployments)
+        self._endpoints = FoundEndpoints(self._slices, self._services)
         self._progress = LoadingProgress(load_credentials, self._observed.changes.notify)
         self._logs = ClusterReplicaLogs(client, settings.instance)
         self._errors = ErrorLog(log, "cannot maintain executor groups: %s")
         self._informers = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
+        self._follows_pod_groups = False
 
     async def start(self) -> None:
-        for informer in (self._pods, self._deployments):
+        for informer in (self._pods, self._deployments, self._services, self._budgets, self._slices):
             await self._informers.enter_async_context(informer.running())
+        for informer in (self._pods, self._deployments, self._slices):
             self._tasks.append(asyncio.create_task(self._observed.follow(informer)))
+        for type in (SERVICES, POD_DISRUPTION_BUDGETS):
+            self._restore_later(type)
         self._tasks.append(asyncio.create_task(self._maintain()))
 
     async def apply(self, group: ExecutorGroup) -> None:
@@ -70,6 +96,15 @@ class KubernetesLauncher:
                 raise
             raise GroupRefusedError(f"Kubernetes refuses the executor {group.key}: {error}") from error
         self._observed.set_wanted(group.key, group.replicas)
+        if manifests.pod_group is not None and not self._follows_pod_groups:
+            self._follows_pod_groups = True  # The cluster has PodGroups.
+            self._tasks.append(asyncio.create_task(self._pod_groups.run()))
+            self._restore_later(POD_GROUPS)
+        await self._objects.restore(manifests)
+
+    def _restore_later(self, type: ResourceType) -> None:
+        """Makes watchers apply all groups again when an object of this type is not as it should be any more."""
+        self._tasks.append(asyncio.create_task(self._owned.follow(type, self._observed.changes.notify)))
 
     async def delete(self, key: GroupKey) -> None:
         self._cells.forget(key)
@@ -78,7 +113,7 @@ class KubernetesLauncher:
         self._observed.forget_exits(key)
 
     async def prune(self, keep: set[GroupKey]) -> None:
-        for key in self._observed.keys() - keep:
+        for key in (self._observed.keys() | self._owned.groups()) - keep:
             await self.delete(key)
 
     def gpus(self, spec: ExecutorSpec) -> int:
@@ -88,16 +123,18 @@ class KubernetesLauncher:
         return None  # Nodes may be added.
 
     def replicas(self) -> list[Replica]:
-        return [
-            self._explain(replica) if replica.state is ReplicaState.STARTING else replica
-            for replica in self._observed.replicas()
-        ]
+        return [self._explain(replica) for replica in self._observed.replicas()]
 
     def exits(self, key: GroupKey) -> Sequence[ReplicaExit]:
         return self._observed.exits(key)
 
     def _explain(self, replica: Replica) -> Replica:
         """Adds what the statuses of pods do not contain."""
+        if replica.state is ReplicaState.READY and replica.group in self._endpoints.problems:
+            problem = self._endpoints.problems[replica.group]
+            return replace(replica, message=problem, reason=ReplicaReason.NO_ENDPOINTS)
+        if replica.state is not ReplicaState.STARTING:
+            return replica
         message = self._progress.messages.get(replica.id)
         return self._cells.explain(replica) if message is None else replace(replica, message=message)
 
@@ -112,10 +149,14 @@ class KubernetesLauncher:
         return await self._logs(replica, lines)
 
     async def _maintain(self) -> None:
-        """Places cells, and deletes retired groups whose pods have ended. Runs until cancelled."""
+        """Places cells, deletes retired groups whose pods have ended, and finds groups without endpoints.
+
+        Runs until cancelled."""
         while True:
             changed = self._observed.changes.next_change()
             self._progress.observe(self._observed.loading())
+            if self._endpoints.update(self._observed.ready_groups(), asyncio.get_running_loop().time()):
+                self._observed.changes.notify()
             try:
                 await self._place_cells()
                 await self._objects.remove_ended()
@@ -125,9 +166,14 @@ class KubernetesLauncher:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(self._cells.deadline):
+                async with asyncio.timeout_at(self._deadline):
                     await changed.wait()
             await asyncio.sleep(MERGE_SECONDS)
+
+    @property
+    def _deadline(self) -> float | None:
+        """The time of the next maintenance that can have an effect without a change, or None."""
+        return min(filter(None, (self._cells.deadline, self._endpoints.deadline)), default=None)
 
     async def _place_cells(self) -> None:
         """Releases cells that cannot be placed, and starts further attempts."""

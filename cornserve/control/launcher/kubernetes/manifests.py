@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from json import dumps
@@ -24,7 +24,14 @@ from cornserve.control.launcher.kubernetes.names import (
 )
 from cornserve.control.launcher.kubernetes.pod_template import render_pod
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
-from cornserve.kubernetes.resources import APPS, POD_GROUPS, JsonObject
+from cornserve.kubernetes.resources import (
+    APPS,
+    POD_DISRUPTION_BUDGETS,
+    POD_GROUPS,
+    SERVICES,
+    JsonObject,
+    ResourceType,
+)
 from cornserve.kubernetes_resources.labels import (
     COMPONENT_LABEL,
     EXECUTOR_LABEL,
@@ -50,6 +57,12 @@ class GroupManifests:
     def applied_hash(self) -> str:
         """The hash of all objects without the number of replicas, so that scaling replaces no pod."""
         return str(self.deployment["metadata"]["annotations"][HASH_ANNOTATION])
+
+    @property
+    def owned(self) -> Sequence[tuple[ResourceType, JsonObject]]:
+        """The objects besides the Deployment, in the order in which they are created."""
+        pod_groups = [] if self.pod_group is None else [(POD_GROUPS, self.pod_group)]
+        return [*pod_groups, (SERVICES, self.service), (POD_DISRUPTION_BUDGETS, self.disruption_budget)]
 
     @property
     def name(self) -> str:
@@ -180,7 +193,7 @@ def _service_spec(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject
         "clusterIP": "None",
         "selector": _selector(group, settings),
         "ports": [
-            {"name": "invocations", "port": INVOCATION_PORT, "protocol": "TCP"},
-            {"name": "metrics", "port": METRICS_PORT, "protocol": "TCP"},
+            {"name": name, "port": port, "protocol": "TCP", "targetPort": port}
+            for name, port in (("invocations", INVOCATION_PORT), ("metrics", METRICS_PORT))
         ],
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
@@ -44,6 +44,8 @@ class ObservedGroups:
         """The replica of each pod that has been ready, as it was then."""
         self._exits: dict[GroupKey, deque[ReplicaExit]] = {}
         self._replicas: dict[GroupKey, list[Replica]] = {}
+        self._ready: set[GroupKey] = set()
+        """The groups with a ready replica."""
         self._loading: dict[GroupKey, dict[ReplicaId, str]] = {}
         self._outdated: set[GroupKey] = set()
         """Groups whose replicas must be listed again."""
@@ -73,6 +75,10 @@ class ObservedGroups:
         """Returns one replica for each pod, and one for each pod that Kubernetes has not created yet."""
         self._update()
         return list(chain.from_iterable(self._replicas.values()))
+
+    def ready_groups(self) -> Set[GroupKey]:
+        self._update()
+        return self._ready
 
     def exits(self, key: GroupKey) -> Sequence[ReplicaExit]:
         """Returns the last exits of the group's replicas, oldest first, without those that were stopped on purpose."""
@@ -132,6 +138,8 @@ class ObservedGroups:
             for replica in replicas
             if replica.state is ReplicaState.STARTING and replica.endpoint is not None
         }
+        is_ready = any(replica.state is ReplicaState.READY for replica in replicas)
+        (self._ready.add if is_ready else self._ready.discard)(key)
         _set_or_remove(self._replicas, key, replicas)
         _set_or_remove(self._loading, key, loading)
         if not self._by_pod[key]:

@@ -20,6 +20,8 @@ Permission = tuple[str, str]
 READ = ("get", "list", "watch")
 APPLY = ("create", "patch", "delete")
 """Server-side apply creates or patches."""
+RESTORE = ("list", "watch", "create", "update", "patch", "delete")
+"""An update restores an object that someone has changed."""
 
 
 def permissions(table: dict[str, Iterable[str]]) -> set[Permission]:
@@ -44,8 +46,9 @@ GRANTED = {
             "apps/status.cornserve.ai": ["update"],
             "approutes.cornserve.ai": READ + APPLY,
             "deployments.apps": READ + APPLY,
-            "services": APPLY,
-            "poddisruptionbudgets.policy": APPLY,
+            "services": RESTORE,
+            "poddisruptionbudgets.policy": RESTORE,
+            "endpointslices.discovery.k8s.io": ["list", "watch"],
             "pods": READ,
             "pods/log": ["get"],
             "events": (*READ, "create", "patch"),
@@ -142,7 +145,7 @@ def test_the_controller_changes_the_lease_of_its_release_only() -> None:
     assert names == [None, ["serving-controller"]]
 
 
-@pytest.mark.parametrize(("placement", "verbs"), [("Affinity", []), ("PodGroup", [["create", "patch", "delete"]])])
+@pytest.mark.parametrize(("placement", "verbs"), [("Affinity", []), ("PodGroup", [[*RESTORE]])])
 def test_the_controller_writes_pod_groups_if_cells_need_them(placement: str, verbs: list[list[str]]) -> None:
     manifests = Manifests(render("--set", f"executors.cellPlacement={placement}"))
     rules = manifests.get("Role", "cornserve-controller")["rules"]

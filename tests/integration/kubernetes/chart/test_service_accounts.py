@@ -53,6 +53,20 @@ def deployments(server: ApiServer, namespace: str) -> dict[str, JsonObject]:
     return {item["metadata"]["name"]: item for item in listing["items"]}
 
 
+async def change_service(server: ApiServer, namespace: str, launcher: KubernetesLauncher, group: ExecutorGroup) -> None:
+    """Changes the Service of a group, which the launcher then restores."""
+    path = f"/api/v1/namespaces/{namespace}/services/{group.key}"
+    service = server.request("GET", path)
+    selector = service["spec"]["selector"]
+    server.request("PUT", path, {**service, "spec": {**service["spec"], "selector": {"color": "red"}}})
+
+    async def is_restored() -> bool:
+        await launcher.apply(group)
+        return bool(server.request("GET", path)["spec"]["selector"] == selector)
+
+    await until(is_restored)
+
+
 @pytest.mark.parametrize("device", SPECS.keys())
 async def test_a_controller_runs_executors_that_pod_security_admits(
     api_server: ApiServer,
@@ -72,6 +86,7 @@ async def test_a_controller_runs_executors_that_pod_security_admits(
         template = deployments(api_server, kube_namespace)[group.key]["spec"]["template"]
         pod = {"metadata": {"name": "executor", "labels": template["metadata"]["labels"]}, "spec": template["spec"]}
         api_server.request("POST", f"/api/v1/namespaces/{kube_namespace}/pods?dryRun=All", pod)
+        await change_service(api_server, kube_namespace, launcher, group)
         await launcher.delete(group.key)
         await until(lambda: deployments(api_server, kube_namespace)[group.key]["spec"]["replicas"] == 0)
 

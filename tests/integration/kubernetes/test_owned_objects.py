@@ -1,0 +1,203 @@
+"""The objects of executor groups that someone deletes or changes are restored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from cornserve.control.launcher.base import ExecutorGroup, GroupKey
+from cornserve.control.launcher.kubernetes import KubernetesLauncher
+from cornserve.control.launcher.kubernetes.names import FIELD_MANAGER
+from cornserve.kubernetes.client import KubeClient
+from cornserve.kubernetes.errors import KubeNotFoundError
+from cornserve.kubernetes.resources import (
+    DEPLOYMENTS,
+    POD_DISRUPTION_BUDGETS,
+    SERVICES,
+    JsonObject,
+    ResourceType,
+)
+from cornserve.task.spec import ExecutorSpec
+from tests.credentials import CREDENTIALS
+from tests.integration.launcher.cluster_site import cluster_settings
+from tests.waiting import until
+
+GROUP = ExecutorGroup(ExecutorSpec(executor="echo"), 1)
+TYPES = (DEPLOYMENTS, SERVICES, POD_DISRUPTION_BUDGETS)
+
+
+def kind(value: object) -> str | None:
+    return value.kind if isinstance(value, ResourceType) else None
+
+
+@asynccontextmanager
+async def keeping(client: KubeClient) -> AsyncIterator[KubernetesLauncher]:
+    """Applies the group after each change, as a controller does."""
+    launcher = KubernetesLauncher(
+        client.with_field_manager(FIELD_MANAGER), cluster_settings(client.namespace), lambda: CREDENTIALS
+    )
+    await launcher.start()
+
+    async def keep() -> None:
+        async for _ in launcher.watch():
+            await launcher.prune({GROUP.key})
+            await launcher.apply(GROUP)
+
+    await launcher.apply(GROUP)
+    applying = asyncio.create_task(keep())
+    try:
+        yield launcher
+    finally:
+        applying.cancel()
+        await asyncio.gather(applying, return_exceptions=True)
+        await launcher.close()
+
+
+async def find(client: KubeClient, type: ResourceType) -> JsonObject | None:
+    try:
+        return await client.get(type, GROUP.key)
+    except KubeNotFoundError:
+        return None
+
+
+def spec_of(found: JsonObject) -> JsonObject:
+    """Returns the spec without what the API server has added to a Service."""
+    return {name: value for name, value in found["spec"].items() if name != "clusterIPs"}
+
+
+async def versions(client: KubeClient) -> list[str]:
+    return [(await client.get(type, GROUP.key))["metadata"]["resourceVersion"] for type in TYPES]
+
+
+@pytest.mark.parametrize("type", TYPES, ids=kind)
+async def test_an_object_that_someone_deletes_is_created_again(kube_client: KubeClient, type: ResourceType) -> None:
+    async with keeping(kube_client):
+        before = await kube_client.get(type, GROUP.key)
+        await kube_client.delete(type, GROUP.key)
+
+        async def is_restored() -> bool:
+            found = await find(kube_client, type)
+            return found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]
+
+        await until(is_restored)
+        restored = await kube_client.get(type, GROUP.key)
+        assert spec_of(restored) == spec_of(before)
+        assert restored["metadata"]["labels"] == before["metadata"]["labels"]
+
+
+def change_selector(service: JsonObject) -> None:
+    service["spec"]["selector"]["color"] = "red"
+
+
+def change_port(service: JsonObject) -> None:
+    service["spec"]["ports"][0] |= {"port": 7000, "targetPort": 7000}
+
+
+def add_port(service: JsonObject) -> None:
+    service["spec"]["ports"].append({"name": "another", "port": 80, "protocol": "TCP"})
+
+
+def redirect(service: JsonObject) -> None:
+    service["spec"] = {"type": "ExternalName", "externalName": "example.com"}
+
+
+def forbid_evictions(budget: JsonObject) -> None:
+    budget["spec"]["maxUnavailable"] = 0
+
+
+def replace_limit(budget: JsonObject) -> None:
+    del budget["spec"]["maxUnavailable"]
+    budget["spec"]["minAvailable"] = 1
+
+
+def change_pods(budget: JsonObject) -> None:
+    budget["spec"]["selector"] = {"matchLabels": {"color": "red"}}
+
+
+@pytest.mark.parametrize(
+    ("type", "change"),
+    [
+        (SERVICES, change_selector),
+        (SERVICES, change_port),
+        (SERVICES, add_port),
+        (SERVICES, redirect),
+        (POD_DISRUPTION_BUDGETS, forbid_evictions),
+        (POD_DISRUPTION_BUDGETS, replace_limit),
+        (POD_DISRUPTION_BUDGETS, change_pods),
+    ],
+    ids=lambda value: getattr(value, "__name__", None) or kind(value),
+)
+async def test_an_object_that_someone_changes_is_restored(
+    kube_client: KubeClient, type: ResourceType, change: Callable[[JsonObject], None]
+) -> None:
+    async with keeping(kube_client):
+        before = await kube_client.get(type, GROUP.key)
+        changed = await kube_client.get(type, GROUP.key)
+        change(changed)
+        written = await kube_client.replace(type, changed)
+        assert spec_of(written) != spec_of(before)
+
+        async def is_restored() -> bool:
+            return spec_of(await kube_client.get(type, GROUP.key)) == spec_of(before)
+
+        await until(is_restored)
+
+
+async def test_labels_that_someone_removes_are_restored(kube_client: KubeClient) -> None:
+    async with keeping(kube_client):
+        for type in TYPES:
+            removed: dict[str, Any] = {"metadata": {"labels": {"app.kubernetes.io/instance": None}}}
+            await kube_client.merge_patch(type, GROUP.key, removed)
+
+            async def has_label(type: ResourceType = type) -> bool:
+                labels = (await kube_client.get(type, GROUP.key))["metadata"]["labels"]
+                return bool(labels.get("app.kubernetes.io/instance") == "test")
+
+            await until(has_label)
+
+
+async def test_objects_that_were_deleted_or_changed_without_a_launcher_are_restored_by_the_next_one(
+    kube_client: KubeClient,
+) -> None:
+    async with keeping(kube_client):
+        service = await kube_client.get(SERVICES, GROUP.key)
+    await kube_client.delete(POD_DISRUPTION_BUDGETS, GROUP.key)
+    await kube_client.merge_patch(SERVICES, GROUP.key, {"spec": {"selector": {"color": "red"}}})
+    async with keeping(kube_client):
+        assert await find(kube_client, POD_DISRUPTION_BUDGETS) is not None
+        assert spec_of(await kube_client.get(SERVICES, GROUP.key)) == spec_of(service)
+
+
+async def test_objects_that_are_as_they_should_be_are_not_written(kube_client: KubeClient) -> None:
+    async with keeping(kube_client) as launcher:
+        before = await versions(kube_client)
+        for _ in range(3):
+            await launcher.apply(GROUP)
+        annotated = {"metadata": {"annotations": {"color": "red"}}}
+        written = await kube_client.merge_patch(SERVICES, GROUP.key, annotated)
+        await launcher.apply(GROUP)
+    async with keeping(kube_client) as launcher:
+        await launcher.apply(GROUP)
+        expected = [before[0], written["metadata"]["resourceVersion"], before[2]]
+        assert await versions(kube_client) == expected
+
+
+async def test_objects_whose_deployment_was_deleted_without_a_launcher_are_removed(kube_client: KubeClient) -> None:
+    other = ExecutorGroup(ExecutorSpec(executor="other"), 1)
+    async with keeping(kube_client) as launcher:
+        await launcher.apply(other)
+    await kube_client.delete(DEPLOYMENTS, other.key)
+    labels = {"app.kubernetes.io/instance": "test", "app.kubernetes.io/component": "executor"}
+    own = {"metadata": {"name": "own", "labels": labels}, "spec": {"clusterIP": "None"}}
+    await kube_client.create(SERVICES, own)  # a Service of a user
+    async with keeping(kube_client) as launcher:
+        await launcher.prune({GroupKey(GROUP.key)})
+        await kube_client.get(SERVICES, "own")
+        for type in (SERVICES, POD_DISRUPTION_BUDGETS):
+            with pytest.raises(KubeNotFoundError):
+                await kube_client.get(type, other.key)
+        assert await find(kube_client, SERVICES) is not None
