@@ -3,6 +3,7 @@
 {{- $executors := .Values.executors -}}
 instance: {{ .Release.Name }}
 url: http://{{ include "cornserve.fullname" . }}.{{ .Release.Namespace }}.svc/v1
+controllerName: {{ include "cornserve.fullname" . }}-controller
 version: {{ .Chart.AppVersion | quote }}
 {{- range $device := list "cpu" "gpu" }}
 {{- $settings := index $executors $device }}
