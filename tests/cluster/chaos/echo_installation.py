@@ -139,7 +139,7 @@ class EchoInstallation:
 
     def state(self) -> InstallationState:
         items = self.get("pods,deployments,services,poddisruptionbudgets")["items"]
-        pods = [item for item in items if item["kind"] == "Pod"]
+        pods = [item for item in items if item["kind"] == "Pod" and item["status"]["phase"] != "Succeeded"]
         groups = [item for item in items if item["kind"] != "Pod" and component_of(item) == "executor"]
         return InstallationState(
             Counter(item["kind"] for item in groups),
