@@ -15,7 +15,7 @@ def wait_for_replicas(client: Client, waiting: AppView, timeout: float | None, *
     """Returns the app when exactly its desired replicas run and all of them are ready.
 
     Args:
-        failure: what to say of an app whose newest generation fails.
+        failure: the verb of the message if the newest generation fails, such as `has failed`.
 
     Raises:
         CliError: its newest generation fails, it is deleted, or after the timeout.

@@ -86,7 +86,7 @@ def access_data(current: Data) -> Data:
 
 
 def tls_data(current: Data, days: int) -> Data:
-    """Returns a certificate and its authority if the Secret has none. Nobody keeps the key of the authority."""
+    """Returns a certificate and its authority if the Secret lacks them. The key of the authority is not stored."""
     if "tls.key" in current:
         return {}
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())

@@ -176,7 +176,9 @@ def _replicas_ready(status: AppStatus) -> Finding:
         ready, wanted = (
             sum(numbers) for numbers in zip(*((group.ready, group.wanted) for group in status.groups), strict=True)
         )
-        return Finding("ReplicasReady", "False", "Scaling", f"{ready} of {wanted} replicas are ready")
+        running = sum(len(group.replicas) for group in status.groups)
+        message = f"{ready} of {wanted} replicas are ready, and {running} run"
+        return Finding("ReplicasReady", "False", "Scaling", message)
     return Finding("ReplicasReady", "True", "Complete", "all replicas are ready, and no others run")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ PAGE = "docs/how-to/try-kubernetes.md"
 
 
 class Shell:
-    """Runs commands of the page in a namespace of its own, with the images that are on the nodes."""
+    """Runs commands of the page in a separate namespace, with the images that are on the nodes."""
 
     def __init__(self, cluster: KubernetesCluster, namespace: str, tag: str) -> None:
         self._namespace = namespace
@@ -45,9 +44,9 @@ def commands(start: str, end: str | None) -> list[str]:
 
 
 @pytest.fixture
-def shell(cluster: KubernetesCluster, cluster_namespace: str, echo_tag: str) -> Iterator[Shell]:
+def shell(cluster: KubernetesCluster, cluster_namespace: str, echo_tag: str) -> Shell:
     cluster.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={CRDS}")
-    yield Shell(cluster, cluster_namespace, echo_tag)
+    return Shell(cluster, cluster_namespace, echo_tag)
 
 
 def test_the_echo_example_is_installed_deployed_called_and_removed(shell: Shell) -> None:

@@ -60,7 +60,7 @@ SERVING = AppStatus(
         ),
         (
             SERVING.model_copy(update={"groups": [group(READY, STARTING)]}),
-            ("Progressing", "1 of 2 replicas are ready"),
+            ("Progressing", "1 of 2 replicas are ready, and 2 run"),
         ),
         (SERVING, ("Healthy", "all replicas are ready, and no others run")),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from cornserve.control.store.kubernetes_records import record_codecs
 from cornserve.kubernetes import resources
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.resources import CONFIG_MAPS, JOBS, ResourceType
+from scripts.cluster.programs import ROOT
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.helm import HelmRelease, Manifests
 from tests.kubernetes.stub_gateway import LABELS, StubGateway
@@ -70,8 +72,20 @@ async def names(client: KubeClient, type: ResourceType) -> set[str]:
     return {item["metadata"]["name"] for item in (await client.list(type)).items}
 
 
+def documented_patch(namespace: str) -> list[str]:
+    """Returns the arguments of the command that keeps the results, for the ConfigMap `kept`."""
+    page = (ROOT / "docs/how-to/install-with-helm.md").read_text()
+    [command] = [line for line in page.splitlines() if "patch configmap" in line]
+    arguments = shlex.split(command.replace("cornserve-profiles", "kept").replace("team-a", namespace))
+    return arguments[arguments.index("kubectl") + 1 :]
+
+
 async def test_measurements_end_with_the_release_and_apps_of_users_stay(
-    kube_client: KubeClient, controller: tuple[KubeClient, ClusterSettings], release: HelmRelease, gateway: None
+    api_server: ApiServer,
+    kube_client: KubeClient,
+    controller: tuple[KubeClient, ClusterSettings],
+    release: HelmRelease,
+    gateway: None,
 ) -> None:
     client, settings = controller
     store = KubernetesStore(kube_client, record_codecs())
@@ -80,9 +94,12 @@ async def test_measurements_end_with_the_release_and_apps_of_users_stay(
         app: AppRecord = await store.create(APPS, name, AppSpec(model="a/b"))
         starting = AppStatus(phase=Phase.STARTING, generation=1)
         await observer.on_status(await store.update_status(APPS, name, starting, app.version), app.status)
-    metadata = {"name": "cornserve-profiles", "ownerReferences": await installation_owners(client, settings)}
-    results = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"llm.json": "{}"}}
-    await client.create(CONFIG_MAPS, results)
+    owners = await installation_owners(client, settings)
+    for name in ("cornserve-profiles", "kept"):
+        metadata = {"name": name, "ownerReferences": owners}
+        results = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"llm.json": "{}"}}
+        await client.create(CONFIG_MAPS, results)
+    api_server.kubectl(*documented_patch(client.namespace))
 
     async def measure() -> None:
         with suppress(ProfilerProcessError):  # The Job is deleted.
@@ -101,7 +118,7 @@ async def test_measurements_end_with_the_release_and_apps_of_users_stay(
 
     async def is_removed() -> bool:
         left = await names(kube_client, JOBS) | await names(kube_client, CONFIG_MAPS)
-        return left <= {"kube-root-ca.crt"} and await names(kube_client, resources.APPS) == {"chat"}
+        return left - {"kube-root-ca.crt"} == {"kept"} and await names(kube_client, resources.APPS) == {"chat"}
 
     await until(is_removed, seconds=60)
     measuring.cancel()
