@@ -36,6 +36,7 @@ from cornserve.cli.status import status
 from cornserve.cli.transcribe import transcribe
 from cornserve.cli.try_task import try_task
 from cornserve.cli.up import up
+from cornserve.cli.wait import wait
 from cornserve_planner.command import EXAMPLES as PLAN_EXAMPLES
 from cornserve_planner.command import plan
 from cornserve_planner.errors import PlannerError
@@ -154,6 +155,7 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
         scale,
         ["cornserve scale smollm2 3", "cornserve scale captions --rate 20", "cornserve scale captions --approve"],
     ),
+    (APPS, wait, ["cornserve wait smollm2", "cornserve wait smollm2 --timeout 600"]),
     (APPS, restart, ["cornserve restart smollm2"]),
     (APPS, status, ["cornserve status", "cornserve status smollm2", "cornserve status --json"]),
     (

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from cornserve.cli.console import CliError, print_json, stderr
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import Json, Url, WaitTimeout, check_rate, complete_app_names
-
-if TYPE_CHECKING:
-    from cornserve.app.record import AppView
-    from cornserve.client import Client
+from cornserve.cli.replica_wait import wait_for_replicas
 
 
 def scale(
@@ -79,7 +76,7 @@ def scale(
             else client.scale(app, replicas, executors=executors, rate=rate, gpus=gpus, hold_seconds=hold)
         )
         if wait:
-            view = _until_scaled(client, view, timeout)
+            view = wait_for_replicas(client, view, timeout, failure="cannot be scaled")
     if json:
         print_json(view)
         return
@@ -95,30 +92,3 @@ def _executor_replicas(setting: str) -> tuple[str, int]:
         return name, int(number)
     except ValueError:
         raise CliError(f"--executor: {setting!r} is not NAME=N, such as llm=3") from None
-
-
-def _until_scaled(client: Client, scaled: AppView, timeout: float | None) -> AppView:
-    from cornserve.cli.progress_display import ProgressDisplay
-
-    display = ProgressDisplay()
-    unfinished = f"{scaled.name} is still being scaled after {timeout} s: see `cornserve status {scaled.name}`"
-    with display.shown():
-        for view in display.follow(client.events(scaled.name, timeout=timeout, on_outage=display.show), unfinished):
-            if view.uid != scaled.uid:
-                break
-            if view.generation >= scaled.generation and view.is_scaled:
-                display.show(f"{view.name} has {_size(view)}")
-                return view
-            if view.generation >= scaled.generation and view.phase == "failed":
-                raise CliError(f"{view.name} cannot be scaled: {view.status.message}")
-    raise CliError(f"{scaled.name} was deleted while it was being scaled: deploy it again with `cornserve deploy`")
-
-
-def _size(view: AppView) -> str:
-    from cornserve.app.plan import describe_cells
-
-    plan = view.spec.plan
-    if plan is None:
-        numbers = [f"{number} of {name}" for name, number in sorted(view.spec.executor_replicas.items())]
-        return ", ".join([f"{view.spec.replicas} replicas of each executor", *numbers])
-    return f"cells for {plan.rate:.4g} requests/s: {describe_cells(plan.counts)}"

@@ -27,7 +27,7 @@ from cornserve.heartbeat import start_heartbeats
 from cornserve.home import PRIVATE_UMASK, Home
 from cornserve.instance import Instance
 from cornserve.instance_secret import InstanceSecret
-from cornserve.limits import Limits
+from cornserve.limits import LimitError, Limits
 from cornserve.observe import logs
 from cornserve.observe.metrics_server import start_metrics_server
 from cornserve.signals import stop_signals
@@ -51,7 +51,11 @@ def main() -> int:
     options = parser.parse_args()
     os.umask(PRIVATE_UMASK)
     logs.configure()
-    limits = Limits.parse(options.limit)
+    try:
+        limits = Limits.parse(options.limit)
+    except LimitError as error:
+        print(error, file=sys.stderr)
+        return 1
     if options.kubernetes:
         return _run_in_pod(options, limits)
     slots = DeviceSlots.detect(

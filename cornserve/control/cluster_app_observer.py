@@ -1,4 +1,4 @@
-"""Events about apps, and conditions of apps whose specs cannot be used."""
+"""Events about apps, conditions of apps whose specs cannot be used, and the owner of temporary apps."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import logging
 from collections.abc import Iterator
 
 from cornserve.app.record import AppStatus, FailureReason, Phase, ReplicaState, ReplicaStatus
+from cornserve.control.installation_owner import installation_owners
+from cornserve.control.launcher.kubernetes.settings import ClusterSettings
+from cornserve.control.profiling_job import run_of_temporary_app
 from cornserve.control.store.base import AppRecord, UnreadableRecord
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeApiError
@@ -18,13 +21,21 @@ log = logging.getLogger(__name__)
 
 
 class ClusterAppObserver:
-    """Writes an Event for each change of an app's conditions, each start and each exit of a replica."""
+    """Writes an Event for each change of an app's conditions, each start and each exit of a replica.
 
-    def __init__(self, client: KubeClient, component: str) -> None:
+    Temporary apps of measurements get the installation as their owner: Kubernetes deletes them with it.
+    """
+
+    def __init__(self, client: KubeClient, component: str, settings: ClusterSettings) -> None:
         self._client = client
         self._events = EventRecorder(client, component)
+        self._settings = settings
+        self._owned: set[str] = set()
+        """The uids of the temporary apps with an owner."""
 
     async def on_status(self, app: AppRecord, before: AppStatus) -> None:
+        if app.uid not in self._owned and run_of_temporary_app(app.name) is not None:
+            await self._set_owner(app)
         for finding in _reported(app.status, before):
             kind: EventType = "Warning" if _is_warning(finding) else "Normal"
             message = finding.message or f"generation {app.status.generation}"
@@ -58,6 +69,14 @@ class ClusterAppObserver:
                 )
         except KubeApiError as error:
             log.warning("cannot write the status of app %s: %s", app.name, error)
+
+    async def _set_owner(self, app: AppRecord) -> None:
+        try:
+            owners = await installation_owners(self._client, self._settings)
+            await self._client.merge_patch(APPS, app.name, {"metadata": {"uid": app.uid, "ownerReferences": owners}})
+            self._owned.add(app.uid)
+        except KubeApiError as error:
+            log.warning("cannot set the owner of the temporary app %s: %s", app.name, error)
 
 
 def _loaded(status: AppStatus, before: AppStatus) -> Iterator[ReplicaStatus]:

@@ -77,7 +77,7 @@ class ClusterController:
                     store,
                     launcher,
                     describe,
-                    ClusterAppObserver(self._client, FIELD_MANAGER),
+                    ClusterAppObserver(self._client, FIELD_MANAGER, self._settings),
                     arrivals=ArrivalReader(partial(cluster_gateways, self._client, self._settings.instance), token),
                     profiler=ClusterProfiler(self._client, self._settings),
                     spec_store=KubernetesStore(self._client.with_field_manager(SPEC_MANAGER), record_codecs()),

@@ -12,13 +12,14 @@ from typing import Any, Final
 from uuid import uuid4
 
 from cornserve.control.cluster_gateways import cluster_gateways
+from cornserve.control.installation_owner import installation_owners
 from cornserve.control.job_output import JOB_LABEL, JobOutput
 from cornserve.control.kept_results import surplus_results
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
 from cornserve.control.profiling_job import ProfilerProcessError, ProfilingJob, ProfilingMessage
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeApiError, KubeNotFoundError
-from cornserve.kubernetes.resources import APPS, CONFIG_MAPS, JOBS, PODS, JsonObject, ResourceType
+from cornserve.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, JsonObject, ResourceType
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class ClusterProfiler:
     """Runs Jobs in the namespace of the client.
 
     The messages are read from the log of the pod, which needs no permissions. A ConfigMap of the installation keeps the
-    results for all apps.
+    results for all apps. Kubernetes deletes both with the installation.
     """
 
     def __init__(self, client: KubeClient, settings: ClusterSettings) -> None:
@@ -82,17 +83,18 @@ class ClusterProfiler:
 
     @asynccontextmanager
     async def _running(self, job: ProfilingJob) -> AsyncIterator[str]:
-        """Runs a Job during the block. Kubernetes deletes it with the app, too, and the ConfigMap with the Job."""
+        """Runs a Job during the block. Kubernetes deletes it with the installation, and its ConfigMap with the Job."""
         name = f"cornserve-profiler-{job.run}"
         content = f"{name}-{uuid4().hex[:8]}"
         await self._end_earlier(name)
         created = await self._client.create(
             JOBS,
-            _object(JOBS, self._metadata(name, APPS, job.app, job.uid), spec=self._job_spec(job, content)),
+            _object(JOBS, await self._own_metadata(name), spec=self._job_spec(job, content)),
         )
         uid = created["metadata"]["uid"]
         try:
-            metadata = self._metadata(content, JOBS, name, uid)
+            job_reference = {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "name": name, "uid": uid}
+            metadata = {"name": content, "labels": self._labels, "ownerReferences": [job_reference]}
             await self._client.create(
                 CONFIG_MAPS, _object(CONFIG_MAPS, metadata, data={"job.json": job.model_dump_json()})
             )
@@ -102,10 +104,10 @@ class ClusterProfiler:
                 async with asyncio.timeout(END_SECONDS):
                     await self._client.delete(JOBS, name, uid=uid, propagation="Background")
 
-    def _metadata(self, name: str, owner: ResourceType, owner_name: str, owner_uid: str) -> JsonObject:
-        """Returns the metadata of an object that is deleted with its owner."""
-        reference = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner_name, "uid": owner_uid}
-        return {"name": name, "labels": self._labels, "ownerReferences": [reference]}
+    async def _own_metadata(self, name: str) -> JsonObject:
+        """Returns the metadata of an object that belongs to the installation."""
+        owners = await installation_owners(self._client, self._settings)
+        return {"name": name, "labels": self._labels, "ownerReferences": owners}
 
     @property
     def _labels(self) -> dict[str, str]:
@@ -157,14 +159,15 @@ class ClusterProfiler:
         if not message.measured:
             return
         try:
+            metadata = await self._own_metadata(self._results)
             try:
                 kept = (await self._client.get(CONFIG_MAPS, self._results)).get("data") or {}
             except KubeNotFoundError:
-                metadata = {"name": self._results, "labels": self._labels}
                 await self._client.create(CONFIG_MAPS, _object(CONFIG_MAPS, metadata, data=message.measured))
                 return
             removed = dict.fromkeys(surplus_results(kept, message.measured))
-            await self._client.merge_patch(CONFIG_MAPS, self._results, {"data": {**message.measured, **removed}})
+            patch = {"metadata": metadata, "data": {**message.measured, **removed}}
+            await self._client.merge_patch(CONFIG_MAPS, self._results, patch)
         except KubeApiError as error:
             log.warning("the results of measurements are not kept: %s", error)
 

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from cornserve import file_limit
 from cornserve.access import ADMIN_TOKEN, API_KEYS, Access, AccessError
+from cornserve.access_files import AccessFiles
 from cornserve.blocking_apps import BlockingApps, restore_current_app
 from cornserve.browser_origins import BrowserOriginError, BrowserOrigins
 from cornserve.control.managed_process import EXIT_NO_RESTART
@@ -54,10 +55,10 @@ def main() -> int:
     try:
         limits = Limits.parse(options.limit)
         sources = MediaAllowlist.parse(options.media_from)
-        access = Access.load(options.api_keys, options.admin_token)
-        access.check_exposure(options.host)
+        files = [file for file in (options.api_keys, options.admin_token) if file is not None]
+        access = AccessFiles(partial(_load_access, options), files)
         origins = BrowserOrigins.parse(options.allow_origin)
-        origins.check_access(access)
+        origins.check_access(access.current())
         credentials = ConnectionCredentials.load(options.secret or home.secret, options.tls)
         listeners = _listen(options.host, options.port, options.own_address)
     except (*SETTING_ERRORS, InstanceSecretError, TlsFilesError) as error:
@@ -94,6 +95,12 @@ def main() -> int:
         os._exit(1)  # Threads of libraries would keep the process running.
     tracing.shutdown()
     return 0
+
+
+def _load_access(options: argparse.Namespace) -> Access:
+    access = Access.load(options.api_keys, options.admin_token)
+    access.check_exposure(options.host)
+    return access
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -21,6 +21,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from cornserve.access import Access
+from cornserve.access_files import AccessFiles
 from cornserve.app.app_logs import APP_LOGS_PATH, APP_LOGS_TOKEN
 from cornserve.app.arrivals import ARRIVALS_PATH, GatewayArrivals
 from cornserve.app_host.fork_client import ForkServer
@@ -62,7 +63,7 @@ def create_gateway(
     *,
     credentials: ConnectionCredentials,
     limits: Limits | None = None,
-    access: Access | None = None,
+    access: Access | AccessFiles | None = None,
     media: MediaLoader | None = None,
     fork_server: ForkServer | None = None,
     blocking_apps: Container[str] = (),
@@ -103,7 +104,9 @@ def create_gateway(
     )
     router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)
     origins = origins or BrowserOrigins()
-    authenticator = Authenticator(access or Access(), host, credentials.secret, origins)
+    constant = access if isinstance(access, Access) else Access()
+    read_access = access.current if isinstance(access, AccessFiles) else lambda: constant
+    authenticator = Authenticator(read_access, host, credentials.secret, origins)
     gateway = RequestMiddleware(router, authenticator, admission, metrics.record_error)
     if not origins.origins:
         return gateway

@@ -19,7 +19,7 @@ MAX_EXIT_MESSAGE_CHARACTERS = 512
 MAX_MESSAGE_CHARACTERS = 32_768
 MAX_OPTION_CHARACTERS = 1024
 
-ConditionType = Literal["Accepted", "Planned", "Progressing", "Available", "Ready", "Degraded"]
+ConditionType = Literal["Accepted", "Planned", "Progressing", "Available", "Ready", "ReplicasReady", "Degraded"]
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 _MAP_BY_NAME: JsonDict = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
@@ -37,7 +37,7 @@ class StatusCondition(_StatusSection):
     type: str = Field(max_length=316)
     """`Accepted`: the app can be loaded. `Planned`: its executors are known. `Progressing`: this generation is being
     rolled out. `Available`: requests are answered, possibly by an older generation. `Ready`: this generation serves.
-    `Degraded`: something has failed."""
+    `ReplicasReady`: all its replicas are ready, and no others run. `Degraded`: something has failed."""
     status: ConditionStatus
     """Whether the condition holds."""
     reason: str = Field(min_length=1, max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")

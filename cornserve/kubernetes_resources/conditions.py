@@ -75,6 +75,7 @@ def findings(status: AppStatus) -> list[Finding]:
         _progressing(status),
         _available(status),
         _ready(status),
+        _replicas_ready(status),
         _degraded(status),
     ]
 
@@ -167,6 +168,20 @@ def _ready(status: AppStatus) -> Finding:
         case _:
             progressing = _progressing(status)
             return Finding("Ready", "False", progressing.reason, status.message)
+
+
+def _replicas_ready(status: AppStatus) -> Finding:
+    if status.phase not in (Phase.SERVING, Phase.PARKED):
+        ready = _ready(status)
+        return Finding("ReplicasReady", ready.status, ready.reason, ready.message)
+    if _waits(status.groups):
+        ready, wanted = (
+            sum(numbers) for numbers in zip(*((group.ready, group.wanted) for group in status.groups), strict=True)
+        )
+        running = sum(len(group.replicas) for group in status.groups)
+        message = f"{ready} of {wanted} replicas are ready, and {running} run"
+        return Finding("ReplicasReady", "False", "Scaling", message)
+    return Finding("ReplicasReady", "True", "Complete", "all replicas are ready, and no others run")
 
 
 def _degraded(status: AppStatus) -> Finding:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from cornserve.file_version import FileVersion, file_version
 from cornserve.instance_secret import InstanceSecret
 from cornserve.observe.error_log import ErrorLog
 
@@ -81,17 +82,8 @@ class TlsFiles:
                 log.info("read the changed files for TLS in %s", self._directory)
         return self._contexts
 
-    def _read_versions(self) -> list[tuple[int, int] | None]:
-        """Returns inode and time of change of each file, or None for a file that does not exist."""
-        return [_version(self._directory / name) for name in TLS_FILES]
-
-
-def _version(file: Path) -> tuple[int, int] | None:
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
+    def _read_versions(self) -> list[FileVersion | None]:
+        return [file_version(self._directory / name) for name in TLS_FILES]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,6 @@ from scripts.cluster.programs import ROOT, program
 
 CHARTS = ROOT / "helm"
 NAMESPACE = "cornserve"
-SECRETS = ("instanceSecret.existingSecret=cornserve-instance", "access.existingSecret=cornserve-access")
-"""Names of Secrets that the user creates: manifests with random values could not be checked to be current."""
-
 HEADER = "# Generated from helm/{chart} by `make manifests`.\n"
 _ABOUT_HELM = re.compile(r"^ *(# Source: .*|helm\.sh/chart: .*|app\.kubernetes\.io/managed-by: Helm)\n", re.MULTILINE)
 _EMPTY_LINE = re.compile(r"^ *\n", re.MULTILINE)
@@ -20,7 +17,6 @@ _EMPTY_LINE = re.compile(r"^ *\n", re.MULTILINE)
 
 def plain_manifests(chart: Path) -> str:
     """Returns the manifests of a chart in the namespace `cornserve`, without Helm's labels."""
-    settings = [f"--set={setting}" for setting in SECRETS] if chart.name == "cornserve" else []
     command = [str(program("helm")), "template", "cornserve", str(chart), f"--namespace={NAMESPACE}", "--skip-tests"]
-    rendered = subprocess.run([*command, *settings], capture_output=True, text=True, check=True).stdout
+    rendered = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return HEADER.format(chart=chart.name) + _EMPTY_LINE.sub("", _ABOUT_HELM.sub("", rendered))

@@ -23,6 +23,8 @@ def gpu_check(facts: ClusterFacts) -> CheckResult:
     if facts.nodes is None:
         return CheckResult("GPUs", True, "unknown: you may not list nodes")
     settings = cluster_settings(facts)
+    if not settings.get("usesGpus", True):
+        return CheckResult("GPUs", True, "not used: the value executors.device is cpu")
     resource = str(settings.get("gpuResource", GPU_RESOURCE))
     types = {
         name: _count_gpus(facts.nodes, type.get("resource", resource), type.get("nodeSelector", {}))
@@ -36,7 +38,7 @@ def gpu_check(facts: ClusterFacts) -> CheckResult:
         remedy = f"correct the resource or the nodeSelector of {', '.join(absent)} in the value executors.gpuTypes"
         return CheckResult("GPUs", not absent, "; ".join([total, *listed]), remedy)
     labeled = [node for node in facts.nodes if node["metadata"].get("labels", {}).get(GPU_NODE_LABEL) == "true"]
-    found = f"no node has {resource}, so executors run on CPUs"
+    found = f"no node has {resource}"
     if labeled:
         found = f"{len(labeled)} nodes have GPUs, but none of them offers {resource}"
     return CheckResult(
@@ -72,12 +74,8 @@ def shared_memory_check(facts: ClusterFacts) -> CheckResult:
             return CheckResult("memory", False, found, remedy, is_essential=True)
         case "hostPath":
             return CheckResult("memory", True, f"the directory {memory['path']} of each node")
-    return CheckResult(
-        "memory",
-        False,
-        "none: executors on one node exchange tensors over the network",
-        "set the value executors.sharedMemory.type to persistentVolumeClaim",
-    )
+    found = "not shared: executors exchange tensors over the network, see the value executors.sharedMemory.type"
+    return CheckResult("memory", True, found)
 
 
 def _claim_check(facts: ClusterFacts, name: str) -> CheckResult:
@@ -102,12 +100,10 @@ def storage_check(facts: ClusterFacts) -> CheckResult:
     if facts.storage_classes is None:
         return CheckResult("storage", True, "unknown: you may not list StorageClasses")
     default = [item["metadata"]["name"] for item in facts.storage_classes if _is_default(item)]
-    return CheckResult(
-        "storage",
-        bool(default),
-        f"default StorageClass {default[0]}" if default else "no default StorageClass",
-        "PersistentVolumeClaims for models have to name a StorageClass or a volume: see `kubectl get storageclass`",
-    )
+    if not default:
+        found = "no default StorageClass: PersistentVolumeClaims have to name a StorageClass or a volume"
+        return CheckResult("storage", True, found)
+    return CheckResult("storage", True, f"default StorageClass {default[0]}")
 
 
 def cluster_settings(facts: ClusterFacts) -> Mapping[str, Any]:

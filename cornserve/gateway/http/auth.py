@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from urllib.parse import urlsplit
@@ -38,17 +38,21 @@ class Authenticator:
     browser, which can reach it by its address or by their own host names (DNS rebinding).
 
     Args:
+        read_access: returns the secrets, which may change.
         host: the address that the gateway listens on.
         origins: the web pages that may call `/v1`.
         secret: the secret from which the tokens of the other processes of the instance follow.
     """
 
-    def __init__(self, access: Access, host: str, secret: InstanceSecret, origins: BrowserOrigins) -> None:
+    def __init__(
+        self, read_access: Callable[[], Access], host: str, secret: InstanceSecret, origins: BrowserOrigins
+    ) -> None:
         purposes = {ARRIVALS_PATH: ARRIVALS_TOKEN, APP_LOGS_PATH: APP_LOGS_TOKEN}
         self._internal = {path: _digest(secret.token(purpose).encode()) for path, purpose in purposes.items()}
         self._profilers = [_digest(secret.token(PROFILER_TOKEN).encode())]
-        self._admins = [_digest(access.admin_token.encode())] if access.admin_token else []
-        self._users = [*(_digest(key.encode()) for key in access.api_keys), *self._admins] if access.api_keys else []
+        self._read_access = read_access
+        self._access = read_access()
+        self._admins, self._users = _accepted(self._access)
         self._origins = origins
         self._host = host.lower()
         self._is_own_host = lru_cache(maxsize=64)(self._parse_own_host)
@@ -60,6 +64,9 @@ class Authenticator:
         if path.startswith(INTERNAL_PREFIX):
             self._check_internal_token(path, headers)
             return
+        if (access := self._read_access()) is not self._access:
+            self._access = access
+            self._admins, self._users = _accepted(access)
         if not self._users:
             self._check_is_local(path, headers)
         accepted = self._admins if path.startswith("/admin") else self._users
@@ -107,6 +114,12 @@ class Authenticator:
         except ValueError:
             return False
         return is_loopback_name(name) or name == self._host
+
+
+def _accepted(access: Access) -> tuple[list[bytes], list[bytes]]:
+    """Returns the digests of the keys of administrators, and of all users."""
+    admins = [_digest(access.admin_token.encode())] if access.admin_token else []
+    return admins, [*(_digest(key.encode()) for key in access.api_keys), *admins] if access.api_keys else []
 
 
 def _digest(secret: bytes) -> bytes:

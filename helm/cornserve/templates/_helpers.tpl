@@ -91,10 +91,22 @@ nodeSelector:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $values.affinity }}
 affinity:
+  {{- with omit $values.affinity "podAntiAffinity" }}
   {{- toYaml . | nindent 2 }}
-{{- end }}
+  {{- end }}
+  podAntiAffinity:
+    {{- with $values.affinity.podAntiAffinity }}
+    {{- toYaml . | nindent 4 }}
+    {{- else }}
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              {{- include "cornserve.selectorLabels" . | nindent 14 }}
+    {{- end }}
 topologySpreadConstraints:
 {{- if $values.topologySpreadConstraints }}
   {{- toYaml $values.topologySpreadConstraints | nindent 2 }}

@@ -139,7 +139,7 @@ class EchoInstallation:
 
     def state(self) -> InstallationState:
         items = self.get("pods,deployments,services,poddisruptionbudgets")["items"]
-        pods = [item for item in items if item["kind"] == "Pod"]
+        pods = [item for item in items if item["kind"] == "Pod" and not has_ended(item)]
         groups = [item for item in items if item["kind"] != "Pod" and component_of(item) == "executor"]
         return InstallationState(
             Counter(item["kind"] for item in groups),
@@ -152,8 +152,9 @@ class EchoInstallation:
         return self.state().pods == Counter({(component, "Ready"): REPLICAS for component in components})
 
     def images(self) -> set[str]:
-        """Returns the images of all pods."""
-        return {container["image"] for pod in self.get("pods")["items"] for container in pod["spec"]["containers"]}
+        """Returns the images of all pods that run."""
+        pods = [pod for pod in self.get("pods")["items"] if not has_ended(pod)]
+        return {container["image"] for pod in pods for container in pod["spec"]["containers"]}
 
     def clients(self, make: Callable[[int], ChaosRequest]) -> RetryingClients:
         """Returns clients of both nodes."""
@@ -169,6 +170,11 @@ def sources(prefix: str) -> dict[str, str]:
 
 def component_of(item: JsonObject) -> str:
     return str(item["metadata"].get("labels", {}).get("app.kubernetes.io/component", ""))
+
+
+def has_ended(pod: JsonObject) -> bool:
+    """Whether the pod is that of a Job that is done."""
+    return bool(pod["status"]["phase"] == "Succeeded")
 
 
 def pod_state(pod: JsonObject) -> str:

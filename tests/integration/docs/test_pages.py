@@ -109,6 +109,8 @@ NOT_RUN_PAGES = [
     "docs/reference/images.md",  # checked by tests/cluster/images
     "docs/how-to/install-without-cuda.md",  # changes what is installed
     "docs/how-to/install-with-helm.md",  # needs a cluster: tests/integration/kubernetes/chart renders the chart
+    "docs/how-to/try-kubernetes.md",  # checked by tests/cluster/apps
+    "docs/how-to/use-argo-cd.md",  # needs Argo CD; the files are checked by tests/unit/kubernetes_resources
     "docs/how-to/operate-on-kubernetes.md",  # needs a cluster
     "docs/how-to/use-the-cli-with-a-cluster.md",  # needs a cluster
     "docs/reference/app-resource.md",  # needs a cluster; the examples are checked by tests/integration/kubernetes

@@ -18,12 +18,18 @@ from cornserve.app.record import (
     ReplicaStatus,
 )
 from cornserve.control.cluster_app_observer import ClusterAppObserver
+from cornserve.control.launcher.kubernetes.settings import ClusterSettings
+from cornserve.control.profiling_job import TEMPORARY_PREFIX
 from cornserve.control.store.base import APPS, AppRecord, UnreadableRecord
 from cornserve.control.store.kubernetes import KubernetesStore
 from cornserve.control.store.kubernetes_records import record_codecs
 from cornserve.kubernetes import resources
 from cornserve.kubernetes.client import KubeClient
 
+IMAGE = {"image": "example"}
+SETTINGS = ClusterSettings.model_validate(
+    {"instance": "a", "controllerName": "a-controller", "secretName": "a", "cpu": IMAGE, "gpu": IMAGE}
+)
 GROUPS = [GroupStatus(key="llm-1", executor="llm", wanted=1, replicas=[])]
 STARTING = AppStatus(phase=Phase.STARTING, generation=1, message="waiting for llm-1", groups=GROUPS)
 SERVING = AppStatus(phase=Phase.SERVING, generation=1, serving_generation=1)
@@ -34,7 +40,7 @@ FAILED = AppStatus(
 
 async def observe(client: KubeClient, *statuses: AppStatus) -> list[tuple[str, str, str]]:
     """Writes and reports the statuses one after the other. Returns type, reason and message of the Events."""
-    store, observer = KubernetesStore(client, record_codecs()), ClusterAppObserver(client, "controller")
+    store, observer = KubernetesStore(client, record_codecs()), ClusterAppObserver(client, "controller", SETTINGS)
     app: AppRecord = await store.create(APPS, "a", AppSpec(model="a/b"))
     for status in statuses:
         before = app.status
@@ -107,7 +113,7 @@ async def test_a_replica_that_cannot_start_is_one_warning(kube_client: KubeClien
 
 async def test_an_app_whose_spec_cannot_be_used_is_not_accepted(kube_client: KubeClient) -> None:
     await KubernetesStore(kube_client, record_codecs()).create(APPS, "a", AppSpec(model="a/b"))
-    observer = ClusterAppObserver(kube_client, "controller")
+    observer = ClusterAppObserver(kube_client, "controller", SETTINGS)
     for _ in range(2):
         await observer.on_unreadable(UnreadableRecord("a", "spec.executors: too many"))
     app: dict[str, Any] = await kube_client.get(resources.APPS, "a")
@@ -129,3 +135,24 @@ async def test_the_exit_of_a_replica_is_one_event(kube_client: KubeClient) -> No
     assert ("Warning", "ExecutorExited", "llm-1-x killed by signal 9 (Killed)") in events
     described = await kube_client.list(resources.EVENTS)
     assert [event["count"] for event in described.items if event["reason"] == "ExecutorExited"] == [1]
+
+
+async def test_temporary_apps_belong_to_the_installation_and_other_apps_do_not(kube_client: KubeClient) -> None:
+    labels = {"app": "a"}
+    container = {"name": "a", "image": "example"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    body = {"metadata": {"name": "a-controller"}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+    deployment = await kube_client.create(resources.DEPLOYMENTS, body)
+    store, observer = KubernetesStore(kube_client, record_codecs()), ClusterAppObserver(kube_client, "a", SETTINGS)
+    names = ("chat", f"{TEMPORARY_PREFIX}0123abcd-1")
+    for name in names:
+        app: AppRecord = await store.create(APPS, name, AppSpec(model="a/b"))
+        await observer.on_status(await store.update_status(APPS, name, STARTING, app.version), app.status)
+
+    chat, temporary = [await kube_client.get(resources.APPS, name) for name in names]
+
+    assert "ownerReferences" not in chat["metadata"]
+    [owner] = temporary["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("Deployment", "a-controller")
+    assert owner["uid"] == deployment["metadata"]["uid"]
+    assert temporary["spec"]["model"]["id"] == "a/b"

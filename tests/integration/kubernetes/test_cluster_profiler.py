@@ -16,7 +16,7 @@ from cornserve.control.launcher.kubernetes.settings import ClusterSettings
 from cornserve.control.profiling_job import ProfilerProcessError, ProfilingJob, ProfilingMessage
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeNotFoundError
-from cornserve.kubernetes.resources import CONFIG_MAPS, JOBS
+from cornserve.kubernetes.resources import CONFIG_MAPS, JOBS, JsonObject
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.stub_gateway import LABELS, StubGateway
 from tests.kubernetes.stub_kubelet import StubKubelet, stub_kubelet
@@ -50,6 +50,7 @@ def settings() -> ClusterSettings:
     }
     content = {
         "instance": "cornserve",
+        "controllerName": "cornserve-controller",
         "cpu": {"image": "cpu:1"},
         "gpu": {"image": "gpu:1"},
         "secretName": "cornserve",
@@ -65,8 +66,24 @@ def kubelet(api_server: ApiServer) -> Iterator[StubKubelet]:
 
 
 @pytest.fixture
+def controller(api_server: ApiServer, kube_namespace: str) -> JsonObject:
+    """The owner reference to the Deployment of the controllers."""
+    labels = {"app": "controller"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "controller", "image": "example"}]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    body = {"metadata": {"name": "cornserve-controller"}, "spec": spec}
+    created = api_server.request("POST", f"/apis/apps/v1/namespaces/{kube_namespace}/deployments", body)
+    uid = created["metadata"]["uid"]
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "name": "cornserve-controller", "uid": uid}
+
+
+@pytest.fixture
 def gateway(
-    api_server: ApiServer, kube_namespace: str, kubelet: StubKubelet, monkeypatch: pytest.MonkeyPatch
+    api_server: ApiServer,
+    kube_namespace: str,
+    kubelet: StubKubelet,
+    controller: JsonObject,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> StubGateway:
     monkeypatch.setattr("cornserve.control.cluster_profiler.POLL_SECONDS", 0.05)
     gateway = StubGateway(api_server, kube_namespace, kubelet)
@@ -118,6 +135,7 @@ async def test_a_job_reports_its_progress_and_its_results_are_kept(
     kube_client: KubeClient,
     settings: ClusterSettings,
     gateway: StubGateway,
+    controller: JsonObject,
     kubelet: StubKubelet,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -126,8 +144,7 @@ async def test_a_job_reports_its_progress_and_its_results_are_kept(
         await until(job.exists)
         await until(lambda: job.messages[-1:] == [ProfilingMessage(progress="waits for a pod")])
         created = await kube_client.get(JOBS, NAME)
-        [owner] = created["metadata"]["ownerReferences"]
-        assert (owner["kind"], owner["name"], owner["uid"]) == ("App", JOB.app, JOB.uid)
+        assert created["metadata"]["ownerReferences"] == [controller]
         volumes = {each["name"]: each["configMap"] for each in created["spec"]["template"]["spec"]["volumes"]}
         assert volumes["results"]["name"] == "cornserve-profiles"
         assert (created["spec"]["activeDeadlineSeconds"], created["spec"]["ttlSecondsAfterFinished"]) == (930, 300)
@@ -150,6 +167,7 @@ async def test_a_job_reports_its_progress_and_its_results_are_kept(
     assert not await job.exists()
     kept = await kube_client.get(CONFIG_MAPS, "cornserve-profiles")
     assert kept["data"] == LATER.measured  # Both do not fit.
+    assert kept["metadata"]["ownerReferences"] == [controller]
 
 
 async def test_a_log_of_any_length_is_read_to_its_end(

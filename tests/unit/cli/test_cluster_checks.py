@@ -160,14 +160,30 @@ def test_shared_memory_must_be_bound_and_allowed() -> None:
     refused = shared_memory_check(replace(NOTHING, settings=host_path, namespace=namespace("baseline")))
     assert (refused.is_essential, refused.found.startswith("Pod Security baseline refuses")) == (True, True)
     assert shared_memory_check(replace(NOTHING, settings=host_path, namespace=namespace("privileged"))).ok
-    assert not shared_memory_check(replace(NOTHING, settings=settings("sharedMemory: {type: none}"))).ok
 
 
-def test_storage_needs_a_default_class_and_bound_claims() -> None:
+def test_an_installation_for_cpus_without_shared_memory_and_storage_classes_is_correct() -> None:
+    facts = replace(
+        NOTHING,
+        nodes=[{"metadata": {}, "status": {"allocatable": {"cpu": "4"}}}],
+        settings=settings("{usesGpus: false, sharedMemory: {type: none}}"),
+    )
+    results = [gpu_check(facts), shared_memory_check(facts), storage_check(facts)]
+
+    assert [result.ok for result in results] == [True, True, True]
+    assert [result.found.partition(":")[0] for result in results] == [
+        "not used",
+        "not shared",
+        "no default StorageClass",
+    ]
+    with_gpus = gpu_check(replace(facts, settings=settings("usesGpus: true")))
+    assert (with_gpus.ok, with_gpus.found) == (False, "no node has nvidia.com/gpu")
+
+
+def test_claims_must_be_bound() -> None:
     default = {"metadata": {"name": "fast", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}
     pending = {"metadata": {"name": "models"}, "status": {"phase": "Pending"}}
 
     assert storage_check(replace(NOTHING, storage_classes=[default])).found == "default StorageClass fast"
-    assert not storage_check(NOTHING).ok
     waiting = storage_check(replace(NOTHING, storage_classes=[default], claims=[pending]))
     assert (waiting.ok, waiting.found) == (False, "not bound: models")

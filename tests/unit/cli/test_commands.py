@@ -25,6 +25,7 @@ COMMANDS = [
     "doctor",
     "deploy",
     "scale",
+    "wait",
     "restart",
     "status",
     "chat",
@@ -136,6 +137,7 @@ def test_an_argument_that_cannot_be_sent_is_reported_in_one_line(cli: CliRunner,
         (["bench", "a"], "--timeout"),
         (["deploy", "a/b"], "--timeout"),
         (["scale", "a", "1"], "--timeout"),
+        (["wait", "a"], "--timeout"),
     ],
 )
 def test_a_number_out_of_range_is_rejected(cli: CliRunner, command: list[str], option: str, value: str) -> None:

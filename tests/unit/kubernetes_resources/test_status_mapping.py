@@ -75,7 +75,7 @@ def test_every_condition_exists_with_the_generation_that_it_describes(status: Ap
     found = encode_status(status).get("conditions", [])
     if status != AppStatus():
         assert [condition["type"] for condition in found] == [
-            "Accepted", "Planned", "Progressing", "Available", "Ready", "Degraded"
+            "Accepted", "Planned", "Progressing", "Available", "Ready", "ReplicasReady", "Degraded"
         ]  # fmt: skip
     assert all(condition["observedGeneration"] == status.generation for condition in found)
 
@@ -88,7 +88,7 @@ def test_only_conditions_with_another_status_have_a_new_time() -> None:
 
     times = {condition["type"]: condition["lastTransitionTime"] for condition in second["conditions"]}
     changed = {type_ for type_, time in times.items() if time == "2026-11-22T14:00:00Z"}
-    assert changed == {"Progressing", "Available", "Ready"}
+    assert changed == {"Progressing", "Available", "Ready", "ReplicasReady"}
     assert times["Accepted"] == "2026-11-22T13:00:00Z"
 
 
@@ -106,6 +106,7 @@ def test_only_conditions_with_another_status_have_a_new_time() -> None:
                 "Progressing": ("True", "Starting"),
                 "Available": ("False", "NoRoute"),
                 "Ready": ("False", "Starting"),
+                "ReplicasReady": ("False", "Starting"),
             },
         ),
         (
@@ -122,12 +123,22 @@ def test_only_conditions_with_another_status_have_a_new_time() -> None:
                 "Progressing": ("False", "Complete"),
                 "Available": ("True", "Serving"),
                 "Ready": ("True", "Serving"),
+                "ReplicasReady": ("True", "Complete"),
                 "Degraded": ("False", "AsDesired"),
             },
         ),
         (
             SERVING.model_copy(update={"groups": [group(READY, STARTING)]}),
-            {"Progressing": ("True", "Scaling"), "Ready": ("True", "Serving"), "Degraded": ("False", "AsDesired")},
+            {
+                "Progressing": ("True", "Scaling"),
+                "Ready": ("True", "Serving"),
+                "ReplicasReady": ("False", "Scaling"),
+                "Degraded": ("False", "AsDesired"),
+            },
+        ),
+        (
+            SERVING.model_copy(update={"groups": [group(READY), group(READY, READY, wanted=1)]}),
+            {"Ready": ("True", "Serving"), "ReplicasReady": ("False", "Scaling")},
         ),
         (
             SERVING.model_copy(update={"cells": 2}),
@@ -178,7 +189,11 @@ def test_only_conditions_with_another_status_have_a_new_time() -> None:
         ),
         (
             AppStatus(phase=Phase.PARKED, generation=3),
-            {"Progressing": ("False", "ScaledToZero"), "Available": ("False", "ScaledToZero")},
+            {
+                "Progressing": ("False", "ScaledToZero"),
+                "Available": ("False", "ScaledToZero"),
+                "ReplicasReady": ("True", "Complete"),
+            },
         ),
         (
             AppStatus(phase=Phase.FAILED, generation=1, reason=FailureReason.IMPORT_FAILED, message="app.py:1: no"),
@@ -191,6 +206,7 @@ def test_only_conditions_with_another_status_have_a_new_time() -> None:
                 "Progressing": ("False", "ExecutorFailed"),
                 "Available": ("True", "Serving"),
                 "Ready": ("False", "ExecutorFailed"),
+                "ReplicasReady": ("False", "ExecutorFailed"),
                 "Degraded": ("True", "ExecutorFailed"),
             },
         ),

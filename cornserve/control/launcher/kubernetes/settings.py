@@ -105,6 +105,8 @@ class ClusterSettings(_ClusterModel):
     """The label `app.kubernetes.io/instance`."""
     url: str = ""
     """The URL of the gateways' API in the cluster, which the status of apps shows."""
+    controller_name: ObjectName | None = None
+    """The Deployment of the controllers. It owns the objects of the installation that controllers create."""
     version: str = "dev"
     """The label `app.kubernetes.io/version`. It does not restart executors."""
     cpu: DeviceSettings

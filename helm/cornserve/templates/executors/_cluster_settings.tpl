@@ -3,6 +3,7 @@
 {{- $executors := .Values.executors -}}
 instance: {{ .Release.Name }}
 url: http://{{ include "cornserve.fullname" . }}.{{ .Release.Namespace }}.svc/v1
+controllerName: {{ include "cornserve.fullname" . }}-controller
 version: {{ .Chart.AppVersion | quote }}
 {{- range $device := list "cpu" "gpu" }}
 {{- $settings := index $executors $device }}
@@ -38,15 +39,12 @@ priorityClassName: {{ . }}
 schedulerName: {{ . }}
 {{- end }}
 podLabels: {{ toJson $executors.podLabels }}
-podAnnotations:
-  # A changed secret restarts executors together with gateways.
-  checksum/instance-secret: {{ include "cornserve.secretChecksum" (dict "root" . "use" "instance") }}
-  {{- if include "cornserve.tlsSecretName" . }}
-  checksum/tls-secret: {{ include "cornserve.secretChecksum" (dict "root" . "use" "tls") }}
-  {{- end }}
-  {{- with $executors.podAnnotations }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+{{- $annotations := $executors.podAnnotations -}}
+{{- with .Values.instanceSecret.value -}}
+{{- /* Another secret restarts executors together with gateways. */ -}}
+{{- $annotations = merge (dict "checksum/instance-secret" (sha256sum .)) $annotations -}}
+{{- end }}
+podAnnotations: {{ toJson $annotations }}
 peerNetworks: {{ toJson $executors.peerNetworks }}
 startSeconds: {{ int64 $executors.startSeconds }}
 drainSeconds: {{ int64 $executors.drainSeconds }}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cornserve.control.launcher.kubernetes.settings import (
     ClaimedSharedMemory,
@@ -29,7 +32,8 @@ def test_default_settings_use_the_objects_of_the_chart(tmp_path: Path) -> None:
     assert loaded.shared_memory == NoSharedMemory()
     assert loaded.tls_secret_name is None
     assert not loaded.uses_gpus
-    assert manifests.get("Secret", loaded.secret_name)["data"]["secret"]
+    assert manifests.get("Secret", loaded.secret_name)
+    assert loaded.controller_name == manifests.get("Deployment", "cornserve-controller")["metadata"]["name"]
     assert manifests.get("ServiceAccount", loaded.service_account_name)
     assert loaded.instance == manifests.pod("cornserve-gateway")["metadata"]["labels"]["app.kubernetes.io/instance"]
 
@@ -43,7 +47,7 @@ def test_all_values_reach_the_controller(tmp_path: Path) -> None:
     assert loaded.tls_secret_name == "cornserve-tls"
     assert loaded.image_pull_secrets == ["registry"]
     assert loaded.cpu.image == "localhost/cornserve-executor-cpu:v2"
-    assert {"checksum/instance-secret", "checksum/tls-secret"} <= loaded.pod_annotations.keys()
+    assert loaded.pod_annotations == {}
 
 
 def test_gpu_values_share_memory_through_the_claim_of_the_chart(tmp_path: Path) -> None:
@@ -64,3 +68,22 @@ def test_a_host_path_is_the_directory_of_the_namespace(tmp_path: Path, path: str
     options = f"executors.sharedMemory.type=hostPath,executors.sharedMemory.path={path}"
 
     assert settings(tmp_path, "--set", options).shared_memory == HostPathSharedMemory(type="hostPath", path=expected)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_a_controller_ends_with_one_line_if_no_pod_could_be_replaced(tmp_path: Path, device: str) -> None:
+    config_map = Manifests(render()).get("ConfigMap", "cornserve-cluster-settings")
+    content = yaml.safe_load(config_map["data"]["settings.yaml"])
+    content[device]["maxSurge"] = 0
+    file = tmp_path / "settings.yaml"
+    file.write_text(yaml.safe_dump(content))
+
+    command = [sys.executable, "-m", "cornserve.control", "--kubernetes", f"--cluster-settings={file}"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert result.returncode == 1
+    [line] = result.stderr.splitlines()
+    assert line == (
+        f"the cluster settings {file} are not valid: {device}: maxSurge and maxUnavailable are both 0: no pod could be "
+        "replaced: set one of them to 1"
+    )

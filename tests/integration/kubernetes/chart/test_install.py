@@ -25,6 +25,7 @@ OPTIONS: dict[str, list[str | Path]] = {
     "models only": ["--set", "modelsOnly.enabled=true"],
     "load balancer": ["--set", "gateway.service.type=LoadBalancer,gateway.service.port=8000"],
     "existing secrets": ["--set", "access.existingSecret=a,instanceSecret.existingSecret=b"],
+    "egress": ["--set", "networkPolicies.egress.enabled=true"],
     "limits": ["--set", "limits.in-flight=4096,limits.queue=64"],
     "one replica": ["--set", "gateway.replicas=1,controller.replicas=1,networkPolicies.enabled=false"],
     "another name": ["--set", "fullnameOverride=serving"],

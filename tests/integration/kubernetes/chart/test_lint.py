@@ -12,14 +12,12 @@ GOOD_GRADE = 10
 
 REASONS = {
     ("container-image-pull-policy", "*"): "images have fixed tags or digests, and may be loaded into nodes",
-    ("deployment-has-host-podantiaffinity", "*"): "topology spread constraints distribute pods over nodes and zones",
-    ("pod-networkpolicy", "cornserve-gateway"): "egress to executors, the API server, DNS and images by URL is open",
-    (
-        "pod-networkpolicy",
-        "cornserve-controller",
-    ): "egress to the API server, whose address no policy can name, is open",
-    ("pod-networkpolicy", "cornserve-test"): "the pod of `helm test` accepts no connections and ends after a request",
+    ("pod-networkpolicy", "cornserve-gateway"): "egress is restricted if `networkPolicies.egress.enabled` is set",
+    ("pod-networkpolicy", "cornserve-controller"): "the same",
+    ("pod-networkpolicy", "cornserve-test"): "the same",
+    ("pod-networkpolicy", "cornserve-secrets-1"): "the pod accepts no connections and ends after a few requests",
     ("networkpolicy-targets-pod", "cornserve-executor"): "the controller creates the pods",
+    ("networkpolicy-targets-pod", "cornserve-requests"): "the controller and `helm test` create the pods",
     ("container-security-context-user-group-id", "node-directories"): "only root can create directories for others",
 }
 """The accepted findings: check and name of the object, or `*`."""

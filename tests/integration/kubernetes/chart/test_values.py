@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import Any
 
 import pytest
 import yaml
 
+from cornserve.limits import Limits
 from tests.kubernetes.helm import CHART, HelmError, Manifests, render, run_helm
 
 
@@ -26,6 +28,18 @@ from tests.kubernetes.helm import CHART, HelmError, Manifests, render, run_helm
         ("executors.sharedMemory.type=magic", "at '/executors/sharedMemory/type'"),
         ("executors.cpu.resources.limits.memory=much", "at '/executors/cpu/resources/limits/memory'"),
         ("gateway.httpRoute.enabled=true", "at '/gateway/httpRoute/parentRefs': minItems"),
+        ("executors.cpu.maxSurge=0", "at '/executors/cpu/maxUnavailable': minimum: got 0, want 1"),
+        ("executors.gpu.maxSurge=0", "at '/executors/gpu/maxUnavailable': minimum: got 0, want 1"),
+        ("executors.cpu.maxSurge=0%", "at '/executors/cpu/maxSurge': got string, want integer"),
+        ("executors.gpu.maxUnavailable=0%", "at '/executors/gpu/maxUnavailable': got string, want integer"),
+        ("gateway.podDisruptionBudget.maxUnavailable=0", "at '/gateway/podDisruptionBudget/maxUnavailable'"),
+        ("gateway.podDisruptionBudget.maxUnavailable=0%", "at '/gateway/podDisruptionBudget/maxUnavailable'"),
+        ("controller.podDisruptionBudget.maxUnavailable=00%", "at '/controller/podDisruptionBudget/maxUnavailable'"),
+        (
+            "gateway.autoscaling.enabled=true,gateway.autoscaling.maxReplicas=1",
+            "minReplicas is larger than maxReplicas",
+        ),
+        ("limits.inflight=4", "value must be one of 'in-flight'"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(setting: str, message: str) -> None:
@@ -47,6 +61,14 @@ def test_every_value_has_a_schema_and_a_default() -> None:
     assert not missing
 
 
+def test_every_limit_can_be_set() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    assert schema["properties"]["limits"]["propertyNames"]["enum"] == [
+        limit.name.replace("_", "-") for limit in fields(Limits)
+    ]
+
+
 def names_of_objects(value: Any, path: str = "") -> set[str]:
     """Returns the paths of a value and of all values in it."""
     if not isinstance(value, dict):
@@ -63,6 +85,26 @@ def test_a_gateway_stops_after_its_requests() -> None:
 
     assert pod["spec"]["terminationGracePeriodSeconds"] == 112
     assert pod["spec"]["containers"][0]["lifecycle"] == {"preStop": {"sleep": {"seconds": 7}}}
+
+
+NODE_AFFINITY = "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
+POD_ANTI_AFFINITY = "affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize("component", ["gateway", "controller"])
+def test_pods_avoid_nodes_with_others_unless_an_anti_affinity_is_given(component: str) -> None:
+    def affinity(*settings: str) -> dict[str, Any]:
+        options = [part for setting in settings for part in ("--set", f"{component}.{setting}")]
+        found: dict[str, Any] = Manifests(render(*options)).pod(f"cornserve-{component}")["spec"]["affinity"]
+        return found
+
+    [preferred] = affinity()["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert preferred["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    labels = preferred["podAffinityTerm"]["labelSelector"]["matchLabels"]
+    assert labels["app.kubernetes.io/component"] == component
+    assert affinity(f"{NODE_AFFINITY}[0].weight=1").keys() == {"nodeAffinity", "podAntiAffinity"}
+    own = affinity(f"{POD_ANTI_AFFINITY}[0].topologyKey=zone")
+    assert own == {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}
 
 
 def test_an_http_route_leads_to_the_service() -> None:
