@@ -85,7 +85,8 @@ class PlanningInputs(_PlanningPart):
     """The throughput of the app's options and its provenance, in the format of a profile. Without it, the controller
     measures the options."""
     profiling_seconds: int = Field(default=600, ge=1, le=86_400)
-    """Device time of the measurements in seconds. The time of a measurement counts once for each GPU of the replica."""
+    """Device time in seconds in which the measurements end, with wider intervals if it is short. The time of a
+    measurement counts once for each GPU of the replica."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from math import ceil
+from datetime import UTC, datetime
 
 from cornserve.app.adaptation import AutoscaledLoad, MixShift, MixtureProposal, PlanProposal
 from cornserve.app.plan import describe_cells
 from cornserve.app.record import AppView
+from cornserve.durations import describe_duration
 
 
 def adaptation_lines(app: AppView, now: datetime) -> Iterator[str]:
@@ -34,17 +34,9 @@ def hold_lines(app: AppView, now: datetime) -> Iterator[str]:
     """Yields the time until which the load of the app changes nothing, if it is in the future."""
     until = app.spec.held_until
     if until is not None and app.spec.is_held(now) and app.spec.hold_seconds is not None:
-        time = until.astimezone(UTC)
-        yield f"size: holds until {time:%Y-%m-%d %H:%M:%S} UTC ({_duration(until - now)}), whatever the load"
+        time, left = until.astimezone(UTC), describe_duration((until - now).total_seconds())
+        yield f"size: holds until {time:%Y-%m-%d %H:%M:%S} UTC ({left}), whatever the load"
         yield f"  change the time with `cornserve scale {app.name} --hold SECONDS`; 0 ends it"
-
-
-def _duration(time: timedelta) -> str:
-    """Returns minutes, or seconds below two minutes."""
-    seconds = ceil(time.total_seconds())
-    if seconds < 120:
-        return "1 second" if seconds == 1 else f"{seconds} seconds"
-    return f"{ceil(seconds / 60):,} minutes"
 
 
 def _load(load: AutoscaledLoad, replicas: int) -> str:

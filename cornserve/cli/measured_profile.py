@@ -53,20 +53,20 @@ def measure_profile(
     """
     from cornserve.atomic_files import write_atomically
     from cornserve.control.input_checks import check_options
-    from cornserve.profiler.app_measurement import PLAN_HALF_WIDTH
+    from cornserve.profiler.app_measurement import PLAN_PRECISION
 
     missing = [*graph.options] if given is None else given.missing
     slot_types = {} if given is None else given.slot_types
     with profiling_errors():
         check_options(graph, missing)
         device_name = _device(missing, model, graph, slot_types)
-        options = ProfilingOptions(home, None, _chats(model, workload), missing, device_name, PLAN_HALF_WIDTH)
+        options = ProfilingOptions(home, PLAN_PRECISION, None, _chats(model, workload), missing, device_name)
         profiling = Profiling.of_target(client, target, options)
         measurement = profiling.measurement
         device = measurement.profiler.device
         device.check_plan(budget, "--gpus")
         if left := profiling.run(seconds):
-            names = ", ".join(item.cost.what for item in left)
+            names = ", ".join(item.what for item in left)
             raise CliError(f"the budget did not suffice for {names}: increase --budget; finished measurements are kept")
         file = measurement.profiler.store.profile_file(target.name, device.name)
         profile = measurement.profile(measurement.results)

@@ -80,13 +80,14 @@ def profile(
     run the command again to continue, or to measure only what has changed.
     """
     from cornserve.cli.profiling import Profiling, ProfilingOptions, parse_seconds, profiling_errors
+    from cornserve.profiler.mix_measurement import Precision
 
     if requests is not None and workload is not None:
         raise typer.BadParameter("both give the requests: remove one of them", param_hint="--requests, --workload")
     seconds = parse_seconds(budget)
     if output is not None:
         _check_writable(output)
-    options = ProfilingOptions(home_directory(home), requests, workload, option or [], device, error)
+    options = ProfilingOptions(home_directory(home), Precision(error), requests, workload, option or [], device)
     with profiling_errors(), open_client(ctx, url) as client:
         profiling = Profiling.of_target(client, _target(client, target), options)
         if dry_run:
@@ -106,6 +107,8 @@ def _target(client: Client, app: str) -> DeployTarget:
 
 
 def _show_work(measurement: AppMeasurement, seconds: float, json: bool) -> None:
+    from cornserve.profiler.app_measurement import describe_work
+
     items = measurement.items(seconds)
     missing = [item for item in items if item.found is None]
     entries = [
@@ -124,6 +127,8 @@ def _show_work(measurement: AppMeasurement, seconds: float, json: bool) -> None:
     for entry in entries:
         limit = f", at most {entry['device_seconds_at_most']} s of device time" if entry["state"] != "measured" else ""
         stdout().print(f"{entry['option']} with {entry['mix']}: {entry['state']}{limit}", markup=False)
+    if missing:
+        stdout().print(f"measuring {describe_work(items, seconds)}", markup=False)
 
 
 def _finish(
@@ -145,7 +150,7 @@ def _finish(
         if curves:
             stdout().print(curves_table(results))
     if missing:
-        names = ", ".join(item.cost.what for item in missing)
+        names = ", ".join(item.what for item in missing)
         raise CliError(f"the budget did not suffice for {names}: run the command again to continue")
 
 

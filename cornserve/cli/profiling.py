@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from cornserve.client.deploy_target import DeployTarget
     from cornserve.home import Home
     from cornserve.profiler.app_measurement import AppMeasurement, MeasuredApp
-    from cornserve.profiler.loads import Observations
-    from cornserve.profiler.option_mixes import MeasuredOption, OptionMix
+    from cornserve.profiler.mix_measurement import Precision
     from cornserve.profiler.profiler import WorkItem
     from cornserve.profiler.request_templates import RequestTemplate
 
@@ -37,15 +36,14 @@ class ProfilingOptions(NamedTuple):
             probes are sent.
         only: names of the measured options; empty for all.
         device: a type of slots, or a name for the machine's devices; by default, the first one.
-        half_width: largest half width of the 95 % confidence intervals, relative to the rates.
     """
 
     home: Home
+    precision: Precision
     requests: Path | None = None
     workload: Path | None = None
     only: Sequence[str] = ()
     device: str | None = None
-    half_width: float = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ class Profiling:
 
         Raises `CliError` or an error that `profiling_errors` converts.
         """
-        from cornserve.profiler.app_measurement import AppMeasurement, MeasuredApp, describe_load
+        from cornserve.profiler.app_measurement import AppMeasurement, MeasuredApp
         from cornserve.profiler.device import Device
         from cornserve.profiler.option_mixes import measured_options
         from cornserve.profiler.profiler import Profiler
@@ -74,10 +72,10 @@ class Profiling:
             device = Device.of_cluster(options.device, client.address.place)
         status = stderr().status("Starting the first option")
 
-        def show(option: MeasuredOption, mix: OptionMix, observations: Observations) -> None:
-            status.update(describe_load(option, mix, observations))
+        def show(step: str, details: str) -> None:
+            status.update(f"{step}{details}")
 
-        profiler = Profiler(client, options.home, loaded.profiled, device, options.half_width, show)
+        profiler = Profiler(client, options.home, loaded.profiled, device, options.precision, show)
         return cls(AppMeasurement(profiler, measured), status)
 
     def run(self, budget: float) -> list[WorkItem]:
@@ -110,15 +108,11 @@ class Profiling:
                     )
 
     def _start(self, budget: float, items: Sequence[WorkItem]) -> None:
+        from cornserve.profiler.app_measurement import describe_work
+
         for reason in dict.fromkeys(f"{item.option.name}: {', '.join(item.stale)}" for item in items if item.stale):
             stderr().print(f"measured again, because of changes: {reason}", markup=False)
-        missing = [item for item in items if item.found is None]
-        least = sum(item.cost.device_seconds for item in missing)
-        stderr().print(
-            f"measuring {len(missing)} of {len(items)} mixes: at least {least:.0f} s of device time, and at most "
-            f"{budget:.0f} s",
-            markup=False,
-        )
+        stderr().print(f"measuring {describe_work(items, budget)}", markup=False)
         self.status.start()
 
 

@@ -33,6 +33,7 @@ from cornserve.control.store.base import (
     Store,
     StoreError,
 )
+from cornserve.durations import describe_duration
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,6 @@ REMOVE_SECONDS: Final = 1.0
 
 WAITING: Final = "waits for the measurements of another app"
 WAITING_FOR_PREVIOUS: Final = "waits until the measurements of the previous version have ended"
-STARTING: Final = "starts"
 
 
 @dataclass(slots=True)
@@ -74,10 +74,15 @@ class _Measurements:
     record: AppRecord
     job: ProfilingJob
     task: asyncio.Task[None] = field(init=False)
-    state: ProfilingState = field(default_factory=lambda: ProfilingState(_message(STARTING)))
+    state: ProfilingState = field(default_factory=lambda: ProfilingState(""))
     is_checked: bool = False
     interruption: str = ""
     slow_starts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def starting(self) -> str:
+        """The progress until the process reports its own."""
+        return f"starts, for at most {describe_duration(self.job.seconds)} of device time"
 
 
 class ProfilingRuns:
@@ -158,7 +163,7 @@ class ProfilingRuns:
     def _first_step(self, app: _Measurements) -> str:
         """Returns the progress of an app before its process starts."""
         if not self._lock.locked():
-            return STARTING
+            return app.starting
         waiting = WAITING_FOR_PREVIOUS if self._measured == app.job.app else WAITING
         return f"{waiting}; the last attempt was interrupted: {app.interruption}" if app.interruption else waiting
 
@@ -177,7 +182,7 @@ class ProfilingRuns:
             app.is_checked = True
         async with self._lock:
             self._measured = app.job.app
-            self._show(app.state, STARTING)
+            self._show(app.state, app.starting)
             try:
                 result = await self._result(app.job, app.state)
             except ProfilerProcessError as error:

@@ -13,17 +13,20 @@ from cornserve.app.graph import AppGraph, no_graph_reason
 from cornserve.app.graph_recording import record_graph
 from cornserve.app.load import load_app, with_all_paths
 from cornserve.app.record import AppSpec
+from cornserve.durations import describe_duration, describe_estimate
 from cornserve.profiler.cost_estimate import check_budget
-from cornserve.profiler.loads import Observations
-from cornserve.profiler.option_mixes import MeasuredOption, OptionMix, RequestsRefusedError
+from cornserve.profiler.mix_measurement import Precision
+from cornserve.profiler.option_mixes import MeasuredOption, RequestsRefusedError
 from cornserve.profiler.profile_file import model_profile
-from cornserve.profiler.profiler import ProfiledApp, Profiler, WorkItem
+from cornserve.profiler.profiler import Profiler, WorkItem
+from cornserve.profiler.remaining_time import RemainingTime
 from cornserve.profiler.request_templates import FixedRequest
 from cornserve.profiler.results import OptionResults
+from cornserve.profiler.running_option import ProfiledApp
 from cornserve_planner.profiles.profile import ModelProfile
 
-PLAN_HALF_WIDTH = 0.05
-"""The largest half width of the 95 % confidence intervals for a plan, relative to the throughputs."""
+PLAN_PRECISION = Precision(0.05, has_arrivals=False)
+"""The precision for a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +107,15 @@ class AppMeasurement:
         return model_profile(self.profiler.app.name, results, components)
 
 
-def describe_load(option: MeasuredOption, mix: OptionMix, observations: Observations) -> str:
-    """Returns the progress of a running load, for users."""
-    estimate = observations.throughput()
-    rate = "" if estimate is None else f": {estimate.rate:.4g} requests/s ± {estimate.half_width:.1%}"
-    done = f"{len(observations.ends)} requests in {observations.now():.0f} s"
-    return f"{option.name} with {mix.description}{rate} ({done})"
+def describe_work(items: Sequence[WorkItem], budget: float) -> str:
+    """Returns how many mixes are measured and about how long this takes, for users.
+
+    Args:
+        budget: seconds of device time.
+    """
+    missing = [item for item in items if item.found is None]
+    expected = RemainingTime.of([item.cost for item in missing], budget).seconds(0.0)
+    return (
+        f"{len(missing)} of {len(items)} mixes: about {describe_estimate(expected)}, at most "
+        f"{describe_duration(budget)} of device time"
+    )

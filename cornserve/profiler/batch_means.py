@@ -11,8 +11,10 @@ from math import ceil, sqrt
 BATCHES = 5
 """The batches of requests in sequence whose means are compared. Few batches are long, and so nearly independent."""
 
-T_QUANTILE = 2.776
-"""The 97.5 % quantile of Student's t distribution with `BATCHES` - 1 degrees of freedom."""
+T_QUANTILES = {2: 12.706, 3: 4.303, 4: 3.182, BATCHES: 2.776}
+"""The 97.5 % quantiles of Student's t distribution, by the number of batches."""
+
+T_QUANTILE = T_QUANTILES[BATCHES]
 
 MIN_PER_BATCH = 4
 
@@ -44,15 +46,39 @@ def estimate_rate(ends: Sequence[float], concurrency: int) -> RateEstimate | Non
     one completion for each request in flight. The first fifth does not count: the system fills up. Returns None for too
     few completions.
     """
-    first = ceil(len(ends) / 5 / concurrency) * concurrency
-    rounds = (len(ends) - first) // (BATCHES * concurrency)
-    size = rounds * concurrency
-    if size < MIN_PER_BATCH:
-        return None
-    times = ends[first - 1 : first + size * BATCHES : size]
+    first = _filling(ends, concurrency)
+    size = (len(ends) - first) // (BATCHES * concurrency) * concurrency
+    return None if size < MIN_PER_BATCH else _estimate(ends, first, size, BATCHES)
+
+
+def rough_rate(ends: Sequence[float], concurrency: int) -> RateEstimate:
+    """Estimates the throughput of a closed loop that had to end early, from at least one completion.
+
+    Batches are short, or each of them is one round. With fewer than three rounds, the standard error is that of events
+    at random times, one for each round.
+    """
+    first = _filling(ends, concurrency)
+    rounds = (len(ends) - first) // concurrency
+    batches = min(BATCHES, rounds)
+    found = _estimate(ends, first, rounds // batches * concurrency, batches) if batches in T_QUANTILES else None
+    return found or RateEstimate(len(ends) / ends[-1], 1 / sqrt(max(1.0, len(ends) / concurrency)))
+
+
+def _filling(ends: Sequence[float], concurrency: int) -> int:
+    """Returns the number of completions while the system fills up: whole rounds, at least a fifth."""
+    return ceil(len(ends) / 5 / concurrency) * concurrency
+
+
+def _estimate(ends: Sequence[float], first: int, size: int, batches: int) -> RateEstimate | None:
+    """Returns the mean rate of batches of `size` completions, of which the first begins after `first` completions.
+
+    The standard error is larger for fewer than `BATCHES` batches: the half width stays that of a 95 % interval.
+    """
+    times = ends[first - 1 : first + size * batches : size]
     durations = [end - start for start, end in pairwise(times)]
     if min(durations) <= 0:
         return None
     rates = [size / duration for duration in durations]
-    rate = size * BATCHES / sum(durations)
-    return RateEstimate(rate, statistics.stdev(rates) / sqrt(BATCHES) / rate)
+    rate = size * batches / sum(durations)
+    error = statistics.stdev(rates) / sqrt(batches) / rate
+    return RateEstimate(rate, error * T_QUANTILES[batches] / T_QUANTILE)

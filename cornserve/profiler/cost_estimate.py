@@ -1,23 +1,26 @@
-"""Estimates of the device time of measurements, from earlier measurements of the same option."""
+"""The least time of measurements, from earlier measurements of the same option."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from statistics import median
 
-from cornserve.profiler.batch_means import MIN_COMPLETIONS
 from cornserve.profiler.results import OptionResults
 
-START_SECONDS = 1.0
+LEAST_START_SECONDS = 1.0
 """Assumed for an option that has not been started yet: most take longer."""
 
-LOAD_SECONDS = 2.0
+LEAST_LOAD_SECONDS = 2.0
 """The least time of the loads of a measurement."""
+
+LEAST_REQUESTS = 5
+"""The least time of the loads, relative to a request: the first load then completes one in its part of the time."""
 
 
 class BudgetTooSmallError(Exception):
-    """The budget does not suffice for a measurement. The message is for users of the command line.
+    """The budget does not suffice for the measurements. The message is for users of the command line.
 
     Args:
         shortage: the reason.
@@ -32,44 +35,68 @@ class BudgetTooSmallError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MeasurementCost:
-    """The device time that the measurement of a mix takes at least.
+    """The time of the measurement of a mix, as far as it is known.
 
     Args:
-        what: the option and the mix, for users.
-        seconds: the start of the replicas and the completions for a first estimate of the throughput.
+        option: the name of the option.
         devices: GPUs or slots of a replica.
+        start: the median seconds of its earlier starts.
+        latency: the mean seconds of a request with one in flight.
+        load: the mean seconds of the loads of its earlier measurements.
     """
 
-    what: str
-    seconds: float
+    option: str
     devices: int
+    start: float | None = None
+    latency: float | None = None
+    load: float | None = None
 
     @classmethod
-    def estimate(cls, what: str, devices: int, earlier: OptionResults | None) -> MeasurementCost:
+    def estimate(cls, option: str, devices: int, earlier: OptionResults | None) -> MeasurementCost:
         """
         Args:
             earlier: results of the option, also under other conditions.
         """
-        starts = () if earlier is None else earlier.startup
-        alone = [] if earlier is None else [found.levels[0].seconds for found in earlier.measurements if found.levels]
-        load = min(alone, default=0.0) * MIN_COMPLETIONS
-        return cls(what, (median(starts) if starts else START_SECONDS) + max(load, LOAD_SECONDS), devices)
+        if earlier is None:
+            return cls(option, devices)
+        measured = [each for each in earlier.measurements if each.levels]
+        return cls(
+            option,
+            devices,
+            start=median(earlier.startup) if earlier.startup else None,
+            latency=min((each.levels[0].seconds for each in measured), default=None),
+            load=sum(each.load_seconds for each in measured) / len(measured) if measured else None,
+        )
 
     @property
-    def device_seconds(self) -> float:
-        return self.seconds * self.devices
+    def least_start(self) -> float:
+        return LEAST_START_SECONDS if self.start is None else self.start
+
+    @property
+    def least_load(self) -> float:
+        return max(LEAST_LOAD_SECONDS, LEAST_REQUESTS * (self.latency or 0.0))
 
 
 def check_budget(costs: Sequence[MeasurementCost], budget: float) -> None:
-    """Raises `BudgetTooSmallError` if the part of a measurement does not suffice. The budget is divided equally.
+    """Raises `BudgetTooSmallError` if the budget does not suffice for all measurements, however wide their intervals.
 
     Args:
         budget: seconds of device time.
     """
-    largest = max(costs, key=lambda cost: cost.device_seconds, default=None)
-    if largest is not None and largest.device_seconds > budget / len(costs):
+    starts = [cost.least_start * cost.devices for cost in starts_of(costs)]
+    loads = [cost.least_load * cost.devices for cost in costs]
+    needed = sum(starts) + sum(loads)
+    if needed > budget:
         raise BudgetTooSmallError(
-            f"the budget of {budget:.4g} s of device time is too small: {len(costs)} measurements share it, and "
-            f"{largest.what} takes at least {largest.device_seconds:.0f} s",
-            needed=round(largest.device_seconds * len(costs) + 0.5),
+            f"the budget of {budget:.4g} s of device time is too small: starts take at least {sum(starts):.0f} s "
+            f"(options: {len(starts)}), and measurements {sum(loads):.0f} s (mixes: {len(loads)})",
+            needed=ceil(needed),
         )
+
+
+def starts_of(costs: Iterable[MeasurementCost]) -> list[MeasurementCost]:
+    """Returns the first measurement of each option, for which it is started."""
+    first: dict[str, MeasurementCost] = {}
+    for cost in costs:
+        first.setdefault(cost.option, cost)
+    return [*first.values()]

@@ -12,7 +12,7 @@ from cornserve.bench.arrivals import arrivals
 from cornserve.bench.statistics import RequestSample
 from cornserve.bench.timed_client import TimedClient
 from cornserve.client.calls import ApiCall
-from cornserve.profiler.batch_means import RateEstimate, estimate_rate
+from cornserve.profiler.batch_means import RateEstimate, estimate_rate, rough_rate
 
 CHECK_SECONDS = 0.1
 
@@ -46,7 +46,14 @@ class Observations:
     def throughput(self) -> RateEstimate | None:
         """Returns the throughput per replica of a closed loop, or None without enough completions."""
         estimate = estimate_rate(self.ends, self.in_flight)
-        return None if estimate is None else replace(estimate, rate=estimate.rate / self.replicas)
+        return None if estimate is None else self._of_replica(estimate)
+
+    def rough_throughput(self) -> RateEstimate:
+        """Returns the throughput per replica of a closed loop that had to end early, from at least one completion."""
+        return self._of_replica(rough_rate(self.ends, self.in_flight))
+
+    def _of_replica(self, estimate: RateEstimate) -> RateEstimate:
+        return replace(estimate, rate=estimate.rate / self.replicas)
 
 
 IsDone = Callable[[Observations], bool]
@@ -74,10 +81,14 @@ class LoadDriver:
         self.replicas = replicas
 
     async def closed_loop(self, concurrency: int, is_done: IsDone) -> Observations:
-        """Keeps `concurrency` requests in flight per replica. Raises `MeasurementFailedError` if one fails."""
+        """Keeps `concurrency` requests in flight per replica, at least for one request each.
+
+        Raises `MeasurementFailedError` if one fails.
+        """
         observations, ends = Observations(concurrency=concurrency, replicas=self.replicas), asyncio.Event()
 
         async def client() -> None:
+            await self._send(observations, observations.now())
             while not ends.is_set():
                 await self._send(observations, observations.now())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
@@ -11,7 +11,7 @@ from typing import TypedDict
 
 from cornserve.bench.percentiles import percentile
 from cornserve.profiler.batch_means import MIN_COMPLETIONS, T_QUANTILE, RateEstimate
-from cornserve.profiler.loads import LoadDriver, MeasurementFailedError, Observations
+from cornserve.profiler.loads import LoadDriver, Observations
 from cornserve.profiler.results import LoadLevel, MixMeasurement, MixShare, PoissonLoad
 
 CONCURRENCIES = (1, 4, 16, 64, 256)
@@ -20,6 +20,9 @@ CONCURRENCIES = (1, 4, 16, 64, 256)
 LOW_PART, HIGH_PART = 0.2, 0.6
 """The largest part of the remaining time that one level may take: with few requests in flight, which show latencies,
 and with many, from which the throughput follows."""
+
+LOW_COMPLETIONS = 100
+"""The completions per replica after which a level with few requests in flight ends, also if its interval is wider."""
 
 HIGH_CONCURRENCY = 16
 """The least number of requests in flight of a level that may take `HIGH_PART`."""
@@ -40,6 +43,9 @@ each completion is narrow by chance at some time: then, 20 % of the 95 % interva
 GAIN = 1.03
 """More requests in flight must increase the rate by this factor; otherwise the replica is saturated."""
 
+ROUGH_GAIN = 1.25
+"""The rate of a level with a wide interval counts only if it is higher than that of others by this factor."""
+
 
 class LatencySummary(TypedDict):
     """Mean and percentiles of latencies in seconds."""
@@ -51,15 +57,15 @@ class LatencySummary(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """When a measurement may end.
+    """The precision of a measurement.
 
     Args:
         half_width: the largest half width of the throughput's 95 % confidence interval, relative to the throughput.
-        seconds: the time after which it ends even if the interval is wider.
+        has_arrivals: whether it also has Poisson arrivals, which a plan does not need.
     """
 
     half_width: float
-    seconds: float
+    has_arrivals: bool = True
 
     @property
     def standard_error(self) -> float:
@@ -67,26 +73,32 @@ class Precision:
 
 
 async def measure_mix(
-    driver: LoadDriver, mix: Sequence[MixShare], requests: str, precision: Precision
+    driver: LoadDriver,
+    mix: Sequence[MixShare],
+    requests: str,
+    precision: Precision,
+    seconds: float,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> MixMeasurement:
     """Increases the requests in flight until the throughput does not increase, then sends Poisson arrivals.
 
-    Raises `MeasurementFailedError` if requests fail, or if the time does not suffice for a first estimate.
+    Raises `MeasurementFailedError` if requests fail.
+
+    Args:
+        seconds: the time after which it ends, also if the interval is wider.
     """
-    deadline = time.perf_counter() + precision.seconds
+    deadline = clock() + seconds
     levels: list[LoadLevel] = []
     for concurrency in CONCURRENCIES:
-        level = await _level(driver, concurrency, precision, deadline, is_first=not levels)
+        highest = max((level.rate for level in levels), default=None)
+        level = await _level(driver, concurrency, precision, max(0.0, deadline - clock()), highest)
         if level is None:
             break
         levels.append(level)
         if _is_saturated(levels, precision):
             break
-    if not levels:
-        raise MeasurementFailedError(
-            f"{precision.seconds:.0f} s do not suffice to measure its throughput: give more device time"
-        )
-    best = _best(levels)
+    best = _best(levels, precision)
     return MixMeasurement(
         mix=tuple(mix),
         requests=requests,
@@ -95,18 +107,25 @@ async def measure_mix(
         replicas=driver.replicas,
         is_saturated=_is_saturated(levels, precision),
         levels=tuple(levels),
-        poisson=await _poisson(driver, best.rate, deadline),
+        poisson=await _poisson(driver, best.rate, deadline - clock()) if precision.has_arrivals else None,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
-def _best(levels: Sequence[LoadLevel]) -> LoadLevel:
+def _best(levels: Sequence[LoadLevel], precision: Precision) -> LoadLevel:
     """Returns the level with the most requests in flight whose rate may be the highest.
 
-    The level with the highest rate is a biased choice if several levels have nearly the same rate.
+    The level with the highest rate is a biased choice if several levels have nearly the same rate. Levels with a wider
+    interval than `precision` count only if their rate is notably higher.
     """
-    bound = max(level.rate * (1 - T_QUANTILE * level.standard_error) for level in levels)
-    return next(level for level in reversed(levels) if level.rate >= bound)
+    precise = [level for level in levels if level.standard_error <= precision.standard_error]
+    bound = max((level.rate * (1 - T_QUANTILE * level.standard_error) for level in precise), default=0.0)
+    best = next((level for level in reversed(precise) if level.rate >= bound), None)
+    for level in levels:
+        if best is None or level.rate > best.rate * ROUGH_GAIN:
+            best = level
+    assert best is not None
+    return best
 
 
 def _is_saturated(levels: Sequence[LoadLevel], precision: Precision) -> bool:
@@ -123,27 +142,38 @@ def _is_saturated(levels: Sequence[LoadLevel], precision: Precision) -> bool:
 
 
 async def _level(
-    driver: LoadDriver, concurrency: int, precision: Precision, deadline: float, *, is_first: bool
+    driver: LoadDriver, concurrency: int, precision: Precision, left: float, rate: float | None
 ) -> LoadLevel | None:
-    """Returns None without an estimate. Only the first level may take all of the time for one."""
-    left = max(0.0, deadline - time.perf_counter())
-    limit = left * (HIGH_PART if concurrency >= HIGH_CONCURRENCY else LOW_PART)
+    """Returns None if the time does not suffice for two rounds, the last of which completes after the end of the load.
+
+    Args:
+        left: the seconds until the end of the measurement.
+        rate: the highest rate of the earlier levels. None for the first one, which is always measured.
+    """
+    is_high = concurrency >= HIGH_CONCURRENCY
+    limit = left * (HIGH_PART if is_high else LOW_PART)
+    if rate is not None:
+        limit = min(limit, left - concurrency / rate)
+        if limit < concurrency / rate:
+            return None
     estimate: RateEstimate | None = None
 
+    most = LOW_COMPLETIONS * driver.replicas
     next_look = float(max(MIN_COMPLETIONS, concurrency * driver.replicas * MIN_ROUNDS))
 
     def is_done(observations: Observations) -> bool:
         nonlocal estimate, next_look
-        is_late = observations.now() > (left if is_first and estimate is None else limit)
+        is_late = observations.now() > limit or (not is_high and len(observations.ends) >= most)
         if not is_late and len(observations.ends) < next_look:
             return False
         next_look = len(observations.ends) * LOOK_GROWTH
         estimate = observations.throughput()
+        if is_late and estimate is None and observations.ends:
+            estimate = observations.rough_throughput()
         return is_late or (estimate is not None and estimate.half_width <= precision.half_width)
 
     observations = await driver.closed_loop(concurrency, is_done)
-    if estimate is None:
-        return None
+    estimate = estimate or observations.rough_throughput()
     return LoadLevel(
         concurrency=concurrency,
         rate=estimate.rate,
@@ -153,9 +183,9 @@ async def _level(
     )
 
 
-async def _poisson(driver: LoadDriver, throughput: float, deadline: float) -> PoissonLoad | None:
-    """Returns None if the time does not suffice."""
-    rate, limit = throughput * POISSON_UTILIZATION, max(0.0, deadline - time.perf_counter())
+async def _poisson(driver: LoadDriver, throughput: float, limit: float) -> PoissonLoad | None:
+    """Returns None if `limit` seconds do not suffice."""
+    rate = throughput * POISSON_UTILIZATION
     if limit * rate < POISSON_REQUESTS:
         return None
 

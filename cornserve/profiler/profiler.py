@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
-from cornserve.app.isolation import isolated_source
-from cornserve.app.record import AppSpec
-from cornserve.app.settings import ExecutorOverride
 from cornserve.bench.timed_client import TimedClient
 from cornserve.client import Client, calls
 from cornserve.client.calls import ApiCall
@@ -22,7 +20,10 @@ from cornserve.profiler.device import Device, process_memory
 from cornserve.profiler.loads import LoadDriver, MeasurementFailedError, Observations
 from cornserve.profiler.mix_measurement import Precision, measure_mix
 from cornserve.profiler.option_mixes import MeasuredOption, OptionMix
-from cornserve.profiler.results import Conditions, MixMeasurement, OptionResults
+from cornserve.profiler.progress import ProfilingProgress, Report
+from cornserve.profiler.remaining_time import RemainingTime
+from cornserve.profiler.results import MixMeasurement, OptionResults
+from cornserve.profiler.running_option import ProfiledApp, RunningOption
 from cornserve.profiler.store import ProfileStore
 from cornserve.profiler.temporary_apps import (
     PREFIX,
@@ -33,7 +34,6 @@ from cornserve.profiler.temporary_apps import (
     lasting_apps,
 )
 
-STOP_SECONDS = 60.0
 MEMORY_SECONDS = 1.0
 REQUEST_SECONDS = 600.0
 
@@ -59,14 +59,6 @@ class SlowOptionError(ProfilingInterruptedError):
 
 
 @dataclass(frozen=True, slots=True)
-class ProfiledApp:
-    """The app whose options are measured."""
-
-    name: str
-    spec: AppSpec
-
-
-@dataclass(frozen=True, slots=True)
 class WorkItem:
     """A mix of an option, and its measurement if the store has one that is still valid and narrow enough."""
 
@@ -77,16 +69,16 @@ class WorkItem:
     stale: tuple[str, ...] = ()
     """Changes since the option was measured."""
 
-
-Report = Callable[[MeasuredOption, OptionMix, Observations], object]
-"""Shows a running load."""
+    @property
+    def what(self) -> str:
+        """The option and the mix, for users."""
+        return f"{self.option.name} with {self.mix.description}"
 
 
 @dataclass(slots=True)
 class Profiler:
     """
     Args:
-        half_width: the half width of the throughputs' 95 % confidence intervals, relative to them.
         prefix: the beginning of the names of temporary apps, which a controller removes if this process is killed.
     """
 
@@ -94,7 +86,7 @@ class Profiler:
     home: Home
     app: ProfiledApp
     device: Device
-    half_width: float
+    precision: Precision
     report: Report
     prefix: str | None = None
     store: ProfileStore = field(init=False)
@@ -116,11 +108,11 @@ class Profiler:
         stale: list[str] = []
         if results is not None and results.measurements:
             stale = self.device.conditions(option.unit.spec).changes_since(results.conditions)
-        standard_error = Precision(self.half_width, 0).standard_error
         for mix in option.mixes:
-            found = None if results is None or stale else results.find(mix.mix, mix.digest, standard_error)
-            what = f"{option.name} with {mix.description}"
-            cost = MeasurementCost.estimate(what, max(1, option.graph.gpus), results)
+            found = (
+                None if results is None or stale else results.find(mix.mix, mix.digest, self.precision.standard_error)
+            )
+            cost = MeasurementCost.estimate(option.name, max(1, option.graph.gpus), results)
             yield WorkItem(option, mix, cost, found, tuple(stale))
 
     def current(self, option: MeasuredOption) -> OptionResults | None:
@@ -140,36 +132,44 @@ class Profiler:
         """
         missing = list(items)
         apps = TemporaryApps(self.client, self.prefix)
+        progress = ProfilingProgress(RemainingTime.of([item.cost for item in items], budget), self.report)
         with apps.removed_at_the_end():
-            while missing and budget > 0:
-                item, devices = missing[0], missing[0].cost.devices
-                started = time.monotonic()
-                self._measure(item, apps, budget / devices, len(missing))
-                budget -= (time.monotonic() - started) * devices
-                missing.pop(0)
+            for _, mixes in groupby(items, key=lambda item: item.option.name):
+                if progress.remaining.budget <= 0:
+                    break
+                measured = sorted(mixes, key=lambda item: item.mix.path)
+                self._measure(measured, apps, progress)
+                missing = [item for item in missing if item not in measured]
         return missing
 
-    def _measure(self, item: WorkItem, apps: TemporaryApps, seconds: float, items: int) -> None:
-        """Measures a mix in its part of the time.
+    def _measure(self, items: Sequence[WorkItem], apps: TemporaryApps, progress: ProfilingProgress) -> None:
+        """Measures mixes of one option, whose replicas keep running until the end."""
+        option = items[0].option
+        replicas = self.device.replicas(option.graph.gpus)
+        running = RunningOption(self.app, self.device, apps, option.unit.spec, replicas)
+        try:
+            memory = self._start(items[0], running, progress)
+            for item in items:
+                with self._named_errors(item, running):
+                    app = running.serve(item.mix.path, progress.remaining.start_limit)
+                    measurement = asyncio.run(self._drive(app.name, item, replicas, memory, progress))
+                self.store.write(self._stored(option).with_memory(memory.use).with_measurement(measurement))
+                progress.end_step()
+        finally:
+            running.stop(self.home)
 
-        A start may take longer, up to all of the time: then, the mixes share what is left. The other ones may be
-        interrupted, but the next attempt has fewer mixes to measure.
+    def _start(self, item: WorkItem, running: RunningOption, progress: ProfilingProgress) -> _Memory:
+        """Starts the replicas of an option. Returns their memory."""
+        progress.show(f"{item.option.name} starts")
+        with self._named_errors(item, running):
+            app = running.serve(item.mix.path, progress.remaining.start_limit)
+        self.store.write(self._stored(item.option).with_start(round(app.startup, 3)))
+        progress.end_step()
+        return _Memory(self.home, app)
 
-        Args:
-            seconds: the time that is left for `items` mixes.
-        """
-        option, spec = item.option, item.option.unit.spec
-        conditions = self.device.conditions(spec)
-        started = time.monotonic()
-        with self._running(item, apps, seconds) as app:
-            left = load_seconds(seconds, items, time.monotonic() - started)
-            results = self._stored(option, conditions).with_start(round(app.startup, 3))
-            self.store.write(results)
-            memory = _Memory(self.home, app)
-            measurement = asyncio.run(self._drive(app.name, item, Precision(self.half_width, left), memory))
-            self.store.write(results.with_memory(memory.use).with_measurement(measurement))
-
-    def _stored(self, option: MeasuredOption, conditions: Conditions) -> OptionResults:
+    def _stored(self, option: MeasuredOption) -> OptionResults:
+        """Returns the results of the option under the current conditions, which may be empty."""
+        conditions = self.device.conditions(option.unit.spec)
         results = self.store.read(option.unit.spec, self.device.name)
         if results is not None and not conditions.changes_since(results.conditions):
             return results
@@ -178,67 +178,40 @@ class Profiler:
         )
 
     @contextmanager
-    def _running(self, item: WorkItem, apps: TemporaryApps, seconds: float) -> Iterator[TemporaryApp]:
-        name, spec = apps.new_name(), item.option.unit.spec
-        app_spec = AppSpec(
-            source=isolated_source(name, self.app.name, self.app.spec, item.mix.path, spec.key),
-            restart=apps.restart,
-            executor_replicas={spec.executor: self._replicas(item)},
-            executors=self._pod_settings(spec.executor),
-        )
-        app: TemporaryApp | None = None
+    def _named_errors(self, item: WorkItem, running: RunningOption) -> Iterator[None]:
+        """Raises a `ProfilingError` that names the mix for an error of a temporary app or of its requests."""
         try:
-            app = apps.start(name, app_spec, spec, max(seconds, 1.0))
-            yield app
+            yield
         except SlowStartError as error:
-            raise SlowOptionError(item.cost.what, error) from error
+            raise SlowOptionError(item.what, error) from error
         except (TemporaryAppError, MeasurementFailedError) as error:
-            if not apps.exists(name):
-                raise ProfilingInterruptedError(f"{item.cost.what}: its temporary app {name} was deleted") from error
-            raise ProfilingError(f"{item.cost.what}: {error}") from error
-        finally:
-            apps.delete(name)
-            if app is not None:
-                self._wait_until_stopped(app)
+            if name := running.deleted_app:
+                raise ProfilingInterruptedError(f"{item.what}: its temporary app {name} was deleted") from error
+            raise ProfilingError(f"{item.what}: {error}") from error
 
-    def _replicas(self, item: WorkItem) -> int:
-        return self.device.replicas(item.option.graph.gpus)
-
-    def _pod_settings(self, executor: str) -> list[ExecutorOverride]:
-        """Returns the app's settings of the pods of an executor, on the measured type of slots."""
-        named = {each.name: each.pod_template for each in self.app.spec.executors}
-        settings = ExecutorOverride(
-            name="*", gpu_type=self.device.slot_type, pod_template=named.get(executor) or named.get("*")
-        )
-        return [] if settings == ExecutorOverride(name="*") else [settings]
-
-    def _wait_until_stopped(self, app: TemporaryApp) -> None:
-        """Waits until the replicas have ended, so that the next option has the machine for itself."""
-        deadline = time.monotonic() + STOP_SECONDS
-        while self.home.replicas.is_dir() and time.monotonic() < deadline:
-            if not any(path.name.startswith(f"{app.group.key}-") for path in self.home.replicas.iterdir()):
-                return
-            time.sleep(0.05)
-
-    async def _drive(self, app: str, item: WorkItem, precision: Precision, memory: _Memory) -> MixMeasurement:
+    async def _drive(
+        self,
+        app: str,
+        item: WorkItem,
+        replicas: int,
+        memory: _Memory,
+        progress: ProfilingProgress,
+    ) -> MixMeasurement:
         def on_progress(observations: Observations) -> None:
             memory.observe()
-            self.report(item.option, item.mix, observations)
+            progress.show(item.what, describe_load(observations))
 
         async with TimedClient(self.client.address) as client:
-            driver = LoadDriver(client, _calls(app, item.mix), on_progress, self._replicas(item))
-            return await measure_mix(driver, item.mix.mix, item.mix.digest, precision)
+            driver = LoadDriver(client, _calls(app, item.mix), on_progress, replicas)
+            seconds = progress.load_limit
+            return await measure_mix(driver, item.mix.mix, item.mix.digest, self.precision, seconds)
 
 
-def load_seconds(seconds: float, items: int, start: float) -> float:
-    """Returns the time for the load of a mix.
-
-    Args:
-        seconds: the time for `items` mixes, with their starts.
-        start: the time that the start of this mix has taken.
-    """
-    left = seconds / items - start
-    return left if left > 0 else max(0.0, seconds - start) / items
+def describe_load(observations: Observations) -> str:
+    """Returns the progress of a running load, for users."""
+    estimate = observations.throughput()
+    rate = "" if estimate is None else f": {estimate.rate:.4g} requests/s ± {estimate.half_width:.1%}"
+    return f"{rate} ({len(observations.ends)} requests in {observations.now():.0f} s)"
 
 
 class _Memory:

@@ -86,6 +86,11 @@ class MixMeasurement(_Result):
     date: str
 
     @property
+    def load_seconds(self) -> float:
+        """The time of the loads with set numbers of requests in flight."""
+        return sum(level.requests / (level.rate * self.replicas) for level in self.levels)
+
+    @property
     def quality(self) -> tuple[bool, float]:
         """The order of measurements of the same requests: higher is better."""
         return self.is_saturated, -self.standard_error

@@ -28,11 +28,10 @@ from cornserve.client import Client, ClientError
 from cornserve.control.input_checks import check_inputs
 from cornserve.control.profiling_job import ProfilingJob, ProfilingMessage
 from cornserve.home import Home
-from cornserve.profiler.app_measurement import PLAN_HALF_WIDTH, AppMeasurement, MeasuredApp, describe_load
+from cornserve.profiler.app_measurement import PLAN_PRECISION, AppMeasurement, MeasuredApp, describe_work
 from cornserve.profiler.cost_estimate import BudgetTooSmallError
 from cornserve.profiler.device import Device, NoSlotsError, UnknownDeviceError
-from cornserve.profiler.loads import Observations
-from cornserve.profiler.option_mixes import MeasuredOption, OptionMix, RequestsRefusedError, measured_options
+from cornserve.profiler.option_mixes import RequestsRefusedError, measured_options
 from cornserve.profiler.profiler import Profiler, ProfilingError, ProfilingInterruptedError, SlowOptionError, WorkItem
 from cornserve.profiler.request_templates import RequestTemplate, native_template
 from cornserve.profiler.results import OptionResults
@@ -45,7 +44,7 @@ from cornserve_planner.workload.request_sizes import SizeUnit
 from cornserve_tasklib.talker import TalkerTask
 
 PROGRESS_SECONDS = 10.0
-"""The least time between two messages about the same measurement."""
+"""The least time between two messages about the same step."""
 
 IMAGE_PIXELS = 448 * 448
 """The assumed size of images of an unknown size."""
@@ -82,18 +81,18 @@ class ReportedStore(ProfileStore):
 
 
 class _Progress:
-    """Reports running loads."""
+    """Reports each step when it begins, and then its progress from time to time."""
 
     def __init__(self, messages: Messages) -> None:
         self._messages = messages
-        self._last = float("-inf")
+        self._step, self._last = "", 0.0
 
-    def __call__(self, option: MeasuredOption, mix: OptionMix, observations: Observations) -> None:
+    def __call__(self, step: str, details: str) -> None:
         now = time.monotonic()
-        if now < self._last + PROGRESS_SECONDS:
+        if step == self._step and now < self._last + PROGRESS_SECONDS:
             return
-        self._last = now
-        self._messages.send(ProfilingMessage(progress=describe_load(option, mix, observations)))
+        self._step, self._last = step, now
+        self._messages.send(ProfilingMessage(progress=f"{step}{details}"))
 
 
 def measure(job: ProfilingJob, home: Home, messages: Messages) -> ProfilingMessage:
@@ -108,7 +107,7 @@ def measure(job: ProfilingJob, home: Home, messages: Messages) -> ProfilingMessa
     _check_device(job, loaded.graph, device)
     with Client(job.gateway) as client:
         progress = _Progress(messages)
-        profiler = Profiler(client, home, loaded.profiled, device, PLAN_HALF_WIDTH, progress, job.prefix)
+        profiler = Profiler(client, home, loaded.profiled, device, PLAN_PRECISION, progress, job.prefix)
         profiler.store = ReportedStore(profiler.store.path, messages)
         measurement = AppMeasurement(profiler, options)
         _run(measurement, job.seconds, messages)
@@ -144,16 +143,14 @@ def _check_device(job: ProfilingJob, graph: AppGraph, device: Device) -> None:
 
 def _run(measurement: AppMeasurement, seconds: float, messages: Messages) -> None:
     def show_start(items: Sequence[WorkItem]) -> None:
-        missing = sum(item.found is None for item in items)
-        text = f"measuring {missing} of {len(items)} mixes, for at most {seconds:g} s of device time"
-        messages.send(ProfilingMessage(progress=text))
+        messages.send(ProfilingMessage(progress=f"measuring {describe_work(items, seconds)}"))
 
     try:
         left = measurement.run(seconds, show_start)
     except BudgetTooSmallError as error:
         raise UnmeasurableError(f"{error.shortage}: set profiling_seconds to at least {error.needed}") from error
     if left:
-        names = ", ".join(item.cost.what for item in left)
+        names = ", ".join(item.what for item in left)
         raise UnmeasurableError(f"the device time of {seconds:g} s did not suffice for {names}: increase it")
 
 

@@ -43,6 +43,12 @@ def running_pods(installed: Installation, app: str) -> dict[str, list[Any]]:
     return cells
 
 
+def running_cells(installed: Installation, app: str) -> list[dict[str, Any]]:
+    """Returns the running cells of the plan in the spec of an app, each as often as it runs."""
+    cells = installed.get("app", app)["spec"]["plan"]["cells"]
+    return [cell for cell in cells for _ in range(cell.get("count", 0))]
+
+
 def uids(cells: dict[str, list[Any]]) -> dict[str, frozenset[str]]:
     """Returns the uids of the pods of each cell."""
     return {cell: frozenset(pod["metadata"]["uid"] for pod in pods) for cell, pods in cells.items()}
@@ -73,7 +79,8 @@ class PlannedApp:
 
     Args:
         requests: makes a request to the app, given its name and the number of the request.
-        clients: the number of clients, which send one request after the other.
+        clients: the number of clients.
+        rate: the requests per second. By default, each client sends one request after the other.
     """
 
     def __init__(
@@ -83,13 +90,25 @@ class PlannedApp:
         name: str,
         requests: Callable[[str, int], ChaosRequest] = request,
         clients: int = CLIENTS,
+        rate: float | None = None,
     ) -> None:
         self._installed, self._name = installed, name
-        self.clients = RetryingClients(urls, installed.api_key, partial(requests, name), clients=clients)
+        self.clients = RetryingClients(urls, installed.api_key, partial(requests, name), clients=clients, rate=rate)
 
     async def has_cells(self, *sizes: int) -> dict[str, frozenset[str]]:
         """Waits until exactly cells with these numbers of pods run. Returns the uids of their pods."""
         await until(lambda: asyncio.to_thread(self._is_settled, [*sizes]), seconds=120)
+        await self.clients.wait_for_requests(20)
+        return uids(await asyncio.to_thread(running_pods, self._installed, self._name))
+
+    async def runs(self, is_wanted: Callable[[list[dict[str, Any]]], bool]) -> dict[str, frozenset[str]]:
+        """Waits until the running cells of the plan are as wanted, and run. Returns the uids of their pods."""
+
+        def is_settled() -> bool:
+            cells = running_cells(self._installed, self._name)
+            return is_wanted(cells) and self._is_settled(sorted(sum(cell["replicas"].values()) for cell in cells))
+
+        await until(lambda: asyncio.to_thread(is_settled), seconds=120, interval=0.5)
         await self.clients.wait_for_requests(20)
         return uids(await asyncio.to_thread(running_pods, self._installed, self._name))
 
@@ -106,5 +125,5 @@ class PlannedApp:
         )
 
     def assert_no_request_failed(self) -> None:
-        summary = self.clients.summary()
-        assert (summary.failures, summary.retried) == ((), 0)
+        repeated = self.clients.repeated()
+        assert repeated == [], f"{len(repeated)} requests, such as {repeated[:3]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.load import ChaosRequest
-from tests.cluster.apps.planned import PlannedApp, routed, running_pods
+from tests.cluster.apps.planned import PlannedApp, routed, running_cells
 from tests.cluster.installation import Installation
 from tests.waiting import until
 
@@ -22,14 +23,34 @@ path = Caption(llm=StageTask(seconds={{"llm": 0.2}}, gpus=0, concurrency=2))
 app = App("{name}", [path], probes=[CaptionRequest()])
 """
 
+STAGES = """
+from cornserve import App
+from cornserve_echo.stages import Caption, CaptionRequest, StageTask
+
+encoder = StageTask(seconds={{"encoder": 0.1}}, gpus=0)
+llm = StageTask(seconds={{"llm": 0.1}}, gpus=0)
+monolith = StageTask(seconds={{"encoder": 0.15, "llm": 0.15}}, gpus=0)
+paths = [Caption(llm=monolith), Caption(llm=llm, encoder=encoder)]
+app = App("{name}", paths, probes=[CaptionRequest(images=1)])
+"""
+"""Two GPUs serve the most with an encoder and a language model, and one GPU needs a monolith."""
+
 TIMES = {"windowSeconds": 2, "dwellSeconds": 2, "shrinkSeconds": 8}
-TWO_CELLS = 12
-"""A number of requests per second that needs two cells. One cell serves about 8."""
 
-BURST = 40
-"""Requests at a time. Their arrival exceeds the rate of a cell by more than chance explains."""
+SECONDS = 60
+"""Device time of the measurements. With intervals of ± 5 %, they take longer."""
 
-PLANNING = {"gpus": 2, "workload": {"text": {"components": ["llm"], "share": 1}}, "profilingSeconds": 30}
+PLANNING = {
+    "gpus": 3,
+    "workload": {"images": {"components": ["encoder", "llm"], "share": 1}},
+    "profilingSeconds": SECONDS,
+}
+
+MARGIN_SECONDS = 60
+"""Time for the pod of the profiler and for the requests that are served at the end of the device time."""
+
+QUIET = 0.7
+"""A load, relative to the rate of the plan. Twice the load exceeds the rate by more than chance explains."""
 
 
 @pytest.fixture
@@ -40,10 +61,9 @@ def name(installed: Installation) -> Iterator[str]:
     installed.kubectl("delete", "app", name, "--ignore-not-found")
 
 
-def measured(name: str, **limits: float) -> dict[str, Any]:
-    """Returns the spec of an app that the controller measures, plans, and adapts within limits of the rate."""
-    policies = {"adaptation": {**TIMES, "maxRate": TWO_CELLS, **limits}}
-    return {"source": {"inline": SOURCE.format(name=name)}, "planning": PLANNING, "policies": policies}
+def image(app: str, number: int) -> ChaosRequest:
+    """Returns a request that may wait for the start of a cell."""
+    return ChaosRequest(app, {"text": f"{number}", "images": 1}, stream=False, expected=(f"{number}",), timeout=90)
 
 
 def text(app: str, number: int) -> ChaosRequest:
@@ -51,43 +71,59 @@ def text(app: str, number: int) -> ChaosRequest:
 
 
 @pytest.mark.slow
-async def test_a_budget_and_a_workload_are_measured_planned_served_and_adapted(
+@pytest.mark.timeout(600)
+async def test_a_budget_and_a_workload_are_measured_planned_routed_and_adapted(
     installed: Installation, gateway_urls: list[str], name: str
 ) -> None:
-    spec = measured(name, minRate=TWO_CELLS)
-    installed.apply_app(name, spec)
-    await until(lambda: asyncio.to_thread(_is_profiled_in_a_pod, installed, name), seconds=60)
+    spec = {"source": {"inline": STAGES.format(name=name)}, "planning": PLANNING}
+    adaptation = {"windowSeconds": TIMES["windowSeconds"], "dwellSeconds": TIMES["dwellSeconds"]}
+    await measure(installed, name, {**spec, "policies": {"adaptation": adaptation}})
     installed.wait_until_ready(name)
-    assert sorted(len(pods) for pods in running_pods(installed, name).values()) == [1, 1]
     assert installed.get("jobs")["items"] == []
     assert [item["metadata"]["name"] for item in installed.get("apps")["items"]] == [name]
 
-    load = PlannedApp(installed, gateway_urls, name, text)
+    cells = running_cells(installed, name)
+    assert [cell["replicas"] for cell in cells] == [{"encoder+llm": 1}, {"encoder": 1, "llm": 1}]
+    rate = sum(cell["rate"] for cell in cells)
+    load, as_much = (PlannedApp(installed, gateway_urls, name, image, clients=150, rate=QUIET * rate) for _ in range(2))
     async with load.clients.running():
-        before = await load.has_cells(1, 1)
-        await load.clients.wait_for_requests(60)
-    counts = await routed(gateway_urls, installed.api_key, name)
-    assert len(counts) == 2
-    assert abs(min(counts.values()) / counts.total() - 0.5) < 0.28  # five standard deviations
+        before = await load.has_cells(1, 2)
+        await load.clients.wait_for_requests(150)
+        ways = await routed(gateway_urls, installed.api_key, name)
+        assert {cell for _, cell, _ in ways} == {"1-0", "2-0"}
+        assert len(ways) == 2
+        for (_, cell, _), count in ways.items():
+            share = cells[cell == "2-0"]["rate"] / rate
+            assert abs(count / ways.total() - share) < 0.2  # more than five standard deviations
 
-    few = PlannedApp(installed, gateway_urls, name, text, clients=1)
-    many = PlannedApp(installed, gateway_urls, name, text, clients=BURST)
-    async with few.clients.running():
-        await asyncio.to_thread(installed.apply_app, name, measured(name))
-        shrunk = await few.has_cells(1)
-        async with many.clients.running():
-            grown = await many.has_cells(1, 1)
-    for clients in (load, few, many):
+        async with as_much.clients.running():
+            grown = await as_much.runs(lambda running: sum(cell["rate"] for cell in running) > 2 * QUIET * rate)
+        gpus = len(frozenset[str]().union(*grown.values()))
+        assert gpus > 3
+        await asyncio.to_thread(installed.apply_app, name, {**spec, "policies": {"adaptation": TIMES}})
+        await load.runs(lambda running: sum(cell["gpus"] for cell in running) < gpus)
+    for clients in (load, as_much):
         clients.assert_no_request_failed()
-    assert shrunk.items() < before.items()
-    assert shrunk.items() < grown.items()
+    assert [len(pods) for _, pods in before.items() & grown.items()].count(2) == 1
 
 
-def _is_profiled_in_a_pod(installed: Installation, name: str) -> bool:
-    """Whether the progress of measurements in a pod is shown."""
-    pods = installed.get("pods", "--selector=app.kubernetes.io/component=profiler")["items"]
-    progress = installed.condition(name, "Progressing")
-    return bool(pods) and progress["reason"] == "Profiling" and "requests in" in progress["message"]
+async def measure(installed: Installation, name: str, spec: dict[str, Any]) -> None:
+    """Applies an app, and waits until it is measured: in pods, in the given time, which is shown at once."""
+    progress: list[str] = []
+
+    def is_profiled() -> bool:
+        found = installed.condition(name, "Progressing")
+        if found["reason"] == "Profiling":
+            progress.append(found["message"])
+        return bool(progress) and found["reason"] != "Profiling"
+
+    installed.apply_app(name, spec)
+    installed.kubectl("wait", "--for=jsonpath={.status.conditions}", f"app/{name}", "--timeout=60s")
+    await until(lambda: asyncio.to_thread(is_profiled), seconds=SECONDS + MARGIN_SECONDS, interval=0.5)
+    events = installed.get("events", f"--field-selector=involvedObject.name={name},reason=Profiling")["items"]
+    assert "profiling: starts, for at most 60 seconds of device time" in [event["message"] for event in events]
+    left = re.compile(r"with encoder\+llm.* \(\d+ requests in .*\), about \d+ seconds left, at most \d+ seconds")
+    assert any(left.search(message) for message in progress), progress
 
 
 @pytest.mark.slow

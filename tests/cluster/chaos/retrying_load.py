@@ -65,16 +65,26 @@ class RetryingClients:
 
     Args:
         requests: makes the next request, given its number.
+        clients: the most requests in flight.
+        rate: the requests per second. By default, each client sends the next one when the last one has ended.
     """
 
     def __init__(
-        self, urls: Sequence[str], api_key: str, requests: Callable[[int], ChaosRequest], *, clients: int
+        self,
+        urls: Sequence[str],
+        api_key: str,
+        requests: Callable[[int], ChaosRequest],
+        *,
+        clients: int,
+        rate: float | None = None,
     ) -> None:
         self._outcomes: list[RetriedOutcome] = []
         self._urls = itertools.cycle(urls)
         self._headers = {"authorization": f"Bearer {api_key}"}
         self._requests = requests
         self._clients = clients
+        self._rate = rate
+        self._began = 0.0
         self._numbers = itertools.count()
         self._stop = asyncio.Event()
         self._progress = asyncio.Condition()
@@ -84,6 +94,7 @@ class RetryingClients:
         """Runs the clients. Leaving the block waits for the requests in flight, which all have deadlines."""
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+        self._began = asyncio.get_running_loop().time()
         async with (
             aiohttp.ClientSession(connector=connector, headers=self._headers, timeout=timeout) as session,
             asyncio.TaskGroup() as tasks,
@@ -118,11 +129,27 @@ class RetryingClients:
             failures=tuple(outcome.describe() for outcome in failed),
         )
 
+    def repeated(self) -> list[str]:
+        """Returns the descriptions of the requests that failed or needed more than one try."""
+        found = (outcome for outcome in self._outcomes if not outcome.is_complete or len(outcome.tries) > 1)
+        return [outcome.describe() for outcome in found]
+
     async def _client(self, session: aiohttp.ClientSession) -> None:
         while not self._stop.is_set():
-            self._outcomes.append(await self._send(session, self._requests(next(self._numbers))))
+            number = next(self._numbers)
+            if self._rate is not None and await self._ends_before(self._began + number / self._rate):
+                return
+            self._outcomes.append(await self._send(session, self._requests(number)))
             async with self._progress:
                 self._progress.notify_all()
+
+    async def _ends_before(self, time: float) -> bool:
+        """Waits until this time of the event loop. Returns whether the block of `running` has ended before."""
+        try:
+            async with asyncio.timeout_at(time):
+                return await self._stop.wait()
+        except TimeoutError:
+            return False
 
     async def _send(self, session: aiohttp.ClientSession, request: ChaosRequest) -> RetriedOutcome:
         loop = asyncio.get_running_loop()

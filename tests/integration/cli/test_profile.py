@@ -95,6 +95,25 @@ async def test_the_rate_is_that_of_the_service_time(serving: CliInstance, captio
     assert serving.json("profile", caption, *options) == found  # The store has it.
 
 
+@pytest.mark.timeout(100)
+async def test_an_option_is_started_once_for_its_mixes_on_all_paths(serving: CliInstance, tmp_path: Path) -> None:
+    app = tmp_path / "started.py"
+    app.write_text("""
+from cornserve_echo.stages import caption_app
+
+app = caption_app("started", encoder=0.021, llm=0.021)
+""")
+    found = serving.json("profile", str(app), "--error", "0.3", "--budget", "30s", "--option", "encoder+llm")
+
+    results = found["options"]["encoder+llm"]
+    assert len(results["startup"]) == 1
+    assert len(results["measurements"]) == 3
+    pure = [each for each in results["measurements"] if len(each["mix"]) == 1]
+    rates = {len(each["mix"][0]["components"]): each["rate"] for each in pure}
+    assert rates[1] > rates[2]
+    assert is_clean(serving)
+
+
 @pytest.mark.timeout(200)
 async def test_killing_the_profiler_keeps_what_is_finished_and_leaves_no_executor(
     serving: CliInstance, tmp_path: Path
@@ -135,7 +154,7 @@ app = App("measured", [path], probes=[CaptionRequest(images=1)])
         running.send_signal(SIGINT)
         _, stderr = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert "measuring 2 of 2 mixes: at least " in stderr
+    assert "measuring 2 of 2 mixes: about 40 seconds, at most 40 seconds of device time" in stderr
     assert "finished measurements are kept" in stderr
     await until(lambda: is_clean(serving))
 
@@ -238,5 +257,5 @@ def test_wrong_arguments_are_refused_by_name(serving: CliInstance, caption: str,
     assert "request 1 is not a request of caption: images: " in error("--requests", str(requests))
     assert "'soon' is not a time: give 90s, 10m or 1h" in error("--budget", "soon")
     least = error("--budget", "1s", "--option", "llm", "--error", "0.001")
-    assert "too small: 1 measurements share it, and llm with llm takes at least " in least
+    assert "too small: starts take at least 1 s (options: 1), and measurements 2 s (mixes: 1): give" in least
     assert "the directory /missing does not exist: create it" in error("--output", "/missing/profile.json")

@@ -304,7 +304,7 @@ CAPTIONS, DRAWINGS = (SOURCE, WORKLOAD), (SKETCHES, requests_of("llm", "stage"))
     ("app", "options", "fields", "message"),
     [
         (CAPTIONS, LACKS_LLM, {}, "profile.json lacks llm, which will be measured error: the budget of 1 s of device"),
-        (CAPTIONS, LACKS_LLM, {}, "1 measurements share it, and llm with llm takes at least"),
+        (CAPTIONS, LACKS_LLM, {}, "starts take at least 1 s (options: 1), and measurements 2 s (mixes: 1): give"),
         (CAPTIONS, LACKS_LLM, {"model": "other"}, "the profile is for 'other', but the model is 'caption'"),
         (DRAWINGS, ("llm",), {}, "stage: runs only after a value has arrived, and cannot be measured alone: give a"),
     ],

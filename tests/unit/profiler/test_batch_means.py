@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from cornserve.profiler.batch_means import estimate_rate
+from cornserve.profiler.batch_means import estimate_rate, rough_rate
 
 
 def test_regular_completions_have_an_exact_rate() -> None:
@@ -55,3 +55,23 @@ def test_the_interval_contains_the_rate_in_about_95_percent_of_the_measurements(
 @pytest.mark.parametrize("completions", [[], [1.0], [0.1 * number for number in range(20)], [1.0] * 100])
 def test_too_few_completions_have_no_rate(completions: list[float]) -> None:
     assert estimate_rate(completions, concurrency=1) is None
+
+
+@pytest.mark.parametrize("completions", [1, 3, 6, 20])
+def test_few_completions_have_a_rough_rate_with_a_wide_interval(completions: int) -> None:
+    covered = 0
+    for seed in range(400):
+        random = Random(seed)
+        found = rough_rate([*accumulate(random.expovariate(5) for _ in range(completions))], concurrency=1)
+        covered += abs(found.rate - 5) <= found.rate * found.half_width
+    assert covered / 400 >= 0.9
+
+
+@pytest.mark.parametrize(("completions", "half_width"), [(16, 2.8), (32, 2.0), (48, 0.01), (80, 0.01)])
+def test_rounds_of_an_engine_have_a_rough_rate(completions: int, half_width: float) -> None:
+    """The engine completes 16 requests at once, every three seconds."""
+    ends = [3.0 * (1 + number // 16) for number in range(completions)]
+    assert estimate_rate(ends, 16) is None
+    found = rough_rate(ends, 16)
+    assert found.rate == pytest.approx(16 / 3)
+    assert found.half_width <= half_width

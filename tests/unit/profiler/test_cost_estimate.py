@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from cornserve.control.launcher.base import SlotCount
@@ -37,16 +39,19 @@ def results(*startup: float) -> OptionResults:
 
 
 def test_the_cost_follows_from_earlier_starts_and_latencies() -> None:
-    assert MeasurementCost.estimate("llm", 2, results(50, 60, 90)).device_seconds == 2 * (60 + 25 * 10)
-    assert MeasurementCost.estimate("llm", 1, None).seconds == 3
+    known = MeasurementCost.estimate("llm", 2, results(50, 60, 90))
+    assert (known.least_start, known.least_load) == (60, 5 * 10)
+    unknown = MeasurementCost.estimate("llm", 1, None)
+    assert (unknown.least_start, unknown.least_load) == (1, 2)
 
 
-def test_a_budget_of_which_a_measurement_has_too_small_a_part_is_refused() -> None:
-    costs = [MeasurementCost("encoder with encoder", 5, 1), MeasurementCost("llm with llm", 20, 2)]
-    check_budget(costs, 80)
+def test_a_budget_that_does_not_suffice_for_a_request_of_each_measurement_is_refused() -> None:
+    costs = [*(MeasurementCost("encoder", 1),) * 2, MeasurementCost("llm", 2, start=20, latency=4)]
+    check_budget(costs, 85)
     check_budget([], 1)
-    with pytest.raises(BudgetTooSmallError, match=r"llm with llm takes at least 40 s: give at least --budget 80s"):
-        check_budget(costs, 79)
+    shortage = "starts take at least 41 s (options: 2), and measurements 44 s (mixes: 3): give at least --budget 85s"
+    with pytest.raises(BudgetTooSmallError, match=re.escape(shortage)):
+        check_budget(costs, 84)
 
 
 @pytest.mark.parametrize(

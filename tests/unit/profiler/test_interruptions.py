@@ -12,7 +12,6 @@ from cornserve.app.planning import WorkloadType
 from cornserve.app.record import AppSpec, AppView, GroupStatus, ReplicaState, ReplicaStatus
 from cornserve.client import Client
 from cornserve.control.profiling_job import ProfilingJob, ProfilingMessage
-from cornserve.profiler.profiler import load_seconds
 from cornserve.profiler.temporary_apps import SlowStartError, TemporaryApp, TemporaryApps
 from cornserve.profiler.worker import Messages, outcome
 from cornserve_echo.stages import StageTask
@@ -100,8 +99,3 @@ def test_a_deleted_temporary_app_is_an_interruption(
 
     assert ("its temporary app cornserve-measured-" in result.interruption) == is_deleted
     assert ("a request failed during the measurement" in result.error) != is_deleted
-
-
-@pytest.mark.parametrize(("start", "seconds"), [(20, 180), (199, 1), (300, 100), (600, 0), (601, 0)])
-def test_a_start_that_takes_longer_than_its_part_leaves_time_for_the_load(start: float, seconds: float) -> None:
-    assert load_seconds(600, 3, start) == pytest.approx(seconds)

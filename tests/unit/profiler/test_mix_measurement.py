@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from cornserve.profiler.batch_means import T_QUANTILE
-from cornserve.profiler.loads import IsDone, LoadDriver, MeasurementFailedError, Observations
+from cornserve.profiler.loads import IsDone, LoadDriver, Observations
 from cornserve.profiler.mix_measurement import Precision, measure_mix
 from cornserve.profiler.results import MixMeasurement, MixShare
 
@@ -19,6 +19,14 @@ MIX = (MixShare(components=("llm",), share=1),)
 
 OVERHEAD = 0.01
 """Seconds between the end of a request and the arrival of the next one of the same client."""
+
+
+@dataclass(slots=True)
+class SimulatedClock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @dataclass(slots=True)
@@ -35,6 +43,7 @@ class SimulatedReplica:
 
     services: Iterator[float]
     replicas: int = 1
+    clock: SimulatedClock = field(default_factory=SimulatedClock)
     seen: list[int] = field(default_factory=list)
     """The requests in flight of each closed loop."""
 
@@ -56,11 +65,17 @@ class SimulatedReplica:
             observations.ends.append(free)
             observations.latencies.append(free - arrival)
             arrivals.append(free + OVERHEAD)
+        for arrival in [each for each in arrivals if each <= free][:clients]:  # The requests in flight are served.
+            free += next(self.services)
+            observations.ends.append(free)
+            observations.latencies.append(free - arrival)
+        self.clock.now += free
         return observations
 
 
 async def measured(replica: SimulatedReplica, half_width: float, seconds: float = 600) -> MixMeasurement:
-    return await measure_mix(cast(LoadDriver, replica), MIX, "a", Precision(half_width, seconds))
+    driver = cast(LoadDriver, replica)
+    return await measure_mix(driver, MIX, "a", Precision(half_width), seconds, clock=replica.clock)
 
 
 def batched(values: list[float]) -> list[tuple[float, float]]:
@@ -108,6 +123,7 @@ class BatchingReplica(SimulatedReplica):
             now += seconds
             observations.ends.extend([now] * concurrency)
             observations.latencies.extend([seconds] * concurrency)
+        self.clock.now += now
         return observations
 
 
@@ -125,7 +141,7 @@ class DisturbedReplica(SimulatedReplica):
     """Serves more requests per second with more in flight, up to 64. Other processes disturb one level."""
 
     async def closed_loop(self, concurrency: int, is_done: IsDone) -> Observations:
-        slowdown = 1.01 if concurrency == 4 else 1.0
+        slowdown = 1.03 if concurrency == 4 else 1.0
         self.services = (0.04 / min(concurrency, 64) * slowdown**number for number in count())
         return await super().closed_loop(concurrency, is_done)
 
@@ -139,8 +155,19 @@ async def test_a_disturbed_level_does_not_show_that_the_replica_is_saturated() -
     assert found.levels[1].rate < found.levels[0].rate
 
 
-async def test_a_measurement_without_time_for_an_estimate_fails() -> None:
-    with pytest.raises(
-        MeasurementFailedError, match="1 s do not suffice to measure its throughput: give more device time"
-    ):
-        await measured(SimulatedReplica(repeat(0.1)), 0.03, seconds=1)
+@pytest.mark.parametrize("seconds", [0, 1, 3, 10, 30])
+async def test_a_measurement_with_little_time_has_a_wide_interval(seconds: float) -> None:
+    replica = SimulatedReplica(repeat(0.5))
+    found = await measured(replica, 0.03, seconds=seconds)
+
+    assert found.rate == pytest.approx(1 / 0.5, rel=0.2)
+    assert not found.is_saturated
+    assert replica.clock.now <= max(seconds, 1.5)
+
+
+async def test_a_replica_that_serves_many_requests_at_once_is_measured_with_many_in_little_time() -> None:
+    replica = BatchingReplica(repeat(0.02))
+    found = await measured(replica, 0.05, seconds=8)
+
+    assert found.rate > 0.8 * 16 / 0.42
+    assert replica.clock.now <= 8.5
