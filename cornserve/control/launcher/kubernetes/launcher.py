@@ -103,7 +103,7 @@ class KubernetesLauncher:
         await self._objects.restore(manifests)
 
     def _restore_later(self, type: ResourceType) -> None:
-        """Makes watchers apply all groups again when an object of this type is not as it should be any more."""
+        """Makes watchers apply all groups again when an object of this type differs from its manifest."""
         self._tasks.append(asyncio.create_task(self._owned.follow(type, self._observed.changes.notify)))
 
     async def delete(self, key: GroupKey) -> None:
@@ -151,7 +151,8 @@ class KubernetesLauncher:
     async def _maintain(self) -> None:
         """Places cells, deletes retired groups whose pods have ended, and finds groups without endpoints.
 
-        Runs until cancelled."""
+        Runs until cancelled.
+        """
         while True:
             changed = self._observed.changes.next_change()
             self._progress.observe(self._observed.loading())

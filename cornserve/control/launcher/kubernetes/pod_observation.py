@@ -42,7 +42,7 @@ _WAITING_REASONS = {
         ReplicaReason.IMAGE_PULL,
     ),
 }
-"""The reasons for those of a waiting container, as the kubelet spells them. All others are errors of the container."""
+"""The reasons by the kubelet's reason of a waiting container. All others are errors of the container."""
 
 _VOLUME = re.compile("volume|storageclass", re.IGNORECASE)
 """Found in the scheduler's messages about volumes and their claims."""
