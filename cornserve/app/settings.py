@@ -305,7 +305,7 @@ class ExecutorOverride(_Settings):
     """Options of the executor, which checks them, such as `max_model_len`."""
     gpu_type: GpuTypeName | None = None
     """The type of the executor's GPUs, such as `h100-80gb`. On Kubernetes, the value `executors.gpuTypes` of the chart
-    defines the types; on one machine, `cornserve up --slots`. Executors that run on CPUs ignore a type that exists."""
+    defines the types; on one machine, `cornserve up --slots`. Executors on CPUs ignore it, but it must exist."""
     pod_template: dict[str, JsonValue] | None = None
     """A partial pod template, which is merged with the pod template of the executor on Kubernetes."""
 

@@ -11,31 +11,31 @@ if TYPE_CHECKING:
     from cornserve.client import Client
 
 
-def wait_for_replicas(client: Client, waiting: AppView, timeout: float | None, *, failure: str) -> AppView:
+def wait_for_replicas(client: Client, app: AppView, timeout: float | None, *, failure: str) -> AppView:
     """Returns the app when exactly its desired replicas run and all of them are ready.
 
     Args:
+        app: the app. Earlier generations are ignored.
+        timeout: in seconds.
         failure: the verb of the message if the newest generation fails, such as `has failed`.
 
     Raises:
-        CliError: its newest generation fails, it is deleted, or after the timeout.
+        CliError: the newest generation fails, the app is deleted, or the timeout ends.
     """
     from cornserve.cli.progress_display import ProgressDisplay
 
     display = ProgressDisplay()
-    unfinished = (
-        f"some replicas of {waiting.name} are not ready after {timeout} s: see `cornserve status {waiting.name}`"
-    )
+    unfinished = f"some replicas of {app.name} are not ready after {timeout} s: see `cornserve status {app.name}`"
     with display.shown():
-        for view in display.follow(client.events(waiting.name, timeout=timeout, on_outage=display.show), unfinished):
-            if view.uid != waiting.uid:
+        for view in display.follow(client.events(app.name, timeout=timeout, on_outage=display.show), unfinished):
+            if view.uid != app.uid:
                 break
-            if view.generation >= waiting.generation and view.is_scaled:
+            if view.generation >= app.generation and view.is_scaled:
                 display.show(f"{view.name} has {_size(view)}")
                 return view
-            if view.generation >= waiting.generation and view.phase == "failed":
+            if view.generation >= app.generation and view.phase == "failed":
                 raise CliError(f"{view.name} {failure}: {view.status.message}")
-    raise CliError(f"{waiting.name} was deleted: deploy it again with `cornserve deploy`")
+    raise CliError(f"{app.name} was deleted: deploy it again with `cornserve deploy`")
 
 
 def _size(view: AppView) -> str:

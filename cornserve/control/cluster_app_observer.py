@@ -89,7 +89,10 @@ def _loaded(status: AppStatus, before: AppStatus) -> Iterator[ReplicaStatus]:
 
 
 def _reported(status: AppStatus, before: AppStatus) -> Iterator[Finding]:
-    """Yields the conditions that are Events: steps of a roll-out, and warnings. A reason is one Event."""
+    """Yields the conditions that are Events: steps of a roll-out, and warnings.
+
+    A reason that `Degraded` shares with another condition is one Event.
+    """
     known = {finding.type: finding for finding in findings(before)}
     current = {finding.type: finding for finding in findings(status)}
     degraded, is_new = current["Degraded"], before.generation != status.generation

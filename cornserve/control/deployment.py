@@ -91,7 +91,7 @@ class Deployment:
 
     def _apply_route(self, route: Route | None) -> None:
         if route is None:
-            return  # It has not been written yet, or someone has deleted it: the served version has another one.
+            return  # It has not been written yet, or someone has deleted it. The served version does not change.
         if self._route is None or self._route[0] is not route:
             self._route = route, route.spec.code
         code, plan = self._route[1], route.spec.plan

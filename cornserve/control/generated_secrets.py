@@ -12,7 +12,8 @@ import datetime
 import secrets
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -26,6 +27,7 @@ from cornserve.kubernetes.resources import SECRETS
 
 Data = Mapping[str, str]
 
+_AUTHORITY = "cornserve-authority"
 _SKEW = datetime.timedelta(minutes=5)
 """Clocks of nodes may be behind."""
 
@@ -48,22 +50,16 @@ def main() -> int:
 async def _fill(options: argparse.Namespace) -> None:
     async with KubeClient.connect(field_manager="cornserve-secrets") as client:
         if options.instance:
-            current = await _data(client, options.instance)
-            await _add(client, options.instance, instance_data(current))
+            await _fill_secret(client, options.instance, instance_data)
         if options.access:
-            current = await _data(client, options.access)
-            await _add(client, options.access, access_data(current))
+            await _fill_secret(client, options.access, access_data)
         if options.tls:
-            current = await _data(client, options.tls)
-            await _add(client, options.tls, tls_data(current, options.tls_days))
+            await _fill_secret(client, options.tls, partial(tls_data, days=options.tls_days))
 
 
-async def _data(client: KubeClient, name: str) -> Data:
+async def _fill_secret(client: KubeClient, name: str, missing: Callable[[Data], Data]) -> None:
     found = (await client.get(SECRETS, name)).get("data") or {}
-    return {key: b64decode(value).decode() for key, value in found.items()}
-
-
-async def _add(client: KubeClient, name: str, added: Data) -> None:
+    added = missing({key: b64decode(value).decode() for key, value in found.items()})
     if added:
         data = {key: b64encode(value.encode()).decode() for key, value in added.items()}
         await client.merge_patch(SECRETS, name, {"data": data})
@@ -90,7 +86,7 @@ def tls_data(current: Data, days: int) -> Data:
     if "tls.key" in current:
         return {}
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    authority = _certificate("cornserve-authority", authority_key, authority_key, days, is_authority=True)
+    authority = _certificate(_AUTHORITY, authority_key, authority_key, days, is_authority=True)
     certificate = _certificate("cornserve", key, authority_key, days, is_authority=False)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return {
@@ -113,7 +109,7 @@ def _certificate(
     builder = (
         x509.CertificateBuilder()
         .subject_name(_name(name))
-        .issuer_name(_name("cornserve-authority"))
+        .issuer_name(_name(_AUTHORITY))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _SKEW)

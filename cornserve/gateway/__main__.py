@@ -18,7 +18,6 @@ from starlette.types import ASGIApp
 
 from cornserve import file_limit
 from cornserve.access import ADMIN_TOKEN, API_KEYS, Access, AccessError
-from cornserve.access_files import AccessFiles
 from cornserve.blocking_apps import BlockingApps, restore_current_app
 from cornserve.browser_origins import BrowserOriginError, BrowserOrigins
 from cornserve.control.managed_process import EXIT_NO_RESTART
@@ -35,6 +34,7 @@ from cornserve.instance_secret import InstanceSecretError
 from cornserve.limits import LimitError, Limits
 from cornserve.media_allowlist import MediaAllowlist, MediaAllowlistError
 from cornserve.observe import logs, tracing
+from cornserve.reloaded_files import ReloadedFiles
 from cornserve.signals import stop_signals
 from cornserve.unknown_field_policy import UnknownFields
 from cornserve.wire.credentials import ConnectionCredentials, TlsFilesError
@@ -56,7 +56,7 @@ def main() -> int:
         limits = Limits.parse(options.limit)
         sources = MediaAllowlist.parse(options.media_from)
         files = [file for file in (options.api_keys, options.admin_token) if file is not None]
-        access = AccessFiles(partial(_load_access, options), files)
+        access = ReloadedFiles(partial(_load_access, options), files, AccessError, "secrets")
         origins = BrowserOrigins.parse(options.allow_origin)
         origins.check_access(access.current())
         credentials = ConnectionCredentials.load(options.secret or home.secret, options.tls)
@@ -80,7 +80,7 @@ def main() -> int:
             create_gateway,
             credentials=credentials,
             limits=limits,
-            access=access,
+            read_access=access.current,
             blocking_apps=blocking_apps,
             media=MediaLoader(MediaFetcher(limits, sources)),
             host=options.host,

@@ -7,10 +7,11 @@ the OpenAPI document.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Container, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib.metadata import version
+from typing import Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -21,7 +22,6 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from cornserve.access import Access
-from cornserve.access_files import AccessFiles
 from cornserve.app.app_logs import APP_LOGS_PATH, APP_LOGS_TOKEN
 from cornserve.app.arrivals import ARRIVALS_PATH, GatewayArrivals
 from cornserve.app_host.fork_client import ForkServer
@@ -57,13 +57,16 @@ EXPOSED_HEADERS = ("retry-after", "x-request-id", "request-id", "x-should-retry"
 DRAWS_TOKEN = "draws"
 """The purpose of the secret with which the ids of requests determine random choices."""
 
+NO_SECRETS: Final = Access()
+"""Access without keys, for clients on the same machine."""
+
 
 def create_gateway(
     backend: Backend,
     *,
     credentials: ConnectionCredentials,
     limits: Limits | None = None,
-    access: Access | AccessFiles | None = None,
+    read_access: Callable[[], Access] = lambda: NO_SECRETS,
     media: MediaLoader | None = None,
     fork_server: ForkServer | None = None,
     blocking_apps: Container[str] = (),
@@ -77,6 +80,7 @@ def create_gateway(
 
     Args:
         credentials: for the connections to executors.
+        read_access: returns the secrets of clients, which may change.
         blocking_apps: the apps that have blocked a gateway.
         host: the address that the gateway listens on.
         origins: the web pages that may call it.
@@ -104,8 +108,6 @@ def create_gateway(
     )
     router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)
     origins = origins or BrowserOrigins()
-    constant = access if isinstance(access, Access) else Access()
-    read_access = access.current if isinstance(access, AccessFiles) else lambda: constant
     authenticator = Authenticator(read_access, host, credentials.secret, origins)
     gateway = RequestMiddleware(router, authenticator, admission, metrics.record_error)
     if not origins.origins:

@@ -172,12 +172,10 @@ def _ready(status: AppStatus) -> Finding:
 
 def _replicas_ready(status: AppStatus) -> Finding:
     if status.phase not in (Phase.SERVING, Phase.PARKED):
-        ready = _ready(status)
-        return Finding("ReplicasReady", ready.status, ready.reason, ready.message)
+        serving = _ready(status)
+        return Finding("ReplicasReady", serving.status, serving.reason, serving.message)
     if _waits(status.groups):
-        ready, wanted = (
-            sum(numbers) for numbers in zip(*((group.ready, group.wanted) for group in status.groups), strict=True)
-        )
+        ready, wanted = sum(group.ready for group in status.groups), sum(group.wanted for group in status.groups)
         running = sum(len(group.replicas) for group in status.groups)
         message = f"{ready} of {wanted} replicas are ready, and {running} run"
         return Finding("ReplicasReady", "False", "Scaling", message)

@@ -14,7 +14,7 @@ class ReplicaReason(StrEnum):
     FAILED_CREATE = "FailedCreate"
     PULLING_IMAGE = "PullingImage"
     IMAGE_PULL = "ImagePull"
-    CONTAINER_ERROR = "CreateContainerError"
+    CREATE_CONTAINER_ERROR = "CreateContainerError"
     DOWNLOADING_MODEL = "DownloadingModel"
     DOWNLOAD_FAILED = "DownloadFailed"
     LOADING_MODEL = "LoadingModel"
@@ -30,7 +30,7 @@ OBSTACLES: Final = frozenset(
         ReplicaReason.CELL_UNPLACEABLE,
         ReplicaReason.FAILED_CREATE,
         ReplicaReason.IMAGE_PULL,
-        ReplicaReason.CONTAINER_ERROR,
+        ReplicaReason.CREATE_CONTAINER_ERROR,
         ReplicaReason.DOWNLOAD_FAILED,
         ReplicaReason.NO_ENDPOINTS,
     }

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import ssl
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
-from cornserve.file_version import FileVersion, file_version
 from cornserve.instance_secret import InstanceSecret
-from cornserve.observe.error_log import ErrorLog
-
-log = logging.getLogger(__name__)
+from cornserve.reloaded_files import ReloadedFiles
 
 TLS_FILES = ("tls.crt", "tls.key", "ca.crt")
 
@@ -59,31 +56,12 @@ class TlsFiles:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._versions = self._read_versions()
-        self._contexts = TlsContexts.load(directory)
-        self._errors = ErrorLog(log, "%s; connections use the files that were read before")
+        files = [directory / name for name in TLS_FILES]
+        self._contexts = ReloadedFiles(partial(TlsContexts.load, directory), files, TlsFilesError, "certificates")
 
     def contexts(self) -> TlsContexts:
-        """Returns the contexts for a new connection.
-
-        Established connections keep their certificates. Files that cannot be used are read again at the next
-        connection: the directory is possibly being updated.
-        """
-        versions = self._read_versions()
-        if versions != self._versions:
-            try:
-                self._contexts = TlsContexts.load(self._directory)
-            except TlsFilesError as error:
-                self._errors.report(str(error))
-            else:
-                self._versions = versions
-                self._errors.clear()
-                log.info("read the changed files for TLS in %s", self._directory)
-        return self._contexts
-
-    def _read_versions(self) -> list[FileVersion | None]:
-        return [file_version(self._directory / name) for name in TLS_FILES]
+        """Returns the contexts for a new connection. Established connections keep their certificates."""
+        return self._contexts.current()
 
 
 @dataclass(frozen=True, slots=True)

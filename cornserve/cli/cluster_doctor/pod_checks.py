@@ -58,7 +58,7 @@ def executor_check(facts: ClusterFacts) -> CheckResult:
 
 
 def _lost_executors(facts: ClusterFacts, pods: list[JsonObject]) -> list[str]:
-    """Returns the executors with ready pods of which no EndpointSlice contains one."""
+    """Returns the executors with ready pods that no EndpointSlice contains."""
     if facts.endpoint_slices is None:
         return []
     slices = filter(has_ready_endpoint, facts.endpoint_slices)

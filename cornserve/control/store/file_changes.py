@@ -18,10 +18,12 @@ _READ_BYTES: Final = 65_536
 
 
 class FileChanges:
-    """Calls a function after files of a directory have changed whose names begin with a prefix.
+    """Calls `notify` when a file changes in the directory whose name begins with the prefix.
 
-    Notifications may be late or missing: those of writes to memory maps do not exist, for example. Raises `OSError` if
-    the directory does not exist, or the user has too many instances of inotify.
+    Notifications may be late or missing. For example, writes to memory maps cause none.
+
+    Raises:
+        OSError: the directory does not exist, or the user has too many instances of inotify.
     """
 
     def __init__(self, directory: Path, prefix: str, notify: Callable[[], None]) -> None:

@@ -166,7 +166,7 @@ class SqliteStore:
         newest = await newest_version(connections.reader)
         if version > newest:
             raise ExpiredError(f"version {version} is newer than the store, which is at {newest}: list again")
-        notified = self._is_notified()
+        is_notified = self._start_notifications()
         while True:
             # Taken before the read: a write between the read and the wait ends the wait immediately.
             write, data_version = self._writes.next_change(), connections.commits.data_version()
@@ -179,10 +179,10 @@ class SqliteStore:
                 if logged.row.kind == kind.name:
                     yield logged.to_change(kind)
             if not changes:
-                await self._wait_for_commit(connections, write, data_version, notified)
+                await self._wait_for_commit(connections, write, data_version, is_notified)
 
-    def _is_notified(self) -> bool:
-        """Starts the notifications of changes to the files. Returns False if the system does not have them."""
+    def _start_notifications(self) -> bool:
+        """Starts the notifications of changes to the files. Returns whether the system has them."""
         if self._file_changes is None and not self._is_closed:
             try:
                 self._file_changes = FileChanges(self._path.parent, self._path.name, self._writes.notify)
@@ -193,10 +193,10 @@ class SqliteStore:
         return self._file_changes is not None
 
     async def _wait_for_commit(
-        self, connections: StoreConnections, write: asyncio.Event, data_version: int | None, notified: bool
+        self, connections: StoreConnections, write: asyncio.Event, data_version: int | None, is_notified: bool
     ) -> None:
         """Returns after a commit since `data_version` was read, or at the next check if it was not readable (None)."""
-        pause = POLL_SECONDS if notified and data_version is not None else UNNOTIFIED_POLL_SECONDS
+        pause = POLL_SECONDS if is_notified and data_version is not None else UNNOTIFIED_POLL_SECONDS
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -205,7 +205,7 @@ class SqliteStore:
                 raise StoreUnavailableError(f"the store {self._path} has been replaced or damaged: list again")
             if self._is_closed or data_version is None or data_version != connections.commits.data_version():
                 return
-            if notified:
+            if is_notified:
                 pause = FIRST_CHECK_SECONDS if write.is_set() else min(2 * pause, POLL_SECONDS)
             write = self._writes.next_change()
 

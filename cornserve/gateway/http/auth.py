@@ -117,9 +117,10 @@ class Authenticator:
 
 
 def _accepted(access: Access) -> tuple[list[bytes], list[bytes]]:
-    """Returns the digests of the keys of administrators, and of all users."""
+    """Returns the digests of the keys of administrators, and of all users. Empty: no key is required."""
     admins = [_digest(access.admin_token.encode())] if access.admin_token else []
-    return admins, [*(_digest(key.encode()) for key in access.api_keys), *admins] if access.api_keys else []
+    users = [_digest(key.encode()) for key in access.api_keys]
+    return admins, [*users, *admins] if users else []
 
 
 def _digest(secret: bytes) -> bytes:

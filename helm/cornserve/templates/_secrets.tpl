@@ -22,16 +22,15 @@
     items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}, {key: ca.crt, path: ca.crt}]
 {{- end -}}
 
-{{/* The arguments of the Job that fills the Secrets of the chart. Empty if users give all of them. */}}
+{{/* The names of the Secrets that the Job fills, by their use, as YAML. Empty if users give all of them. */}}
 {{- define "cornserve.generatedSecrets" -}}
-{{- if not .Values.instanceSecret.existingSecret }}
-- --instance={{ include "cornserve.instanceSecretName" . }}
-{{- end }}
 {{- if not .Values.access.existingSecret }}
-- --access={{ include "cornserve.accessSecretName" . }}
+access: {{ include "cornserve.accessSecretName" . | quote }}
+{{- end }}
+{{- if not .Values.instanceSecret.existingSecret }}
+instance: {{ include "cornserve.instanceSecretName" . | quote }}
 {{- end }}
 {{- if and .Values.internalTls.enabled (not .Values.internalTls.existingSecret) }}
-- --tls={{ include "cornserve.tlsSecretName" . }}
-- --tls-days={{ int .Values.internalTls.validDays }}
+tls: {{ include "cornserve.tlsSecretName" . | quote }}
 {{- end }}
 {{- end -}}

@@ -33,6 +33,14 @@ BOTH_WAYS = pytest.mark.parametrize(
 API_SERVER_PORT = 6443
 KUBELET_PORT = 10250
 
+LIVENESS_SECONDS = 60
+"""A container whose liveness probe has failed for this time is restarted."""
+
+OF_THE_RELEASE = "app.kubernetes.io/instance=chaos"
+EXECUTORS = "--selector=app.kubernetes.io/component=executor"
+OF_EXECUTORS = ("deployment", "service", "poddisruptionbudget", "endpointslice")
+"""The kinds of objects of executors: the controller creates them, and Kubernetes the EndpointSlices."""
+
 
 @BOTH_WAYS
 @pytest.mark.parametrize("component", ["executor", "gateway"])
@@ -79,14 +87,6 @@ async def test_a_node_is_drained(installation: EchoInstallation, under_traffic: 
             await asyncio.to_thread(installation.kubectl, "drain", node, *options)
     finally:
         installation.kubectl("uncordon", node)
-
-
-OF_THE_RELEASE = "app.kubernetes.io/instance=chaos"
-
-
-EXECUTORS = "--selector=app.kubernetes.io/component=executor"
-OF_EXECUTORS = ("deployment", "service", "poddisruptionbudget", "endpointslice")
-"""The kinds of objects of executors: the controller creates them, and Kubernetes the EndpointSlices."""
 
 
 @pytest.mark.parametrize(
@@ -169,10 +169,6 @@ async def test_a_kubelet_restarts_while_a_model_loads(installation: EchoInstalla
         assert not has_restarted(installation, pod["metadata"]["name"])
     finally:
         installation.kubectl("delete", "app", "slow")
-
-
-LIVENESS_SECONDS = 60
-"""A container whose liveness probe has failed for this time is restarted."""
 
 
 def running_pods(installation: EchoInstallation, app: str) -> list[JsonObject]:

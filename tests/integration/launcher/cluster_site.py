@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from cornserve.control.launcher.base import ReplicaId
-from cornserve.control.launcher.kubernetes import ClusterSettings, KubernetesLauncher, found_endpoints
+from cornserve.control.launcher.kubernetes import ClusterSettings, KubernetesLauncher, missing_endpoints
 from cornserve.control.launcher.kubernetes.names import FIELD_MANAGER
 from cornserve.control.launcher.kubernetes.pod_observation import parse_replica_id
 from cornserve.kubernetes.client import KubeClient
@@ -76,7 +76,7 @@ async def cluster_site(
         AsyncExitStack() as stack,
     ):
         # EndpointSlices cannot contain the loopback addresses of the pods.
-        stack.enter_context(patch.object(found_endpoints, "PATIENCE_SECONDS", inf))
+        stack.enter_context(patch.object(missing_endpoints, "PATIENCE_SECONDS", inf))
         kubelets = []
         for number, count in enumerate(gpus, start=1):
             name, labels = f"node-{number}-{client.namespace}", {NAMESPACE_LABEL: client.namespace}

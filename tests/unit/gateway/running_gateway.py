@@ -52,7 +52,7 @@ async def running_gateway(store: Store, options: GatewayOptions, fork_server: Fo
         Backend(store, no_logs),
         credentials=CREDENTIALS,
         limits=options.limits,
-        access=options.access,
+        read_access=lambda: options.access,
         media=MediaLoader(MediaFetcher(options.limits, MediaAllowlist.parse(options.media_from))),
         origins=BrowserOrigins.parse(options.allow_origin),
         fork_server=fork_server,

@@ -11,10 +11,10 @@ from dataclasses import replace
 from cornserve.app.record import ReplicaExit, ReplicaState
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, GroupRefusedError, Replica, ReplicaId
 from cornserve.control.launcher.kubernetes.cell_groups import CellGroups
-from cornserve.control.launcher.kubernetes.found_endpoints import FoundEndpoints
 from cornserve.control.launcher.kubernetes.group_objects import GroupObjects
 from cornserve.control.launcher.kubernetes.loading_progress import LoadingProgress
 from cornserve.control.launcher.kubernetes.logs import ClusterReplicaLogs
+from cornserve.control.launcher.kubernetes.missing_endpoints import MissingEndpoints
 from cornserve.control.launcher.kubernetes.names import selector
 from cornserve.control.launcher.kubernetes.observed_groups import ObservedGroups
 from cornserve.control.launcher.kubernetes.owned_objects import OwnedObjects
@@ -70,7 +70,7 @@ class KubernetesLauncher:
         self._objects = GroupObjects(client, self._owned, self._deployments, self._pods)
         self._cells = CellGroups(settings, self._deployments)
         self._observed = ObservedGroups(self._pods, self._deployments)
-        self._endpoints = FoundEndpoints(self._slices, self._services)
+        self._missing_endpoints = MissingEndpoints(self._slices, self._services)
         self._progress = LoadingProgress(load_credentials, self._observed.changes.notify)
         self._logs = ClusterReplicaLogs(client, settings.instance)
         self._errors = ErrorLog(log, "cannot maintain executor groups: %s")
@@ -103,7 +103,7 @@ class KubernetesLauncher:
         await self._objects.restore(manifests)
 
     def _restore_later(self, type: ResourceType) -> None:
-        """Makes watchers apply all groups again when an object of this type is not as it should be any more."""
+        """Makes watchers apply all groups again when an object of this type differs from its manifest."""
         self._tasks.append(asyncio.create_task(self._owned.follow(type, self._observed.changes.notify)))
 
     async def delete(self, key: GroupKey) -> None:
@@ -130,8 +130,8 @@ class KubernetesLauncher:
 
     def _explain(self, replica: Replica) -> Replica:
         """Adds what the statuses of pods do not contain."""
-        if replica.state is ReplicaState.READY and replica.group in self._endpoints.problems:
-            problem = self._endpoints.problems[replica.group]
+        if replica.state is ReplicaState.READY and replica.group in self._missing_endpoints.problems:
+            problem = self._missing_endpoints.problems[replica.group]
             return replace(replica, message=problem, reason=ReplicaReason.NO_ENDPOINTS)
         if replica.state is not ReplicaState.STARTING:
             return replica
@@ -151,11 +151,12 @@ class KubernetesLauncher:
     async def _maintain(self) -> None:
         """Places cells, deletes retired groups whose pods have ended, and finds groups without endpoints.
 
-        Runs until cancelled."""
+        Runs until cancelled.
+        """
         while True:
             changed = self._observed.changes.next_change()
             self._progress.observe(self._observed.loading())
-            if self._endpoints.update(self._observed.ready_groups(), asyncio.get_running_loop().time()):
+            if self._missing_endpoints.update(self._observed.ready_groups(), asyncio.get_running_loop().time()):
                 self._observed.changes.notify()
             try:
                 await self._place_cells()
@@ -173,7 +174,7 @@ class KubernetesLauncher:
     @property
     def _deadline(self) -> float | None:
         """The time of the next maintenance that can have an effect without a change, or None."""
-        return min(filter(None, (self._cells.deadline, self._endpoints.deadline)), default=None)
+        return min(filter(None, (self._cells.deadline, self._missing_endpoints.deadline)), default=None)
 
     async def _place_cells(self) -> None:
         """Releases cells that cannot be placed, and starts further attempts."""

@@ -8,7 +8,8 @@ from cornserve.kubernetes.informer import Informer
 from cornserve.kubernetes.resources import JsonObject
 
 UNSEEN_SECONDS = 30.0
-"""After this time, the informer counts, also if it has not seen an own write: the API server may have lost it."""
+"""After this time, `get` returns the informer's object even if the informer has not seen the own write: the API server
+may have lost it."""
 
 
 class NewestObjects:
@@ -24,6 +25,7 @@ class NewestObjects:
         self._written[written["metadata"]["name"]] = (_now(), written)
 
     def get(self, name: str) -> JsonObject | None:
+        """Returns the newest known object, or None if it does not exist."""
         if name in self._written:
             at, written = self._written[name]
             is_seen = self._informer.has_seen(written["metadata"]["resourceVersion"])

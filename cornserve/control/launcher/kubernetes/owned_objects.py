@@ -26,10 +26,10 @@ ObjectId = tuple[ResourceType, str]
 
 
 class OwnedObjects:
-    """Writes Services, PodDisruptionBudgets and PodGroups. Objects that are as they should be need no request.
+    """Writes Services, PodDisruptionBudgets and PodGroups. Objects that equal their manifests need no request.
 
     Args:
-        informers: follow the objects of each type. An informer may start later: its objects are not compared before.
+        informers: the informer of each type. It may start later: its objects are not compared until then.
     """
 
     def __init__(self, client: KubeClient, informers: Mapping[ResourceType, Informer]) -> None:
@@ -54,7 +54,7 @@ class OwnedObjects:
                 ) from error
 
     async def restore(self, manifests: GroupManifests) -> None:
-        """Writes the objects of a group that was applied that someone has deleted or changed."""
+        """Writes those objects of an applied group that someone has deleted or changed."""
         for type, desired in manifests.owned:
             name = desired["metadata"]["name"]
             self._desired[type, name] = desired
@@ -88,7 +88,7 @@ class OwnedObjects:
         return has_fields or self._accepted.get((type, name)) == spec
 
     async def follow(self, type: ResourceType, on_difference: Callable[[], None]) -> None:
-        """Calls `on_difference` when an object is not as it should be any more. Runs until cancelled."""
+        """Calls `on_difference` when an object differs from its manifest. Runs until cancelled."""
         informer = self._informers[type]
         changed_names = informer.track_changes()
         while True:

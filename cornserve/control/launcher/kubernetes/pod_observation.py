@@ -42,7 +42,7 @@ _WAITING_REASONS = {
         ReplicaReason.IMAGE_PULL,
     ),
 }
-"""The reasons for those of a waiting container, as the kubelet spells them. All others are errors of the container."""
+"""The reasons by the kubelet's reason of a waiting container. All others are errors of the container."""
 
 _VOLUME = re.compile("volume|storageclass", re.IGNORECASE)
 """Found in the scheduler's messages about volumes and their claims."""
@@ -151,7 +151,7 @@ def _state(pod: JsonObject, status: JsonObject) -> tuple[ReplicaState, str, str]
     if "running" in current:
         return ReplicaState.STARTING, "loading", ReplicaReason.LOADING_MODEL
     if "waiting" in current:
-        return ReplicaState.STARTING, *(_download(pod) or _waiting(current["waiting"]))
+        return ReplicaState.STARTING, *(_init_container(pod) or _waiting(current["waiting"]))
     return ReplicaState.STARTING, *_pending(pod)
 
 
@@ -169,10 +169,10 @@ def _waiting(waiting: JsonObject) -> tuple[str, str]:
     """Returns the message and the reason of a container that waits."""
     kubelet_reason = waiting.get("reason", "")
     message = _WAITING.get(kubelet_reason) or ": ".join(filter(None, (kubelet_reason, waiting.get("message"))))
-    return message, _WAITING_REASONS.get(kubelet_reason, ReplicaReason.CONTAINER_ERROR)
+    return message, _WAITING_REASONS.get(kubelet_reason, ReplicaReason.CREATE_CONTAINER_ERROR)
 
 
-def _download(pod: JsonObject) -> tuple[str, str] | None:
+def _init_container(pod: JsonObject) -> tuple[str, str] | None:
     """Returns the message and the reason of the first init container that has not succeeded, or None."""
     for status in pod["status"].get("initContainerStatuses") or []:
         name, state = status["name"], status.get("state", {})

@@ -60,7 +60,7 @@ GRANTED = {
         }
     ),
     "executor": set(),
-    "secrets": permissions({"secrets/cornserve-instance/cornserve-access": ["get", "patch"]}),
+    "secrets": permissions({"secrets/cornserve-access/cornserve-instance": ["get", "patch"]}),
 }
 
 

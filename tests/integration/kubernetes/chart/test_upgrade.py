@@ -19,6 +19,7 @@ from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.helm import CHART, HelmRelease, Manifests, render
 
 SECRETS = ("cornserve-instance", "cornserve-access", "cornserve-tls")
+TLS = ("--set", "internalTls.enabled=true")
 
 
 @pytest.fixture
@@ -62,9 +63,6 @@ def write(directory: Path, files: dict[str, str]) -> None:
     for name, content in files.items():
         (directory / name).write_text(content)
         (directory / name).chmod(0o440)
-
-
-TLS = ("--set", "internalTls.enabled=true")
 
 
 def test_the_processes_can_use_the_generated_secrets(
@@ -158,7 +156,7 @@ def test_the_job_reads_only_the_secrets_that_it_fills() -> None:
         found: list[str] = rule["resourceNames"]
         return found
 
-    assert names(every) == ["cornserve-instance", "cornserve-access"]
+    assert names(every) == ["cornserve-access", "cornserve-instance"]
     assert names(some) == ["cornserve-access"]
     assert "Job" not in none
     assert "Secret" not in none

@@ -1,4 +1,4 @@
-"""Finds executor groups whose pods are ready, but unknown to gateways."""
+"""Finds executor groups with ready pods that no EndpointSlice contains."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PATIENCE_SECONDS = 5.0
 after their Service was restored."""
 
 
-class FoundEndpoints:
-    """Compares the groups with ready pods to the EndpointSlices, in which gateways find pods."""
+class MissingEndpoints:
+    """Compares the groups with ready pods to the EndpointSlices, in which gateways find their endpoints."""
 
     def __init__(self, slices: Informer, services: Informer) -> None:
         self._slices = slices
@@ -25,9 +25,9 @@ class FoundEndpoints:
         self._group_of: dict[str, GroupKey] = {}
         """The group of each EndpointSlice with a ready pod."""
         self._counts = Counter[GroupKey]()
-        """The number of these EndpointSlices."""
+        """The number of these EndpointSlices of each group."""
         self._since: dict[GroupKey, float] = {}
-        """The groups that gateways do not find, and the time since then."""
+        """The groups without an EndpointSlice with a ready pod, and when that was first seen."""
         self.problems: dict[GroupKey, str] = {}
         """Why gateways do not find the ready pods of a group, for users."""
 
@@ -41,8 +41,8 @@ class FoundEndpoints:
         for name in self._changed:
             self._update_slice(name)
         self._changed.clear()
-        lost = (key for key in ready if not self._counts[key])
-        self._since = {key: self._since.get(key, now) for key in lost}
+        missing = (key for key in ready if not self._counts[key])
+        self._since = {key: self._since.get(key, now) for key in missing}
         before = self.problems
         late = (key for key, since in self._since.items() if now - since >= PATIENCE_SECONDS)
         self.problems = {key: self._describe(key) for key in late}

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cornserve.access import Access, AccessError
-from cornserve.access_files import AccessFiles
 from cornserve.browser_origins import BrowserOrigins
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.auth import Authenticator
+from cornserve.reloaded_files import ReloadedFiles
 from tests.credentials import CREDENTIALS
 
 OLD, NEW, OLD_TOKEN, NEW_TOKEN = "o" * 16, "n" * 16, "p" * 16, "q" * 16
@@ -46,13 +46,13 @@ def secret(tmp_path: Path) -> MountedSecret:
 
 
 @pytest.fixture
-def files(secret: MountedSecret) -> AccessFiles:
+def files(secret: MountedSecret) -> ReloadedFiles[Access]:
     load = partial(Access.load, secret.keys, secret.token, environment={})
-    return AccessFiles(load, [secret.keys, secret.token])
+    return ReloadedFiles(load, [secret.keys, secret.token], AccessError, "secrets")
 
 
 @pytest.fixture
-def authenticator(files: AccessFiles) -> Authenticator:
+def authenticator(files: ReloadedFiles[Access]) -> Authenticator:
     return Authenticator(files.current, "0.0.0.0", CREDENTIALS.secret, BrowserOrigins())
 
 
@@ -82,15 +82,15 @@ def test_files_that_cannot_be_used_change_nothing(
     secret.write(keys, NEW_TOKEN)
 
     assert [status(authenticator, "/v1/models", key) for key in (OLD, NEW)] == [200, 401]
-    assert "the gateway accepts the secrets that were read before" in caplog.text
+    assert "the secrets that were read before stay in use" in caplog.text
     secret.write(NEW, NEW_TOKEN)
     assert [status(authenticator, "/v1/models", key) for key in (OLD, NEW)] == [401, 200]
 
 
-def test_unchanged_files_are_not_read_again(files: AccessFiles) -> None:
+def test_unchanged_files_are_not_read_again(files: ReloadedFiles[Access]) -> None:
     assert files.current() is files.current()
 
 
 def test_a_missing_file_is_an_error_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(AccessError, match="cannot read"):
-        AccessFiles(partial(Access.load, tmp_path / "keys", None), [tmp_path / "keys"])
+        ReloadedFiles(partial(Access.load, tmp_path / "keys", None), [tmp_path / "keys"], AccessError, "secrets")

@@ -9,8 +9,8 @@ import pytest
 
 from cornserve.app.record import ReplicaState
 from cornserve.control.launcher.base import GroupKey
-from cornserve.control.launcher.kubernetes import KubernetesLauncher, found_endpoints
-from cornserve.control.launcher.kubernetes.found_endpoints import PATIENCE_SECONDS, FoundEndpoints
+from cornserve.control.launcher.kubernetes import KubernetesLauncher, missing_endpoints
+from cornserve.control.launcher.kubernetes.missing_endpoints import PATIENCE_SECONDS, MissingEndpoints
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.informer import Informer
 from cornserve.kubernetes.resources import ENDPOINT_SLICES, PODS, SERVICES
@@ -24,9 +24,9 @@ KEY = GroupKey("echo-1")
 
 
 @asynccontextmanager
-async def observing(client: KubeClient) -> AsyncIterator[FoundEndpoints]:
+async def observing(client: KubeClient) -> AsyncIterator[MissingEndpoints]:
     async with Informer(client, ENDPOINT_SLICES).running() as slices, Informer(client, SERVICES).running() as services:
-        yield FoundEndpoints(slices, services)
+        yield MissingEndpoints(slices, services)
 
 
 async def test_ready_pods_that_are_in_a_slice_are_found(kube_client: KubeClient) -> None:
@@ -56,7 +56,7 @@ async def test_the_problem_ends_when_a_slice_contains_a_ready_pod(kube_client: K
     await kube_client.create(SERVICES, service)
     slices = Informer(kube_client, ENDPOINT_SLICES)
     async with slices.running(), Informer(kube_client, SERVICES).running() as services:
-        endpoints = FoundEndpoints(slices, services)
+        endpoints = MissingEndpoints(slices, services)
         for now in (0.0, PATIENCE_SECONDS):
             endpoints.update({KEY}, now)
         assert "no EndpointSlice of its Service echo-1 contains a ready pod" in endpoints.problems[KEY]
@@ -75,7 +75,7 @@ async def test_the_problem_ends_when_a_slice_contains_a_ready_pod(kube_client: K
 async def test_replicas_that_gateways_cannot_find_have_a_reason(
     kube_client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(found_endpoints, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(missing_endpoints, "PATIENCE_SECONDS", 0.05)
     settings = cluster_settings(kube_client.namespace, instance="cornserve")
     launcher = KubernetesLauncher(kube_client, settings, lambda: CREDENTIALS)
     await launcher.start()
