@@ -133,6 +133,13 @@ def test_a_download_is_reported(download: dict[str, Any], message: str, reason: 
     assert (replica.state, replica.message, replica.reason) == (ReplicaState.STARTING, message, reason)
 
 
+def test_a_sidecar_does_not_hide_what_the_executor_waits_for() -> None:
+    sidecar = {"name": "proxy", "started": True, "state": {"running": {"startedAt": START}}}
+    waiting = pod({"waiting": {"reason": "ImagePullBackOff"}}, initContainerStatuses=[sidecar])
+    waiting["spec"]["initContainers"] = [{"name": "proxy", "restartPolicy": "Always"}]
+    assert observe_pod(waiting).reason == "ImagePull"
+
+
 @pytest.mark.parametrize(
     ("ended", "message"),
     [

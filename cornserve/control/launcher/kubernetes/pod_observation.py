@@ -173,9 +173,14 @@ def _waiting(waiting: JsonObject) -> tuple[str, str]:
 
 
 def _download(pod: JsonObject) -> tuple[str, str] | None:
-    """Returns the message and the reason of the first init container that has not succeeded, or None."""
+    """Returns the message and the reason of the first init container for which the executor waits, or None."""
+    sidecars = {
+        each["name"] for each in pod["spec"].get("initContainers") or () if each.get("restartPolicy") == "Always"
+    }
     for status in pod["status"].get("initContainerStatuses") or []:
         name, state = status["name"], status.get("state", {})
+        if name in sidecars and status.get("started"):
+            continue  # It runs as long as the executor.
         ended = state.get("terminated") or status.get("lastState", {}).get("terminated")
         if ended and ended.get("exitCode") == 0:
             continue
