@@ -32,6 +32,8 @@ from tests.kubernetes.helm import CHART, HelmError, Manifests, render, run_helm
         ("executors.gpu.maxSurge=0", "at '/executors/gpu/maxUnavailable': minimum: got 0, want 1"),
         ("executors.cpu.maxSurge=0%", "at '/executors/cpu/maxSurge': got string, want integer"),
         ("executors.gpu.maxUnavailable=0%", "at '/executors/gpu/maxUnavailable': got string, want integer"),
+        ("executors.cpu.maxSurge=0,executors.cpu.maxUnavailable=null", "at '/executors/cpu': missing property"),
+        ("executors.peerNetworks=null", "at '/executors': missing property 'peerNetworks'"),
         ("gateway.podDisruptionBudget.maxUnavailable=0", "at '/gateway/podDisruptionBudget/maxUnavailable'"),
         ("gateway.podDisruptionBudget.maxUnavailable=0%", "at '/gateway/podDisruptionBudget/maxUnavailable'"),
         ("controller.podDisruptionBudget.maxUnavailable=00%", "at '/controller/podDisruptionBudget/maxUnavailable'"),
