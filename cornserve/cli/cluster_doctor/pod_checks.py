@@ -63,8 +63,8 @@ def _lost_executors(facts: ClusterFacts, pods: list[JsonObject]) -> list[str]:
         return []
     slices = filter(has_ready_endpoint, facts.endpoint_slices)
     found = {each["metadata"]["labels"].get(EXECUTOR_LABEL) for each in slices}
-    ready = {pod["metadata"]["labels"][EXECUTOR_LABEL] for pod in pods if is_pod_ready(pod)}
-    return sorted(ready - found)
+    ready = {pod["metadata"]["labels"].get(EXECUTOR_LABEL) for pod in pods if is_pod_ready(pod)}
+    return sorted(filter(None, ready - found))
 
 
 def _pods_result(facts: ClusterFacts, name: str, pods: list[JsonObject], *, is_essential: bool) -> CheckResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, NamedTuple
 
 from cornserve.cli.check_result import CheckResult
@@ -13,6 +13,8 @@ from cornserve.kubernetes.resources import JsonObject
 GPU_RESOURCE = "nvidia.com/gpu"
 GPU_NODE_LABEL = "nvidia.com/gpu.present"
 
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+"""The annotation of a claim that a pod on this node waits for."""
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 SETTINGS_FILE = "settings.yaml"
@@ -93,7 +95,8 @@ def _claim_check(facts: ClusterFacts, name: str) -> CheckResult:
 
 
 def storage_check(facts: ClusterFacts) -> CheckResult:
-    pending = [name for claim in facts.claims or () if (name := _pending_claim(claim))]
+    late = {item["metadata"]["name"] for item in facts.storage_classes or () if _binds_late(item)}
+    pending = [claim["metadata"]["name"] for claim in facts.claims or () if _is_pending(claim, late)]
     if pending:
         remedy = f"see `kubectl describe pvc {pending[0]} -n {facts.namespace_name}`"
         return CheckResult("storage", False, f"not bound: {', '.join(pending)}", remedy)
@@ -117,10 +120,16 @@ def cluster_settings(facts: ClusterFacts) -> Mapping[str, Any]:
     return {}
 
 
-def _pending_claim(claim: JsonObject) -> str:
-    """Returns the name of a claim that pods wait for, or an empty text."""
-    is_pending = (claim.get("status") or {}).get("phase") != "Bound"
-    return str(claim["metadata"]["name"]) if is_pending else ""
+def _is_pending(claim: JsonObject, late: Set[str]) -> bool:
+    """Whether pods may wait for a claim. A claim of a class that binds late has no volume before its first pod."""
+    is_unused = claim.get("spec", {}).get("storageClassName") in late and SELECTED_NODE not in (
+        claim["metadata"].get("annotations") or {}
+    )
+    return (claim.get("status") or {}).get("phase") != "Bound" and not is_unused
+
+
+def _binds_late(storage_class: JsonObject) -> bool:
+    return storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
 
 
 def _is_default(storage_class: JsonObject) -> bool:

@@ -80,3 +80,19 @@ async def test_only_replicas_that_are_wanted_are_expected(kube_client: KubeClien
         await kube_client.delete(PODS, "a")
         await until(lambda: groups.replicas() == [])
         assert groups.loading() == {}
+
+
+async def test_refused_pods_are_reported_while_those_that_they_replace_serve(kube_client: KubeClient) -> None:
+    labels = {"cornserve.ai/executor": KEY}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "executor", "image": "none"}]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    await kube_client.create(DEPLOYMENTS, {"metadata": {"name": KEY}, "spec": spec})
+    await create_pod(kube_client, "a")
+    async with observing(kube_client) as groups:
+        groups.set_wanted(KEY, 1)
+        assert [replica.id for replica in groups.replicas()] == ["a"]
+        failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
+        await kube_client.merge_patch(DEPLOYMENTS, KEY, {"status": {"conditions": [failure]}}, subresource="status")
+        await until(lambda: len(groups.replicas()) == 2)
+        _, refused = groups.replicas()
+        assert (refused.id, refused.reason, refused.message) == ("llm-1.new-0", "FailedCreate", "exceeded quota")

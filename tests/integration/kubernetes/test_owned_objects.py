@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey
 from cornserve.control.launcher.kubernetes import KubernetesLauncher
-from cornserve.control.launcher.kubernetes.names import FIELD_MANAGER
+from cornserve.control.launcher.kubernetes.names import COMPONENT, FIELD_MANAGER
+from cornserve.gateway.kubernetes_endpoints import EndpointSliceSource
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeNotFoundError
 from cornserve.kubernetes.resources import (
     DEPLOYMENTS,
+    ENDPOINT_SLICES,
     POD_DISRUPTION_BUDGETS,
+    PODS,
     SERVICES,
     JsonObject,
     ResourceType,
 )
+from cornserve.kubernetes_resources.labels import COMPONENT_LABEL, EXECUTOR_LABEL, INSTANCE_LABEL
 from cornserve.task.spec import ExecutorSpec
 from tests.credentials import CREDENTIALS
 from tests.integration.launcher.cluster_site import cluster_settings
@@ -147,17 +150,51 @@ async def test_an_object_that_someone_changes_is_restored(
         await until(is_restored)
 
 
-async def test_labels_that_someone_removes_are_restored(kube_client: KubeClient) -> None:
+@pytest.mark.parametrize(
+    ("type", "label", "value"),
+    [
+        *((type, "app.kubernetes.io/instance", None) for type in TYPES),
+        *((type, EXECUTOR_LABEL, None) for type in TYPES),
+        *((type, EXECUTOR_LABEL, "other") for type in (SERVICES, POD_DISRUPTION_BUDGETS)),
+    ],
+    ids=lambda value: kind(value) or str(value).rpartition("/")[2],
+)
+async def test_labels_that_someone_removes_or_changes_are_restored(
+    kube_client: KubeClient, type: ResourceType, label: str, value: str | None
+) -> None:
     async with keeping(kube_client):
-        for type in TYPES:
-            removed: dict[str, Any] = {"metadata": {"labels": {"app.kubernetes.io/instance": None}}}
-            await kube_client.merge_patch(type, GROUP.key, removed)
+        before = (await kube_client.get(type, GROUP.key))["metadata"]["labels"]
+        await kube_client.merge_patch(type, GROUP.key, {"metadata": {"labels": {label: value}}})
 
-            async def has_label(type: ResourceType = type) -> bool:
-                labels = (await kube_client.get(type, GROUP.key))["metadata"]["labels"]
-                return bool(labels.get("app.kubernetes.io/instance") == "test")
+        async def is_restored() -> bool:
+            return bool((await kube_client.get(type, GROUP.key))["metadata"]["labels"] == before)
 
-            await until(has_label)
+        await until(is_restored)
+
+
+async def test_objects_without_the_label_of_a_group_belong_to_none(kube_client: KubeClient) -> None:
+    settings = cluster_settings(kube_client.namespace)
+    labels = {INSTANCE_LABEL: settings.instance, COMPONENT_LABEL: COMPONENT}
+    metadata = {"name": "foreign", "labels": labels}
+    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    pod = {
+        "containers": [{"name": "executor", "image": "none", "securityContext": security}],
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+    }
+    await kube_client.create(PODS, {"metadata": metadata, "spec": pod})
+    await kube_client.create(
+        ENDPOINT_SLICES,
+        {
+            "metadata": metadata,
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": True}}],
+            "ports": [{"port": 9000}],
+        },
+    )
+    async with keeping(kube_client) as launcher:
+        assert {replica.group for replica in launcher.replicas()} == {GROUP.key}
+    async with aclosing(EndpointSliceSource(kube_client, settings.instance).watch()) as endpoints:
+        assert await anext(endpoints) == {}
 
 
 async def test_objects_that_were_deleted_or_changed_without_a_launcher_are_restored_by_the_next_one(

@@ -187,3 +187,16 @@ def test_claims_must_be_bound() -> None:
     assert storage_check(replace(NOTHING, storage_classes=[default])).found == "default StorageClass fast"
     waiting = storage_check(replace(NOTHING, storage_classes=[default], claims=[pending]))
     assert (waiting.ok, waiting.found) == (False, "not bound: models")
+
+
+def test_a_claim_that_is_bound_with_its_first_pod_may_wait_for_it() -> None:
+    late = {"metadata": {"name": "local"}, "volumeBindingMode": "WaitForFirstConsumer"}
+    unused: dict[str, Any] = {
+        "metadata": {"name": "models"},
+        "spec": {"storageClassName": "local"},
+        "status": {"phase": "Pending"},
+    }
+    used = unused | {"metadata": {"name": "models", "annotations": {"volume.kubernetes.io/selected-node": "a"}}}
+
+    assert storage_check(replace(NOTHING, storage_classes=[late], claims=[unused])).ok
+    assert storage_check(replace(NOTHING, storage_classes=[late], claims=[used])).found == "not bound: models"

@@ -84,6 +84,10 @@ def test_a_terminating_pod_drains() -> None:
         ('0/2 nodes are available: persistentvolumeclaim "models" not found.', "VolumeUnavailable"),
         ("0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims.", "VolumeUnavailable"),
         ("0/2 nodes are available: 2 node(s) had volume node affinity conflict.", "VolumeUnavailable"),
+        (
+            "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had volume node affinity conflict.",
+            "InsufficientCapacity",
+        ),
     ],
 )
 def test_the_scheduler_says_what_is_missing(words: str, reason: str) -> None:
@@ -114,6 +118,14 @@ def test_a_starting_pod_reports_its_activity(state: dict[str, Any], message: str
     assert (replica.state, replica.message, replica.reason) == (ReplicaState.STARTING, message, reason)
 
 
+def test_an_init_container_of_a_pod_template_is_not_a_download() -> None:
+    waiting = {"waiting": {"reason": "PodInitializing"}}
+    failed = pod(waiting, initContainerStatuses=[{"name": "license", "state": terminated(1, "no")}])
+    running = pod(waiting, initContainerStatuses=[{"name": "license", "state": {"running": {}}}])
+    assert observe_pod(failed).reason == "CreateContainerError"
+    assert observe_pod(running).reason == "PullingImage"
+
+
 @pytest.mark.parametrize(
     ("download", "message", "reason"),
     [
@@ -131,6 +143,13 @@ def test_a_download_is_reported(download: dict[str, Any], message: str, reason: 
     waiting = {"waiting": {"reason": "PodInitializing"}}
     replica = observe_pod(pod(waiting, initContainerStatuses=[{"name": "download", **download}]))
     assert (replica.state, replica.message, replica.reason) == (ReplicaState.STARTING, message, reason)
+
+
+def test_a_sidecar_does_not_hide_what_the_executor_waits_for() -> None:
+    sidecar = {"name": "proxy", "started": True, "state": {"running": {"startedAt": START}}}
+    waiting = pod({"waiting": {"reason": "ImagePullBackOff"}}, initContainerStatuses=[sidecar])
+    waiting["spec"]["initContainers"] = [{"name": "proxy", "restartPolicy": "Always"}]
+    assert observe_pod(waiting).reason == "ImagePull"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from cornserve.control.launcher.kubernetes.group_objects import GroupObjects
 from cornserve.control.launcher.kubernetes.loading_progress import LoadingProgress
 from cornserve.control.launcher.kubernetes.logs import ClusterReplicaLogs
 from cornserve.control.launcher.kubernetes.missing_endpoints import MissingEndpoints
-from cornserve.control.launcher.kubernetes.names import selector
+from cornserve.control.launcher.kubernetes.names import pod_group_selector, selector
 from cornserve.control.launcher.kubernetes.observed_groups import ObservedGroups
 from cornserve.control.launcher.kubernetes.owned_objects import OwnedObjects
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
@@ -59,7 +59,7 @@ class KubernetesLauncher:
         self._deployments = Informer(client, DEPLOYMENTS, label_selector=labels)
         self._services = Informer(client, SERVICES, label_selector=labels)
         self._budgets = Informer(client, POD_DISRUPTION_BUDGETS, label_selector=labels)
-        self._pod_groups = Informer(client, POD_GROUPS, label_selector=labels)
+        self._pod_groups = Informer(client, POD_GROUPS, label_selector=pod_group_selector(settings.instance))
         self._slices = Informer(client, ENDPOINT_SLICES, label_selector=labels)
         owned = {
             SERVICES: self._services,

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from cornserve.control.launcher.base import GroupKey, GroupRefusedError
-from cornserve.kubernetes_resources.labels import COMPONENT_LABEL, INSTANCE_LABEL
+from cornserve.kubernetes_resources.labels import COMPONENT_LABEL, EXECUTOR_LABEL, INSTANCE_LABEL
 
 FIELD_MANAGER: Final = "cornserve-controller"
 
@@ -54,5 +54,13 @@ def object_name(key: GroupKey) -> str:
 
 
 def selector(instance: str) -> str:
-    """Returns the label selector for all executors of an installation."""
+    """Returns the label selector for all objects of executors of an installation, except PodGroups.
+
+    Objects without the label of a group belong to none, for example a pod whose label someone has removed.
+    """
+    return f"{pod_group_selector(instance)},{EXECUTOR_LABEL}"
+
+
+def pod_group_selector(instance: str) -> str:
+    """Returns the label selector for all PodGroups of an installation. Several executor groups share one."""
     return f"{INSTANCE_LABEL}={instance},{COMPONENT_LABEL}={COMPONENT}"

@@ -154,9 +154,13 @@ class ObservedGroups:
                 continue
             yield replica
             active += not is_terminating(pod)
-        missing = max(0, self._wanted_replicas(key) - active)
+        wanted = self._wanted_replicas(key)
+        missing = max(0, wanted - active)
         yield from ended[:missing]
-        yield from self._uncreated(key, missing - len(ended[:missing]))
+        failure = find_condition(self._deployments.objects.get(key, {}), "ReplicaFailure").get("message")
+        # Pods that an upgrade of the image adds may be refused, too, while the replaced ones serve.
+        added = 1 if failure and wanted and not missing else 0
+        yield from _uncreated(key, missing - len(ended[:missing]) + added, failure)
 
     def _wanted_replicas(self, key: GroupKey) -> int:
         """Returns the number of replicas that was applied, or that an earlier launcher has applied."""
@@ -166,16 +170,16 @@ class ObservedGroups:
         is_retired = deployment["metadata"].get("annotations", {}).get(RETIRED_ANNOTATION) == "true"
         return 0 if is_retired else int(deployment["spec"].get("replicas", 1))
 
-    def _uncreated(self, key: GroupKey, count: int) -> Iterator[Replica]:
-        failure = find_condition(self._deployments.objects.get(key, {}), "ReplicaFailure").get("message")
-        for number in range(count):
-            yield Replica(
-                ReplicaId(f"{key}.new-{number}"),
-                key,
-                ReplicaState.STARTING,
-                failure or "waiting until Kubernetes creates its pod",
-                reason=ReplicaReason.FAILED_CREATE if failure else ReplicaReason.SCHEDULING,
-            )
+
+def _uncreated(key: GroupKey, count: int, failure: str | None) -> Iterator[Replica]:
+    for number in range(count):
+        yield Replica(
+            ReplicaId(f"{key}.new-{number}"),
+            key,
+            ReplicaState.STARTING,
+            failure or "waiting until Kubernetes creates its pod",
+            reason=ReplicaReason.FAILED_CREATE if failure else ReplicaReason.SCHEDULING,
+        )
 
 
 def _set_or_remove(groups: dict[GroupKey, T], key: GroupKey, value: T) -> None:

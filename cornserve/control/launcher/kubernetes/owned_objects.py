@@ -38,7 +38,7 @@ class OwnedObjects:
         self._newest = {type: NewestObjects(informer) for type, informer in informers.items()}
         self._desired: dict[ObjectId, JsonObject] = {}
         self._accepted: dict[ObjectId, JsonObject] = {}
-        """The specs of restored objects as the cluster has stored them. An admission webhook may have changed them."""
+        """The content of restored objects as the cluster has stored it. An admission webhook may have changed it."""
 
     async def apply(self, manifests: GroupManifests) -> None:
         """Applies all objects of a group. Raises `GroupRefusedError` if the cluster has no PodGroups."""
@@ -70,12 +70,14 @@ class OwnedObjects:
             self._newest[type].record(await self._client.apply(type, desired, force=True))
             return
         # A server-side apply would keep what others have added, such as a port.
+        labels = found["metadata"]["labels"] | desired["metadata"]["labels"]
+        restored = found | {"metadata": found["metadata"] | {"labels": labels}, "spec": desired["spec"]}
         try:
-            written = await self._client.replace(type, found | {"spec": desired["spec"]})
+            written = await self._client.replace(type, restored)
         except KubeNotFoundError:
             return  # The informer delivers the deletion.
         self._newest[type].record(written)
-        self._accepted[type, desired["metadata"]["name"]] = written["spec"]
+        self._accepted[type, desired["metadata"]["name"]] = _content(written)
 
     def _is_as_desired(self, type: ResourceType, name: str) -> bool:
         if not self._informers[type].synced.is_set():
@@ -83,9 +85,9 @@ class OwnedObjects:
         desired, found = self._desired[type, name], self._newest[type].get(name)
         if found is None:
             return False
-        spec = found["spec"]
-        has_fields = all(spec.get(field) == value for field, value in desired["spec"].items())
-        return has_fields or self._accepted.get((type, name)) == spec
+        content, wanted = _content(found), _content(desired)
+        has_fields = all(content[part].get(field) == value for part in wanted for field, value in wanted[part].items())
+        return has_fields or self._accepted.get((type, name)) == content
 
     async def follow(self, type: ResourceType, on_difference: Callable[[], None]) -> None:
         """Calls `on_difference` when an object differs from its manifest. Runs until cancelled."""
@@ -124,6 +126,11 @@ class OwnedObjects:
         self._accepted.pop((type, name), None)
         with suppress(KubeNotFoundError):
             await self._client.delete(type, name)
+
+
+def _content(found: JsonObject) -> JsonObject:
+    """Returns what is compared. Gateways find the EndpointSlices of a Service by its labels."""
+    return {"labels": found["metadata"]["labels"], "spec": found["spec"]}
 
 
 def _is_of_group(found: JsonObject, name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cornserve.app.record import ReplicaExit, ReplicaState
 from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
-from cornserve.control.launcher.kubernetes.names import CONTAINER, INVOCATION_PORT, METRICS_PORT
+from cornserve.control.launcher.kubernetes.names import CONTAINER, DOWNLOAD_CONTAINER, INVOCATION_PORT, METRICS_PORT
 from cornserve.control.launcher.kubernetes.start_times import describe_start
 from cornserve.control.launcher.log_lines import cut_line, find_error
 from cornserve.exit_status import CANNOT_START
@@ -46,6 +46,8 @@ _WAITING_REASONS = {
 
 _VOLUME = re.compile("volume|storageclass", re.IGNORECASE)
 """Found in the scheduler's messages about volumes and their claims."""
+_INSUFFICIENT = "Insufficient "
+"""Found in the scheduler's messages about capacity, such as `1 Insufficient cpu`."""
 
 
 def replica_id(pod: str, restarts: int) -> ReplicaId:
@@ -158,7 +160,7 @@ def _state(pod: JsonObject, status: JsonObject) -> tuple[ReplicaState, str, str]
 def _pending(pod: JsonObject) -> tuple[str, str]:
     if is_unschedulable(pod):
         message = str(find_condition(pod, "PodScheduled").get("message") or "no node can run it")
-        is_volume = _VOLUME.search(message) is not None
+        is_volume = _VOLUME.search(message) is not None and _INSUFFICIENT not in message
         return message, ReplicaReason.VOLUME_UNAVAILABLE if is_volume else ReplicaReason.INSUFFICIENT_CAPACITY
     if is_scheduled(pod):
         return "waiting for its node", ReplicaReason.PULLING_IMAGE
@@ -173,18 +175,25 @@ def _waiting(waiting: JsonObject) -> tuple[str, str]:
 
 
 def _init_container(pod: JsonObject) -> tuple[str, str] | None:
-    """Returns the message and the reason of the first init container that has not succeeded, or None."""
+    """Returns the message and the reason of the first init container for which the executor waits, or None."""
+    sidecars = {
+        each["name"] for each in pod["spec"].get("initContainers") or () if each.get("restartPolicy") == "Always"
+    }
     for status in pod["status"].get("initContainerStatuses") or []:
         name, state = status["name"], status.get("state", {})
+        if name in sidecars and status.get("started"):
+            continue  # It runs as long as the executor.
         ended = state.get("terminated") or status.get("lastState", {}).get("terminated")
         if ended and ended.get("exitCode") == 0:
             continue
+        is_download = name == DOWNLOAD_CONTAINER
         if ended and "running" not in state:
-            return f"{name} {exit_message(ended)}", ReplicaReason.DOWNLOAD_FAILED
+            reason = ReplicaReason.DOWNLOAD_FAILED if is_download else ReplicaReason.CREATE_CONTAINER_ERROR
+            return f"{name} {exit_message(ended)}", reason
         if "waiting" in state:
             message, reason = _waiting(state["waiting"])
             return f"{name}: {message}", reason
-        return f"{name}: running", ReplicaReason.DOWNLOADING_MODEL
+        return f"{name}: running", ReplicaReason.DOWNLOADING_MODEL if is_download else ReplicaReason.PULLING_IMAGE
     return None
 
 

@@ -1,7 +1,7 @@
 {{/* The settings of executors, which the controller reads. */}}
 {{- define "cornserve.clusterSettings" -}}
 {{- $executors := .Values.executors -}}
-instance: {{ .Release.Name }}
+instance: {{ .Release.Name| quote }}
 url: http://{{ include "cornserve.fullname" . }}.{{ .Release.Namespace }}.svc/v1
 controllerName: {{ include "cornserve.fullname" . }}-controller
 version: {{ .Chart.AppVersion | quote }}
@@ -12,31 +12,31 @@ version: {{ .Chart.AppVersion | quote }}
   {{- toYaml $settings | nindent 2 }}
 {{- end }}
 usesGpus: {{ eq $executors.device "gpu" }}
-gpuResource: {{ $executors.gpuResource }}
+gpuResource: {{ $executors.gpuResource| quote }}
 gpuTypes: {{ toJson $executors.gpuTypes }}
 imagePullPolicy: {{ .Values.images.pullPolicy }}
 imagePullSecrets: {{ toJson .Values.images.pullSecrets }}
-secretName: {{ include "cornserve.instanceSecretName" . }}
+secretName: {{ include "cornserve.instanceSecretName" .| quote }}
 {{- with include "cornserve.tlsSecretName" . }}
-tlsSecretName: {{ . }}
+tlsSecretName: {{ .| quote }}
 {{- end }}
 serviceAccountName: {{ include "cornserve.fullname" . }}-executor
 sharedMemory:
   type: {{ $executors.sharedMemory.type }}
   {{- if eq $executors.sharedMemory.type "persistentVolumeClaim" }}
-  claimName: {{ include "cornserve.sharedMemoryClaimName" . }}
+  claimName: {{ include "cornserve.sharedMemoryClaimName" .| quote }}
   {{- else if eq $executors.sharedMemory.type "hostPath" }}
-  path: {{ include "cornserve.sharedMemoryPath" . }}
+  path: {{ include "cornserve.sharedMemoryPath" .| quote }}
   {{- end }}
-privateSharedMemory: {{ $executors.privateSharedMemory }}
-topologyKey: {{ $executors.topologyKey }}
+privateSharedMemory: {{ $executors.privateSharedMemory| quote }}
+topologyKey: {{ $executors.topologyKey| quote }}
 cellPlacement: {{ $executors.cellPlacement }}
 cellPatienceSeconds: {{ $executors.cellPatienceSeconds }}
 {{- with $executors.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ .| quote }}
 {{- end }}
 {{- with $executors.schedulerName }}
-schedulerName: {{ . }}
+schedulerName: {{ .| quote }}
 {{- end }}
 podLabels: {{ toJson $executors.podLabels }}
 {{- $annotations := $executors.podAnnotations -}}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cornserve.control.launcher.kubernetes.settings import ClusterSettings
 from cornserve.limits import Limits
 from tests.kubernetes.helm import CHART, HelmError, Manifests, render, run_helm
 
@@ -32,6 +33,8 @@ from tests.kubernetes.helm import CHART, HelmError, Manifests, render, run_helm
         ("executors.gpu.maxSurge=0", "at '/executors/gpu/maxUnavailable': minimum: got 0, want 1"),
         ("executors.cpu.maxSurge=0%", "at '/executors/cpu/maxSurge': got string, want integer"),
         ("executors.gpu.maxUnavailable=0%", "at '/executors/gpu/maxUnavailable': got string, want integer"),
+        ("executors.cpu.maxSurge=0,executors.cpu.maxUnavailable=null", "at '/executors/cpu': missing property"),
+        ("executors.peerNetworks=null", "at '/executors': missing property 'peerNetworks'"),
         ("gateway.podDisruptionBudget.maxUnavailable=0", "at '/gateway/podDisruptionBudget/maxUnavailable'"),
         ("gateway.podDisruptionBudget.maxUnavailable=0%", "at '/gateway/podDisruptionBudget/maxUnavailable'"),
         ("controller.podDisruptionBudget.maxUnavailable=00%", "at '/controller/podDisruptionBudget/maxUnavailable'"),
@@ -47,6 +50,15 @@ def test_a_wrong_value_is_refused_by_name(setting: str, message: str) -> None:
         render("--set", setting)
 
     assert message in str(refusal.value)
+
+
+def test_texts_of_digits_stay_texts_in_the_cluster_settings() -> None:
+    digits = {"privateSharedMemory": "1073741824", "priorityClassName": "1", "schedulerName": "2", "gpuResource": "3"}
+    manifests = Manifests(render(*(f"--set-string=executors.{name}={value}" for name, value in digits.items())))
+
+    config_map = manifests.get("ConfigMap", "cornserve-cluster-settings")
+    settings = ClusterSettings.model_validate(yaml.safe_load(config_map["data"]["settings.yaml"]))
+    assert settings.model_dump(by_alias=True).items() >= digits.items()
 
 
 def test_every_value_has_a_schema_and_a_default() -> None:
