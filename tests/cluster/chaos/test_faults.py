@@ -92,9 +92,9 @@ async def test_a_node_is_drained(installation: EchoInstallation, under_traffic: 
 @pytest.mark.parametrize(
     "kind",
     [
-        "deployment",
+        pytest.param("deployment", marks=pytest.mark.slow),
         "service",
-        "poddisruptionbudget",
+        pytest.param("poddisruptionbudget", marks=pytest.mark.slow),
         pytest.param("endpointslice", marks=pytest.mark.slow),
         "approute",
         pytest.param("lease", marks=pytest.mark.slow),
