@@ -35,6 +35,7 @@ from tests.kubernetes.helm import CHART, HelmError, Manifests, render, run_helm
         ("executors.gpu.maxUnavailable=0%", "at '/executors/gpu/maxUnavailable': got string, want integer"),
         ("executors.cpu.maxSurge=0,executors.cpu.maxUnavailable=null", "at '/executors/cpu': missing property"),
         ("executors.peerNetworks=null", "at '/executors': missing property 'peerNetworks'"),
+        ("executors.startSeconds=null", "at '/executors': missing property 'startSeconds'"),
         ("gateway.podDisruptionBudget.maxUnavailable=0", "at '/gateway/podDisruptionBudget/maxUnavailable'"),
         ("gateway.podDisruptionBudget.maxUnavailable=0%", "at '/gateway/podDisruptionBudget/maxUnavailable'"),
         ("controller.podDisruptionBudget.maxUnavailable=00%", "at '/controller/podDisruptionBudget/maxUnavailable'"),
