@@ -8,6 +8,7 @@ from typing import Final
 
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeApiError, KubeInvalidError, KubeNotFoundError
+from cornserve.kubernetes.pods import pod_problem
 from cornserve.kubernetes.resources import PODS, JsonObject
 
 log = logging.getLogger(__name__)
@@ -53,8 +54,7 @@ class JobOutput:
     @property
     def waiting_reason(self) -> str:
         """Why the pod has not started, for users. It may be empty."""
-        conditions = [] if self._pod is None else self._pod["status"].get("conditions", [])
-        return next((each.get("message", "") for each in conditions if each["type"] == "PodScheduled"), "")
+        return "" if self._pod is None or self._phase != "Pending" else pod_problem(self._pod)
 
     @property
     def _phase(self) -> str:

@@ -202,9 +202,13 @@ async def test_objects_that_were_deleted_or_changed_without_a_launcher_are_resto
 ) -> None:
     async with keeping(kube_client):
         service = await kube_client.get(SERVICES, GROUP.key)
+        deployment = await kube_client.get(DEPLOYMENTS, GROUP.key)
     await kube_client.delete(POD_DISRUPTION_BUDGETS, GROUP.key)
     await kube_client.merge_patch(SERVICES, GROUP.key, {"spec": {"selector": {"color": "red"}}})
+    strategy = {"type": "Recreate", "rollingUpdate": None}
+    await kube_client.merge_patch(DEPLOYMENTS, GROUP.key, {"spec": {"strategy": strategy}})
     async with keeping(kube_client):
+        assert (await kube_client.get(DEPLOYMENTS, GROUP.key))["spec"] == deployment["spec"]
         assert await find(kube_client, POD_DISRUPTION_BUDGETS) is not None
         assert spec_of(await kube_client.get(SERVICES, GROUP.key)) == spec_of(service)
 

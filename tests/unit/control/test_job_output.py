@@ -20,15 +20,17 @@ class PodApi:
 
     def __init__(self) -> None:
         self.phase: str | None = "Pending"
+        self.status: dict[str, Any] = {
+            "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node has GPUs"}
+            ]
+        }
         self.lines: list[str] = []
         self.error: KubeApiError | None = None
 
     async def list(self, type: ResourceType, *, label_selector: str) -> ObjectList:
-        status: dict[str, Any] = {
-            "phase": self.phase,
-            "conditions": [{"type": "PodScheduled", "message": "no node has GPUs"}],
-        }
-        return ObjectList([] if self.phase is None else [{"metadata": {"name": "a"}, "status": status}], "1")
+        pod = {"metadata": {"name": "a"}, "status": {"phase": self.phase, **self.status}}
+        return ObjectList([] if self.phase is None else [pod], "1")
 
     async def pod_output(self, name: str, *, since: str | None) -> Sequence[str]:
         if self.error is not None:
@@ -48,7 +50,7 @@ def output(api: PodApi) -> JobOutput:
 
 async def test_each_line_is_read_once(api: PodApi, output: JobOutput) -> None:
     assert await output.new_lines() == []
-    assert (output.has_started, output.waiting_reason) == (False, "no node has GPUs")
+    assert (output.has_started, output.waiting_reason) == (False, "Unschedulable: no node has GPUs")
     api.phase, api.lines = "Running", ["01.1 first", "01.2 second line"]
     assert await output.new_lines() == ["first", "second line"]
     assert await output.new_lines() == []
@@ -58,6 +60,16 @@ async def test_each_line_is_read_once(api: PodApi, output: JobOutput) -> None:
     assert not output.has_ended
     assert await output.new_lines() == ["end"]
     assert (output.has_started, output.has_ended, output.is_deleted) == (True, True, False)
+
+
+async def test_an_image_that_cannot_be_pulled_is_the_reason_of_a_waiting_pod(api: PodApi, output: JobOutput) -> None:
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+    api.status = {"containerStatuses": [{"name": "profiler", "state": waiting}]}
+    await output.new_lines()
+    assert output.waiting_reason == "ErrImagePull: no such image"
+    api.phase, api.status = "Running", {}
+    await output.new_lines()
+    assert output.waiting_reason == ""
 
 
 async def test_a_failed_read_is_repeated(api: PodApi, output: JobOutput, caplog: pytest.LogCaptureFixture) -> None:

@@ -62,7 +62,8 @@ class GroupObjects:
             annotations.get(HASH_ANNOTATION) == manifests.applied_hash
             and annotations.get(RETIRED_ANNOTATION) == "false"
             and found["spec"].get("replicas") == manifests.replicas
-            and metadata["generation"] <= self._generations.setdefault(manifests.name, metadata["generation"])
+            # A Deployment of an earlier launcher is applied once: someone may have changed it since then.
+            and metadata["generation"] <= self._generations.get(manifests.name, 0)
         )
 
     async def retire(self, key: GroupKey) -> None:

@@ -188,8 +188,8 @@ def _init_container(pod: JsonObject) -> tuple[str, str] | None:
             continue
         is_download = name == DOWNLOAD_CONTAINER
         if ended and "running" not in state:
-            reason = ReplicaReason.DOWNLOAD_FAILED if is_download else ReplicaReason.CREATE_CONTAINER_ERROR
-            return f"{name} {exit_message(ended)}", reason
+            failed = ReplicaReason.DOWNLOAD_FAILED if is_download else ReplicaReason.CREATE_CONTAINER_ERROR
+            return f"{name} {exit_message(ended)}", failed
         if "waiting" in state:
             message, reason = _waiting(state["waiting"])
             return f"{name}: {message}", reason
