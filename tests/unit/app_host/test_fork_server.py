@@ -67,8 +67,11 @@ def temporary_files(server: psutil.Process) -> Path:
 
 
 def files_per_host(directory: Path) -> list[int] | None:
-    """Returns how many files of `WITH_FILES` each host has, or None if the directory does not exist."""
-    return [len(list(host.rglob("[abc]"))) for host in directory.iterdir()] if directory.exists() else None
+    """Returns how many files of `WITH_FILES` each host has, or None if a directory does not exist or is removed now."""
+    try:
+        return [len(list(host.rglob("[abc]"))) for host in directory.iterdir()]
+    except FileNotFoundError:
+        return None
 
 
 async def test_a_host_is_isolated(fork_server: ForkServer, start: StartOn) -> None:

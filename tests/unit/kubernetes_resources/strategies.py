@@ -55,6 +55,8 @@ from tests.unit.app.plans import cell, graph, plan_document
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 object_names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?(\.[a-z0-9]{1,3})?", fullmatch=True)
+# Hypothesis imports a module for this, in which CPython 3.11 can fail while another thread of a test parses code.
+object_names.validate()
 keys = st.from_regex(r"[A-Za-z0-9._-]{1,10}", fullmatch=True)
 relative_paths = st.from_regex(r"[a-zA-Z0-9_-][a-zA-Z0-9._-]{0,5}(/\.?[a-zA-Z0-9_-]{1,5}){0,2}", fullmatch=True)
 
