@@ -166,7 +166,7 @@ class SqliteStore:
         newest = await newest_version(connections.reader)
         if version > newest:
             raise ExpiredError(f"version {version} is newer than the store, which is at {newest}: list again")
-        is_notified = self._start_notifications()
+        self._start_notifications()
         while True:
             # Taken before the read: a write between the read and the wait ends the wait immediately.
             write, data_version = self._writes.next_change(), connections.commits.data_version()
@@ -179,10 +179,10 @@ class SqliteStore:
                 if logged.row.kind == kind.name:
                     yield logged.to_change(kind)
             if not changes:
-                await self._wait_for_commit(connections, write, data_version, is_notified)
+                await self._wait_for_commit(connections, write, data_version)
 
-    def _start_notifications(self) -> bool:
-        """Starts the notifications of changes to the files. Returns whether the system has them."""
+    def _start_notifications(self) -> None:
+        """Starts the notifications of changes to the files, if the system has them."""
         if self._file_changes is None and not self._is_closed:
             try:
                 self._file_changes = FileChanges(self._path.parent, self._path.name, self._writes.notify)
@@ -190,12 +190,12 @@ class SqliteStore:
                 log.warning(
                     "changes of the store %s are found by polling, because inotify fails: %s", self._path, error
                 )
-        return self._file_changes is not None
 
     async def _wait_for_commit(
-        self, connections: StoreConnections, write: asyncio.Event, data_version: int | None, is_notified: bool
+        self, connections: StoreConnections, write: asyncio.Event, data_version: int | None
     ) -> None:
         """Returns after a commit since `data_version` was read, or at the next check if it was not readable (None)."""
+        is_notified = self._file_changes is not None
         pause = POLL_SECONDS if is_notified and data_version is not None else UNNOTIFIED_POLL_SECONDS
         while True:
             with suppress(TimeoutError):
