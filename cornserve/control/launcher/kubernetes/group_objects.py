@@ -19,7 +19,10 @@ from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
 
 
 class GroupObjects:
-    """Applies and deletes the objects of groups. Calls for groups that are up to date send no request."""
+    """Applies and deletes the objects of groups.
+
+    Calls for groups that are up to date send no request, except for the first call for each group.
+    """
 
     def __init__(self, client: KubeClient, owned: OwnedObjects, deployments: Informer, pods: Informer) -> None:
         self._client = client
