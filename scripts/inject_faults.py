@@ -13,10 +13,12 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +29,9 @@ from scripts.package_coverage import DATA, ROOT
 
 PRODUCT: Final = ("cornserve", "cornserve_demo", "executors", "planner", "policies", "tasklib")
 LOGS: Final = ROOT / ".cache/faults"
+
+_SECONDS: Final = count(int(time.time()) + 1)
+"""The times of the changes."""
 
 
 @dataclass(frozen=True)
@@ -99,12 +104,13 @@ def is_found(fault: Fault, command: Sequence[str], log: Path) -> bool:
 def injected(fault: Fault) -> Iterator[None]:
     """Changes the file inside the block.
 
-    Python compiles a file again if its size or the second of its change differs. The change therefore has a time of
+    Python compiles a file again if its size or the second of its change differs. The change therefore has a second of
     its own, and the restored file has its earlier one.
     """
-    source, times = fault.file.read_bytes(), fault.file.stat()
+    source, times, second = fault.file.read_bytes(), fault.file.stat(), next(_SECONDS)
     try:
         fault.file.write_text(fault.mutation.source)
+        os.utime(fault.file, (second, second))
         yield
     finally:
         fault.file.write_bytes(source)
