@@ -32,6 +32,12 @@ class LoopClock:
             self._loop.time = self._time  # type: ignore[method-assign]
         self._ahead += seconds
 
+    async def advance_by(self, seconds: int) -> None:
+        """Advances the clock in steps of a second, between which other processes run for some milliseconds."""
+        for _ in range(seconds):
+            self.advance(1)
+            await asyncio.sleep(0.005)
+
     async def advance_until(self, condition: Callable[[], bool], *, step: float) -> None:
         """Advances the clock by `step` again and again until the condition holds."""
         deadline = time.monotonic() + REAL_SECONDS

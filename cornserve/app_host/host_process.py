@@ -14,10 +14,10 @@ from cornserve.app_host.host_channel import HostChannel
 from cornserve.app_host.stack_dump import find_location
 from cornserve.exit_reason import exit_reason
 
-TRACE_SECONDS: Final = 0.2
+TRACE_SECONDS: Final = 1
 """The time in which a process writes its stack, unless the machine is very busy."""
 
-_TRACE_POLL_SECONDS: Final = 0.005
+_TRACE_POLL_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)

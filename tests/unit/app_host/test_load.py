@@ -118,10 +118,11 @@ async def test_an_import_that_hangs_is_rejected_with_its_line(
     loading = asyncio.create_task(load(fork_server, announced(source, begins)))
     await until(begins.exists)
 
+    await clock.advance_by(50)  # Not further: the process writes its location in real time.
     with pytest.raises(
         DefinitionError, match=rf"{location}: importing the app takes longer than 50 s \(limit import-seconds=50,"
     ):
-        await clock.advance_during(loading, step=1)
+        await loading
 
 
 async def test_an_import_that_hangs_does_not_delay_other_apps(

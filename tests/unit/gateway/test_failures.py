@@ -18,13 +18,18 @@ from cornserve.app.record import AppSpec, AppStatus, AppView, GroupStatus, Phase
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, AppRecord, Store
 from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.limits import Limits
 from cornserve.task.spec import ExecutorSpec
 from cornserve.v1 import executor_pb2 as pb
 from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.published_route import publish_route, publish_status
+from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
+
+code_may_take_long = with_gateway_options(GatewayOptions(limits=Limits(play_seconds=3600)))
+"""The options of tests that advance the clock while code of the app may run, which takes real time."""
 
 LONG = 1000.0
 """Seconds. An invocation of this duration ends only if it is cancelled or its executor dies."""
@@ -246,6 +251,7 @@ async def test_a_request_waits_for_the_first_replica(group: EchoGroup) -> None:
     assert (await request).json()["text"] == "a b"
 
 
+@code_may_take_long
 async def test_requests_fail_early_when_no_replica_can_be_reached_and_the_controller_does_not_replace_them(
     group: EchoGroup, waits: list[float], clock: LoopClock
 ) -> None:
@@ -273,6 +279,7 @@ async def test_requests_use_executors_that_cannot_be_found_any_more(group: EchoG
     assert (await group.send("a")).status_code == 200
 
 
+@code_may_take_long
 async def test_requests_are_not_sent_again_for_executors_that_cannot_be_found(
     group: EchoGroup, waits: list[float], clock: LoopClock
 ) -> None:
@@ -295,6 +302,7 @@ async def test_requests_are_not_sent_again_for_executors_that_cannot_be_found(
     assert (await group.send("a")).status_code == 200
 
 
+@code_may_take_long
 async def test_requests_fail_early_with_the_reason_when_all_replicas_have_failed(
     group: EchoGroup, waits: list[float], clock: LoopClock
 ) -> None:
