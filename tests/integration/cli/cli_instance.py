@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import psutil
 
 from cornserve.client import Client, ClientError
@@ -79,13 +80,20 @@ class CliInstance:
         self.do("up", "--detach", "--port", "0", "--cpu-slots", str(cpu_slots), *memory, *options)
 
     def deploy(self, app: str, *, replicas: int | None = None) -> None:
-        """Deploys a file or the source of an app, and waits until all of its replicas are ready.
+        """Deploys a file or the source of an app, and waits until all replicas are ready and all gateways serve it.
 
         Starts no command, which takes most of a second.
         """
         with Client(self.url) as client:
             name = client.deploy(app, replicas=replicas).name
             wait_until(lambda: client.app(name).is_scaled)
+        wait_until(lambda: all(_serves(gateway, name) for gateway in self.gateway_addresses()))
+
+    def gateway_addresses(self) -> list[str]:
+        """Returns a `host:port` for each gateway, which accepts requests like the common port."""
+        targets = httpx.get(f"{self.url}/admin/v1/metrics/targets", trust_env=False).json()
+        [gateways] = [target["targets"] for target in targets if target["labels"]["component"] == "gateway"]
+        return list(gateways)
 
     def responds(self, app: str, text: str = "hello") -> bool:
         """Returns whether an app echoes the text."""
@@ -132,6 +140,13 @@ class CliInstance:
             with suppress(psutil.NoSuchProcess):
                 engine.kill()
         shutil.rmtree(StateDir(self.home.replicas).segments, ignore_errors=True)
+
+
+def _serves(gateway: str, app: str) -> bool:
+    try:
+        return httpx.get(f"http://{gateway}/v1/models/{app}", trust_env=False).is_success
+    except httpx.TransportError:  # A gateway that another test has killed starts again.
+        return False
 
 
 def _descendants(process: psutil.Process) -> list[psutil.Process]:

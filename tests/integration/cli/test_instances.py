@@ -57,22 +57,15 @@ def peer_ports(process: psutil.Process) -> set[int]:
     return {found.raddr.port for found in process.net_connections("tcp") if found.status == psutil.CONN_ESTABLISHED}
 
 
-def gateway_addresses(instance: CliInstance) -> list[str]:
-    """Returns a `host:port` for each gateway."""
-    targets = httpx.get(f"{instance.url}/admin/v1/metrics/targets", trust_env=False).json()
-    [gateways] = [target["targets"] for target in targets if target["labels"]["component"] == "gateway"]
-    return list(gateways)
-
-
 async def ready_gateways(instance: CliInstance) -> list[str]:
     """Returns a `host:port` for each of the two gateways. A gateway that another test has killed starts again."""
 
     def are_ready() -> bool:
-        addresses = gateway_addresses(instance)
+        addresses = instance.gateway_addresses()
         return len(addresses) == 2 and all(map(is_ready, addresses))
 
     await until(are_ready)
-    return gateway_addresses(instance)
+    return instance.gateway_addresses()
 
 
 def is_ready(gateway: str) -> bool:
@@ -195,6 +188,7 @@ async def test_up_takes_over_from_a_killed_supervisor_although_a_process_hangs(
     await until(lambda: instance.responds("echo"))
 
 
+@pytest.mark.slow
 async def test_a_second_up_spares_a_running_instance_although_its_file_is_damaged(shared: CliInstance) -> None:
     url = shared.url
     shared.home.instance.write_text("}")
