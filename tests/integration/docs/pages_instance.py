@@ -1,19 +1,31 @@
-"""The instance that the README starts, with its model, on which pages run one after the other."""
+"""The instance and the model that `make run` starts, on which pages run one after the other."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from cornserve.client import Client
 from cornserve.home import Home
 from tests.integration.docs.page_runner import PageRunner
-from tests.integration.docs.pages import CodeBlock, blocks, sections
+from tests.integration.docs.pages import ROOT, CodeBlock, blocks, sections
+from tests.waiting import wait_until
 
 MODEL = "smollm2"
-"""The app of the README, which stays until the end."""
+"""The app of `make run`, which stays until the end."""
+
+_SERVING = "Ctrl-C stops everything."
+"""The last line that `make run` prints before it waits."""
+
+START_SECONDS = 200
+STOP_SECONDS = 60
 
 _UP_OR_DOWN = re.compile(r"^cornserve (up --detach( --cpu-slots \d+)?|down)\n", re.MULTILINE)
 
@@ -21,19 +33,45 @@ _UP_OR_DOWN = re.compile(r"^cornserve (up --detach( --cpu-slots \d+)?|down)\n", 
 class PagesInstance:
     """Runs the README and other pages without their commands that start and stop an instance."""
 
-    def __init__(self, runner: PageRunner) -> None:
+    def __init__(self, runner: PageRunner, log: Path) -> None:
+        """`make run` writes its output to `log`."""
         self._runner = runner
+        self._log = log
 
-    def start(self) -> None:
-        """Runs the commands of the README that start the instance and deploy the model."""
-        self._runner.run(sections("README.md", end="### Send requests"), seconds=200)
+    @contextmanager
+    def running(self) -> Iterator[PagesInstance]:
+        """Runs `make run`, and at the end the command of the README that stops the instance."""
+        with (
+            self._log.open("w") as output,
+            subprocess.Popen(
+                ["make", "run"],
+                cwd=ROOT,
+                env=self._runner.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            ) as make_run,
+        ):
+            try:
+                wait_until(
+                    lambda: make_run.poll() is not None or _SERVING in self._log.read_text(), seconds=START_SECONDS
+                )
+                assert make_run.poll() is None, self._log.read_text()
+                yield self
+                self._runner.run([_only_down(block) for block in _stop_section() if block.runs], seconds=100)
+                assert make_run.wait(STOP_SECONDS) == 0, self._log.read_text()
+            finally:
+                if make_run.poll() is None:
+                    os.killpg(make_run.pid, signal.SIGTERM)
 
-    def stop(self) -> None:
-        """Runs the command of the README that stops the instance."""
-        self._runner.run([_only_down(block) for block in _stop_section() if block.runs], seconds=100)
+    def output(self) -> str:
+        """Returns the output of `make run` so far."""
+        return self._log.read_text()
 
     def run_readme(self) -> None:
-        self._run([*sections("README.md", start="### Send requests", end="### Stop Cornserve"), *_stop_section()])
+        """Deploys the model of `make run` again, which changes nothing, and runs the rest of the README."""
+        self._run([*sections("README.md", end="### Stop Cornserve"), *_stop_section()])
 
     def run(self, page: str) -> None:
         self._run(blocks(page))

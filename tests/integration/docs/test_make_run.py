@@ -1,4 +1,4 @@
-"""`make run` serves a model.
+"""`make run ONCE=1` stops after the response.
 
 In a separate module, so that the engine of the pages, which needs 3 GiB, does not run at the same time.
 """
@@ -14,6 +14,7 @@ from tests.integration.docs.page_runner import PageRunner
 from tests.integration.docs.pages import ROOT
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_make_run_responds_and_leaves_no_process(tmp_path: Path, smollm2: Path) -> None:
     runner = PageRunner(tmp_path, model=smollm2)

@@ -35,7 +35,7 @@ ON_THE_INSTANCE = [
     "docs/reference/sdk.md",
     "docs/reference/task-api.md",
 ]
-"""Pages that share the instance and the model of the README."""
+"""Pages that share the instance and the model of `make run`."""
 ALONE = [
     "docs/how-to/adapt-to-the-load.md",
     "docs/how-to/add-a-model-family.md",
@@ -59,7 +59,7 @@ ALONE = [
 ]
 """Pages that need no instance, install a package, or start instances with other options."""
 SLOW = {
-    # Start engines in addition to that of the README.
+    # Start engines in addition to that of `make run`.
     "docs/how-to/draw-in-chats.md",
     "docs/how-to/edit-images.md",
     "docs/how-to/generate-images.md",
@@ -94,6 +94,7 @@ SLOW = {
     "docs/how-to/test-a-task.md",
     "docs/how-to/use-the-sdk.md",
     "docs/how-to/write-an-agent.md",
+    "docs/reference/http-api.md",
     "docs/reference/plans.md",
     "docs/reference/profiles.md",
     "docs/reference/sdk.md",
@@ -187,11 +188,19 @@ def _by_tier(pages: list[str]) -> list[object]:
 
 @pytest.fixture(scope="module")
 def instance(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> Iterator[PagesInstance]:
-    with PageRunner(tmp_path_factory.mktemp("instance"), model=smollm2).running() as runner:
-        instance = PagesInstance(runner)
-        instance.start()
+    directory = tmp_path_factory.mktemp("instance")
+    with (
+        PageRunner(directory, model=smollm2).running() as runner,
+        PagesInstance(runner, directory / "make-run").running() as instance,
+    ):
         yield instance
-        instance.stop()
+    assert not (runner.cornserve_home / "instance.json").exists()
+    assert [path.name for path in (runner.cornserve_home / "replicas").iterdir()] == ["ended"]
+
+
+@pytest.mark.timeout(400)
+def test_make_run_responds(instance: PagesInstance) -> None:
+    assert "Paris" in instance.output()
 
 
 @pytest.mark.timeout(400)
@@ -201,7 +210,7 @@ def test_the_readme_runs(instance: PagesInstance) -> None:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", _by_tier(ON_THE_INSTANCE))
-def test_a_page_runs_on_the_instance_of_the_readme(instance: PagesInstance, page: str) -> None:
+def test_a_page_runs_on_the_instance_of_make_run(instance: PagesInstance, page: str) -> None:
     instance.run(page)
 
 
