@@ -28,9 +28,6 @@ IMPORT_SECONDS = 3
 REPEATED = {offence.name for offence in OFFENCES if FULL and not offence.at_import} | {"segmentation fault"}
 """Offences that are repeated until the app is suspended."""
 
-FAST = {BASELINE.name, "endless loop", "segmentation fault", "SIGKILL to the fork server"}
-"""The offences in `make test`: one that ends the app host, one after which the gateway ends it, and a refused one."""
-
 MAX_OFFENCES = 8
 """The number of offences after which no more are sent to an app that is not suspended."""
 
@@ -53,13 +50,8 @@ def measured() -> Iterator[Measured]:
         write(rows[offence.name] for offence in (BASELINE, *OFFENCES))
 
 
-@pytest.mark.parametrize(
-    "offence",
-    [
-        pytest.param(offence, marks=[] if offence.name in FAST else [pytest.mark.slow], id=offence.name)
-        for offence in (BASELINE, *OFFENCES)
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("offence", [pytest.param(offence, id=offence.name) for offence in (BASELINE, *OFFENCES)])
 async def test_an_offence_delays_no_other_app(
     runner: OffenceRunner, offence: Offence, measured: Measured, record_fault: FaultRecorder
 ) -> None:

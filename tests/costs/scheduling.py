@@ -17,11 +17,12 @@ SEPARATE = ("tests/cluster/chaos/", "tests/integration/docs/test_pages.py::test_
 INTEGRATION = "tests/integration/"
 
 FAST_GROUPS = {
-    "engines on vLLM": {"embedding", "llm", "multimodal", "serving", "transcription"},
-    "engines on transformers": {"encoder", "generation", "image_generator", "omni", "talker", "text_to_speech"},
+    "engines on vLLM": {"embedding", "encoder", "generation", "llm", "multimodal", "serving", "transcription"},
+    "engines on transformers": {"image_generator", "omni", "talker", "text_to_speech"},
     "kubernetes": {"kubernetes", "kubernetes/chart", "launcher"},
 }
-"""Groups of directories of integration tests: their fast tests share one fork server for engines, or one API server."""
+"""Groups of directories of integration tests: their fast tests share one fork server for engines, the imports of
+the test process, or one API server."""
 
 
 def group_of(nodeid: str, tier: Tier | None) -> str:

@@ -46,6 +46,7 @@ def test_an_unknown_step_is_an_error_that_lists_the_steps() -> None:
     assert "unknown step decoder: use tensors, denoiser, talker, encoder" in result.stderr
 
 
+@pytest.mark.slow
 def test_without_a_gpu_nothing_is_written(tmp_path: Path) -> None:
     output = tmp_path / "figures"
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
@@ -69,6 +70,7 @@ def test_an_output_that_cannot_be_written_is_an_error_of_one_line(tmp_path: Path
     assert "Not a directory" in line
 
 
+@pytest.mark.slow
 def test_a_step_without_time_to_start_is_a_failure(tmp_path: Path) -> None:
     command: list[str | Path] = [SCRIPT, "--cpu", "--seconds", "0.1", "--output", tmp_path, "tensors"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -63,6 +63,7 @@ def test_a_failed_deployment_shows_its_reason_and_the_log_of_the_executor(shared
     assert "out of words" in shared.do("logs", "broken")
 
 
+@pytest.mark.slow
 def test_the_previous_generation_serves_after_a_failed_deployment(shared: CliInstance, tmp_path: Path) -> None:
     shared.deploy(write_app(tmp_path, "echo", prefix="1 "))
     failed = shared.run("deploy", write_app(tmp_path, "echo", fail_start="out of words"))
@@ -111,6 +112,7 @@ def test_logs_can_be_followed(shared: CliInstance, tmp_path: Path) -> None:
     assert following.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_file_is_tried_as_a_temporary_app(shared: CliInstance, tmp_path: Path) -> None:
     file = tmp_path / "twice.py"
     file.write_text(TWICE)

@@ -66,6 +66,7 @@ def test_errors_are_counted_separately_from_responses(serving: CliInstance, requ
     assert "5 × 500 internal" in done.stdout
 
 
+@pytest.mark.slow
 def test_an_unsuitable_request_is_rejected_before_the_load(
     serving: CliInstance, request_file: Callable[..., str]
 ) -> None:
@@ -78,6 +79,7 @@ def test_an_unsuitable_request_is_rejected_before_the_load(
     assert done.stderr == f"error: unknown app 'another' at {serving.url}: {advice}\n"
 
 
+@pytest.mark.slow
 async def test_ctrl_c_shows_the_results_so_far(serving: CliInstance, request_file: Callable[..., str]) -> None:
     before = answered(serving)
     with serving.start("bench", "echo", "--request", request_file(), "-n", "1000000") as running:

@@ -125,6 +125,7 @@ async def test_a_stored_app_is_served(control_plane: ControlPlane) -> None:
     assert (group.wanted, group.ready) == (2, 2)
 
 
+@pytest.mark.slow
 async def test_apps_with_equal_unit_tasks_share_executors(control_plane: ControlPlane) -> None:
     await control_plane.deploy(echo(name="one"), "one")
     await control_plane.deploy(echo(name="two"), "two")
@@ -136,6 +137,7 @@ async def test_apps_with_equal_unit_tasks_share_executors(control_plane: Control
     assert not one & three
 
 
+@pytest.mark.slow
 async def test_deleting_one_of_two_apps_leaves_the_shared_executor(control_plane: ControlPlane) -> None:
     await control_plane.deploy(echo(name="one"), "one")
     await control_plane.deploy(echo(name="two"), "two")

@@ -27,7 +27,7 @@ PAINTER = Generator(
     "painter", "tiny_qwenimage", {"prompt": "corn", "size": "128x128", "seed": 1, "num_inference_steps": 16}
 )
 NARRATOR = Narrator(
-    "narrator", "tiny_vits", {"input": "The corn is very ripe and tall. " * 30, "seed": 1, "speed": 0.25}
+    "narrator", "tiny_vits", {"input": "The corn is very ripe and tall. " * 12, "seed": 1, "speed": 0.25}
 )
 
 

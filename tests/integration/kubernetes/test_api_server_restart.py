@@ -83,6 +83,7 @@ async def client(restartable: RestartableApiServer) -> AsyncIterator[KubeClient]
         yield client
 
 
+@pytest.mark.slow
 async def test_store_and_informer_survive_an_api_server_that_restarts(
     restartable: RestartableApiServer, client: KubeClient
 ) -> None:

@@ -39,7 +39,7 @@ Json = dict[str, Any]
 Create = Callable[..., Json]
 
 round_trip = settings(
-    max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 
 

@@ -78,6 +78,7 @@ async def test_a_new_route_keeps_its_owner(store: Store, kube_client: KubeClient
     assert owners == [{"apiVersion": "cornserve.ai/v1alpha1", "kind": "App", "name": "a", "uid": "new-uid"}]
 
 
+@pytest.mark.slow
 async def test_the_route_of_a_deleted_app_is_deleted(control_plane: ApiServer, tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     control_plane.files.write_kubeconfig(file, control_plane.files.admin_token, control_plane.create_namespace())

@@ -183,11 +183,13 @@ class LauncherConformance:
         await launcher.delete(GroupKey("unknown"))
         assert launcher.replicas() == []
 
+    @pytest.mark.slow
     async def test_a_group_that_is_applied_while_it_drains_gets_new_replicas(self, launcher: Launcher) -> None:
         before = await started(launcher)
         await launcher.delete(before[0].group)
         assert not ids(await started(launcher)) & ids(before)
 
+    @pytest.mark.slow
     async def test_prune_deletes_all_groups_that_are_not_kept(self, launcher: Launcher) -> None:
         await launcher.apply(ExecutorGroup(ECHO, 1))
         await launcher.apply(ExecutorGroup(OTHER, 1))
@@ -258,6 +260,7 @@ class LauncherConformance:
             assert await observed(launcher, ready(1)) == before
             assert (await invoke(before[0], "hello")).code == pb.CODE_OK
 
+    @pytest.mark.slow
     async def test_a_new_launcher_replaces_adopted_replicas_that_die(self, site: LaunchSite) -> None:
         async with site.open() as launcher:
             [dead] = await started(launcher)
@@ -277,6 +280,7 @@ class LauncherConformance:
             await launcher.apply(ExecutorGroup(ECHO, 1))
             await observed(launcher, lambda replicas: dead.id not in ids(replicas) and ready(1)(replicas))
 
+    @pytest.mark.slow
     async def test_a_new_launcher_scales_adopted_replicas(self, site: LaunchSite) -> None:
         async with site.open() as launcher:
             before = await started(launcher, replicas=2)

@@ -24,6 +24,7 @@ def api_server(control_plane: ApiServer) -> ApiServer:
     return control_plane
 
 
+@pytest.mark.slow
 async def test_a_half_free_node_never_strands_a_cell(two_nodes: ClusterSite) -> None:
     async with two_nodes.open() as launcher:
         blocker = ExecutorGroup(OTHER.model_copy(update={"gpus": 2}), 1)

@@ -213,6 +213,7 @@ class TestObjects:
 
 
 class TestGpuTypes:
+    @pytest.mark.slow
     async def test_replicas_run_on_nodes_with_gpus_of_their_type(self, two_nodes: ClusterSite) -> None:
         name = f"node-2-{two_nodes.client.namespace}"
         types = {"second": {"nodeSelector": {"kubernetes.io/hostname": name}}}

@@ -57,12 +57,14 @@ class ExecutorProcess:
 
     def engine_process(self) -> psutil.Process:
         """Returns vLLM's engine process."""
-        (engine,) = (child for child in self.process.children() if "EngineCore" in child.name())
+        processes = {process.pid: process for process in self.remaining_processes()}
+        children = (process for process in processes.values() if process.ppid() in processes)
+        (engine,) = (child for child in children if "multiprocessing.resource_tracker" not in " ".join(child.cmdline()))
         return engine
 
     def remaining_processes(self) -> list[psutil.Process]:
-        """Returns all processes in the executor's session, even if their parent is dead."""
-        return [process for process in psutil.process_iter() if _session(process) == self.process.pid]
+        """Returns all processes that write the executor's log, even if their parent is dead."""
+        return [process for process in psutil.process_iter() if _output(process) == str(self.log)]
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -122,10 +124,11 @@ def _start(
     return ExecutorProcess(process, announcement.read_text().splitlines()[0], metrics_port, log)
 
 
-def _session(process: psutil.Process) -> int | None:
+def _output(process: psutil.Process) -> str | None:
+    """Returns the standard output of a process, but not of one that has ended and waits for its parent."""
     try:
-        return os.getsid(process.pid)
-    except ProcessLookupError:
+        return os.readlink(f"/proc/{process.pid}/fd/1")
+    except OSError:
         return None
 
 

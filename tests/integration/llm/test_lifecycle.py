@@ -18,7 +18,7 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
 
-LONG = ChatRequest.ask("Go on.", max_tokens=1000, temperature=0).model_copy(update={"ignore_eos": True})
+LONG = ChatRequest.ask("Go on.", max_tokens=400, temperature=0).model_copy(update={"ignore_eos": True})
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ async def test_it_reports_its_progress_and_finishes_running_requests_on_sigterm(
 
         forked_executor.terminate()
 
-        assert len((await running.reply()).response.token_ids) == 1000
+        assert len((await running.reply()).response.token_ids) == 400
     assert forked_executor.process.wait(STOP_SECONDS) == 0
 
 
@@ -72,19 +72,19 @@ async def test_the_executor_exits_when_an_idle_engine_dies(own_executor: Executo
 
 
 async def test_callers_receive_an_error_when_a_busy_engine_dies(
-    own_executor: ExecutorProcess,
+    forked_executor: ExecutorProcess,
 ) -> None:
-    own_executor.until_ready()
-    async with connected(own_executor.endpoint) as client:
+    forked_executor.until_ready()
+    async with connected(forked_executor.endpoint) as client:
         running = await client.start(LONG)
         await running.first_chunk()
 
-        own_executor.engine_process().kill()
+        forked_executor.engine_process().kill()
 
         reply = await running.reply()
     assert reply.code == "ABORTED"
     assert reply.end.message == "the engine died: vLLM's EngineCore process is gone"
-    assert own_executor.process.wait(STOP_SECONDS) == 1
+    assert forked_executor.process.wait(STOP_SECONDS) == 1
 
 
 def test_sigterm_during_imports_stops_the_executor(own_executor: ExecutorProcess) -> None:

@@ -117,6 +117,7 @@ async def test_a_whole_qwen25_omni_speaks_about_an_image(tiny_qwen25omni_talker:
     assert response.seconds == codes / CODES_PER_SECOND
 
 
+@pytest.mark.slow
 async def test_a_seed_gives_the_same_response(engine: OmniEngine) -> None:
     sampled = request(chat={"temperature": 1.0}, temperature=1.0, seed=3)
 

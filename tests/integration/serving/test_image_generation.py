@@ -111,6 +111,7 @@ def test_a_limit_of_the_app_is_a_400_that_names_the_field(
     assert (caught.value.param, caught.value.code) == (param, "invalid_value")
 
 
+@pytest.mark.slow
 def test_separate_components_draw_the_same_images(client: OpenAI, split: str) -> None:
     """The requests run in one batch, with guidance and without."""
     cases = [("red corn", 1.0), ("green corn", 4.0), ("blue corn", 1.0), ("yellow corn", 4.0)]
@@ -183,6 +184,7 @@ def _metric(cornserve: CommandLine, name: str) -> float:
     return sum_metric(cornserve, NAME, f"cornserve_image_generator_{name}")
 
 
+@pytest.mark.slow
 def test_a_chat_draws_or_writes_as_the_language_model_decides(
     cornserve: CommandLine, client: OpenAI, model: str, tiny_qwenimage: Path, tmp_path: Path
 ) -> None:

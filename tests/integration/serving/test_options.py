@@ -82,11 +82,9 @@ def test_completions_have_the_order_of_the_prompts(client: OpenAI, model: str) -
 
 def test_a_streamed_completion_equals_an_unstreamed_one(client: OpenAI, model: str) -> None:
     create = client.completions.create
-    with create(
-        model=model, prompt="Once upon a time", temperature=0, max_tokens=20, logprobs=1, stream=True
-    ) as stream:
+    with create(model=model, prompt="Once upon a time", temperature=0, max_tokens=8, logprobs=1, stream=True) as stream:
         choices = [choice for chunk in stream for choice in chunk.choices]
-    unstreamed = create(model=model, prompt="Once upon a time", temperature=0, max_tokens=20, logprobs=1).choices[0]
+    unstreamed = create(model=model, prompt="Once upon a time", temperature=0, max_tokens=8, logprobs=1).choices[0]
 
     assert "".join(choice.text for choice in choices) == unstreamed.text
     assert unstreamed.logprobs is not None

@@ -39,10 +39,27 @@ PROMPT_TOKENS = 19
 
 @pytest.fixture(scope="module", autouse=True)
 def speaker(cornserve: CommandLine, tiny_qwen3omni_talker: Path) -> None:
-    for app, path in ((APP, "speech"), (SPLIT_APP, "e-speech"), (VOCODER_APP, "speech-split")):
-        options = ["--name", app, *speech_options(path, MAX_TOKENS)]
-        deployed = cornserve.run("deploy", str(tiny_qwen3omni_talker), *options)
-        assert deployed.returncode == 0, deployed.stderr
+    deploy(cornserve, tiny_qwen3omni_talker, APP, "speech")
+
+
+@pytest.fixture(scope="module")
+def separate_speakers(cornserve: CommandLine, tiny_qwen3omni_talker: Path) -> None:
+    """Apps of the model whose encoders, or whose vocoder, are in separate executors."""
+    deploy(cornserve, tiny_qwen3omni_talker, SPLIT_APP, "e-speech")
+    deploy(cornserve, tiny_qwen3omni_talker, VOCODER_APP, "speech-split")
+
+
+@pytest.fixture(params=[APP, pytest.param(VOCODER_APP, marks=pytest.mark.slow)])
+def app(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    if name != APP:
+        request.getfixturevalue("separate_speakers")
+    return name
+
+
+def deploy(cornserve: CommandLine, model: Path, app: str, path: str) -> None:
+    deployed = cornserve.run("deploy", str(model), "--name", app, *speech_options(path, MAX_TOKENS))
+    assert deployed.returncode == 0, deployed.stderr
 
 
 def request(**fields: Any) -> dict[str, Any]:
@@ -66,6 +83,7 @@ def test_text_and_speech_equal_those_of_transformers(cornserve: CommandLine, tin
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("separate_speakers")
 @pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`:UserWarning")
 def test_speech_about_media_equals_that_of_transformers(cornserve: CommandLine, tiny_qwen3omni_talker: Path) -> None:
     reference = TransformersSpeech(tiny_qwen3omni_talker)
@@ -92,6 +110,7 @@ def test_speech_about_media_equals_that_of_transformers(cornserve: CommandLine, 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("separate_speakers")
 def test_a_vocoder_in_its_own_executor_decodes_the_same_speech(cornserve: CommandLine) -> None:
     given = request(seed=1, temperature=0.9, response_format="wav")
 
@@ -167,6 +186,7 @@ def test_the_command_line_saves_the_speech(cornserve: CommandLine, tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("separate_speakers")
 @pytest.mark.parametrize("has_sound", [False, True])
 def test_the_official_client_gets_the_same_speech_about_a_video_on_each_path(
     cornserve: CommandLine, *, has_sound: bool
@@ -214,7 +234,6 @@ def test_audio_arrives_before_the_text_is_complete(cornserve: CommandLine) -> No
     assert first_audio < last_text
 
 
-@pytest.mark.parametrize("app", [APP, VOCODER_APP])
 def test_a_disconnect_stops_text_and_speech(cornserve: CommandLine, app: str) -> None:
     given: dict[str, Any] = {"model": app, "messages": CHAT, "modalities": ["text", "audio"], "stream": True}
 
@@ -229,7 +248,6 @@ def test_a_disconnect_stops_text_and_speech(cornserve: CommandLine, app: str) ->
     wait_until(lambda: sum_metric(cornserve, app, "cornserve_executor_invocations_running") == 0)
 
 
-@pytest.mark.parametrize("app", [APP, VOCODER_APP])
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

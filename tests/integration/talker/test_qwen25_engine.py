@@ -171,6 +171,7 @@ async def test_chunks_differ_little_from_codes_decoded_at_once(tiny_qwen25omni_t
     assert 0 < (samples - whole).abs().max() < 1e-3 * whole.abs().max()
 
 
+@pytest.mark.slow
 async def test_padding_changes_no_samples(tiny_qwen25omni_talker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 

@@ -115,7 +115,7 @@ async def stream(engine: TranscriptionEngine, audio: Audio, **options: Any) -> l
     return chunks
 
 
-FAST = {"detected language", "translation", "segments in Chinese"}
+FAST = {"translation", "segments in Chinese"}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ async def test_transcripts_equal_those_of_vllm_concurrently(
         assert any(response.segments for response in found)
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [8, pytest.param(200, marks=pytest.mark.slow)])
 async def test_audio_that_is_not_finite_changes_no_transcript_of_other_requests(
     engine: TranscriptionEngine, count: int
 ) -> None:

@@ -6,9 +6,11 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from cornserve.app.record import AppSpec
 from cornserve.app_host.app_host import AppHost
@@ -33,23 +35,48 @@ from tests.waiting import until
 
 StartHost = Callable[[], Awaitable[AppHost]]
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-@pytest.fixture
-async def start_host() -> AsyncIterator[StartHost]:
+
+@asynccontextmanager
+async def running_server() -> AsyncIterator[ForkServer]:
     server = ForkServer(lambda: ForkServerProcess.start("tests.unit.app_host.code_host"))
+    yield server
+    await server.close()
 
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fork_server() -> AsyncIterator[ForkServer]:
+    async with running_server() as server:
+        yield server
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def start_host(fork_server: ForkServer) -> AsyncIterator[StartHost]:
+    async with starting_hosts(fork_server) as start:
+        yield start
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def start_host_with_environment() -> AsyncIterator[StartHost]:
+    """Starts hosts with the variables that the test has set before the first of them."""
+    async with running_server() as server, starting_hosts(server) as start:
+        yield start
+
+
+@asynccontextmanager
+async def starting_hosts(fork_server: ForkServer) -> AsyncIterator[StartHost]:
     hosts: list[AppHost] = []
 
     async def start() -> AppHost:
         limits = Limits(play_seconds=1)
         spec = AppSpec(source=ECHO, allow_paths=TEST_FILES)
-        hosts.append(await AppHost.start(server, "echo", spec, "app_of_the_test", limits))
+        hosts.append(await AppHost.start(fork_server, "echo", spec, "app_of_the_test", limits))
         return hosts[-1]
 
     yield start
     for host in hosts:
         host.close()
-    await server.close()
 
 
 async def run(host: AppHost, code: str) -> str:
@@ -153,12 +180,12 @@ async def test_a_cancelled_call_does_not_disturb_later_calls(start_host: StartHo
 
 
 async def test_a_host_does_not_have_the_secrets_of_clients(
-    start_host: StartHost, monkeypatch: pytest.MonkeyPatch
+    start_host_with_environment: StartHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CORNSERVE_ADMIN_TOKEN", "a token of the administrator")
     monkeypatch.setenv("CORNSERVE_API_KEYS", "a key of a client")
     monkeypatch.setenv("SETTING", "of the app")
-    host = await start_host()
+    host = await start_host_with_environment()
 
     environment = await run(host, "raise Exception(open('/proc/self/environ').read())")
 
@@ -168,14 +195,14 @@ async def test_a_host_does_not_have_the_secrets_of_clients(
 
 
 async def test_the_home_remains_closed_if_an_allowed_path_contains_it_except_for_its_models(
-    start_host: StartHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_host_with_environment: StartHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_sandbox()
     monkeypatch.setenv("CORNSERVE_HOME", str(tmp_path / "home"))
     (tmp_path / "home" / "models").mkdir(parents=True)
     for name in ("data", "home/secret", "home/models/config.json"):
         (tmp_path / name).write_text("{}")
-    host = await start_host()
+    host = await start_host_with_environment()
 
     assert await run(host, f"open('{tmp_path}/data', 'r+')") == ""
     assert await run(host, f"open('{tmp_path}/home/models/config.json')") == ""

@@ -85,6 +85,7 @@ def test_a_tier_has_the_tests_without_or_with_the_marker(mixed: Suite) -> None:
     assert mixed.names() == FAST + SLOW
 
 
+@pytest.mark.slow
 def test_each_slow_test_is_in_one_slice(mixed: Suite) -> None:
     assert [mixed.names("--tier=slow", f"--slice={number}/2") for number in (1, 2)] == [
         ["test_slow_a", "test_slow_c"],
@@ -93,6 +94,7 @@ def test_each_slow_test_is_in_one_slice(mixed: Suite) -> None:
     assert mixed.names("--slice=2/2") == [*FAST, "test_slow_b"]
 
 
+@pytest.mark.slow
 def test_an_empty_slice_passes(mixed: Suite) -> None:
     assert mixed.run_tier("--tier=slow", "--slice=4/4").returncode == 0
 
@@ -110,6 +112,7 @@ def test_a_process_that_outlives_its_parent_is_charged_to_its_group(suite: Suite
     assert "CPU s (budget 1)" in run.stdout
 
 
+@pytest.mark.slow
 def test_memory_of_a_child_is_charged_to_its_group(suite: Suite) -> None:
     suite.add("test_memory.py", f"def test_memory(): {HOLDING_CHILD}")
 
@@ -120,6 +123,7 @@ def test_memory_of_a_child_is_charged_to_its_group(suite: Suite) -> None:
     assert "MiB (budget 200)" in run.stdout
 
 
+@pytest.mark.slow
 def test_a_budget_is_set_from_a_run(suite: Suite) -> None:
     suite.add("test_memory.py", f"def test_memory(): {HOLDING_CHILD}")
 
@@ -137,6 +141,7 @@ def test_groups_within_their_budgets_pass(mixed: Suite) -> None:
     assert "tests/test_a.py\n" in run.stdout
 
 
+@pytest.mark.slow
 def test_fast_tests_with_engines_are_a_group_and_slow_ones_are_one_for_each_directory(suite: Suite) -> None:
     for name in ("llm", "serving"):
         slow = "@pytest.mark.slow\ndef test_slow(): pass"
@@ -147,6 +152,7 @@ def test_fast_tests_with_engines_are_a_group_and_slow_ones_are_one_for_each_dire
     assert all(f"  tests/integration/{name}\n" in slow_run for name in ("llm", "serving"))
 
 
+@pytest.mark.slow
 def test_processes_of_a_crashed_worker_are_killed(suite: Suite, tmp_path: Path) -> None:
     child = "child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)"
     suite.add(

@@ -151,6 +151,7 @@ def test_the_saved_plan_names_the_model_of_each_type_and_is_checked(tmp_path: Pa
     assert "which do not name their model, but the plan serves a, b: give the shares" in refused.stderr
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_saves_the_plan(tmp_path: Path) -> None:
     arguments = ["--model-rate", f"{INTERN}=0.4", "--model-rate", f"{VISION}=0.4"]
     saved = tmp_path / "plan.json"

@@ -304,7 +304,7 @@ class StoreConformance:
                 await read_changes(watch, 1)
 
     @settings(
-        max_examples=25,
+        max_examples=15,
         suppress_health_check=[
             HealthCheck.too_slow,
             HealthCheck.function_scoped_fixture,

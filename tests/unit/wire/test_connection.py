@@ -84,6 +84,7 @@ async def test_frames_may_arrive_byte_by_byte(endpoint: str) -> None:
     writer.close()
 
 
+@pytest.mark.slow
 async def test_a_message_of_fifty_megabytes_passes(caller: Caller) -> None:
     text = "a" * 50_000_000
     assert (await invoke(caller, text))[0] == b'"%s"' % text.encode()

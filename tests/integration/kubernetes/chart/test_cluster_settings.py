@@ -70,7 +70,7 @@ def test_a_host_path_is_the_directory_of_the_namespace(tmp_path: Path, path: str
     assert settings(tmp_path, "--set", options).shared_memory == HostPathSharedMemory(type="hostPath", path=expected)
 
 
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.slow)])
 def test_a_controller_ends_with_one_line_if_no_pod_could_be_replaced(tmp_path: Path, device: str) -> None:
     config_map = Manifests(render()).get("ConfigMap", "cornserve-cluster-settings")
     content = yaml.safe_load(config_map["data"]["settings.yaml"])

@@ -39,7 +39,7 @@ def restricted_namespace(api_server: ApiServer) -> str:
     return api_server.create_namespace(**labels)
 
 
-FAST = {"defaults", "gpu", "tls", "models only"}
+FAST = {"defaults", "gpu"}
 """The options in `make test`. Each of the others changes a few objects."""
 
 

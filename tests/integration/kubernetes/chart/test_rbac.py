@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -98,14 +99,20 @@ class Account:
         self._client.close()
 
 
-@pytest.fixture
-def account(
-    api_server: ApiServer, kube_namespace: str, release: HelmRelease, request: pytest.FixtureRequest
-) -> Callable[[str], Account]:
-    release.install()
+@pytest.fixture(scope="module")
+def release_namespace(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A namespace with a release of the chart."""
+    namespace = api_server.create_namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
+    kubeconfig: Path = tmp_path_factory.mktemp("release") / "kubeconfig"
+    api_server.files.write_kubeconfig(kubeconfig, api_server.files.admin_token, namespace)
+    HelmRelease("cornserve", kubeconfig, namespace).install()
+    return namespace
 
+
+@pytest.fixture
+def account(api_server: ApiServer, release_namespace: str, request: pytest.FixtureRequest) -> Callable[[str], Account]:
     def open_account(name: str) -> Account:
-        opened = Account(api_server, kube_namespace, name)
+        opened = Account(api_server, release_namespace, name)
         request.addfinalizer(opened.close)
         return opened
 
@@ -124,14 +131,14 @@ async def test_a_component_has_its_permissions_and_no_others(account: Callable[[
 
 @pytest.mark.parametrize("component", ["gateway", "controller", "executor"])
 async def test_a_component_reads_no_secrets_and_no_other_namespace(
-    account: Callable[[str], Account], kube_namespace: str, component: str
+    account: Callable[[str], Account], release_namespace: str, component: str
 ) -> None:
     own = account(f"cornserve-{component}")
-    pods = f"/api/v1/namespaces/{kube_namespace}/pods"
+    pods = f"/api/v1/namespaces/{release_namespace}/pods"
     await until(lambda: own.get(pods) == (403 if component == "executor" else 200))
 
     for path in (
-        f"/api/v1/namespaces/{kube_namespace}/secrets/cornserve-instance",
+        f"/api/v1/namespaces/{release_namespace}/secrets/cornserve-instance",
         "/api/v1/namespaces/default/pods",
         "/api/v1/pods",
         "/api/v1/nodes",
@@ -168,22 +175,24 @@ def test_executors_and_the_test_pod_get_no_token() -> None:
 
 
 async def test_the_role_of_the_cli_reads_one_secret(
-    api_server: ApiServer, kube_namespace: str, account: Callable[[str], Account]
+    api_server: ApiServer, release_namespace: str, account: Callable[[str], Account]
 ) -> None:
-    user = account("default")
+    core, rbac = "/api/v1", "/apis/rbac.authorization.k8s.io/v1"
+    api_server.request("POST", f"{core}/namespaces/{release_namespace}/serviceaccounts", {"metadata": {"name": "user"}})
+    user = account("user")
     binding: dict[str, Any] = {
         "metadata": {"name": "user"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "cornserve-cli"},
-        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": kube_namespace}],
+        "subjects": [{"kind": "ServiceAccount", "name": "user", "namespace": release_namespace}],
     }
-    secrets = f"/api/v1/namespaces/{kube_namespace}/secrets"
+    secrets = f"{core}/namespaces/{release_namespace}/secrets"
     assert user.get(f"{secrets}/cornserve-access") == 403
 
-    api_server.request("POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{kube_namespace}/rolebindings", binding)
+    api_server.request("POST", f"{rbac}/namespaces/{release_namespace}/rolebindings", binding)
 
     await until(lambda: user.get(f"{secrets}/cornserve-access") == 200)
-    assert user.get(f"/api/v1/namespaces/{kube_namespace}/services") == 200
+    assert user.get(f"{core}/namespaces/{release_namespace}/services") == 200
     for path in ("api/v1/{}/configmaps", "api/v1/{}/persistentvolumeclaims", "apis/coordination.k8s.io/v1/{}/leases"):
-        assert user.get(f"/{path.format(f'namespaces/{kube_namespace}')}") == 200
+        assert user.get(f"/{path.format(f'namespaces/{release_namespace}')}") == 200
     assert user.get(f"{secrets}/cornserve-instance") == 403
     assert user.get(secrets) == 403

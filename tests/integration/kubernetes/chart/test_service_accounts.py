@@ -67,7 +67,7 @@ async def change_service(server: ApiServer, namespace: str, launcher: Kubernetes
     await until(is_restored)
 
 
-@pytest.mark.parametrize("device", SPECS.keys())
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.slow)])
 async def test_a_controller_runs_executors_that_pod_security_admits(
     api_server: ApiServer,
     kube_namespace: str,

@@ -80,6 +80,7 @@ def documented_patch(namespace: str) -> list[str]:
     return arguments[arguments.index("kubectl") + 1 :]
 
 
+@pytest.mark.slow
 async def test_measurements_end_with_the_release_and_apps_of_users_stay(
     api_server: ApiServer,
     kube_client: KubeClient,

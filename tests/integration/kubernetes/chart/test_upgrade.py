@@ -109,6 +109,7 @@ def test_an_upgrade_keeps_generated_secrets(
     assert re.fullmatch("[0-9a-f]{64}", first["cornserve-instance"]["secret"])
 
 
+@pytest.mark.slow
 def test_an_upgrade_that_changes_nothing_restarts_no_pod(release: HelmRelease) -> None:
     first, second = release.install(), release.upgrade()
 
@@ -116,6 +117,7 @@ def test_an_upgrade_that_changes_nothing_restarts_no_pod(release: HelmRelease) -
         assert first.pod(deployment) == second.pod(deployment)
 
 
+@pytest.mark.slow
 def test_given_keys_replace_generated_keys_and_restart_nothing(
     release: HelmRelease, run_job: Callable[[Manifests], None], data: Callable[[str], dict[str, str]]
 ) -> None:
