@@ -33,11 +33,11 @@ test: programs ## Runs the checks, builds the documentation, runs all tests but 
 	$(call stage,Checks and documentation)
 	@scripts/check
 	$(call stage,Tests)
-	@scripts/test --tier=fast $(DISTRIBUTED)
+	@$(PYTEST) --tier=fast $(DISTRIBUTED)
 
 test-slow: programs ## Runs the slow tests (SLICE=3/8: the third of eight slices)
 	$(call stage,Slow tests$(if $(SLICE), of slice $(SLICE)))
-	@scripts/test --tier=slow $(if $(SLICE),--slice=$(SLICE)) $(DISTRIBUTED)
+	@$(PYTEST) --tier=slow $(if $(SLICE),--slice=$(SLICE)) $(DISTRIBUTED)
 
 test-all: test test-slow ## Runs the checks, builds the documentation, runs all tests
 
@@ -93,8 +93,8 @@ cluster-down: setup ## Stops the cluster
 test-cluster: programs ## Runs the tests on the cluster (CONTEXT=name: on another one; VLLM=1: with models; SLICE=3/8: of the slow tests, a slice)
 	@$(if $(CONTEXT),,.venv/bin/python -m scripts.cluster up)
 	@$(if $(CONTEXT),,kubernetes/images/build control echo $(if $(VLLM),executor-cpu))
-	@CORNSERVE_TEST_CONTEXT=$(CONTEXT) scripts/test -m "cluster and chaos" $(if $(SLICE),--slice=$(SLICE)) tests/cluster
-	@CORNSERVE_TEST_CONTEXT=$(CONTEXT) scripts/test -m "cluster and not chaos$(if $(VLLM),, and not vllm)" \
+	@CORNSERVE_TEST_CONTEXT=$(CONTEXT) $(PYTEST) -m "cluster and chaos" $(if $(SLICE),--slice=$(SLICE)) tests/cluster
+	@CORNSERVE_TEST_CONTEXT=$(CONTEXT) $(PYTEST) -m "cluster and not chaos$(if $(VLLM),, and not vllm)" \
 		$(if $(SLICE),--slice=$(SLICE)) --numprocesses 2 --dist loadscope tests/cluster
 
 lock: ## Regenerates requirements/*.txt from pyproject.toml (UPGRADE=1: newest versions)
