@@ -261,7 +261,7 @@ class AsyncClient:
         self._retries = retries
         self._loop: asyncio.AbstractEventLoop | None = None
         with usable_environment():
-            self._http = httpx.AsyncClient(trust_env=not address.is_loopback, limits=calls.LIMITS)
+            self._http = httpx.AsyncClient(verify=address.tls, trust_env=not address.is_loopback, limits=calls.LIMITS)
 
     def _check_loop(self) -> None:
         """Raises `EventLoopError` in another loop, where a call would fail if it found an idle connection."""

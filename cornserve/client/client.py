@@ -353,7 +353,7 @@ class Client:
         self._address = address
         self._retries = retries
         with usable_environment():
-            self._http = httpx.Client(trust_env=not address.is_loopback, limits=calls.LIMITS)
+            self._http = httpx.Client(verify=address.tls, trust_env=not address.is_loopback, limits=calls.LIMITS)
 
     def _until_loaded(self, view: AppView, deadline: Deadline) -> None:
         wait = AppLoadWait(view, deadline)

@@ -78,6 +78,12 @@ def test_the_help_needs_no_slow_imports() -> None:
     assert SLOW_IMPORTS.isdisjoint(loaded)
 
 
+def test_the_slots_of_an_instance_are_read_without_the_data_plane() -> None:
+    code = "import cornserve.control.launcher.local.state_dir, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"cornserve.transport", "cornserve.control.launcher.local.launcher"}.isdisjoint(loaded)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
