@@ -167,6 +167,18 @@ def test_an_app_is_measured_while_others_change() -> None:
 
 
 @pytest.mark.slow
+def test_the_processes_of_idle_instances_are_measured() -> None:
+    rows = run("idle.py")["rows"]
+
+    numbers = {(row["phase"], row["processes"]): row["number"] for row in rows}
+    phases = ("no app", "1 app", "2 apps", "2 tensor producers")
+    assert {phase for phase, _ in numbers} == set(phases)
+    assert {numbers[phase, kind] for phase in phases for kind in ("supervisor", "gateway", "controller")} == {1}
+    assert [numbers.get((phase, "executors"), 0) for phase in phases] == [0, 1, 2, 3]
+    assert all(row["pss_mib"] > 0 and row["wakeups"] >= 0 and row["cpu_percent"] >= 0 for row in rows)
+
+
+@pytest.mark.slow
 def test_concurrent_speeches_are_compared_with_one_at_a_time(tiny_qwen3omni_talker: Path) -> None:
     figures = run("talker.py", str(tiny_qwen3omni_talker), "--concurrency", "2")["figures"]
 
