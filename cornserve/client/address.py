@@ -75,7 +75,7 @@ class GatewayAddress:
 
     @property
     def tls(self) -> ssl.SSLContext | bool:
-        """What verifies certificates: by default, the certificates that httpx trusts.
+        """The context that verifies certificates, or True for the default of httpx.
 
         To read them takes 30 ms of CPU time. They are left out where no connection uses TLS.
         """

@@ -21,7 +21,7 @@ BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 def run(script: str, *options: str) -> Any:
     command = [sys.executable, str(BENCHMARKS / script), "--quick", "--json", *options]
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=170).stdout)
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=400).stdout)
 
 
 @pytest.mark.slow
