@@ -48,7 +48,7 @@ MODULES = {
 
 @dataclass(frozen=True, slots=True)
 class ProcessUse:
-    """What a process has used since its start, and its memory now."""
+    """The CPU time and wake-ups of a process since its start, and its memory now."""
 
     cpu_seconds: float
     wakeups: int
@@ -65,7 +65,7 @@ class IdleRow:
     processes: str
     number: int
     cpu_percent: float
-    """Of a core."""
+    """Percent of one core."""
     wakeups: float
     """Per second."""
     pss_mib: float
@@ -223,7 +223,7 @@ def main() -> None:
         print(json.dumps({"machine": asdict(machine), "rows": [asdict(row) for row in found]}))
         return
     table = create_table(
-        ["phase", "processes"], ["number", "% of a core", "wake-ups/s", "PSS, MiB", "of which shared memory"]
+        ["phase", "processes"], ["number", "% of a core", "wake-ups/s", "PSS, MiB", "shared memory, MiB"]
     )
     for row in found:
         table.add_row(
