@@ -41,6 +41,7 @@ MODULES = {
     "cornserve.gateway": "gateway",
     "cornserve.control": "controller",
     "cornserve.app_host": "app hosts",
+    "cornserve_executors.base.warm_process": "warm processes",
     "cornserve_executors.base": "executors",
 }
 """The kind of a process, by the module that it runs. Other processes have the kind of their parent."""

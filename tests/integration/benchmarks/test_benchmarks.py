@@ -179,6 +179,17 @@ def test_the_processes_of_idle_instances_are_measured() -> None:
 
 
 @pytest.mark.slow
+def test_deployments_of_two_models_are_compared_with_imports_and_without(smollm2: Path, tiny_llama: Path) -> None:
+    started, forked = run("second_model.py", str(tiny_llama), str(smollm2))["rows"]
+
+    assert not started["forked"]
+    assert forked["forked"]
+    assert 0 < forked["second"]["cpu_seconds"] < started["second"]["cpu_seconds"]
+    assert 0 < forked["second"]["pss_mib"] < started["second"]["pss_mib"]
+    assert forked["pss_mib"] < started["pss_mib"]
+
+
+@pytest.mark.slow
 def test_concurrent_speeches_are_compared_with_one_at_a_time(tiny_qwen3omni_talker: Path) -> None:
     figures = run("talker.py", str(tiny_qwen3omni_talker), "--concurrency", "2")["figures"]
 
