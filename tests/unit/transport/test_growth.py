@@ -57,7 +57,7 @@ async def start(cluster: TransportCluster, idle_seconds: float = 60, cache_bytes
 async def publish(
     process: TransportProcess, number: int, nbytes: int = LARGE, output: str = "embeddings", key: str | None = None
 ) -> Production:
-    """Publishes a tensor of a request of its own. A request with a lower number is older."""
+    """Publishes a tensor of another request. A request with a lower number is older."""
     production = process.transport.produce(f"{REQUEST}-{number}", 0, 0, arrived_us=number)
     await add(production, nbytes, number, output, key)
     return production
@@ -119,7 +119,7 @@ async def test_memory_is_given_back_after_a_time_without_use(cluster: TransportC
     assert slab_bytes(process.transport)["held"] == LARGE
 
     kept.release()
-    generations = 64 * PAGE  # of all steps that had memory, and the header
+    generations = 64 * PAGE  # Steps that had memory keep that of their generations.
     await until(lambda: FIRST < resident_bytes(process.transport) < FIRST + generations)
     assert resident(process.transport) == FIRST
     await publish(process, 3)

@@ -37,7 +37,7 @@ class LocalLauncher:
         tls: Path | None = None,
         drain_seconds: float = 30,
         queue: int = Limits().queue,
-        slab_mib: int = Limits().slab_mib,
+        slab_mib: int | None = None,
         first_delay: float = 1,
         longest_delay: float = 60,
     ) -> None:
@@ -50,8 +50,8 @@ class LocalLauncher:
             tls=tls,
             drain_seconds=drain_seconds,
             queue=queue,
-            slab_mib=slab_mib,
-            slab_budget=SlabBudget(SHARED_MEMORY, state_dir.segments, slab_mib),
+            slab_mib=Limits().slab_mib if slab_mib is None else slab_mib,
+            slab_budget=SlabBudget(SHARED_MEMORY, state_dir.segments),
             first_delay=first_delay,
             longest_delay=longest_delay,
         )
