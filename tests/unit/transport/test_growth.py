@@ -23,7 +23,7 @@ IDLE_SECONDS = 0.05
 LARGE = 24 * MIB
 
 
-class Memory:
+class MachineMemory:
     """The memory of the machine: that of slabs that grow is limited to it."""
 
     def __init__(self) -> None:
@@ -42,8 +42,8 @@ async def cluster() -> AsyncIterator[TransportCluster]:
 
 
 @pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
-    memory = Memory()
+def memory(monkeypatch: pytest.MonkeyPatch) -> MachineMemory:
+    memory = MachineMemory()
     monkeypatch.setattr(segment, "available_memory_bytes", memory.available_bytes)
     return memory
 
@@ -171,7 +171,7 @@ async def test_a_location_in_memory_that_was_given_back_is_stale(cluster: Transp
 
 
 async def test_a_tensor_waits_for_the_memory_of_others_when_the_machine_has_none(
-    cluster: TransportCluster, memory: Memory
+    cluster: TransportCluster, memory: MachineMemory
 ) -> None:
     process = await start(cluster)
     oldest = await publish(process, 0, 1)
@@ -189,7 +189,7 @@ async def test_a_tensor_waits_for_the_memory_of_others_when_the_machine_has_none
 
 
 async def test_a_tensor_that_no_other_makes_space_for_is_refused_and_later_ones_have_memory_again(
-    cluster: TransportCluster, memory: Memory, clock: LoopClock
+    cluster: TransportCluster, memory: MachineMemory, clock: LoopClock
 ) -> None:
     process = await start(cluster)
     await process.transport.create_slab()
@@ -205,7 +205,7 @@ async def test_a_tensor_that_no_other_makes_space_for_is_refused_and_later_ones_
 
 
 async def test_the_oldest_request_does_not_wait_for_younger_ones_when_the_machine_has_no_memory(
-    cluster: TransportCluster, memory: Memory
+    cluster: TransportCluster, memory: MachineMemory
 ) -> None:
     """The younger ones may wait for it in another process."""
     process = await start(cluster)
@@ -221,7 +221,7 @@ async def test_the_oldest_request_does_not_wait_for_younger_ones_when_the_machin
 
 
 async def test_cached_tensors_are_evicted_when_the_machine_has_no_memory(
-    cluster: TransportCluster, memory: Memory
+    cluster: TransportCluster, memory: MachineMemory
 ) -> None:
     process = await start(cluster, cache_bytes=64 * MIB)
     (await publish(process, 1, key="cat")).release()
