@@ -44,14 +44,15 @@ class TensorFetcher:
         if not mapping.layout.contains(tensor.offset, tensor.nbytes):
             subscription.lose(f"its producer announced offset {tensor.offset}, which is outside of its slab")
             raise subscription.error
-        with ExitStack() as cleanup:
-            if kind == SAME_NODE:
-                if not self._mappings.hold(mapping, location):
-                    subscription.lose("its producer has freed it")
-                    raise subscription.error
-                cleanup.callback(self._mappings.release, mapping, location)
+        held = self._mappings.hold(mapping, location) if kind == SAME_NODE else []
+        if held is None:
+            subscription.lose("its producer has freed it")
+            raise subscription.error
+        try:
             self._record(kind, subscription, tensor)
             yield _view(tensor, mapping, location)
+        finally:
+            self._mappings.release(held)
 
     def _find_mapping(self, producer: pb.Producer) -> tuple[str, SegmentMapping | None]:
         """Returns the kind of transfer, and the segment of the producer if this process can map it."""

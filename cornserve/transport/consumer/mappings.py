@@ -27,8 +27,8 @@ class SegmentMappings:
         self._directory = directory
         self._check_seconds = idle_seconds / CHECKS
         self._mappings: dict[bytes, SegmentMapping | None] = {}
-        self._uses: dict[tuple[SegmentMapping, int], _StepUse] = {}
-        """The uses of each step that is held."""
+        self._uses: dict[SegmentMapping, dict[int, StepUse]] = {}
+        """The use of each step that is held."""
         self._check_handle: asyncio.TimerHandle | None = None
         self._populations: set[asyncio.Task[None]] = set()
 
@@ -38,32 +38,34 @@ class SegmentMappings:
             self._mappings[token] = segment.open_shared(self._directory / Path(name).name, token)
         return self._mappings[token]
 
-    def hold(self, mapping: SegmentMapping, location: Location) -> bool:
+    def hold(self, mapping: SegmentMapping, location: Location) -> list[StepUse] | None:
         """Makes the memory of a tensor readable, until `release` and a while longer: threads may still read it.
 
-        Returns False if the tensor has been freed.
+        Returns the uses to release, or None if the tensor has been freed.
         """
-        added = mapping.hold(location)
-        if added is None:
-            return False
-        if added:
+        uses = self._uses.setdefault(mapping, {})
+        steps = mapping.layout.steps_of(location.offset, location.nbytes)
+        if any(step not in uses for step in steps):
+            added = mapping.hold(location)
+            if added is None:
+                return None
             self._populate(mapping, added)
-        for step in mapping.layout.steps_of(location.offset, location.nbytes):
-            self._uses.setdefault((mapping, step), _StepUse()).readers += 1
-        if self._check_handle is None:
-            self._check_handle = asyncio.get_running_loop().call_later(self._check_seconds, self._check)
-        return True
+            uses |= {step: StepUse() for step in steps if step not in uses}
+            self._schedule_check()
+        held = [uses[step] for step in steps]
+        for use in held:
+            use.readers += 1
+        return held
 
-    def release(self, mapping: SegmentMapping, location: Location) -> None:
-        for step in mapping.layout.steps_of(location.offset, location.nbytes):
-            if use := self._uses.get((mapping, step)):
-                use.readers -= 1
-                use.unused_checks = 0
+    def release(self, uses: Iterable[StepUse]) -> None:
+        for use in uses:
+            use.readers -= 1
+            use.unused_checks = 0
 
     def drop(self, token: bytes) -> None:
         """Drops the segment of a process that has ended. Existing views keep it mapped."""
-        dropped = self._mappings.pop(token, None)
-        self._uses = {key: use for key, use in self._uses.items() if key[0] is not dropped}
+        if dropped := self._mappings.pop(token, None):
+            self._uses.pop(dropped, None)
 
     async def close(self) -> None:
         if self._check_handle is not None:
@@ -80,18 +82,26 @@ class SegmentMappings:
             self._populations.add(population)
             population.add_done_callback(self._populations.discard)
 
+    def _schedule_check(self) -> None:
+        if self._check_handle is None:
+            self._check_handle = asyncio.get_running_loop().call_later(self._check_seconds, self._check)
+
     def _check(self) -> None:
         """Drops the steps that have not been read for long."""
-        for (mapping, step), use in list(self._uses.items()):
-            use.unused_checks += not use.readers
-            if use.unused_checks > CHECKS:
-                del self._uses[mapping, step]
-                mapping.drop([step])
-        loop = asyncio.get_running_loop()
-        self._check_handle = loop.call_later(self._check_seconds, self._check) if self._uses else None
+        self._check_handle = None
+        for mapping, uses in self._uses.items():
+            for step, use in list(uses.items()):
+                use.unused_checks += not use.readers
+                if use.unused_checks > CHECKS:
+                    del uses[step]
+                    mapping.drop([step])
+        if any(self._uses.values()):
+            self._schedule_check()
 
 
 @dataclass(slots=True)
-class _StepUse:
+class StepUse:
+    """The use of a step by the tensors in it that this process reads."""
+
     readers: int = 0
     unused_checks: int = 0

@@ -172,7 +172,7 @@ class SlabAdmission:
             self._serve_handle = asyncio.get_running_loop().call_soon(self._serve)
 
     def _on_space(self, block: Block) -> None:
-        self.growth.record_use(block)
+        self.growth.on_freed(block)
         self._serve_soon()
 
     def _serve(self) -> None:
@@ -224,7 +224,7 @@ class SlabAdmission:
         if block is None and region.idle and not self.growth.can_grow(region, pages_for(nbytes)):
             block = self.blocks.allocate(region, nbytes, can_evict=True)
         if block is not None:
-            self.growth.on_allocated(block)
+            self.growth.keep_ahead(region)
         return block
 
     def _schedule_recall(self) -> None:

@@ -1,6 +1,6 @@
 """Lets the memory of a slab follow its use, step by step.
 
-Memory is taken ahead of need, so that tensors need not wait for it: while a region is used, it has a step of free
+Memory is taken ahead of need, so that tensors need not wait for it: while tensors come and go, there is a step of free
 memory above what its tensors occupy. A step that no tensor has used for a while is given back. The first step always
 stays, so that the first tensor after a pause is as fast as any other.
 """
@@ -50,7 +50,6 @@ class SlabGrowth:
         self._check_seconds = idle_seconds / CHECKS
         self._unused_checks: dict[int, int] = {}
         """The number of checks without use, of each step that has memory and may be given back."""
-        self._region_checks = dict.fromkeys(regions, 0)
         self._wanted: dict[int, None] = {}
         self._unused: list[int] = []
         self._work: asyncio.Task[None] | None = None
@@ -77,20 +76,18 @@ class SlabGrowth:
         if self._work is not None:
             await asyncio.gather(self._work, return_exceptions=True)
 
-    def on_allocated(self, block: Block) -> None:
-        """Records the use of a block's memory, and requests more before it is needed."""
-        self.record_use(block)
-        self._keep_ahead(block.region)
-
-    def _keep_ahead(self, region: Region) -> None:
+    def keep_ahead(self, region: Region) -> None:
+        """Requests memory before it is needed. Called after each allocation."""
         if region.allocator.free_pages < STEP_PAGES and region.untaken.free_pages and self.error is None:
             self._request([self._layout.step_of(region.untaken.runs[0].start)])
 
-    def record_use(self, block: Block) -> None:
-        self._region_checks[block.region] = 0
-        for step in self._layout.steps_of(block.offset, block.nbytes):
-            if step in self._unused_checks:
-                self._unused_checks[step] = 0
+    def on_freed(self, block: Block) -> None:
+        """Records the end of a use of memory."""
+        block.region.unused_checks = 0
+        if self._unused_checks:
+            for step in self._layout.steps_of(block.offset, block.nbytes):
+                if step in self._unused_checks:
+                    self._unused_checks[step] = 0
 
     def can_grow(self, region: Region, pages: int) -> bool:
         """Returns whether the region may get memory for a tensor without freeing others."""
@@ -144,7 +141,7 @@ class SlabGrowth:
             self._unused_checks[step] = 0
         self._wanted.pop(step, None)
         for region, _ in self._parts(self._layout.step_pages(step)):
-            self._keep_ahead(region)
+            self.keep_ahead(region)
 
     def _fail(self, error: OSError) -> None:
         self._wanted.clear()
@@ -203,12 +200,12 @@ class SlabGrowth:
         """Gives back the steps that have not been used for long, the last ones first."""
         self._check_handle = None
         for region in self._regions:
-            self._region_checks[region] += 1
+            region.unused_checks += 1
         for step in self._unused_checks:
             self._unused_checks[step] += 1
         spare = {
-            region: region.allocator.free_pages - STEP_PAGES if checks <= CHECKS else region.pages
-            for region, checks in self._region_checks.items()
+            region: region.allocator.free_pages - STEP_PAGES if region.unused_checks <= CHECKS else region.pages
+            for region in self._regions
         }
         """The pages of each region that it does not need to have free memory ahead."""
         for step in sorted(self._unused_checks, reverse=True):

@@ -55,7 +55,7 @@ class Block:
 class Region:
     """A part of the slab. Only those of its pages that have memory can be allocated."""
 
-    __slots__ = ("allocator", "first", "idle", "idle_pages", "pages", "untaken")
+    __slots__ = ("allocator", "first", "idle", "idle_pages", "pages", "untaken", "unused_checks")
 
     def __init__(self, first: int, pages: int) -> None:
         self.first = first
@@ -66,6 +66,8 @@ class Region:
         self.idle: dict[Block, None] = {}
         """Blocks without references, the least recently used first."""
         self.idle_pages = 0
+        self.unused_checks = 0
+        """The number of checks by `SlabGrowth` in which no tensor has been freed."""
 
     @property
     def held_pages(self) -> int:

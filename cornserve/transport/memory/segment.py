@@ -24,7 +24,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -57,21 +57,21 @@ _POPULATE_PAGES: Final = 256
 """Pages that one call populates. A call holds the interpreter's lock for about 0.3 milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SegmentLayout:
     """Offsets in a segment with `pages` pages of data."""
 
     pages: int
 
-    @property
+    @cached_property
     def table(self) -> slice:
         return slice(PAGE, PAGE + self.pages * _GENERATION_BYTES)
 
-    @property
+    @cached_property
     def data(self) -> int:
         return PAGE + pages_for(self.pages * _GENERATION_BYTES) * PAGE
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         return self.data + self.pages * PAGE
 
@@ -88,8 +88,8 @@ class SegmentLayout:
 
     def steps_of(self, offset: int, nbytes: int) -> range:
         """Returns the steps that contain bytes of data."""
-        first, last = ((position - self.data) // PAGE for position in (offset, offset + nbytes - 1))
-        return range(self.step_of(first), self.step_of(last) + 1)
+        start = offset - self.data
+        return range(self.step_of(start // PAGE), self.step_of((start + nbytes - 1) // PAGE) + 1)
 
     def step_bytes(self, step: int) -> slice:
         """Returns the position of a step in the file."""
