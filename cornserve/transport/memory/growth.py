@@ -21,6 +21,9 @@ from cornserve.transport.memory.slab import Slab
 CHECKS: Final = 2
 """Checks that a step survives without use. A process that has hung makes up for at most one of them."""
 
+AHEAD_SECONDS: Final = 0.01
+"""Time after an allocation at which memory is requested ahead. The copy of the tensor comes first."""
+
 RETRY_SECONDS: Final = 1.0
 """Time after which memory is requested again that the system did not have."""
 
@@ -55,6 +58,8 @@ class SlabGrowth:
         self._work: asyncio.Task[None] | None = None
         self._check_handle: asyncio.TimerHandle | None = None
         self._retry_handle: asyncio.TimerHandle | None = None
+        self._ahead: dict[Region, asyncio.TimerHandle] = {}
+        """The regions for which memory will be requested ahead."""
         self._is_started = False
         self._is_stopped = False
 
@@ -68,7 +73,7 @@ class SlabGrowth:
     async def stop(self) -> None:
         """Ends all work."""
         self._is_stopped = True
-        for handle in (self._check_handle, self._retry_handle):
+        for handle in (self._check_handle, self._retry_handle, *self._ahead.values()):
             if handle is not None:
                 handle.cancel()
         self._wanted.clear()
@@ -78,6 +83,12 @@ class SlabGrowth:
 
     def keep_ahead(self, region: Region) -> None:
         """Requests memory before it is needed. Called after each allocation."""
+        if region.allocator.free_pages < STEP_PAGES and region.untaken.free_pages and region not in self._ahead:
+            loop = asyncio.get_running_loop()
+            self._ahead[region] = loop.call_later(AHEAD_SECONDS, self._request_ahead, region)
+
+    def _request_ahead(self, region: Region) -> None:
+        del self._ahead[region]
         if region.allocator.free_pages < STEP_PAGES and region.untaken.free_pages and self.error is None:
             self._request([self._layout.step_of(region.untaken.runs[0].start)])
 
