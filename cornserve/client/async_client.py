@@ -154,8 +154,8 @@ class AsyncClient:
     async def unreadable_apps(self) -> list[UnreadableApp]:
         return await self._call(calls.apps(), responses.unreadable_apps)
 
-    async def app(self, name: str) -> AppView:
-        return await self._call(calls.app(name), responses.app_view)
+    async def app(self, name: str, *, memory: bool = False) -> AppView:
+        return await self._call(calls.app(name, memory), responses.app_view)
 
     async def graph(self, app: str) -> AppGraph:
         return await self._call(calls.graph(app), AppGraph.model_validate)

@@ -34,7 +34,7 @@ class LocalMachine:
     queue: int
     """Maximum number of running and queued invocations of a replica."""
     slab_mib: int
-    """Size of a replica's slab in shared memory."""
+    """The most shared memory that a replica's slab takes."""
     slab_budget: SlabBudget
     warm_processes: WarmProcesses
     first_delay: float
