@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from cornserve.control.launcher.base import ExecutorGroup, Replica
-from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
+from cornserve.control.launcher.local.device_slots import DeviceSlots
+from cornserve.control.launcher.local.launcher import LocalLauncher
 from cornserve.control.launcher.local.state_dir import ReplicaDir
 from cornserve.control.launcher.local.warm_processes import ENGINE_GROUP
 from cornserve.home import Home
