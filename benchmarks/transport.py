@@ -132,7 +132,7 @@ def measure(size: str, producer: NetworkHost, consumer: NetworkHost, gigabytes: 
     count = max(4, min(300, int(gigabytes * 1e9 / nbytes)))
     is_shared = producer is consumer
     with pair(nbytes, producer, consumer, is_shared=is_shared) as both:
-        both.measure("alone", 3)  # creates the slab, opens connections and maps segments
+        both.measure("burst", count)  # creates the slab, takes its memory, opens connections and maps segments
         busy = OtherCpuUse(both)
         alone, copies = both.measure("alone", count)
         own, own_copies = both.measure("alone", count, is_copied=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
+from pathlib import Path
 from typing import Self
 
-from cornserve.memory_limit import memory_limit_bytes
+from cornserve.memory_limit import memory_limit_bytes, slab_limit_mib
 
 MIB = 1024 * 1024
 
@@ -26,6 +27,11 @@ def _default_bodies_mib() -> int:
     return max(BODY_MIB, memory_limit_bytes() // BODIES_SHARE // MIB)
 
 
+@cache
+def _default_slab_mib() -> int:
+    return slab_limit_mib(Path("/dev/shm"))
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     in_flight: int = 2048
@@ -34,8 +40,9 @@ class Limits:
     """Concurrent requests to one app."""
     queue: int = 1024
     """Running and waiting invocations of one executor."""
-    slab_mib: int = 512
-    """Shared memory in which one executor stores tensors for others. One request uses at most half of it."""
+    slab_mib: int = field(default_factory=_default_slab_mib)
+    """Shared memory that one executor takes at most for tensors that others read. One request uses at most half of it.
+    By default, a share of the memory (`slab_limit_mib`)."""
     body_mib: int = BODY_MIB
     """Size of one request's body."""
     text_mib: int = 8

@@ -9,6 +9,8 @@ from pathlib import Path
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 OWN_GROUPS = Path("/proc/self/cgroup")
 
+_MIN_SLAB_MIB = 16
+
 _OOM_COUNTERS = {"memory.max": "memory.events", "memory.limit_in_bytes": "memory.oom_control"}
 """The file with the number of killed processes, next to each file with a limit."""
 
@@ -33,6 +35,21 @@ def available_memory_bytes(control_groups: Path = CONTROL_GROUPS, own_groups: Pa
 
     free = (max(0, limit - _used(group)) for group, limit in _limits(control_groups, own_groups))
     return min([psutil.virtual_memory().available, *free])
+
+
+def slab_limit_mib(shared_memory: Path) -> int:
+    """Returns the default limit for the tensors of one process, in MiB.
+
+    It is an eighth of the memory that the process may use, and at most half of the file system of the tensors. The
+    process takes this memory only while it has tensors.
+
+    Args:
+        shared_memory: the directory of the tensors. It need not exist.
+    """
+    existing = next(path for path in (shared_memory, *shared_memory.parents) if path.exists())
+    system = os.statvfs(existing)
+    limit = min(memory_limit_bytes() // 8, system.f_blocks * system.f_frsize // 2)
+    return max(_MIN_SLAB_MIB, limit // 2**20)
 
 
 def find_oom_counter(process: int, control_groups: Path = CONTROL_GROUPS, processes: Path = Path("/proc")) -> Path:

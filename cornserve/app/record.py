@@ -417,6 +417,18 @@ class ReplicaLog(BaseModel):
     """The end of the replica, if its process has exited."""
 
 
+class ReplicaMemory(BaseModel):
+    """The shared memory that a replica has for tensors, in bytes."""
+
+    id: str
+    reserved: int
+    """The limit."""
+    resident: int
+    """The memory that it has taken."""
+    used: int
+    """The part in which tensors are, in use or cached."""
+
+
 class AppView(BaseModel):
     """An app in responses of the gateway."""
 
@@ -428,6 +440,8 @@ class AppView(BaseModel):
     version: int
     spec: AppSpec
     status: AppStatus
+    memory: list[ReplicaMemory] = []
+    """The memory of the replicas that have some for tensors, if it was requested."""
 
     @property
     def phase(self) -> Phase:

@@ -12,6 +12,7 @@ from cornserve.app.record import AppView
 from cornserve.cli.adaptation_report import adaptation_lines
 from cornserve.cli.console import local_time
 from cornserve.cli.plan_tree import describe_replica, plan_tree
+from cornserve.limits import MIB
 
 STYLES = {"pending": "yellow", "starting": "yellow", "serving": "green", "parked": "dim", "failed": "red"}
 
@@ -51,6 +52,11 @@ def app_report(app: AppView, now: datetime) -> Group:
         lines.append(Text.assemble("\n", (group.key, "bold"), f"  {group.ready} of {group.wanted} ready"))
         for replica in group.replicas:
             lines.append(Text.assemble("  ", describe_replica(replica)))
+    if app.memory:
+        lines.append(Text("\nmemory for tensors", "bold"))
+    for memory in app.memory:
+        used, resident, reserved = (f"{size / MIB:.0f}" for size in (memory.used, memory.resident, memory.reserved))
+        lines.append(Text(f"  {memory.id}  {used} MiB used, {resident} MiB resident, at most {reserved} MiB"))
     if app.status.exits:
         lines.append(Text("\nlast exits", "bold"))
     for exit in app.status.exits:

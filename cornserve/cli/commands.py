@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command
 
 from cornserve import __version__
 from cornserve.cli.app_model import app_model
@@ -50,7 +53,11 @@ _LOCAL_COMMANDS = ("up", "down", "demo", "plan")
 
 
 class CommandGroup(TyperGroup):
-    """Prints errors that a user can fix as one line, without a traceback."""
+    """Builds each command when it is used, and prints errors that a user can fix as one line, without a traceback."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.commands = _Commands(_COMMANDS)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -131,15 +138,15 @@ def _options(
         check_runs_here(ctx)
 
 
-_COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
-    (INSTANCE, up, ["cornserve up", "cornserve up --port 8001 --home /tmp/other", "cornserve up --detach"]),
-    (INSTANCE, down, ["cornserve down", "cornserve down --keep-apps"]),
-    (
+_COMMANDS: dict[str, tuple[str, Callable[..., None], list[str]]] = {
+    "up": (INSTANCE, up, ["cornserve up", "cornserve up --port 8001 --home /tmp/other", "cornserve up --detach"]),
+    "down": (INSTANCE, down, ["cornserve down", "cornserve down --keep-apps"]),
+    "doctor": (
         INSTANCE,
         doctor,
         ["cornserve doctor", "cornserve doctor --repair", "cornserve --context production --namespace team-a doctor"],
     ),
-    (
+    "deploy": (
         APPS,
         deploy,
         [
@@ -150,15 +157,15 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
             "cornserve deploy app.py --plan plan.json",
         ],
     ),
-    (
+    "scale": (
         APPS,
         scale,
         ["cornserve scale smollm2 3", "cornserve scale captions --rate 20", "cornserve scale captions --approve"],
     ),
-    (APPS, wait, ["cornserve wait smollm2", "cornserve wait smollm2 --timeout 600"]),
-    (APPS, restart, ["cornserve restart smollm2"]),
-    (APPS, status, ["cornserve status", "cornserve status smollm2", "cornserve status --json"]),
-    (
+    "wait": (APPS, wait, ["cornserve wait smollm2", "cornserve wait smollm2 --timeout 600"]),
+    "restart": (APPS, restart, ["cornserve restart smollm2"]),
+    "status": (APPS, status, ["cornserve status", "cornserve status smollm2", "cornserve status --json"]),
+    "chat": (
         APPS,
         chat,
         [
@@ -168,7 +175,7 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
             """cornserve chat qwen2.5-vl "What happens?" --video clip.mp4 --media-io-kwargs '{"video": {"fps": 1}}'""",
         ],
     ),
-    (
+    "transcribe": (
         APPS,
         transcribe,
         [
@@ -177,7 +184,7 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
             "cornserve transcribe whisper speech.wav --segments",
         ],
     ),
-    (
+    "imagine": (
         APPS,
         imagine,
         [
@@ -185,8 +192,8 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
             'cornserve imagine qwen-image "a red fox" --size 1664x928 --seed 7 --n 4 --save fox.webp',
         ],
     ),
-    (APPS, demo, ["cornserve demo", "cornserve demo --samples 8 --save shapes", "cornserve demo --evaluate"]),
-    (
+    "demo": (APPS, demo, ["cornserve demo", "cornserve demo --samples 8 --save shapes", "cornserve demo --evaluate"]),
+    "speak": (
         APPS,
         speak,
         [
@@ -194,7 +201,7 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
             'cornserve speak mms-tts-eng "The corn is ripe." --speed 1.5 --save - | mpv -',
         ],
     ),
-    (
+    "invoke": (
         APPS,
         invoke,
         [
@@ -202,7 +209,7 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
             "cornserve invoke smollm2 @request.json --stream",
         ],
     ),
-    (
+    "try": (
         APPS,
         try_task,
         [
@@ -211,7 +218,7 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
             "cornserve try agent.py @request.json --answers @answers.json --json",
         ],
     ),
-    (
+    "bench": (
         APPS,
         bench,
         [
@@ -221,20 +228,29 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
             "cornserve bench fan-out --request request.json --json",
         ],
     ),
-    (APPS, logs, ["cornserve logs smollm2", "cornserve logs smollm2 --follow"]),
-    (APPS, events, ["cornserve events smollm2", "cornserve events smollm2 --follow"]),
-    (APPS, delete, ["cornserve delete smollm2"]),
-    (APPS, export, ["cornserve export apps.json", "cornserve export apps.json --store state.db"]),
-    (APPS, import_apps, ["cornserve import apps.json"]),
-    (PLANNING, profile, PROFILE_EXAMPLES),
-    (PLANNING, plan, PLAN_EXAMPLES),
-]
+    "logs": (APPS, logs, ["cornserve logs smollm2", "cornserve logs smollm2 --follow"]),
+    "events": (APPS, events, ["cornserve events smollm2", "cornserve events smollm2 --follow"]),
+    "delete": (APPS, delete, ["cornserve delete smollm2"]),
+    "export": (APPS, export, ["cornserve export apps.json", "cornserve export apps.json --store state.db"]),
+    "import": (APPS, import_apps, ["cornserve import apps.json"]),
+    "profile": (PLANNING, profile, PROFILE_EXAMPLES),
+    "plan": (PLANNING, plan, PLAN_EXAMPLES),
+}
 
-_NAMES = {try_task: "try", import_apps: "import"}
-"""Names of commands that cannot be names of functions."""
 
-for panel, command, lines in _COMMANDS:
-    app.command(_NAMES.get(command), rich_help_panel=panel, epilog=examples(*lines))(command)
+class _Commands(UserDict[str, Any]):
+    """The commands by name. Typer needs 70 ms to build all of them, so it builds only those that are used."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _build(name)
+
+
+@cache
+def _build(name: str) -> Any:
+    panel, command, lines = _COMMANDS[name]
+    single = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+    single.command(name, rich_help_panel=panel, epilog=examples(*lines))(command)
+    return get_command(single)
 
 
 def main() -> None:

@@ -130,9 +130,8 @@ def _shared_memory() -> CheckResult:
         "/dev/shm",
         free >= GIB,
         f"{format_gib(free)} free",
-        f"each executor that publishes tensors, such as an encoder, needs {Limits().slab_mib} MiB there (limit "
-        "slab-mib), and does not start otherwise: start a container with --shm-size=2g, or use "
-        "`cornserve up --limit slab-mib=MIB`",
+        "executors exchange tensors there, such as encoded images, and refuse requests while it is full: start a "
+        "container with --shm-size=2g",
     )
 
 

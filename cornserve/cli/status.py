@@ -40,7 +40,7 @@ def status(
         elif app is None:
             _show_all(client, json)
         else:
-            _show_app(client.app(app), json)
+            _show_app(client.app(app, memory=True), json)
 
 
 def _show_all(client: Client, json: bool) -> None:

@@ -8,7 +8,7 @@
 (`responses`, `sse`), retries (`retries`, `app_watch`) and errors (`errors`).
 """
 
-from cornserve.app.record import ReplicaLog
+from cornserve.app.record import ReplicaLog, ReplicaMemory
 from cornserve.client.address import DEFAULT_URL
 from cornserve.client.async_client import AsyncClient
 from cornserve.client.client import Client
@@ -49,6 +49,7 @@ __all__ = [
     "DisconnectedError",
     "EventLoopError",
     "ReplicaLog",
+    "ReplicaMemory",
     "ResponseTimeoutError",
     "StreamItem",
     "StreamResult",

@@ -154,8 +154,8 @@ class AsyncClient:
     async def unreadable_apps(self) -> list[UnreadableApp]:
         return await self._call(calls.apps(), responses.unreadable_apps)
 
-    async def app(self, name: str) -> AppView:
-        return await self._call(calls.app(name), responses.app_view)
+    async def app(self, name: str, *, memory: bool = False) -> AppView:
+        return await self._call(calls.app(name, memory), responses.app_view)
 
     async def graph(self, app: str) -> AppGraph:
         return await self._call(calls.graph(app), AppGraph.model_validate)
@@ -261,7 +261,7 @@ class AsyncClient:
         self._retries = retries
         self._loop: asyncio.AbstractEventLoop | None = None
         with usable_environment():
-            self._http = httpx.AsyncClient(trust_env=not address.is_loopback, limits=calls.LIMITS)
+            self._http = httpx.AsyncClient(verify=address.tls, trust_env=not address.is_loopback, limits=calls.LIMITS)
 
     def _check_loop(self) -> None:
         """Raises `EventLoopError` in another loop, where a call would fail if it found an idle connection."""

@@ -93,8 +93,8 @@ def apps() -> ApiCall:
     return ApiCall("GET", "/admin/v1/apps")
 
 
-def app(name: str) -> ApiCall:
-    return ApiCall("GET", _app(name))
+def app(name: str, memory: bool) -> ApiCall:
+    return ApiCall("GET", f"{_app(name)}?memory=true" if memory else _app(name))
 
 
 def graph(app: str) -> ApiCall:

@@ -204,9 +204,13 @@ class Client:
         """Returns the apps whose records are damaged. `apps` does not contain them."""
         return self._call(calls.apps(), responses.unreadable_apps)
 
-    def app(self, name: str) -> AppView:
-        """Returns the app's specification and status."""
-        return self._call(calls.app(name), responses.app_view)
+    def app(self, name: str, *, memory: bool = False) -> AppView:
+        """Returns the app's specification and status.
+
+        Args:
+            memory: also read the shared memory that the replicas have for tensors.
+        """
+        return self._call(calls.app(name, memory), responses.app_view)
 
     def graph(self, app: str) -> AppGraph:
         """Returns the executor graph of the app: components, deployment options, request types and paths."""
@@ -353,7 +357,7 @@ class Client:
         self._address = address
         self._retries = retries
         with usable_environment():
-            self._http = httpx.Client(trust_env=not address.is_loopback, limits=calls.LIMITS)
+            self._http = httpx.Client(verify=address.tls, trust_env=not address.is_loopback, limits=calls.LIMITS)
 
     def _until_loaded(self, view: AppView, deadline: Deadline) -> None:
         wait = AppLoadWait(view, deadline)

@@ -17,7 +17,8 @@ from cornserve.concurrency import gather_all, run_unless
 from cornserve.control.apps_file import write_apps_file
 from cornserve.control.arrival_reader import ArrivalReader
 from cornserve.control.controller import Controller
-from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
+from cornserve.control.launcher.local.device_slots import DeviceSlots
+from cornserve.control.launcher.local.launcher import LocalLauncher
 from cornserve.control.local_profiler import run_local_profiler
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.slot_types import parse_slot_types

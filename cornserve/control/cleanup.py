@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
+from cornserve.control.launcher.local.device_slots import DeviceSlots
+from cornserve.control.launcher.local.launcher import LocalLauncher
 from cornserve.control.store.base import APPS
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home

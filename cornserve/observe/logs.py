@@ -25,7 +25,6 @@ REPLICA_VARIABLE = "CORNSERVE_REPLICA"
 _PLAIN_VALUE = re.compile(r"[!#-<>-\[\]-~]+")
 """A text field that is written without quotes: ASCII without spaces, control characters, `"`, `=` and backslashes."""
 
-_process_fields = {"replica": os.environ[REPLICA_VARIABLE]} if REPLICA_VARIABLE in os.environ else {}
 _task_fields: ContextVar[Mapping[str, object]] = ContextVar("log fields", default=MappingProxyType({}))
 
 
@@ -107,7 +106,8 @@ class _JsonLogFormatter(JsonFormatter):
     def add_fields(self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]) -> None:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         log_data |= {"time": time, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
-        log_data |= {**_process_fields, **_fields(record)}
+        replica = os.environ.get(REPLICA_VARIABLE)
+        log_data |= {**({"replica": replica} if replica else {}), **_fields(record)}
         if record.exc_info and record.exc_info[1] is not None:
             # before the traceback, because the line may be truncated
             log_data["error"] = f"{type(record.exc_info[1]).__name__}: {record.exc_info[1]}"

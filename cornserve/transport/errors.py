@@ -20,7 +20,7 @@ class TensorTooLargeError(TransportError):
 
 
 class SlabError(TransportError):
-    """The slab cannot be created: its directory is missing, not writable, or full."""
+    """The file system or the machine is full: the slab, or one more tensor, does not get its memory."""
 
 
 class DuplicateProductionError(TransportError):

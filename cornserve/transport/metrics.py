@@ -39,6 +39,13 @@ class TransportMetrics:
     def collect(self) -> Iterator[Metric]:
         """Yields all metrics. Can run in any thread."""
         yield self._slab_bytes()
+        resident = "Memory that the slab has taken, with its table of generations."
+        resident_bytes = self._admission.blocks.slab.resident_bytes
+        yield GaugeMetricFamily("cornserve_transport_slab_resident_bytes", resident, value=resident_bytes)
+        failures = "Times that the slab could not take more memory."
+        yield CounterMetricFamily(
+            "cornserve_transport_slab_growth_failures", failures, value=self._admission.growth.failures
+        )
         private = "1 if the slab could not be created in shared memory, so that other processes pull its tensors."
         is_private = self._admission.blocks.slab.is_private
         yield GaugeMetricFamily("cornserve_transport_slab_private", private, value=int(is_private))
@@ -63,10 +70,11 @@ class TransportMetrics:
 
     def _slab_bytes(self) -> Metric:
         regions = (self._admission.common, self._admission.reserve)
-        slab = GaugeMetricFamily("cornserve_transport_slab_bytes", "Size of the slab, by its use.", labels=["state"])
+        slab = GaugeMetricFamily("cornserve_transport_slab_bytes", "Limit of the slab, by its use.", labels=["state"])
         slab.add_metric(["held"], PAGE * sum(region.held_pages for region in regions))
         slab.add_metric(["cached"], PAGE * sum(region.idle_pages for region in regions))
         slab.add_metric(["free"], PAGE * sum(region.allocator.free_pages for region in regions))
+        slab.add_metric(["untaken"], PAGE * sum(region.untaken.free_pages for region in regions))
         return slab
 
     def _received(self) -> Iterator[Metric]:

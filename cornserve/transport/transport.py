@@ -17,7 +17,7 @@ from cornserve.transport.consumer.peers import PeerDirectory
 from cornserve.transport.consumer.subscription import ProducerSubscriptions
 from cornserve.transport.errors import LostError, SlabError
 from cornserve.transport.memory import segment
-from cornserve.transport.memory.admission import RequestAge, SlabAdmission
+from cornserve.transport.memory.admission import IDLE_SECONDS, RequestAge, SlabAdmission
 from cornserve.transport.memory.segment import TOKEN_BYTES
 from cornserve.transport.memory.slab import Slab
 from cornserve.transport.metrics import TransportMetrics
@@ -44,12 +44,13 @@ class Transport:
     Args:
         directory: in tmpfs; processes of a node that use the same directory share memory.
         credentials: for connections to other processes.
-        slab_bytes: size of the slab, which holds all tensors of this process. See `create_slab`.
+        slab_bytes: the most memory that the slab takes, which holds all tensors of this process. See `create_slab`.
         request_bytes: the quota of each request in the slab. The oldest request has it in reserve.
         cache_bytes: the most that unused tensors may occupy, for requests with the same content.
         lease_seconds: a consuming process that is silent for longer loses its leases.
         reap_seconds: interval at which the segments of dead processes are removed from the directory.
         peers: the endpoints at which tensors may be consumed; None permits all.
+        idle_seconds: memory of the slab that no tensor has used for this time is given back.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Transport:
         lease_seconds: float = 10.0,
         reap_seconds: float = 60.0,
         peers: PeerDirectory | None = None,
+        idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._directory = directory
         self._lease_seconds = lease_seconds
@@ -70,13 +72,13 @@ class Transport:
         self._reaping: asyncio.Task[None] | None = None
         self._token = os.urandom(TOKEN_BYTES)
         self._slab = Slab(directory, self._token, slab_bytes)
-        self._admission = SlabAdmission(self._slab, request_bytes)
+        self._admission = SlabAdmission(self._slab, request_bytes, idle_seconds)
         self._metrics = TransportMetrics(self._admission)
         self._cache = ContentCache(self._admission.blocks, cache_bytes, self._metrics)
         self._registry = ProductionRegistry()
         self._server: ProducerServer | None = None
         self._puller: Puller = TcpPuller(credentials)
-        self._fetcher = TensorFetcher(self._admission, self._puller, self._metrics)
+        self._fetcher = TensorFetcher(self._admission, self._puller, self._metrics, idle_seconds)
 
         def apply_event(event: pb.TransferEvent) -> None:
             subscriptions.apply_event(event)
@@ -103,7 +105,7 @@ class Transport:
     async def create_slab(self) -> None:
         """Creates the slab before its first use. If this fails, the first use tries again, and reports the error."""
         with suppress(SlabError):
-            await self._slab.create()
+            await self._admission.growth.start()
 
     async def stop(self) -> None:
         """Closes all connections and removes the slab. Processes that map it may still read."""
@@ -115,6 +117,7 @@ class Transport:
         await self._client.close()
         await self._fetcher.close()
         await self._puller.close()
+        await self._admission.growth.stop()
         await self._slab.remove()
 
     def produce(self, request_id: str, invocation: int, attempt: int, *, arrived_us: int) -> Production:

@@ -1,7 +1,7 @@
 """Locks the pages of segments, so that a GPU reads and writes the data plane's memory directly.
 
-The whole segment is locked at the first copy, and stays locked while it is mapped. This takes no memory: its pages are
-allocated when it is created. The system only cannot swap them out any more.
+The unit is a step of the segment. It is locked at the first copy, and stays locked while the segment is mapped: its
+owner cannot give back the memory any more, because the GPU would continue to use the same pages.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Lock
 from typing import Final
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -35,31 +35,44 @@ class PageLocks:
 
     def __init__(self, register: Callable[[int, int, bool], Callable[[], object]]) -> None:
         self._register = register
-        self._seen: WeakSet[SegmentMemory] = WeakSet()
+        self._seen: WeakKeyDictionary[SegmentMemory, set[int]] = WeakKeyDictionary()
+        """The steps of each segment that are locked, or cannot be."""
         self._lock = Lock()
         self._has_failed = False
 
-    def lock_segment_of(self, buffer: memoryview) -> None:
-        """Locks the segment in which a tensor's buffer is. Does nothing for a segment that was seen, or other memory.
+    def lock(self, buffer: memoryview) -> list[memoryview]:
+        """Locks the steps in which a tensor's buffer is. Does nothing for other memory, and for steps that were seen.
 
         Blocks for up to 0.3 s per gigabyte. Without a lock, copies are slower: the first failure logs a warning.
+
+        Returns:
+            the parts of the buffer, each of which is in one step: a copy of CUDA must not cross locks.
         """
         memory = memory_of(buffer)
         if memory is None:
-            return
-        with self._lock:
-            if memory not in self._seen:
-                self._seen.add(memory)
-                self._lock_memory(memory)
-
-    def _lock_memory(self, memory: SegmentMemory) -> None:
+            return [buffer]
         with memoryview(memory) as whole:
-            try:
-                memory.before_unmap = self._register(address_of(whole), whole.nbytes, whole.readonly)
-            except RuntimeError as error:
-                if not self._has_failed:
-                    log.warning("cannot lock shared memory for the GPU: copies of tensors are slower: %s", error)
-                self._has_failed = True
+            base, offset = address_of(whole), address_of(buffer) - address_of(whole)
+            parts = []
+            for step in memory.layout.steps_of(offset, buffer.nbytes):
+                position = memory.layout.step_bytes(step)
+                with self._lock:
+                    if step not in (seen := self._seen.setdefault(memory, set())):
+                        seen.add(step)
+                        self._lock_step(memory, step, base, position, whole.readonly)
+                parts.append(buffer[max(0, position.start - offset) : position.stop - offset])
+            return parts
+
+    def _lock_step(self, memory: SegmentMemory, step: int, base: int, position: slice, is_readonly: bool) -> None:
+        try:
+            unlock = self._register(base + position.start, position.stop - position.start, is_readonly)
+        except RuntimeError as error:
+            if not self._has_failed:
+                log.warning("cannot lock shared memory for the GPU: copies of tensors are slower: %s", error)
+            self._has_failed = True
+            return
+        memory.before_unmap.append(unlock)
+        memory.holds.keep(step, position)
 
 
 def address_of(buffer: memoryview) -> int:

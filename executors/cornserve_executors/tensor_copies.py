@@ -1,6 +1,7 @@
 """Copies tensors between torch and the data plane's memory: one copy, on a CPU and on a GPU.
 
-A GPU copies at full speed only to and from page-locked memory, so the first copy locks the segment.
+A GPU copies at full speed only to and from page-locked memory, so the first copy locks the steps of the segment in
+which the tensor is.
 
 Copies of a GPU run on separate streams, next to the kernels of the next batch. They do not wait for the computation
 of a tensor: only tensors that the GPU has completed can be copied. `run_on_device` returns such tensors.
@@ -37,9 +38,11 @@ def copy_to_buffer(tensor: torch.Tensor, destination: memoryview) -> None:
     if tensor.device.type != "cuda":
         destination[: tensor.nbytes] = byte_view(tensor)
         return
-    CUDA_LOCKS.lock_segment_of(destination)
+    parts = CUDA_LOCKS.lock(destination[: tensor.nbytes])
     with torch.cuda.stream(_stream(tensor.device, "to the host")):
-        _host_tensor(destination[: tensor.nbytes], tensor.dtype, tensor.shape).copy_(tensor)
+        source = tensor.contiguous().view(-1).view(torch.uint8).split([part.nbytes for part in parts])
+        for part, piece in zip(parts, source, strict=True):
+            _host_tensor(part, torch.uint8, (-1,)).copy_(piece)
 
 
 def read_bytes(tensor: torch.Tensor) -> memoryview:
@@ -67,10 +70,12 @@ def copy_from_buffer(source: memoryview, dtype: str, shape: Sequence[int], devic
         tensor = torch.empty(*shape, dtype=getattr(torch, dtype), device=device)
         byte_view(tensor)[:] = source
         return tensor
-    CUDA_LOCKS.lock_segment_of(source)
+    parts = CUDA_LOCKS.lock(source)
     with torch.cuda.stream(_stream(torch.device(device), "to the device")):
         tensor = torch.empty(*shape, dtype=getattr(torch, dtype), device=device)
-        tensor.copy_(_host_tensor(source, tensor.dtype, tensor.shape))
+        target = tensor.view(-1).view(torch.uint8).split([part.nbytes for part in parts])
+        for part, piece in zip(parts, target, strict=True):
+            piece.copy_(_host_tensor(part, torch.uint8, (-1,)))
     # torch reuses the memory for the next copy, which must wait for the uses of this tensor.
     tensor.record_stream(torch.cuda.current_stream(tensor.device))
     return tensor

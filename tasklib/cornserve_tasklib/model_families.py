@@ -13,13 +13,12 @@ from cornserve_tasklib.drawing_paths import drawing_paths
 from cornserve_tasklib.edit_images import EditImages
 from cornserve_tasklib.embedding import Embed
 from cornserve_tasklib.encoder import EncoderOptions
-from cornserve_tasklib.encoder_families import MEDIA_OPTIONS, encoder_families, encoder_modalities
+from cornserve_tasklib.encoder_families import MEDIA_OPTIONS, encoder_modalities
 from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.generate_images import GenerateImages
 from cornserve_tasklib.hub import MODEL_INDEX, check_model_id
 from cornserve_tasklib.image_generation import ImageGeneratorOptions
 from cornserve_tasklib.llm import Chat, Mllm
-from cornserve_tasklib.media import MODALITIES
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_options import IMAGE_GENERATOR, ModelOptions
 from cornserve_tasklib.omni import OmniChat, OmniOptions
@@ -29,6 +28,7 @@ from cornserve_tasklib.talker import TalkerOptions, VocoderOptions
 from cornserve_tasklib.text_to_speech import Speak
 from cornserve_tasklib.transcription import Transcribe
 from cornserve_tasklib.vits_tokenizer import unsupported_reason
+from cornserve_tasklib.vllm_architectures import MULTIMODAL_CHATS, VLLM_VERSION
 
 _SPEECH_IDS = re.compile(r"openai/whisper-.+|distil-whisper/distil-.+")
 """Hugging Face ids of speech recognition models."""
@@ -153,6 +153,8 @@ def _paths(model: str, options: ModelOptions) -> ModelPaths:
     if encoder_modalities(model_type) and any(name.endswith(_MULTIMODAL) for name in architectures):
         has_talker = model_type in _SPEAKING_TYPES and config.get("enable_audio_output") is True
         return _multimodal_paths(model, str(model_type), _tool_parser(Path(model)), has_talker, options)
+    if MULTIMODAL_CHATS.intersection(architectures):
+        return _whole_path(model, _tool_parser(Path(model)), options)
     if any(name.endswith("ForCausalLM") for name in architectures):
         return _chat_path(model, _tool_parser(Path(model)), options)
     raise DefinitionError(f"unsupported architecture {', '.join(architectures)} of {model}: {_supported()}")
@@ -172,11 +174,9 @@ def _pipeline_path(directory: Path, options: ModelOptions) -> ModelPaths:
 
 
 def _supported() -> str:
-    types = sorted({model_type for modality in MODALITIES for model_type in encoder_families(modality)})
     return (
         "use a text model (…ForCausalLM), an embedding model (…Model), a cross-encoder "
-        "(…ForSequenceClassification with one label), Whisper, VITS, or a multimodal model "
-        f"(…ForConditionalGeneration of a type in {', '.join(types)})"
+        f"(…ForSequenceClassification with one label), Whisper, VITS, or a multimodal model of vLLM {VLLM_VERSION}"
     )
 
 
@@ -293,6 +293,21 @@ def _multimodal_paths(
     return paths | (_speaking_paths(model, model_type, options) if has_talker else {})
 
 
+def _whole_path(model: str, tool_parser: str | None, options: ModelOptions) -> ModelPaths:
+    """Returns the path of a multimodal model without an encoder family: vLLM runs all of it."""
+    options.check_executors(model, ["llm"])
+    whole = Mllm(
+        model_id=model,
+        revision=options.revision,
+        encoder_modalities=(),
+        tool_parser=tool_parser,
+        lora=options.lora,
+        options=options.language_engine(),
+        media_options=options.media,
+    )
+    return {"monolith": whole}
+
+
 def _speaking_paths(model: str, model_type: str, options: ModelOptions) -> ModelPaths:
     """Returns the paths of chats whose responses are spoken, which have another type than those of other chats."""
 
@@ -339,7 +354,9 @@ def _is_embedding_model(directory: Path, config: dict[str, Any], architectures: 
 
     Models and codecs of audio also have no head: their configuration contains a sample rate.
     """
-    has_no_head = all(name.endswith("Model") and not name.endswith(_MULTIMODAL) for name in architectures)
+    has_no_head = all(name.endswith("Model") for name in architectures) and not MULTIMODAL_CHATS.intersection(
+        architectures
+    )
     return (has_no_head and "sampling_rate" not in config) or (directory / "modules.json").is_file()
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import gc
-import importlib
 import json
 import multiprocessing.spawn
 import os
@@ -24,14 +22,8 @@ import threading
 import traceback
 from typing import NoReturn
 
-from cornserve_executors.vllm import settings
-
-ENGINES = (
-    *("llm.engine", "llm.cpu_worker", "embedding.engine", "scoring.engine", "transcription.engine"),
-    *("encoder.engine", "talker.engine", "talker.vocoder_engine", "omni.engine", "text_to_speech.engine"),
-    *("image_generator.engine", "image_generator.editing_engine"),
-)
-"""Modules of `cornserve_executors`, which import torch, transformers, diffusers and vLLM."""
+from cornserve_executors import engine_imports
+from cornserve_executors.base.warm_process import import_engine
 
 PEER = struct.Struct("3i")
 """The process, user and group id of the process at the other end of a Unix socket."""
@@ -147,13 +139,8 @@ def run(command: list[str]) -> None:
 
 def import_engines() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"  # OpenMP's threads do not survive a fork.
-    settings.prepare_environment()
-    for name in ENGINES:
-        importlib.import_module(f"cornserve_executors.{name}")
-    del sys.modules["grpc"]  # vLLM imports it without using it. Executors that use it do not fork their engine.
-    gc.collect()
-    gc.freeze()  # Keeps the memory of the modules shared.
-    assert len(os.listdir("/proc/self/task")) == 1, "threads do not survive a fork"
+    for name in ("import_vllm", "import_transformers", "import_diffusers"):
+        import_engine(f"{engine_imports.__name__}:{name}")
 
 
 def main() -> None:

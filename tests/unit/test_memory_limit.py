@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from cornserve.limits import Limits
-from cornserve.memory_limit import available_memory_bytes, count_oom_kills, find_oom_counter, memory_limit_bytes
+from cornserve.memory_limit import (
+    available_memory_bytes,
+    count_oom_kills,
+    find_oom_counter,
+    memory_limit_bytes,
+    slab_limit_mib,
+)
 
 MIB = 1024 * 1024
 
@@ -98,3 +105,11 @@ def test_the_kills_for_lack_of_memory_are_those_of_a_process_s_control_group(
     assert found == tmp_path / counter
     assert count_oom_kills(found) == (1 if counter == "vmstat" else 2)
     assert count_oom_kills(tmp_path / "missing") == 0
+
+
+def test_the_limit_of_tensors_is_a_share_of_the_memory_and_of_their_file_system(tmp_path: Path) -> None:
+    limit = slab_limit_mib(tmp_path / "not" / "created") << 20
+
+    system = os.statvfs(tmp_path)
+    assert 16 << 20 <= limit <= max(16 << 20, memory_limit_bytes() // 8)
+    assert limit <= max(16 << 20, system.f_blocks * system.f_frsize // 2)

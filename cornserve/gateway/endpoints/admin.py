@@ -39,6 +39,7 @@ from cornserve.gateway.endpoints.deployed_spec import check_executors, deployed_
 from cornserve.gateway.endpoints.openapi import request_body
 from cornserve.gateway.endpoints.read_request import read_validated
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.observe.replica_memory import read_replica_memory
 from cornserve.gateway.observe.scrape_targets import TargetGroup, scrape_targets
 from cornserve.gateway.suspension import clear_suspension
 from cornserve.task.errors import DefinitionError
@@ -117,8 +118,10 @@ async def restart(name: str, context: Context) -> AppView:
 
 
 @router.get("/apps/{name}")
-async def get_app(name: str, context: Context) -> AppView:
-    return app_view(await _get(context.store, name), context)
+async def get_app(name: str, context: Context, memory: bool = False) -> AppView:
+    """Returns an app, on request with the shared memory that its replicas have for tensors."""
+    view = app_view(await _get(context.store, name), context)
+    return view.model_copy(update={"memory": await read_replica_memory(view.status.groups)}) if memory else view
 
 
 @router.get("/apps/{name}/graph")

@@ -21,12 +21,14 @@ from cornserve.v1 import transfer_pb2 as pb
 
 
 class TensorFetcher:
-    def __init__(self, admission: SlabAdmission, puller: Puller, metrics: TransportMetrics) -> None:
+    def __init__(
+        self, admission: SlabAdmission, puller: Puller, metrics: TransportMetrics, idle_seconds: float
+    ) -> None:
         self._admission = admission
         self._slab = admission.blocks.slab
         self._puller = puller
         self._metrics = metrics
-        self._mappings = SegmentMappings(self._slab.directory)
+        self._mappings = SegmentMappings(self._slab.directory, idle_seconds)
 
     @asynccontextmanager
     async def fetch(self, subscription: Subscription, announcement: pb.TransferEvent) -> AsyncIterator[TensorView]:
@@ -36,13 +38,21 @@ class TensorFetcher:
         if mapping is None:
             async with self._pull(subscription, announcement) as block:
                 self._record(PULLED, subscription, tensor)
-                yield _view(tensor, self._slab.mapping, block.offset, block.generation)
-        elif mapping.layout.contains(tensor.offset, tensor.nbytes):
-            self._record(kind, subscription, tensor)
-            yield _view(tensor, mapping, tensor.offset, tensor.generation)
-        else:
+                yield _view(tensor, self._slab.mapping, _location(tensor, self._slab.mapping, block))
+            return
+        location = _location(tensor, mapping, tensor)
+        if not mapping.layout.contains(tensor.offset, tensor.nbytes):
             subscription.lose(f"its producer announced offset {tensor.offset}, which is outside of its slab")
             raise subscription.error
+        held = self._mappings.hold(mapping, location) if kind == SAME_NODE else []
+        if held is None:
+            subscription.lose("its producer has freed it")
+            raise subscription.error
+        try:
+            self._record(kind, subscription, tensor)
+            yield _view(tensor, mapping, location)
+        finally:
+            self._mappings.release(held)
 
     def _find_mapping(self, producer: pb.Producer) -> tuple[str, SegmentMapping | None]:
         """Returns the kind of transfer, and the segment of the producer if this process can map it."""
@@ -98,7 +108,10 @@ class TensorFetcher:
             raise subscription.error
 
 
-def _view(tensor: pb.TensorRef, mapping: SegmentMapping, offset: int, generation: int) -> TensorView:
-    location = Location(mapping.path, offset, tensor.nbytes, generation)
-    view = mapping.view(offset, tensor.nbytes)
+def _location(tensor: pb.TensorRef, mapping: SegmentMapping, memory: Block | pb.TensorRef) -> Location:
+    return Location(mapping.path, memory.offset, tensor.nbytes, memory.generation)
+
+
+def _view(tensor: pb.TensorRef, mapping: SegmentMapping, location: Location) -> TensorView:
+    view = mapping.view(location.offset, location.nbytes)
     return TensorView(tensor.dtype, tuple(tensor.shape), tensor.metadata, view, location, mapping)

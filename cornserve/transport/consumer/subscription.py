@@ -16,7 +16,7 @@ from cornserve.v1 import transfer_pb2 as pb
 from cornserve.wire.codec import ProtocolError
 
 MAX_ANNOUNCEMENTS: Final = 1 << 17
-"""The limit for unread tensors of one subscription, which is the number of pages in a slab of 512 MiB."""
+"""The limit for unread tensors of one subscription. Each occupies a page, so these are at least 512 MiB."""
 
 
 class ProducerSubscriptions:

@@ -10,6 +10,9 @@ Three rules prevent it:
   another process, whose reserve the older one has. Its tensors in the reserve are therefore recalled: each holder that
   has not started to use them releases them. They are produced again.
 
+Space also needs memory, which the slab takes when it is needed. When the system is full, a request waits while tensors
+of others may end. The oldest request does not wait for younger ones: it fails.
+
 docs/reference/transport.md argues that this cannot deadlock.
 """
 
@@ -24,13 +27,17 @@ from itertools import count
 from typing import NamedTuple
 
 from cornserve.observe.histogram import Histogram
-from cornserve.transport.errors import TensorTooLargeError
+from cornserve.transport.errors import SlabError, TensorTooLargeError
+from cornserve.transport.memory.growth import SlabGrowth
 from cornserve.transport.memory.refcounted_blocks import Block, BlockPool, Region
 from cornserve.transport.memory.segment import PAGE, pages_for
 from cornserve.transport.memory.slab import Slab
 
 RECALL_SECONDS = 1.0
 """Time for which an older request waits before the reserve is recalled. Most holders end within it."""
+
+IDLE_SECONDS = 60.0
+"""Time after which unused memory is given back."""
 
 
 class RequestAge(NamedTuple):
@@ -59,6 +66,7 @@ class _Waiter:
     quota: RequestQuota = field(compare=False)
     nbytes: int = field(compare=False)
     block: asyncio.Future[Block] = field(compare=False)
+    started: float = field(compare=False)
 
 
 class SlabAdmission:
@@ -66,18 +74,20 @@ class SlabAdmission:
 
     Args:
         request_bytes: the quota of each request, and the size of the reserve.
+        idle_seconds: see `SlabGrowth`.
 
     Raises:
         ValueError: the slab is smaller than `request_bytes`.
     """
 
-    def __init__(self, slab: Slab, request_bytes: int) -> None:
+    def __init__(self, slab: Slab, request_bytes: int, idle_seconds: float = IDLE_SECONDS) -> None:
         pages, reserved = slab.layout.pages, pages_for(request_bytes)
         if not 0 < reserved <= pages:
             raise ValueError(f"a slab of {pages * PAGE} bytes cannot hold requests of {request_bytes} bytes")
-        self.blocks = BlockPool(slab, self._serve_soon)
+        self.blocks = BlockPool(slab, self._on_space)
         self.common = Region(0, pages - reserved)
         self.reserve = Region(pages - reserved, reserved)
+        self.growth = SlabGrowth(slab, (self.common, self.reserve), self._serve_soon, idle_seconds)
         self.wait_seconds = Histogram()
         self._quotas: dict[RequestAge, RequestQuota] = {}
         self._ages: list[RequestAge] = []
@@ -118,7 +128,7 @@ class SlabAdmission:
 
         Raises:
             TensorTooLargeError: the request would exceed its quota.
-            SlabError: the slab cannot be created.
+            SlabError: the slab cannot be created, or the system has no memory and no tensor will free some.
         """
         if nbytes < 1:
             raise ValueError("cannot allocate a tensor of 0 bytes")
@@ -129,7 +139,7 @@ class SlabAdmission:
         quota.charged_pages += charge
         try:
             if not self.blocks.slab.is_created:
-                await self.blocks.slab.create()
+                await self.growth.start()
             return (not self._waiters and self._try_allocate(quota, nbytes)) or await self._wait(quota, nbytes)
         except BaseException:
             quota.charged_pages -= charge
@@ -141,16 +151,16 @@ class SlabAdmission:
 
     async def _wait(self, quota: RequestQuota, nbytes: int) -> Block:
         block: asyncio.Future[Block] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(quota.age, next(self._numbers), quota, nbytes, block)
-        insort(self._waiters, waiter)
         started = time.perf_counter()
+        waiter = _Waiter(quota.age, next(self._numbers), quota, nbytes, block, started)
+        insort(self._waiters, waiter)
         try:
             self._serve()
             return await block
         except asyncio.CancelledError:
-            if block.done() and not block.cancelled():
+            if block.done() and not block.cancelled() and block.exception() is None:
                 self.blocks.release(block.result())
-            else:
+            elif waiter in self._waiters:
                 self._waiters.remove(waiter)
                 self._serve_soon()
             raise
@@ -161,6 +171,10 @@ class SlabAdmission:
         if self._waiters and self._serve_handle is None:
             self._serve_handle = asyncio.get_running_loop().call_soon(self._serve)
 
+    def _on_space(self, block: Block) -> None:
+        self.growth.on_freed(block)
+        self._serve_soon()
+
     def _serve(self) -> None:
         """Allocates for waiters, strictly by age. A blocked older waiter does not block the user of the reserve."""
         self._serve_handle = None
@@ -168,20 +182,50 @@ class SlabAdmission:
         for waiter in [waiter for waiter in self._waiters if not waiter.block.done()]:
             allocate = self._try_allocate_in_reserve if is_blocked else self._try_allocate
             block = allocate(waiter.quota, waiter.nbytes)
-            if block is None:
-                is_blocked = True
-            else:
+            if block is not None:
                 self._waiters.remove(waiter)
                 waiter.block.set_result(block)
+            elif error := self._find_error(waiter, is_reserve_only=is_blocked):
+                self._waiters.remove(waiter)
+                waiter.block.set_exception(error)
+            else:
+                is_blocked = True
         self._schedule_recall()
 
+    def _find_error(self, waiter: _Waiter, *, is_reserve_only: bool) -> SlabError | None:
+        """Requests the memory for a waiter. Returns an error if the system is full, and waiting may not help."""
+        pages = pages_for(waiter.nbytes)
+        has_addresses = not is_reserve_only and self.growth.request(self.common, pages)
+        if not has_addresses and self._may_use_reserve(waiter.quota):
+            has_addresses = self.growth.request(self.reserve, pages)
+        error = self.growth.error
+        if not has_addresses or error is None or self.growth.failed_at < waiter.started:
+            return None  # other tensors have the addresses, or memory is being taken
+        is_oldest = waiter.age == self._ages[0] and time.perf_counter() - waiter.started >= RECALL_SECONDS
+        if self.common.held_pages + self.reserve.held_pages and not is_oldest:
+            return None
+        where = self.blocks.slab.directory
+        return SlabError(f"no memory for a tensor of {waiter.nbytes} bytes in {where}: {error.strerror or error}")
+
     def _try_allocate(self, quota: RequestQuota, nbytes: int) -> Block | None:
-        return self.blocks.allocate(self.common, nbytes) or self._try_allocate_in_reserve(quota, nbytes)
+        return self._allocate_in(self.common, nbytes) or self._try_allocate_in_reserve(quota, nbytes)
 
     def _try_allocate_in_reserve(self, quota: RequestQuota, nbytes: int) -> Block | None:
+        return self._allocate_in(self.reserve, nbytes) if self._may_use_reserve(quota) else None
+
+    def _may_use_reserve(self, quota: RequestQuota) -> bool:
         if not self.reserve.held_pages:
             self._reserve_user = self._quotas[self._ages[0]] if self._ages else None
-        return self.blocks.allocate(self.reserve, nbytes) if quota is self._reserve_user else None
+        return quota is self._reserve_user
+
+    def _allocate_in(self, region: Region, nbytes: int) -> Block | None:
+        """Takes more memory before it evicts idle blocks."""
+        block = self.blocks.allocate(region, nbytes, can_evict=False)
+        if block is None and region.idle and not self.growth.can_grow(region, pages_for(nbytes)):
+            block = self.blocks.allocate(region, nbytes, can_evict=True)
+        if block is not None:
+            self.growth.keep_ahead(region)
+        return block
 
     def _schedule_recall(self) -> None:
         if self._recall_handle is None and self._is_recall_needed:

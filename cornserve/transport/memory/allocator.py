@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 
 
 class PageAllocator:
@@ -27,6 +27,28 @@ class PageAllocator:
                 self.free_pages -= count
                 return start
         return None
+
+    @property
+    def runs(self) -> list[range]:
+        """The free runs, in order."""
+        return [range(start, start + self._counts[start]) for start in self._starts]
+
+    def contains(self, start: int, count: int) -> bool:
+        """Returns whether all of these pages are free."""
+        index = bisect_right(self._starts, start) - 1
+        return index >= 0 and start + count <= self._starts[index] + self._counts[self._starts[index]]
+
+    def remove(self, start: int, count: int) -> None:
+        """Allocates these pages, which are free."""
+        first = self._starts[bisect_right(self._starts, start) - 1]
+        end = first + self._counts[first]
+        self._counts[first] = start - first
+        if start == first:
+            self._starts.remove(first)
+            del self._counts[first]
+        self.free_pages -= end - start
+        if end > start + count:
+            self.free(start + count, end - start - count)
 
     def free(self, start: int, count: int) -> None:
         self.free_pages += count

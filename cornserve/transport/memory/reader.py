@@ -38,7 +38,6 @@ class SegmentReader:
             mapping = segment.open_shared(Path(location.path))
             if mapping is None:
                 raise StaleError(f"the segment {location.path} is gone: its process has ended")
-            mapping.populate()
             self._mappings[location.path] = mapping
         return mapping
 

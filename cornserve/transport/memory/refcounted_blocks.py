@@ -53,38 +53,48 @@ class Block:
 
 
 class Region:
-    """A part of the slab."""
+    """A part of the slab. Only those of its pages that have memory can be allocated."""
 
-    __slots__ = ("allocator", "idle", "idle_pages", "pages")
+    __slots__ = ("allocator", "first", "idle", "idle_pages", "pages", "untaken", "unused_checks")
 
     def __init__(self, first: int, pages: int) -> None:
+        self.first = first
         self.pages = pages
-        self.allocator = PageAllocator(first, pages)
+        self.allocator = PageAllocator(first, 0)
+        self.untaken = PageAllocator(first, pages)
+        """The pages without memory."""
         self.idle: dict[Block, None] = {}
         """Blocks without references, the least recently used first."""
         self.idle_pages = 0
+        self.unused_checks = 0
+        """The number of checks by `SlabGrowth` in which no tensor has been freed."""
 
     @property
     def held_pages(self) -> int:
-        return self.pages - self.allocator.free_pages - self.idle_pages
+        return self.pages - self.untaken.free_pages - self.allocator.free_pages - self.idle_pages
+
+    def clip(self, pages: range) -> range:
+        """Returns those of the pages that are in this region."""
+        first = max(pages.start, self.first)
+        return range(first, max(first, min(pages.stop, self.first + self.pages)))
 
 
 class BlockPool:
-    """Calls `on_space` when space may have become available."""
+    """Calls `on_space` with a block whose space may have become available."""
 
-    def __init__(self, slab: Slab, on_space: Callable[[], None]) -> None:
+    def __init__(self, slab: Slab, on_space: Callable[[Block], None]) -> None:
         self.slab = slab
         self._on_space = on_space
         self._blocks: dict[bytes, Block] = {}
         """All blocks that are not free, by capability."""
 
-    def allocate(self, region: Region, nbytes: int) -> Block | None:
-        """Returns a new block with one reference, or None without space. Evicts idle blocks where needed."""
+    def allocate(self, region: Region, nbytes: int, *, can_evict: bool) -> Block | None:
+        """Returns a new block with one reference, or None without space. Can evict idle blocks."""
         pages = pages_for(nbytes)
-        if region.allocator.free_pages + region.idle_pages < pages:
+        if region.allocator.free_pages + region.idle_pages * can_evict < pages:
             return None
         while (page := region.allocator.allocate(pages)) is None:
-            if not region.idle:
+            if not (can_evict and region.idle):
                 return None
             self._evict(next(iter(region.idle)))
         offset = self.slab.layout.data + page * PAGE
@@ -124,7 +134,7 @@ class BlockPool:
             block.region.idle[block] = None
             block.region.idle_pages += block.pages
             block.cache_owner.on_idle(block)
-            self._on_space()
+            self._on_space(block)
 
     def set_cache_owner(self, block: Block, owner: CacheOwner | None) -> None:
         """Sets the owner that keeps the block without references. With None, an idle block is freed."""
@@ -161,4 +171,4 @@ class BlockPool:
     def _free_pages(self, block: Block) -> None:
         block.writer = None
         block.region.allocator.free(block.page, block.pages)
-        self._on_space()
+        self._on_space(block)

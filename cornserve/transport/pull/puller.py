@@ -19,7 +19,7 @@ class PullSource:
 
     view: memoryview
     is_current: Callable[[], bool]
-    """Returns whether the memory still belongs to the tensor. Call it after the last read."""
+    """Returns whether the memory still belongs to the tensor. Call it before each read, and after the last one."""
 
 
 FindSource = Callable[[bytes], PullSource | None]

@@ -96,6 +96,9 @@ class PullSender(asyncio.Protocol):
             return
         try:
             for start in range(0, len(source.view), WRITE_BYTES):
+                if start and not source.is_current():  # the memory of a freed tensor may be given back
+                    self._transport.abort()
+                    return
                 self._limit.record_write(self)
                 self._transport.write(source.view[start : start + WRITE_BYTES])
                 await self._is_writable.wait()

@@ -25,6 +25,7 @@ from cornserve.file_limit import raise_file_limit
 from cornserve.home import PRIVATE_UMASK
 from cornserve.instance_secret import InstanceSecretError
 from cornserve.limits import MIB
+from cornserve.memory_limit import slab_limit_mib
 from cornserve.observe import logs, tracing
 from cornserve.task.spec import ExecutorSpec, find_executor
 from cornserve.transport import AnnouncedPeers, NetworkPeers, PeerDirectory, Transport
@@ -113,7 +114,9 @@ def _options() -> argparse.Namespace:
         metavar="FILE",
         help="write the reason for a failure to this file if it exists, as in the containers of Kubernetes",
     )
-    parser.add_argument("--slab-mib", type=int, default=512, help="how much shared memory to use at most")
+    parser.add_argument(
+        "--slab-mib", type=int, help="how much shared memory to use at most; by default, a share of the memory"
+    )
     options = parser.parse_args()
     if options.peer_network and not split_endpoint(options.listen)[1]:
         parser.error("--peer-network needs a fixed port in --listen, such as 0.0.0.0:9000: executors share the port")
@@ -147,7 +150,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, terminated.set)
-    slab_bytes = options.slab_mib * MIB
+    slab_bytes = (options.slab_mib or slab_limit_mib(options.shared_memory)) * MIB
     transport = Transport(
         options.shared_memory,
         credentials,

@@ -107,7 +107,7 @@ class InvocationContext:
 
         Raises:
             TensorTooLargeError: the tensor exceeds the limit of a request. If it is not caught, the client receives it.
-            SlabError: the shared memory cannot be created.
+            SlabError: the machine has no memory for the tensor. If it is not caught, the client may retry.
             LostError: the invocation's tensors have been revoked.
             TypeError: the executor's output does not have a `Tensor` of this name.
         """

@@ -12,7 +12,7 @@ from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.output import Output
 from cornserve.task.references import Blob, Origin, ReferenceDecoder
 from cornserve.tracebacks import clear_traceback
-from cornserve.transport import DuplicateProductionError, StaleError, TensorTooLargeError
+from cornserve.transport import DuplicateProductionError, SlabError, StaleError, TensorTooLargeError
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.validation_errors import describe_all
 from cornserve_executors.base.context import ChunkSender, InvocationContext
@@ -63,7 +63,7 @@ def _error_end(error: Exception) -> pb.End:
         case TensorTooLargeError():
             message = f"{error} (limit slab-mib, see `cornserve up --limit`)"
             return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=message)
-        case OverloadedError():
+        case OverloadedError() | SlabError():
             return pb.End(code=pb.CODE_RESOURCE_EXHAUSTED, message=str(error))
         case InputLostError():
             return pb.End(code=pb.CODE_INPUT_LOST, message=str(error), lost_inputs=error.inputs)

@@ -7,6 +7,7 @@ stays decoded while it waits for that thread, and is closed once the processor's
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import PIL.Image
 from transformers import PretrainedConfig
 from vllm.multimodal.video import get_video_loader_backend_for_processor
 from vllm.renderers import BaseRenderer
-from vllm.transformers_utils.processor import get_video_processor_cls_name
+from vllm.transformers_utils.processor import get_video_processor_cls_name_from_config
 
 from cornserve.concurrency import gather_all
 from cornserve.transport import TensorView
@@ -48,6 +49,9 @@ SMALL_PIXELS = 4_000_000
 
 NO_VIDEO = {"video": 0}
 """Limits of unsupported media."""
+
+SAMPLINGS = ("opencv", "qwen2_vl", "qwen3_vl")
+"""vLLM's loaders of videos whose sampling `FrameSampling` has."""
 
 Decoded = PIL.Image.Image | DecodedAudio | tuple[npt.NDArray[np.uint8], dict[str, Any]]
 """A decoded medium, as vLLM's processor accepts it."""
@@ -80,9 +84,14 @@ class ReceivedMedia:
 def media_limits(config: EngineSettings) -> dict[str, int]:
     """Returns vLLM's limits of media in a prompt.
 
-    Models of families without videos may sample frames differently. Without a limit, vLLM reserves memory for videos.
+    Videos are refused if vLLM samples the frames for the model in a way that `FrameSampling` does not have, and for
+    families of encoders without videos. Without a limit, vLLM reserves memory for videos.
     """
-    return {} if "video" in encoder_modalities(model_fields(config).get("model_type")) else NO_VIDEO
+    modalities = encoder_modalities(model_fields(config).get("model_type"))
+    accepts_videos = (
+        "video" in modalities if modalities else _video_loader(config.model_id, config.revision) in SAMPLINGS
+    )
+    return {} if accepts_videos else NO_VIDEO
 
 
 def model_fields(config: EngineSettings) -> dict[str, Any]:
@@ -126,10 +135,11 @@ class ChatMedia:
             embeddings: the embeddings of the encoded media, in order.
 
         Raises:
-            UnusableMediaError: this engine does not support the medium.
+            UnusableMediaError: this engine does not support the medium, or the prompt has too many of its modality.
             RuntimeError: an embedding does not have the shape `(rows, hidden_size)` of this model.
         """
         tensors = iter(embeddings)
+        self._check_numbers([part.media for part in parts])
         return [
             self._raw(part.media) if part.embedding is None else self._received(part.media, next(tensors))
             for part in parts
@@ -186,6 +196,16 @@ class ChatMedia:
             refuse_other_sizes(media)
             return {}
         return self._arguments_of[media.modality](media)
+
+    def _check_numbers(self, media: Sequence[Media]) -> None:
+        numbers = Counter[Modality]()
+        for medium in media:
+            numbers[medium.modality] += 1
+            limit = self._limits.get(medium.modality, 0)
+            if 0 < limit < numbers[medium.modality]:
+                raise UnusableMediaError(
+                    medium.where, f"{self._model} accepts at most {limit} {medium.plural} in a prompt"
+                )
 
     def _check_accepted(self, media: Media) -> None:
         if not self._placeholders:
@@ -245,8 +265,13 @@ class ChatMedia:
 
 def _video_sampling(model_config: Any) -> FrameSampling:
     """Returns the sampling of vLLM's loader for the model's video processor."""
-    loader = get_video_loader_backend_for_processor(get_video_processor_cls_name(model_config))
+    loader = _video_loader(model_config.model, model_config.revision)
     return FrameSampling("qwen2_vl" if loader == "qwen2_vl" else "qwen3_vl" if loader == "qwen3_vl" else "opencv")
+
+
+def _video_loader(model: str, revision: str | None) -> str:
+    processor = get_video_processor_cls_name_from_config(model, revision)
+    return get_video_loader_backend_for_processor(processor) or "opencv"
 
 
 def _arguments_of(model_config: Any, info: Any) -> Mapping[Modality, ArgumentsOf]:

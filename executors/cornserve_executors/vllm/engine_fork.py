@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 
+from cornserve.observe import tracing
 from cornserve_executors.vllm import settings
 from cornserve_tasklib.engine import EngineSettings
 
@@ -20,9 +21,14 @@ def fork_if_safe(config: EngineSettings) -> None:
     """
     threads = os.environ.get("OMP_NUM_THREADS", str(settings.threads()))
     is_single = threads == "1" and config.options.tensor_parallel_size == 1
-    if settings.on_cpu() and is_single and "grpc" not in sys.modules and METHOD not in os.environ:
+    if settings.on_cpu() and is_single and not _uses_grpc() and METHOD not in os.environ:
         os.environ[METHOD] = "fork"
         os.register_at_fork(after_in_child=_replace_sockets)
+
+
+def _uses_grpc() -> bool:
+    """Returns whether this process may have threads of gRPC. vLLM imports gRPC without using it."""
+    return tracing.tracer is not None or "cornserve_executors.base.health" in sys.modules
 
 
 def _replace_sockets() -> None:

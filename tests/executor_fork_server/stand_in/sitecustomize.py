@@ -1,7 +1,8 @@
 """Lets the executor fork server fork an executor or an engine in place of this process, the *stand-in*.
 
 Python imports this module when it starts, because its directory is in PYTHONPATH. The stand-in passes its open files,
-its command and its environment on, forwards signals, and exits as the forked process does.
+its command and its environment on, forwards signals, and exits as the forked process does. The launcher's processes
+with imported engines exit, so that it starts stand-ins.
 """
 
 from __future__ import annotations
@@ -10,15 +11,21 @@ import os
 import sys
 
 MODULES = ("cornserve_executors.base", "tests.integration.llm.reference")
+WARM_PROCESS = "cornserve_executors.base.warm_process"
 ENGINE = "from multiprocessing.spawn import spawn_main"
 """The beginning of the code of processes that multiprocessing starts, such as engines of vLLM."""
 
 
-def forkable_command(arguments: list[str]) -> list[str] | None:
-    """Returns the command without options of the interpreter, or none if the process is not forked."""
+def without_options(arguments: list[str]) -> list[str]:
+    """Returns the arguments without options of the interpreter."""
     while arguments and arguments[0] in ("-P", "-B", "-u"):
         arguments = arguments[1:]
-    match arguments:
+    return arguments
+
+
+def forkable_command(arguments: list[str]) -> list[str] | None:
+    """Returns the command without options of the interpreter, or none if the process is not forked."""
+    match arguments := without_options(arguments):
         case ["-m", module, *_] if module in MODULES:
             return arguments
         case ["-c", code, *_] if code.startswith(ENGINE):
@@ -84,5 +91,7 @@ def _close(numbers: list[int]) -> None:
 
 _command = forkable_command(sys.orig_argv[1:])
 _address = os.environ.get("EXECUTOR_FORK_SERVER")
+if _address and without_options(sys.orig_argv[1:])[:2] == ["-m", WARM_PROCESS]:
+    os._exit(1)
 if _address and _command:
     run_forked(_address, _command)

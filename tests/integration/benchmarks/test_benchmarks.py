@@ -21,7 +21,7 @@ BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 def run(script: str, *options: str) -> Any:
     command = [sys.executable, str(BENCHMARKS / script), "--quick", "--json", *options]
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=170).stdout)
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=400).stdout)
 
 
 @pytest.mark.slow
@@ -164,6 +164,29 @@ def test_an_app_is_measured_while_others_change() -> None:
     assert changes.keys() == {"deployments", "failed deployments", "changed plans", "deletions"}
     assert all(completed > 0 for completed in changes.values())
     assert report["executors"] == 1
+
+
+@pytest.mark.slow
+def test_the_processes_of_idle_instances_are_measured() -> None:
+    rows = run("idle.py")["rows"]
+
+    numbers = {(row["phase"], row["processes"]): row["number"] for row in rows}
+    phases = ("no app", "1 app", "2 apps", "2 tensor producers")
+    assert {phase for phase, _ in numbers} == set(phases)
+    assert {numbers[phase, kind] for phase in phases for kind in ("supervisor", "gateway", "controller")} == {1}
+    assert [numbers.get((phase, "executors"), 0) for phase in phases] == [0, 1, 2, 3]
+    assert all(row["pss_mib"] > 0 and row["wakeups"] >= 0 and row["cpu_percent"] >= 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_deployments_of_two_models_are_compared_with_imports_and_without(smollm2: Path, tiny_llama: Path) -> None:
+    started, forked = run("second_model.py", str(tiny_llama), str(smollm2))["rows"]
+
+    assert not started["forked"]
+    assert forked["forked"]
+    assert 0 < forked["second"]["cpu_seconds"] < started["second"]["cpu_seconds"]
+    assert 0 < forked["second"]["pss_mib"] < started["second"]["pss_mib"]
+    assert forked["pss_mib"] < started["pss_mib"]
 
 
 @pytest.mark.slow

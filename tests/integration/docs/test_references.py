@@ -23,7 +23,8 @@ from cornserve.app.adaptation import AutoscaledLoad
 from cornserve.app.record import AppSpec, AppStatus, ReplicaState
 from cornserve.app.settings import LatencyTargetSettings
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica, ReplicaId
-from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
+from cornserve.control.launcher.local.device_slots import DeviceSlots
+from cornserve.control.launcher.local.launcher import LocalLauncher
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.gateway.api import create_api
 from cornserve.gateway.context import GatewayContext

@@ -12,7 +12,8 @@ from unittest.mock import patch
 
 from cornserve.app.record import ReplicaState
 from cornserve.control.launcher.base import ExecutorGroup
-from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
+from cornserve.control.launcher.local.device_slots import DeviceSlots
+from cornserve.control.launcher.local.launcher import LocalLauncher
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
 from cornserve.home import Home
 from cornserve_echo.task import EchoTask

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from cornserve.control.launcher.base import ReplicaId
-from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
+from cornserve.control.launcher.local.device_slots import DeviceSlots
+from cornserve.control.launcher.local.launcher import LocalLauncher
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
 from cornserve.control.slot_types import SlotType
 from cornserve.home import Home

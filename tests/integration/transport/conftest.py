@@ -72,10 +72,15 @@ async def start_worker(shared_memory: Path) -> AsyncIterator[StartWorker]:
 
 @asynccontextmanager
 async def running_worker(
-    directory: Path, slab_bytes: int, *, prefix: Sequence[str] = (), reap_seconds: float = 60
+    directory: Path,
+    slab_bytes: int,
+    *,
+    prefix: Sequence[str] = (),
+    reap_seconds: float = 60,
+    idle_seconds: float = 60,
 ) -> AsyncIterator[WorkerClient]:
     """Runs worker.py. `prefix` is a command that runs the rest of its arguments as a command."""
-    arguments = (directory, slab_bytes, LEASE_SECONDS, reap_seconds)
+    arguments = (directory, slab_bytes, LEASE_SECONDS, reap_seconds, idle_seconds)
     process = await asyncio.create_subprocess_exec(
         *(*prefix, sys.executable, "-m", "tests.integration.transport.worker", *map(str, arguments)),
         stdin=PIPE,

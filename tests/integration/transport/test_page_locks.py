@@ -1,4 +1,4 @@
-"""Segments are locked once for a GPU, until they are unmapped. A list of calls takes the place of CUDA."""
+"""Steps of segments are locked once for a GPU, until they are unmapped. A list of calls takes the place of CUDA."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from cornserve.transport import Location, SegmentReader
-from cornserve.transport.memory.segment import TOKEN_BYTES
+from cornserve.transport.memory.segment import FIRST_STEP_PAGES, PAGE, STEP_PAGES, TOKEN_BYTES
 from cornserve.transport.memory.slab import Slab
 
-PAGES = 4
+PAGES = FIRST_STEP_PAGES + 2 * STEP_PAGES
 
 
 class RecordedCuda:
@@ -53,10 +53,14 @@ def mapped_bytes(address: int) -> int:
 
 @pytest.fixture
 async def slab(tmp_path: Path) -> AsyncIterator[Slab]:
-    slab = Slab(tmp_path, bytes(range(TOKEN_BYTES)), PAGES * 4096)
+    slab = Slab(tmp_path, bytes(range(TOKEN_BYTES)), PAGES * PAGE)
     await slab.create()
     yield slab
     await slab.remove()
+
+
+def step_bytes(slab: Slab, step: int) -> int:
+    return len(slab.layout.step_pages(step)) * PAGE
 
 
 def location_of(slab: Slab, nbytes: int) -> Location:
@@ -68,28 +72,52 @@ def buffer_of(slab: Slab, nbytes: int) -> memoryview:
     return memoryview(slab.writable(slab.mapping.layout.data, nbytes)).cast("B")
 
 
-async def test_the_segments_of_this_process_and_of_a_peer_are_locked_once(slab: Slab) -> None:
+async def test_the_steps_of_this_process_and_of_a_peer_are_locked_once(slab: Slab) -> None:
     cuda, reader = RecordedCuda(), SegmentReader()
     view = reader.view(location_of(slab, 100))
 
-    for buffer in (
-        buffer_of(slab, 100),
-        buffer_of(slab, 9),
-        buffer_of(slab, 9)[1:],
-        view,
-        view[:4],
-        slab.mapping.bytes,
-    ):
-        cuda.locks.lock_segment_of(buffer)
+    for buffer in (buffer_of(slab, 100), buffer_of(slab, 9), buffer_of(slab, 9)[1:], view, view[:4]):
+        assert cuda.locks.lock(buffer) == [buffer]
 
-    assert list(cuda.locked.values()) == [(slab.layout.nbytes, False), (slab.layout.nbytes, True)]
+    first = step_bytes(slab, 0)
+    assert list(cuda.locked.values()) == [(first, False), (first, True)]
     assert cuda.calls == 2
+
+
+async def test_a_buffer_in_several_steps_is_divided_where_they_begin(slab: Slab) -> None:
+    cuda = RecordedCuda()
+    await slab.take(1, lambda pages: None)
+    buffer = buffer_of(slab, step_bytes(slab, 0) + 10)
+    buffer[-10:] = b"0123456789"
+
+    parts = cuda.locks.lock(buffer)
+
+    assert [part.nbytes for part in parts] == [step_bytes(slab, 0), 10]
+    assert bytes(parts[1]) == b"0123456789"
+    assert [nbytes for nbytes, _ in cuda.locked.values()] == [step_bytes(slab, 0), step_bytes(slab, 1)]
+
+
+@pytest.mark.parametrize("process", ["its own process", "a peer"])
+async def test_a_locked_step_is_never_given_back(slab: Slab, process: str) -> None:
+    cuda, reader = RecordedCuda(), SegmentReader()
+    await slab.take(1, lambda pages: None)
+    offset = slab.layout.step_bytes(1).start
+    location = Location(slab.mapping.path, offset, 100, slab.assign_generation(slab.layout.page_at(offset)))
+    view = reader.view(location) if process == "a peer" else memoryview(slab.writable(offset, 100)).cast("B")
+    cuda.locks.lock(view)
+
+    assert not await slab.give_back(1)
+
+    del view, reader
+    gc.collect()
+    has_unmapped = process == "a peer"
+    assert await slab.give_back(1) == has_unmapped
 
 
 async def test_a_segment_is_unlocked_when_the_last_view_of_it_is_gone(slab: Slab) -> None:
     cuda, reader = RecordedCuda(), SegmentReader()
     view = reader.view(location_of(slab, 100))
-    cuda.locks.lock_segment_of(view)
+    cuda.locks.lock(view)
 
     del reader
     gc.collect()
@@ -103,7 +131,7 @@ async def test_a_segment_is_unlocked_when_the_last_view_of_it_is_gone(slab: Slab
 async def test_other_memory_is_not_locked() -> None:
     cuda = RecordedCuda()
 
-    cuda.locks.lock_segment_of(memoryview(bytearray(4096)))
+    cuda.locks.lock(memoryview(bytearray(4096)))
 
     assert cuda.calls == 0
 
@@ -114,7 +142,7 @@ async def test_failures_are_logged_once_and_not_repeated(slab: Slab, caplog: pyt
 
     with caplog.at_level(logging.WARNING, "cornserve_executors.page_locks"):
         for buffer in (view, buffer_of(slab, 9), view, buffer_of(slab, 9)):
-            cuda.locks.lock_segment_of(buffer)
+            cuda.locks.lock(buffer)
 
     assert cuda.calls == 2
     (record,) = caplog.records

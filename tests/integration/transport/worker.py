@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -24,8 +26,9 @@ REQUEST = "request"
 
 
 class TransportWorker:
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, directory: Path) -> None:
         self._transport = transport
+        self._ballast = directory / "ballast"
         self._productions: dict[int, Production] = {}
         self._held = AsyncExitStack()
         self._views: dict[str, TensorView] = {}
@@ -33,10 +36,15 @@ class TransportWorker:
     async def begin(self, invocation: int) -> None:
         self._productions[invocation] = self._transport.produce(REQUEST, invocation, 0, arrived_us=invocation)
 
-    async def publish(self, invocation: int, output: str, nbytes: int, fill: int) -> None:
-        slot = await self._productions[invocation].allocate(output, nbytes)
+    async def publish(self, invocation: int, output: str, nbytes: int, fill: int) -> str:
+        """Returns the error, if any."""
+        try:
+            slot = await self._productions[invocation].allocate(output, nbytes)
+        except TransportError as error:
+            return f"{type(error).__name__}: {error}"
         slot.buffer[:] = bytes([fill]) * nbytes
         slot.publish("uint8", (nbytes,), bytes([fill]))
+        return ""
 
     async def allocate(self, invocation: int, output: str, nbytes: int) -> None:
         """Allocates a slot that is never published."""
@@ -53,6 +61,20 @@ class TransportWorker:
             await self.publish(invocation, "embeddings", nbytes, order.randrange(256))
             await asyncio.sleep(order.random() * PAUSE)
             self._productions.pop(invocation).revoke()
+
+    async def fill_memory(self, free: int) -> None:
+        """Fills the file system of the directory, but for `free` bytes."""
+        with self._ballast.open("wb") as file:
+            system = os.statvfs(self._ballast)
+            os.posix_fallocate(file.fileno(), 0, system.f_bavail * system.f_frsize - free)
+
+    async def free_memory(self) -> None:
+        self._ballast.unlink()
+
+    async def hang(self, until: str) -> None:
+        """Blocks all tasks of the process until a file exists."""
+        print(json.dumps("hanging"), flush=True)
+        _block_until(Path(until))
 
     async def hold(self, endpoint: str, invocation: int, output: str) -> str:
         """Consumes a tensor and holds it. Returns the error, if any."""
@@ -78,11 +100,18 @@ class TransportWorker:
         return {sample.name + _labels(sample.labels): sample.value for sample in samples}
 
 
+def _block_until(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.005)
+
+
 def _labels(labels: dict[str, str]) -> str:
     return "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}" if labels else ""
 
 
-async def main(directory: Path, slab_bytes: int, lease_seconds: float, reap_seconds: float) -> None:
+async def main(
+    directory: Path, slab_bytes: int, lease_seconds: float, reap_seconds: float, idle_seconds: float
+) -> None:
     transport = Transport(
         directory,
         CREDENTIALS,
@@ -90,10 +119,11 @@ async def main(directory: Path, slab_bytes: int, lease_seconds: float, reap_seco
         request_bytes=slab_bytes // 2,
         lease_seconds=lease_seconds,
         reap_seconds=reap_seconds,
+        idle_seconds=idle_seconds,
     )
     listener = ConnectionListener(await transport.start(), CREDENTIALS)
     print(json.dumps(await listener.listen("127.0.0.1:0")), flush=True)
-    worker = TransportWorker(transport)
+    worker = TransportWorker(transport, directory)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         command = json.loads(line)
@@ -104,4 +134,4 @@ async def main(directory: Path, slab_bytes: int, lease_seconds: float, reap_seco
 
 
 if __name__ == "__main__":
-    uvloop.run(main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])))
+    uvloop.run(main(Path(sys.argv[1]), int(sys.argv[2]), *map(float, sys.argv[3:])))

@@ -68,7 +68,7 @@ def test_a_setting_that_cannot_be_used_is_rejected(cli: CliRunner, setting: str,
 def test_a_proposal_and_a_shift_of_the_mix_are_shown(cli: CliRunner, server: StubServer) -> None:
     adaptation = {"proposal": PROPOSAL, "mix_shift": MIX_SHIFT}
     status = {"phase": "serving", "generation": 3, "adaptation": adaptation}
-    server.on("GET /admin/v1/apps/a", json_response(VIEW | {"status": status}))
+    server.on("GET /admin/v1/apps/a?memory=true", json_response(VIEW | {"status": status}))
 
     lines = [line.strip() for line in cli.invoke(app, ["status", "a", "--url", server.url]).stdout.splitlines()]
 
@@ -88,7 +88,7 @@ def test_another_plan_is_shown_with_its_benefit_and_its_cost(cli: CliRunner, ser
     fields = {"plan": running.model_dump(mode="json"), "planning": planning, "policies": {"adaptation": {}}}
     spec = VIEW["spec"] | fields  # type: ignore[operator]
     status = {"phase": "serving", "generation": 3, "adaptation": adaptation}
-    server.on("GET /admin/v1/apps/a", json_response(VIEW | {"spec": spec, "status": status}))
+    server.on("GET /admin/v1/apps/a?memory=true", json_response(VIEW | {"spec": spec, "status": status}))
 
     lines = [line.strip() for line in cli.invoke(app, ["status", "a", "--url", server.url]).stdout.splitlines()]
 
@@ -104,7 +104,7 @@ def test_a_plan_that_cannot_replace_the_running_one_is_shown_with_the_reason(
     running = plan(cell(4, {"E": 1, "L": 3}, count=1))
     proposal = PlanProposal.of(3, running, running, 12.0, "the mix has shifted", "both need 8 CPU slots")
     status = {"phase": "serving", "generation": 3, "adaptation": {"plan_proposal": proposal.model_dump(mode="json")}}
-    server.on("GET /admin/v1/apps/a", json_response(VIEW | {"status": status}))
+    server.on("GET /admin/v1/apps/a?memory=true", json_response(VIEW | {"status": status}))
 
     lines = [line.strip() for line in cli.invoke(app, ["status", "a", "--url", server.url]).stdout.splitlines()]
 
@@ -138,7 +138,7 @@ def test_arriving_rates_are_shown_beside_planned_ones(cli: CliRunner, server: St
     planned = plan_document(cell(1, {"EL": 1}, count=1, rate=4.0))
     status = {"phase": "serving", "generation": 3, "cells": 1, "adaptation": {"rates": rates}}
     view = VIEW | {"spec": {"source": "app = ...", "plan": planned}, "status": status}
-    server.on("GET /admin/v1/apps/a", json_response(view))
+    server.on("GET /admin/v1/apps/a?memory=true", json_response(view))
 
     shown = cli.invoke(app, ["status", "a", "--url", server.url]).stdout
 
@@ -158,7 +158,7 @@ def test_the_time_for_which_a_size_holds_is_shown(cli: CliRunner, server: StubSe
     settings = {"adaptation": {}, "autoscaling": {"executors": [{"name": "llm", "capacity": 1}]}}[policy]
     view = held_view(10.0, **{policy: settings})  # type: ignore[arg-type]
     server.on("PUT /admin/v1/apps/a/scale", json_response(view))
-    server.on("GET /admin/v1/apps/a", json_response(view))
+    server.on("GET /admin/v1/apps/a?memory=true", json_response(view))
 
     scaled = cli.invoke(app, ["scale", "a", "2", "--no-wait", "--url", server.url])
     shown = cli.invoke(app, ["status", "a", "--url", server.url])
@@ -172,13 +172,13 @@ def test_the_time_for_which_a_size_holds_is_shown(cli: CliRunner, server: StubSe
     ("minutes", "text"), [(0.5, r"\((30|29|2\d) seconds\)"), (1.5, r"\((90|8\d) seconds\)"), (2.5, r"\(3 minutes\)")]
 )
 def test_a_short_hold_is_shown_in_seconds(cli: CliRunner, server: StubServer, minutes: float, text: str) -> None:
-    server.on("GET /admin/v1/apps/a", json_response(held_view(minutes)))
+    server.on("GET /admin/v1/apps/a?memory=true", json_response(held_view(minutes)))
 
     assert re.search(text, cli.invoke(app, ["status", "a", "--url", server.url]).stdout)
 
 
 def test_a_size_that_has_held_is_not_shown(cli: CliRunner, server: StubServer) -> None:
-    server.on("GET /admin/v1/apps/a", json_response(held_view(-1.0)))
+    server.on("GET /admin/v1/apps/a?memory=true", json_response(held_view(-1.0)))
 
     assert "holds" not in cli.invoke(app, ["status", "a", "--url", server.url]).stdout
 

@@ -55,7 +55,7 @@ def test_the_load_of_an_executor_is_shown(cli: CliRunner, server: StubServer) ->
     spec = {"model": "/m", "executor_replicas": {"llm": 2}}
     status = {"phase": "serving", "generation": 1, "adaptation": {"executors": [llm, encoder]}}
     view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": spec, "status": status}
-    server.on("GET /admin/v1/apps/a", json_response(view))
+    server.on("GET /admin/v1/apps/a?memory=true", json_response(view))
 
     lines = cli.invoke(app, ["status", "a", "--url", server.url]).stdout.splitlines()
 

@@ -78,6 +78,12 @@ def test_the_help_needs_no_slow_imports() -> None:
     assert SLOW_IMPORTS.isdisjoint(loaded)
 
 
+def test_the_slots_of_an_instance_are_read_without_the_data_plane() -> None:
+    code = "import cornserve.control.launcher.local.state_dir, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"cornserve.transport", "cornserve.control.launcher.local.launcher"}.isdisjoint(loaded)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -294,7 +300,7 @@ def test_a_measurement_of_an_app_without_chats_names_the_option_for_its_requests
 
 
 def test_an_error_of_the_gateway_is_reported_in_one_line(cli: CliRunner, server: StubServer) -> None:
-    server.on("GET /admin/v1/apps/a", json_response({"error": {"message": "unknown app 'a'"}}, 404))
+    server.on("GET /admin/v1/apps/a?memory=true", json_response({"error": {"message": "unknown app 'a'"}}, 404))
     result = cli.invoke(app, ["status", "a", "--url", server.url])
     assert (result.exit_code, result.stderr) == (1, "error: unknown app 'a'\n")
 
@@ -591,7 +597,7 @@ def test_the_last_exits_of_an_app_are_shown_with_their_reasons(cli: CliRunner, s
     status = {"phase": "serving", "generation": 1, "exits": [exit]}
     view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "/m"}, "status": status}
     logs = [{"id": "llm-1-x", "lines": ["last words"], "exit": exit}, {"id": "llm-1-y", "lines": ["ready"]}]
-    server.on("GET /admin/v1/apps/a", json_response(view))
+    server.on("GET /admin/v1/apps/a?memory=true", json_response(view))
     server.on("GET /admin/v1/apps/a/logs?lines=100", json_response({"replicas": logs}))
     arguments = ["a", "--url", server.url]
 
@@ -602,6 +608,18 @@ def test_the_last_exits_of_an_app_are_shown_with_their_reasons(cli: CliRunner, s
     assert cli.invoke(app, ["logs", *arguments], env={"TZ": "UTC"}).stdout == (
         "llm-1-x | last words\nllm-1-x ended at 2026-11-22 12:00:00: out of memory: killed\nllm-1-y | ready\n"
     )
+
+
+def test_the_memory_of_replicas_is_shown(cli: CliRunner, server: StubServer) -> None:
+    memory = [{"id": "writer-1-x", "reserved": 3 << 30, "resident": 20 << 20, "used": 4 << 20}]
+    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "/m"}, "status": {}}
+    server.on("GET /admin/v1/apps/a?memory=true", json_response(view | {"memory": memory}))
+
+    shown = cli.invoke(app, ["status", "a", "--url", server.url]).stdout
+    document = json.loads(cli.invoke(app, ["status", "a", "--json", "--url", server.url]).stdout)
+
+    assert "writer-1-x  4 MiB used, 20 MiB resident, at most 3072 MiB" in shown
+    assert document["memory"] == memory
 
 
 @pytest.mark.parametrize("command", [["up"], ["down"], ["plan", "llava-1.5-7b"]])

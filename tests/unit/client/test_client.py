@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -565,6 +566,23 @@ def test_an_invalid_home_is_rejected_by_the_constructor(home: str, monkeypatch: 
     monkeypatch.setenv("CORNSERVE_HOME", home)
     with pytest.raises(ArgumentError, match=r"^CORNSERVE_HOME: is not a readable home"):
         Client()
+
+
+def test_certificates_are_only_read_for_connections_with_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = list[object]()
+    read = ssl.SSLContext.load_verify_locations
+
+    def record(context: ssl.SSLContext, *args: Any, **kwargs: Any) -> None:
+        loaded.append(context)
+        read(context, *args, **kwargs)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", record)
+    with Client("http://127.0.0.1:8000"):
+        assert not loaded
+    for url in ("https://127.0.0.1:8000", "http://gateway.example"):
+        loaded.clear()
+        with Client(url):
+            assert loaded
 
 
 def test_the_clients_do_not_load_the_kubernetes_client() -> None:

@@ -45,7 +45,7 @@ def test_a_forked_process_does_not_hold_the_connections_of_its_parent() -> None:
 
 @pytest.mark.parametrize(
     ("on_cpu", "threads", "workers", "modules"),
-    [(False, 1, 1, []), (True, 2, 1, []), (True, 1, 2, []), (True, 1, 1, ["grpc"])],
+    [(False, 1, 1, []), (True, 2, 1, []), (True, 1, 2, []), (True, 1, 1, ["cornserve_executors.base.health"])],
     ids=["gpu", "threads", "workers", "grpc"],
 )
 def test_vllm_does_not_fork_where_it_is_unsafe(

@@ -28,6 +28,10 @@ from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.endpoints import app_events
 from cornserve.gateway.endpoints.admin import MAX_SOURCE_BYTES
 from cornserve.limits import Limits
+from cornserve.observe.metrics_server import start_metrics_server
+from cornserve.transport import Transport
+from cornserve_executors.base.metrics import ExecutorMetrics
+from tests.credentials import CREDENTIALS
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
 from tests.unit.gateway.sources import ECHO, EXITS, STEPS
@@ -41,6 +45,27 @@ async def test_a_deployed_app_is_stored_for_the_controller(gateway: httpx.AsyncC
     assert response.json()["status"]["phase"] == "pending"
     record = await store.get(APPS, "echo")
     assert (record.spec.source, record.spec.replicas) == (ECHO, 2)
+
+
+async def test_the_memory_of_replicas_is_read_from_their_metrics(
+    gateway: httpx.AsyncClient, store: Store, tmp_path: Path
+) -> None:
+    transport = Transport(tmp_path, CREDENTIALS, slab_bytes=64 << 20, request_bytes=32 << 20)
+    await transport.create_slab()
+    metrics = ExecutorMetrics(transport.metrics)
+    port = start_metrics_server("127.0.0.1", 0, metrics.registry)
+    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    record = await store.get(APPS, "echo")
+    addresses = {"writer": f"127.0.0.1:{port}", "gone": "127.0.0.1:1", "starting": None}
+    replicas = [ReplicaStatus(id=id, state=ReplicaState.READY, metrics=metrics) for id, metrics in addresses.items()]
+    status = AppStatus(phase=Phase.SERVING, generation=1, groups=[GroupStatus(key="k", wanted=3, replicas=replicas)])
+    await store.update_status(APPS, "echo", status, record.version)
+
+    (memory,) = (await gateway.get("/admin/v1/apps/echo?memory=true")).json()["memory"]
+
+    assert (memory["id"], memory["reserved"], memory["used"]) == ("writer", 64 << 20, 0)
+    assert 0 < memory["resident"] < 5 << 20
+    await transport.stop()
 
 
 async def test_deploying_an_unchanged_spec_creates_no_generation(gateway: httpx.AsyncClient) -> None:

@@ -16,6 +16,7 @@ from cornserve.app.record import AppSpec
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, AppRecord, Store
 from cornserve.gateway.request.fan_out import MAX_RUNNING
+from cornserve.transport.memory import segment
 from cornserve.v1 import executor_pb2 as pb
 from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import SLAB_BYTES, EchoExecutors
@@ -164,6 +165,16 @@ async def test_a_tensor_larger_than_the_slab_is_rejected_at_once(served: PostApp
     assert response.status_code == 400
     assert "limit slab-mib" in response.json()["error"]["message"]
     assert "invocation" not in response.json()["error"]["message"]
+
+
+async def test_a_request_is_refused_while_the_machine_is_full(served: PostApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as full:
+        full.setattr(segment, "available_memory_bytes", lambda: 0)
+        response = await served.send("a")
+
+    assert response.status_code == 429
+    assert "cannot create a slab: Cannot allocate memory" in response.json()["error"]["message"]
+    assert (await served.send("a")).status_code == 200
 
 
 async def test_requests_that_fill_the_slab_and_wait_for_space_do_not_deadlock(served: PostApp) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.control.launcher.local import DeviceSlots
+from cornserve.control.launcher.local.device_slots import DeviceSlots
 from cornserve.control.slot_types import SlotType
 
 NVIDIA_SMI = """#!/bin/sh

@@ -26,10 +26,10 @@ class DiskUsage(NamedTuple):
 
 @pytest.fixture
 def budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlabBudget:
-    """A budget of 10 MiB, of which 2 slabs of 4 MiB fit."""
+    """A budget of 10 MiB, in which 2 slabs fit."""
     created = tmp_path / "slabs"
     monkeypatch.setattr("shutil.disk_usage", lambda _: DiskUsage(10 * MIB, 0, 10 * MIB))
-    return SlabBudget(tmp_path, created, 4)
+    return SlabBudget(tmp_path, created)
 
 
 def test_slabs_are_reserved_until_no_more_fit(budget: SlabBudget) -> None:
@@ -53,13 +53,16 @@ def test_a_spec_tells_whether_its_executor_needs_a_slab() -> None:
     assert not EchoTask().spec.has_tensors
 
 
-async def test_an_executor_whose_slab_does_not_fit_is_not_started(tmp_path: Path) -> None:
-    launcher = LocalLauncher(Home(tmp_path), DeviceSlots.cpu(1), slab_mib=1 << 30)
+async def test_an_executor_whose_slab_does_not_fit_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: DiskUsage(3 * MIB, 0, 3 * MIB))
+    launcher = LocalLauncher(Home(tmp_path), DeviceSlots.cpu(1))
     await launcher.start()
     await launcher.apply(ExecutorGroup(ExecutorSpec(executor="echo", has_tensors=True), 1))
     await until(lambda: [replica.state for replica in launcher.replicas()] == [ReplicaState.FAILED])
     [replica] = launcher.replicas()
     assert replica.unschedulable
-    assert "use a lower `cornserve up --limit slab-mib=MIB`" in replica.message
+    assert "start the container with a larger --shm-size" in replica.message
     assert next(Home(tmp_path).replicas.iterdir(), None) is None
     await launcher.close()

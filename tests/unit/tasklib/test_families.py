@@ -19,6 +19,7 @@ from cornserve_tasklib import (
     EngineOptions,
     GenerateImages,
     ImageGeneratorOptions,
+    Mllm,
     OmniChat,
     OmniOptions,
     Score,
@@ -267,6 +268,19 @@ def test_an_unsupported_architecture_is_named(tmp_path: Path) -> None:
         default_paths(model_directory(tmp_path, "UNet2DConditionNet"))
 
 
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        *("LlavaNextForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Gemma3nForConditionalGeneration"),
+        *("MolmoForCausalLM", "InternVLChatModel", "UltravoxModel", "MiniCPMV"),
+    ],
+)
+def test_a_multimodal_model_without_an_encoder_family_is_served_whole(tmp_path: Path, architecture: str) -> None:
+    model = model_directory(tmp_path, architecture)
+
+    assert default_paths(model) == {"monolith": Mllm(model_id=model, encoder_modalities=())}
+
+
 QWEN = ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl")
 
 
@@ -403,7 +417,7 @@ def test_equal_sets_of_modalities_are_the_same_encoder() -> None:
 
 
 def test_a_model_of_a_known_type_needs_a_head_that_generates(tmp_path: Path) -> None:
-    with pytest.raises(DefinitionError, match=r"unsupported architecture .* \(…ForConditionalGeneration of a type in "):
+    with pytest.raises(DefinitionError, match=r"unsupported architecture .* or a multimodal model of vLLM "):
         default_paths(model_directory(tmp_path, "Qwen2_5_VLForSequenceClassification", QWEN[1]))
 
 

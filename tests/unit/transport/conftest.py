@@ -33,6 +33,7 @@ class TransportCluster:
         cache_bytes: int = 0,
         lease_seconds: float = 10.0,
         peers: PeerDirectory | None = None,
+        idle_seconds: float = 60.0,
     ) -> TransportProcess:
         transport = Transport(
             directory or self._directory,
@@ -42,6 +43,7 @@ class TransportCluster:
             cache_bytes=cache_bytes,
             lease_seconds=lease_seconds,
             peers=peers,
+            idle_seconds=idle_seconds,
         )
         return await self._stack.enter_async_context(_serving(transport))
 

@@ -13,7 +13,7 @@ import pytest
 
 from cornserve.transport import Location, SegmentReader, SlabError, StaleError, reap
 from cornserve.transport.memory import segment
-from cornserve.transport.memory.segment import PAGE, TOKEN_BYTES, SegmentLayout
+from cornserve.transport.memory.segment import FIRST_STEP_PAGES, PAGE, STEP_PAGES, TOKEN_BYTES, SegmentLayout
 from cornserve.transport.memory.slab import Slab
 
 TOKEN = bytes(range(TOKEN_BYTES))
@@ -51,7 +51,7 @@ def test_a_segment_is_identified_by_its_token(tmp_path: Path) -> None:
     os.close(descriptor)
 
 
-@pytest.mark.parametrize("content", [b"", b"x" * 100, b"CORNSLB2" + TOKEN + bytes(32), b"x" * 2 * PAGE])
+@pytest.mark.parametrize("content", [b"", b"x" * 100, b"CORNSLB3" + TOKEN + bytes(32), b"x" * 2 * PAGE])
 def test_other_files_are_not_segments(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / segment.file_name(TOKEN)
     path.write_bytes(content)
@@ -113,11 +113,23 @@ async def test_a_slab_that_cannot_be_shared_is_private(tmp_path: Path, caplog: p
     await slab.remove()
 
 
-def test_a_slab_that_does_not_fit_into_memory_reports_it_and_leaves_no_file(tmp_path: Path) -> None:
-    with pytest.raises(SlabError, match=r"cannot create a slab of \d+ MiB: Cannot allocate memory"):
-        asyncio.run(Slab(tmp_path, TOKEN, 1 << 40).create())
+def test_a_slab_that_does_not_fit_into_memory_reports_it_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment, "available_memory_bytes", lambda: 0)
+
+    with pytest.raises(SlabError, match="cannot create a slab: Cannot allocate memory"):
+        asyncio.run(Slab(tmp_path, TOKEN, PAGE).create())
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_steps_divide_the_pages() -> None:
+    for count in (1, FIRST_STEP_PAGES, FIRST_STEP_PAGES + 1, FIRST_STEP_PAGES + 3 * STEP_PAGES + 7):
+        layout = SegmentLayout(count)
+        steps = [layout.step_pages(step) for step in range(layout.steps)]
+        assert [page for pages in steps for page in pages] == list(range(count))
+        assert all(layout.step_of(page) == step for step, pages in enumerate(steps) for page in (pages[0], pages[-1]))
 
 
 def test_a_location_in_a_removed_segment_is_stale(tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ def _program(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
 
 def _arguments(group: ExecutorGroup, settings: ClusterSettings) -> list[str]:
     limits = Limits.parse(settings.limits)
+    is_slab_limited = any(setting.startswith("slab-mib=") for setting in settings.limits)
     has_shared_memory = not isinstance(settings.shared_memory, NoSharedMemory)
     return [
         *("--spec", with_model_path(group.spec, group.pod.storage).model_dump_json()),
@@ -130,7 +131,9 @@ def _arguments(group: ExecutorGroup, settings: ClusterSettings) -> list[str]:
         *(("--tls", str(TLS_DIR)) if settings.tls_secret_name else ()),
         *(part for network in settings.peer_networks for part in ("--peer-network", str(network))),
         *("--shared-memory", str(SHARED_MEMORY if has_shared_memory else PRIVATE_SHARED_MEMORY)),
-        *("--slab-mib", str(limits.slab_mib), "--queue", str(limits.queue)),
+        # By default, the executor derives it from the memory of its pod.
+        *(("--slab-mib", str(limits.slab_mib)) if is_slab_limited else ()),
+        *("--queue", str(limits.queue)),
         *("--drain-seconds", str(settings.drain_seconds)),
     ]
 

@@ -17,6 +17,7 @@ from cornserve.control.launcher.local.slab_budget import SlabBudget
 from cornserve.control.launcher.local.state_dir import StateDir
 from cornserve.control.launcher.local.status_board import StatusBoard
 from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
+from cornserve.control.launcher.local.warm_processes import WarmProcesses
 from cornserve.home import Home
 from cornserve.limits import Limits
 from cornserve.task.spec import ExecutorSpec
@@ -37,7 +38,7 @@ class LocalLauncher:
         tls: Path | None = None,
         drain_seconds: float = 30,
         queue: int = Limits().queue,
-        slab_mib: int = Limits().slab_mib,
+        slab_mib: int | None = None,
         first_delay: float = 1,
         longest_delay: float = 60,
     ) -> None:
@@ -50,8 +51,9 @@ class LocalLauncher:
             tls=tls,
             drain_seconds=drain_seconds,
             queue=queue,
-            slab_mib=slab_mib,
-            slab_budget=SlabBudget(SHARED_MEMORY, state_dir.segments, slab_mib),
+            slab_mib=Limits().slab_mib if slab_mib is None else slab_mib,
+            slab_budget=SlabBudget(SHARED_MEMORY, state_dir.segments),
+            warm_processes=WarmProcesses(slots),
             first_delay=first_delay,
             longest_delay=longest_delay,
         )
@@ -140,3 +142,4 @@ class LocalLauncher:
         if self._task_owner is not None:
             self._task_owner.cancel()
             await asyncio.wait([self._task_owner])
+        self._machine.warm_processes.close()

@@ -10,6 +10,7 @@ from cornserve.control.launcher.local.device_slots import DeviceSlots
 from cornserve.control.launcher.local.slab_budget import SlabBudget
 from cornserve.control.launcher.local.state_dir import StateDir
 from cornserve.control.launcher.local.status_board import StatusBoard
+from cornserve.control.launcher.local.warm_processes import WarmProcesses
 from cornserve.wire.credentials import ConnectionCredentials
 
 STABLE_SECONDS = 10.0
@@ -33,8 +34,9 @@ class LocalMachine:
     queue: int
     """Maximum number of running and queued invocations of a replica."""
     slab_mib: int
-    """Size of a replica's slab in shared memory."""
+    """The most shared memory that a replica's slab takes."""
     slab_budget: SlabBudget
+    warm_processes: WarmProcesses
     first_delay: float
     longest_delay: float
 

@@ -34,9 +34,9 @@ MAX_MISSED_HEARTBEATS = 30
 """After this number of missed heartbeats, a replica is killed and replaced."""
 MAX_MISSED_HEARTBEATS_LOADING = 1800
 """Replaces `MAX_MISSED_HEARTBEATS` for a replica that starts: loading a model may block its process for minutes."""
-OOM_HEARTBEATS = 10
-"""A replica that exits within this number of heartbeats after the kernel has killed a process of its control group for
-lack of memory was out of memory: its engine may die first."""
+OOM_SECONDS = 10.0
+"""A replica that exits within this time after the kernel has killed a process of its control group for lack of memory
+was out of memory: its engine may die first."""
 REASON_LINES = 100
 """Number of log lines that are searched for the error that ended a process."""
 
@@ -73,12 +73,13 @@ class ProcessMonitor:
         self._started = asyncio.Event()
         if replica_dir.has_started:
             self._started.set()
-        self._heartbeat = asyncio.Event()
+        self._has_heartbeat = False
+        """Whether the executor has responded in the current interval."""
         self._status = ExecutorStatus(ReplicaState.STARTING, "")
         self._kill_reason = ""
         self._oom_counter = find_oom_counter(self._process_group.pid)
-        self._oom_kills = deque([count_oom_kills(self._oom_counter)], maxlen=OOM_HEARTBEATS)
-        """The counts at the last heartbeats, oldest first."""
+        self._oom_kills = deque([count_oom_kills(self._oom_counter)], maxlen=2)
+        """The last counts, which are `OOM_SECONDS` apart."""
 
     async def wait_for_exit(self) -> ExecutorExit:
         """Monitors the process until it exits."""
@@ -109,6 +110,7 @@ class ProcessMonitor:
                 tasks.create_task(keep_bounded(self._replica_dir.log)),
                 tasks.create_task(self._drain_when_unwanted()),
                 tasks.create_task(self._kill_when_unresponsive()),
+                tasks.create_task(self._count_oom_kills()),
             ]
             await self._process_group.wait_for_leader_exit()
             for monitor in monitors:
@@ -117,13 +119,13 @@ class ProcessMonitor:
     async def _watch_status(self) -> None:
         async with contextlib.aclosing(watch_executor(self._replica_dir, self._machine.load_credentials)) as statuses:
             async for status in statuses:
-                self._heartbeat.set()
-                self._oom_kills.append(count_oom_kills(self._oom_counter))
-                self._status = status
-                if status.state is not ReplicaState.STARTING:
-                    self._started.set()
-                if not self._unwanted.is_set():
-                    self._show(status)
+                self._has_heartbeat = True
+                if status != self._status:
+                    self._status = status
+                    if status.state is not ReplicaState.STARTING:
+                        self._started.set()
+                    if not self._unwanted.is_set():
+                        self._show(status)
 
     async def _kill_when_unresponsive(self) -> None:
         """Kills the process after too many missed heartbeats.
@@ -133,16 +135,21 @@ class ProcessMonitor:
         """
         missed = 0
         while missed < (limit := MAX_MISSED_HEARTBEATS if self._started.is_set() else MAX_MISSED_HEARTBEATS_LOADING):
-            self._heartbeat.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._heartbeat.wait(), HEARTBEAT_SECONDS)
-            missed = 0 if self._heartbeat.is_set() else missed + 1
+            self._has_heartbeat = False
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            missed = 0 if self._has_heartbeat else missed + 1
             if missed == UNREADY_MISSED_HEARTBEATS and not self._unwanted.is_set():
                 message = "; ".join(filter(None, (self._status.message, "does not respond")))
-                self._show(replace(self._status, state=ReplicaState.STARTING, message=message))
+                self._status = replace(self._status, state=ReplicaState.STARTING, message=message)
+                self._show(self._status)
         self._kill_reason = f"did not respond for {limit * HEARTBEAT_SECONDS:g} s and was killed"
         log.warning("replica %s %s", self._replica_dir.id, self._kill_reason)
         await self._process_group.kill_all()
+
+    async def _count_oom_kills(self) -> None:
+        while True:
+            await asyncio.sleep(OOM_SECONDS)
+            self._oom_kills.append(count_oom_kills(self._oom_counter))
 
     async def _record_start(self) -> None:
         """Records the shared memory files of a starting replica, and finally that it has started."""

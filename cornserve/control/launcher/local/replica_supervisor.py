@@ -20,6 +20,7 @@ from cornserve.control.launcher.local.replica_ids import new_replica_id
 from cornserve.control.launcher.local.spawn import spawn_executor
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
 from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
+from cornserve.control.launcher.local.warm_process import WarmProcess, WarmProcessError
 from cornserve.control.launcher.log_lines import cut_line
 from cornserve.task.spec import ExecutorSpec
 
@@ -85,7 +86,8 @@ class ReplicaSupervisor:
 
     async def run(self) -> None:
         try:
-            await self._run_all()
+            with self._machine.warm_processes.keep(self._spec.executor):
+                await self._run_all()
         finally:
             self._machine.slab_budget.release(self)
 
@@ -142,11 +144,26 @@ class ReplicaSupervisor:
             allocated = await self._allocate_slots()
             if allocated is not None:
                 with slots.release_after(allocated):
-                    await self._monitor(*await finish_in_thread(self._start, allocated))
+                    await self._run_on(allocated)
         else:
             need = slots.describe_need(self._spec.gpus, self._slot_type)
             self._fail(f"can never start here: {need}", unschedulable=True)
             await self._unwanted.wait()
+
+    async def _run_on(self, slots: tuple[str, ...]) -> None:
+        """Runs the replica on the slots, unless it is retired while its engine is imported."""
+        find = self._machine.warm_processes.find
+        finding = asyncio.ensure_future(find(self._spec.executor, slots, lambda message: self._show(message=message)))
+        if not await run_unless(self._unwanted, finding):
+            return
+        warm = finding.result()
+        try:
+            started = await finish_in_thread(self._start, slots, warm)
+        except WarmProcessError as error:
+            assert warm is not None
+            self._machine.warm_processes.discard(warm, error)
+            started = await finish_in_thread(self._start, slots, None)
+        await self._monitor(*started)
 
     async def _run_adopted(self, replica_dir: ReplicaDir, process: ProcessRecord) -> None:
         with self._machine.device_slots.release_after(process.slots):
@@ -173,10 +190,10 @@ class ReplicaSupervisor:
             await run_unless(self._unwanted, released.wait())
         return None
 
-    def _start(self, slots: tuple[str, ...]) -> tuple[ReplicaDir, ProcessRecord]:
+    def _start(self, slots: tuple[str, ...], warm: WarmProcess | None) -> tuple[ReplicaDir, ProcessRecord]:
         replica_dir = self._machine.state_dir.create_replica_dir(self._replica.id)
         try:
-            return replica_dir, spawn_executor(replica_dir, self._spec, slots, self._machine)
+            return replica_dir, spawn_executor(replica_dir, self._spec, slots, self._machine, warm)
         except Exception:  # Without a process, nothing else would remove the directory.
             self._machine.state_dir.archive(replica_dir)
             raise

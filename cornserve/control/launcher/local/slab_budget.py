@@ -1,26 +1,29 @@
-"""Reserves shared memory for the slabs of replicas, which create them when they first publish a tensor."""
+"""Reserves the shared memory that the slabs of replicas take when they are created. They compete for the rest."""
 
 from __future__ import annotations
 
 import shutil
 import threading
 from pathlib import Path
+from typing import Final
 
 from cornserve.limits import MIB
 
+START_MIB: Final = 4
+"""The memory of a slab without tensors."""
+
 
 class SlabBudget:
-    """Grants each replica one slab. Thread-safe.
+    """Grants each replica the start of one slab. Thread-safe.
 
     Args:
         directory: a directory of the file system that contains the slabs.
         slabs: the directory with the slabs of this home. It need not exist.
     """
 
-    def __init__(self, directory: Path, slabs: Path, slab_mib: int) -> None:
+    def __init__(self, directory: Path, slabs: Path) -> None:
         self._directory = directory
         self._slabs = slabs
-        self._slab_mib = slab_mib
         self._holders: set[object] = set()
         self._lock = threading.Lock()
 
@@ -43,13 +46,13 @@ class SlabBudget:
             self._holders.discard(holder)
 
     def _find_shortage(self) -> str:
-        created = sum(file.stat().st_blocks * 512 for file in self._slabs.glob("*.slab"))
+        created = sum(min(file.stat().st_blocks * 512 // MIB, START_MIB) for file in self._slabs.glob("*.slab"))
         free = shutil.disk_usage(self._directory).free // MIB
-        reserved = max(0, len(self._holders) * self._slab_mib - created // MIB)
-        if self._slab_mib <= free - reserved:
+        reserved = max(0, len(self._holders) * START_MIB - created)
+        if free - reserved >= START_MIB:
             return ""
         return (
-            f"cannot start: it needs {self._slab_mib} MiB of shared memory for tensors, but {self._directory} has "
-            f"{free} MiB free, of which {reserved} MiB are reserved for other executors: use a lower "
-            "`cornserve up --limit slab-mib=MIB`, or start the container with a larger --shm-size"
+            f"cannot start: it needs {START_MIB} MiB of shared memory for tensors, but {self._directory} has "
+            f"{free} MiB free, of which {reserved} MiB are reserved for other executors: free memory there, or start "
+            "the container with a larger --shm-size"
         )

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
+from cornserve.control.launcher.local.executor_environment import executor_environment
 from cornserve.control.launcher.local.executor_process import EXECUTOR_MODULE, SLOTS_VARIABLE
 from cornserve.control.launcher.local.local_machine import LocalMachine
 from cornserve.control.launcher.local.process_group import ProcessGroup
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
+from cornserve.control.launcher.local.waiting_process import WaitingProcess
+from cornserve.control.launcher.local.warm_process import WarmProcess
 from cornserve.instance_secret import InstanceSecret
 from cornserve.observe.logs import REPLICA_VARIABLE
 from cornserve.task.spec import ExecutorSpec
-
-_WAIT_SCRIPT = 'read -r go && exec "$@" </dev/null'
-"""Waits for a line on standard input and then becomes the executor. If the launcher dies first, the input ends and the
-script exits."""
-
-_ENVIRONMENT = {
-    "PYTHONUNBUFFERED": "1",
-    "SPT_NOENV": "1",  # Keeps `setproctitle` from overwriting the environment with the process title.
-}
 
 
 def spawn_executor(
@@ -29,43 +22,34 @@ def spawn_executor(
     spec: ExecutorSpec,
     slots: tuple[str, ...],
     machine: LocalMachine,
+    warm: WarmProcess | None,
 ) -> ProcessRecord:
-    """Starts a waiting process on the cores of its slots, records it on disk, and then lets it become the executor."""
+    """Starts a waiting process on the cores of its slots, records it on disk, and then lets it become the executor.
+
+    Args:
+        warm: a process from which the executor is forked. Without one, its engine is imported again. Raises
+            `WarmProcessError` if it fails.
+    """
     InstanceSecret.load_or_create(machine.secret)
+    command = _command(replica_dir, spec, machine)
+    variables = {REPLICA_VARIABLE: replica_dir.id, SLOTS_VARIABLE: ",".join(slots)}
     with replica_dir.log.open("ab") as log:
-        waiting = subprocess.Popen(
-            ["/bin/sh", "-c", _WAIT_SCRIPT, "sh", *_command(replica_dir, spec, machine)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={
-                **os.environ,
-                **_ENVIRONMENT,
-                REPLICA_VARIABLE: replica_dir.id,
-                SLOTS_VARIABLE: ",".join(slots),
-                **machine.device_slots.environment(slots),
-            },
-            start_new_session=True,
-        )
+        if warm is None:
+            environment = executor_environment(machine.device_slots, slots) | variables
+            waiting = WaitingProcess.start(command, environment, log)
+        else:
+            waiting = WaitingProcess.fork(warm, command, variables, log)
     try:
         group = ProcessGroup.from_pid(waiting.pid, replica=replica_dir.id)
         process = ProcessRecord(spec=spec, slots=slots, process_group=group)
         replica_dir.write_process(process)
         if cores := machine.device_slots.cores(slots):
             os.sched_setaffinity(waiting.pid, cores)
-        _release(waiting)
+        waiting.release()
     except BaseException:
         waiting.kill()
-        waiting.communicate()
         raise
-    waiting.returncode = 0  # `ProcessGroup` reaps the process. Without this, Popen warns that it still runs.
     return process
-
-
-def _release(waiting: subprocess.Popen[bytes]) -> None:
-    assert waiting.stdin is not None
-    with waiting.stdin as stdin:
-        stdin.write(b"go\n")
 
 
 def _command(replica_dir: ReplicaDir, spec: ExecutorSpec, machine: LocalMachine) -> list[str]:

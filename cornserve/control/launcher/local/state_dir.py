@@ -29,7 +29,6 @@ from cornserve.control.launcher.local.replica_ids import group_of
 from cornserve.control.launcher.local.tail import tail
 from cornserve.observe.log_file import rotated_path
 from cornserve.task.spec import ExecutorSpec
-from cornserve.transport import reap
 
 log = logging.getLogger(__name__)
 
@@ -165,6 +164,8 @@ class StateDir:
     def _reap_segments(self) -> None:
         """Removes the segments of dead processes, and the directory if it is empty."""
         if self.segments.is_dir():
+            from cornserve.transport import reap  # a slow import, which `cornserve status` does not need
+
             reap(self.segments)
             with suppress(OSError):  # It contains segments of other replicas.
                 self.segments.rmdir()

@@ -1,0 +1,47 @@
+"""Reads the shared memory of an app's replicas from their metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from cornserve.app.record import GroupStatus, ReplicaMemory
+
+if TYPE_CHECKING:  # It takes long to import, and gateways need it only for this and for logs.
+    from aiohttp import ClientSession
+
+RESPONSE_SECONDS: Final = 1.0
+"""The time after which a replica does not answer."""
+
+_SLAB, _RESIDENT = "cornserve_transport_slab_bytes", "cornserve_transport_slab_resident_bytes"
+
+
+async def read_replica_memory(groups: Sequence[GroupStatus]) -> list[ReplicaMemory]:
+    """Returns the memory of each replica that answers and has a slab."""
+    from aiohttp import ClientSession, ClientTimeout
+
+    metrics = {replica.id: replica.metrics for group in groups for replica in group.replicas}
+    timeout = ClientTimeout(total=RESPONSE_SECONDS)
+    async with ClientSession(timeout=timeout, raise_for_status=True) as session:
+        found = await asyncio.gather(*(_read(session, id, address) for id, address in metrics.items() if address))
+    return [memory for memory in found if memory is not None and memory.resident]
+
+
+async def _read(session: ClientSession, id: str, address: str) -> ReplicaMemory | None:
+    from aiohttp import ClientError
+    from prometheus_client.parser import text_string_to_metric_families
+
+    try:
+        async with session.get(f"http://{address}/metrics") as response:
+            families = text_string_to_metric_families(await response.text())
+            parsed = [sample for family in families for sample in family.samples]
+    except (ClientError, OSError, ValueError):  # A timeout is an OSError.
+        return None
+    slab = {sample.labels["state"]: int(sample.value) for sample in parsed if sample.name == _SLAB}
+    return ReplicaMemory(
+        id=id,
+        reserved=sum(slab.values()),
+        resident=int(sum(sample.value for sample in parsed if sample.name == _RESIDENT)),
+        used=slab.get("held", 0) + slab.get("cached", 0),
+    )

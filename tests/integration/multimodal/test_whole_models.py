@@ -1,0 +1,68 @@
+"""Architectures without an encoder family: vLLM runs the whole model, and the tokens are those of vLLM's own server."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from cornserve_executors.base import InvalidRequestError
+from tests.images import as_image, noise
+from tests.integration.multimodal.engine import running_llm
+from tests.integration.multimodal.media_chats import AUDIO_CONTENTS, VIDEO_CONTENTS, MediaContent, media_chat
+from tests.integration.multimodal.media_tests import MEDIA_MARKS
+from tests.integration.multimodal.multimodal_tests import new_id
+from tests.integration.multimodal.vllm_reference import vllm_tokens
+from tests.models.tiny_families import tiny_model
+
+pytestmark = MEDIA_MARKS
+
+TEXT: dict[str, MediaContent] = {"text only": ["Tell me something."]}
+IMAGES: dict[str, MediaContent] = {
+    "one image": [as_image(noise(1, 112, 84)), "What is it?"],
+    "several of different sizes": ["Compare ", as_image(noise(2, 112, 84)), as_image(noise(3, 60, 200)), " please."],
+    "the same twice": [as_image(noise(4, 84, 84)), as_image(noise(4, 84, 84)), "?"],
+    "images only": [as_image(noise(5, 300, 290)), as_image(noise(6, 30, 90))],
+}
+
+CONTENTS: dict[str, Mapping[str, MediaContent]] = {
+    "llava_next": TEXT | IMAGES,
+    "paligemma": TEXT | {"one image": IMAGES["one image"]},
+    "audio_flamingo3": TEXT | {name: AUDIO_CONTENTS[name] for name in ("one", "8-bit 8 kHz", "5.1 channels")},
+    "llama4": TEXT | IMAGES,
+    "qwen3_vl_moe": TEXT | IMAGES | VIDEO_CONTENTS,
+    "glm4v": TEXT | IMAGES,
+    "glm4v_moe": TEXT | IMAGES,
+}
+"""The chats with each model, by the names in tests/models/tiny_whole_families.py."""
+
+ONE_MEDIUM = {"paligemma": "one image", "audio_flamingo3": "one"}
+"""A chat with each model that reads only one medium."""
+
+IN_MAKE_TEST = ("llava_next",)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in IN_MAKE_TEST else pytest.param(name, marks=pytest.mark.families) for name in CONTENTS]
+)
+async def test_concurrent_chats_get_the_tokens_of_vllm_alone(name: str, fork_variables: dict[str, str]) -> None:
+    with running_llm(tiny_model("whole_families") / name, fork_variables, with_enc=True) as engine:
+        contents = [*CONTENTS[name].values()]
+        expected = [await vllm_tokens(engine, content) for content in contents]
+        assert len({*map(tuple, expected)}) == len(contents)
+
+        results = await asyncio.gather(*(engine.generate(media_chat(content), new_id()) for content in contents))
+
+        assert [result.token_ids for result in results] == expected
+        if name in ONE_MEDIUM:
+            twice = [*CONTENTS[name][ONE_MEDIUM[name]], *CONTENTS[name][ONE_MEDIUM[name]]]
+            with pytest.raises(InvalidRequestError, match="accepts at most 1 "):
+                await engine.generate(media_chat(twice), new_id())
+
+
+@pytest.mark.slow
+async def test_the_list_of_architectures_is_that_of_the_installed_vllm() -> None:
+    check = await asyncio.create_subprocess_exec(sys.executable, "-m", "scripts.vllm_architectures", "--check")
+    assert await check.wait() == 0
