@@ -12,7 +12,7 @@ from cornserve.control.store.base import APPS, ROUTES, ChangeType, UnreadableRec
 from cornserve.control.store.sqlite_errors import DATABASE_ERRORS, translated
 from cornserve.control.store.sqlite_repair import find_damage, set_aside, write_rows
 from cornserve.control.store.sqlite_rows import LoggedChange, RecordRow
-from cornserve.control.store.sqlite_schema import create_database, creation_lock, is_missing
+from cornserve.control.store.sqlite_schema import connect_existing, create_database, creation_lock, is_missing
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class StoreMirror:
                 return "its file is missing"
             if damage := find_damage(self._path):
                 return damage
-            with closing(sqlite3.connect(self._path)) as database:
+            with closing(connect_existing(self._path)) as database:
                 found = _newest_version(database)
         except (OSError, *DATABASE_ERRORS) as error:
             raise translated(self._path, error) from error
@@ -96,7 +96,7 @@ class StoreMirror:
         )
 
     def _add_missing_rows(self) -> None:
-        with closing(sqlite3.connect(self._path)) as database:
+        with closing(connect_existing(self._path)) as database:
             found = set(database.execute("SELECT kind, name FROM records"))
             query = "SELECT kind, name, max(version) FROM changes WHERE type = ? GROUP BY kind, name"
             deleted = {(kind, name): version for kind, name, version in database.execute(query, (ChangeType.DELETED,))}

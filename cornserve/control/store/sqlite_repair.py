@@ -13,7 +13,13 @@ from cornserve.control.store.base import ChangeType, StoreDamagedError
 from cornserve.control.store.sqlite_errors import DATABASE_ERRORS, translated
 from cornserve.control.store.sqlite_rows import RecordRow
 from cornserve.control.store.sqlite_salvage import Salvage, salvage
-from cornserve.control.store.sqlite_schema import check_store, create_database, creation_lock, is_missing
+from cornserve.control.store.sqlite_schema import (
+    check_store,
+    connect_existing,
+    create_database,
+    creation_lock,
+    is_missing,
+)
 
 _FILES = ("", "-wal", "-shm")
 
@@ -41,7 +47,7 @@ def find_damage(store: Path) -> str:
         return f"{store.name} is missing, but {store.name}-wal exists" if Path(f"{store}-wal").exists() else ""
     try:
         check_store(store)
-        with closing(sqlite3.connect(store, isolation_level=None)) as database:
+        with closing(connect_existing(store, isolation_level=None)) as database:
             problem: str = database.execute("PRAGMA quick_check(1)").fetchone()[0]
     except StoreDamagedError as error:
         return str(error)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from cornserve.control.store.base import StoreUnavailableError
 from cornserve.control.store.sqlite_errors import DATABASE_ERRORS, damaged, translated
@@ -62,6 +63,12 @@ def is_missing(path: Path) -> bool:
     return not path.exists()
 
 
+def connect_existing(path: Path, **options: Any) -> sqlite3.Connection:
+    """Opens a database. It may be deleted at any time, and an empty file must not take its place."""
+    database: sqlite3.Connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, **options)
+    return database
+
+
 def check_store(path: Path) -> None:
     """Checks that an existing file is a store of this version. Raises `StoreUnavailableError`, `DATABASE_ERRORS`."""
     mode = path.stat().st_mode
@@ -69,7 +76,7 @@ def check_store(path: Path) -> None:
         raise damaged(path, "it is a directory" if stat.S_ISDIR(mode) else "it is not a regular file")
     if path.stat().st_size == 0:
         raise damaged(path, "the file is empty")
-    with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as database:
+    with closing(connect_existing(path, timeout=BUSY_SECONDS, isolation_level=None)) as database:
         _check_schema(database, path)
 
 
