@@ -17,7 +17,7 @@ import time
 import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -84,9 +84,12 @@ def read_use(process: psutil.Process) -> ProcessUse:
 
 
 def _wakeups(pid: int) -> int:
-    tasks = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/status")]
-    lines = (line for text in tasks for line in text.split("\n"))
-    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # The thread has ended.
+            lines = (task / "status").read_text().split("\n")
+            total += sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+    return total
 
 
 def kinds(root: psutil.Process) -> dict[psutil.Process, str]:

@@ -23,9 +23,9 @@ from cornserve.app_host.fork_messages import (
     ProcessEnded,
 )
 from cornserve.app_host.forked_process import ForkedProcess
-from cornserve.app_host.parent_death import signal_on_parent_death
 from cornserve.app_host.sandbox import Protection, Sandbox
 from cornserve.observe import logs
+from cornserve.parent_death import signal_on_parent_death
 
 log = logging.getLogger(__name__)
 

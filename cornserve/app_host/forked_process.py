@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Never
 
-from cornserve.app_host.parent_death import signal_on_parent_death
 from cornserve.app_host.sandbox import Sandbox
+from cornserve.parent_death import signal_on_parent_death
 
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 _OOM_SCORE_ADJUSTMENT: Final = 500

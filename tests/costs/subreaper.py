@@ -15,7 +15,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from cornserve.app_host.parent_death import signal_on_parent_death
+from cornserve.parent_death import signal_on_parent_death
 from scripts.process_tree import ProcessTable, adopt_orphans
 
 

@@ -14,7 +14,7 @@ import aiosqlite
 
 from cornserve.control.store.base import StoreDamagedError
 from cornserve.control.store.sqlite_errors import DATABASE_ERRORS, translated
-from cornserve.control.store.sqlite_schema import BUSY_SECONDS, check_store
+from cornserve.control.store.sqlite_schema import BUSY_SECONDS, check_store, connect_existing, existing
 
 
 class SqliteConnection:
@@ -30,7 +30,7 @@ class SqliteConnection:
     @classmethod
     @asynccontextmanager
     async def open(cls, path: Path) -> AsyncIterator[SqliteConnection]:
-        async with aiosqlite.connect(path, timeout=BUSY_SECONDS, isolation_level=None) as database:
+        async with aiosqlite.connect(existing(path), uri=True, timeout=BUSY_SECONDS, isolation_level=None) as database:
             database.text_factory = _decode
             # NORMAL: a crash of the machine may lose the last writes, a crash of a process loses nothing.
             await database.execute_fetchall("PRAGMA synchronous = NORMAL")
@@ -69,7 +69,7 @@ class CommitDetector:
     """
 
     def __init__(self, path: Path) -> None:
-        self._database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        self._database = connect_existing(path, timeout=0, isolation_level=None, check_same_thread=False)
 
     def data_version(self) -> int | None:
         """Returns a number that differs after a commit, or None if it cannot be read now."""

@@ -63,9 +63,15 @@ def is_missing(path: Path) -> bool:
     return not path.exists()
 
 
+def existing(path: Path) -> str:
+    """Returns the URI of a database that is not created. It may be deleted at any time, and an empty file must not take
+    its place."""
+    return f"{path.absolute().as_uri()}?mode=rw"
+
+
 def connect_existing(path: Path, **options: Any) -> sqlite3.Connection:
-    """Opens a database. It may be deleted at any time, and an empty file must not take its place."""
-    database: sqlite3.Connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, **options)
+    """Opens a database. Raises SQLite's errors, also if it is missing."""
+    database: sqlite3.Connection = sqlite3.connect(existing(path), uri=True, **options)
     return database
 
 

@@ -138,7 +138,7 @@ class SlabAdmission:
             raise TensorTooLargeError(f"request {quota.age.request_id}", wanted * PAGE, self.reserve.pages * PAGE)
         quota.charged_pages += charge
         try:
-            if not self.blocks.slab.is_created:
+            if not self.growth.is_started:
                 await self.growth.start()
             return (not self._waiters and self._try_allocate(quota, nbytes)) or await self._wait(quota, nbytes)
         except BaseException:

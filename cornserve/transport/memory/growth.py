@@ -60,14 +60,15 @@ class SlabGrowth:
         self._retry_handle: asyncio.TimerHandle | None = None
         self._ahead: dict[Region, asyncio.TimerHandle] = {}
         """The regions for which memory will be requested ahead."""
-        self._is_started = False
+        self.is_started = False
+        """Whether tensors can use the first step."""
         self._is_stopped = False
 
     async def start(self) -> None:
         """Creates the slab, with the memory of the first step. Raises `SlabError`."""
         await self.slab.create()
-        if not self._is_started:
-            self._is_started = True
+        if not self.is_started:
+            self.is_started = True
             self._add(self._layout.step_pages(0))
 
     async def stop(self) -> None:

@@ -10,8 +10,8 @@ pages are assigned to another tensor, and no number is used twice. A reader that
 it copies has therefore copied a single tensor.
 
 The owner keeps a lock (`flock`) on the file while it runs. Readers lock the bytes of the steps that they read (see
-`StepHolds`). Unlike a process id, a lock means the same in all pods of a node. The
-header names the kernel that shares the memory: a network file system may show the file on other nodes, too.
+`StepHolds`). Unlike a process id, a lock means the same in all pods of a node. The header names the kernel that shares
+the memory: a network file system may show the file on other nodes, too.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from cornserve.libc import LIBC
 from cornserve.memory_limit import available_memory_bytes
 from cornserve.transport.errors import StaleError
 from cornserve.transport.memory.step_holds import StepHolds, lock_exclusively
@@ -56,8 +57,6 @@ _MADV_POPULATE_READ: Final = 22
 _MADV_POPULATE_WRITE: Final = 23
 _POPULATE_PAGES: Final = 256
 """Pages that one call populates or frees. Some hold the interpreter's lock for about 0.1 milliseconds."""
-
-_LIBRARY: Final = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -223,7 +222,7 @@ class SegmentMapping:
                     self.memory.madvise(_MADV_POPULATE_READ, start, nbytes)
             else:  # This clears the pages. A call by ctypes does not hold the interpreter's lock meanwhile.
                 first = ctypes.c_char.from_buffer(self.memory, start)
-                _LIBRARY.madvise(ctypes.byref(first), ctypes.c_size_t(nbytes), _MADV_POPULATE_WRITE)
+                LIBC.madvise(ctypes.byref(first), ctypes.c_size_t(nbytes), _MADV_POPULATE_WRITE)
 
 
 def pieces(pages: range) -> Iterator[range]:

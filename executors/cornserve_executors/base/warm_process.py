@@ -12,6 +12,7 @@ import json
 import multiprocessing
 import os
 import runpy
+import signal
 import socket
 import sys
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import uvloop  # noqa: F401 - for executors, like the server
 
+from cornserve.parent_death import signal_on_parent_death
 from cornserve.task.spec import installed_executors
 from cornserve_executors.base import server  # noqa: F401
 from cornserve_executors.base.command_line import show_command
@@ -133,6 +135,7 @@ def _fork_nothing() -> None:
 
 
 def main() -> None:
+    signal_on_parent_death(signal.SIGKILL)
     launcher = socket.socket(fileno=int(sys.argv[1]))
     show_command(sys.orig_argv, {})  # Fails on systems on which executors could not show their commands.
     import_engine(sys.argv[2])

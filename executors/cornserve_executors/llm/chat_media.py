@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -50,8 +50,8 @@ SMALL_PIXELS = 4_000_000
 NO_VIDEO = {"video": 0}
 """Limits of unsupported media."""
 
-SAMPLINGS = ("opencv", "qwen2_vl", "qwen3_vl")
-"""vLLM's loaders of videos whose sampling `FrameSampling` has."""
+SAMPLINGS = {"opencv": FrameSampling(), "qwen2_vl": FrameSampling("qwen2_vl"), "qwen3_vl": FrameSampling("qwen3_vl")}
+"""The sampling of vLLM's loaders of videos, as far as `FrameSampling` has it."""
 
 Decoded = PIL.Image.Image | DecodedAudio | tuple[npt.NDArray[np.uint8], dict[str, Any]]
 """A decoded medium, as vLLM's processor accepts it."""
@@ -265,10 +265,10 @@ class ChatMedia:
 
 def _video_sampling(model_config: Any) -> FrameSampling:
     """Returns the sampling of vLLM's loader for the model's video processor."""
-    loader = _video_loader(model_config.model, model_config.revision)
-    return FrameSampling("qwen2_vl" if loader == "qwen2_vl" else "qwen3_vl" if loader == "qwen3_vl" else "opencv")
+    return SAMPLINGS.get(_video_loader(model_config.model, model_config.revision), FrameSampling())
 
 
+@cache
 def _video_loader(model: str, revision: str | None) -> str:
     processor = get_video_processor_cls_name_from_config(model, revision)
     return get_video_loader_backend_for_processor(processor) or "opencv"

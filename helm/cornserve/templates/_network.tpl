@@ -12,7 +12,7 @@
 {{- end -}}
 
 {{/*
-The outgoing connections of a pod: (dict "root" $ "gateways" true "executors" true "apiServer" true).
+The outgoing connections of a pod: (dict "root" $ "gateways" true "executors" true "metrics" true "apiServer" true).
 */}}
 {{- define "cornserve.egress" -}}
 {{- $egress := .root.Values.networkPolicies.egress -}}
@@ -25,7 +25,7 @@ egress:
       {{- include "cornserve.peer" (dict "root" .root "component" "gateway") | nindent 6 }}
   {{- end }}
   {{- if .executors }}
-  - ports: [{port: 9000}]
+  - ports: [{port: 9000}{{ if .metrics }}, {port: 9002}{{ end }}]
     to:
       {{- include "cornserve.executorPeer" .root | nindent 6 }}
   {{- end }}

@@ -12,7 +12,6 @@ import pytest
 
 from cornserve.control.launcher.base import ExecutorGroup, Launcher, Replica
 from cornserve.control.launcher.local import orphans, warm_process, warm_processes
-from cornserve.control.launcher.local.warm_processes import find_engine
 from cornserve.control.slot_types import parse_slot_types
 from cornserve.home import Home
 from cornserve.task.spec import ExecutorSpec
@@ -46,9 +45,9 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     paths = [str(metadata.parent), str(MODULES)]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [*paths, os.environ.get("PYTHONPATH", "")])))
     monkeypatch.syspath_prepend(metadata.parent)
-    find_engine.cache_clear()
+    warm_processes.engines.cache_clear()
     yield
-    find_engine.cache_clear()
+    warm_processes.engines.cache_clear()
 
 
 @pytest.fixture

@@ -98,15 +98,14 @@ async def test_a_running_controller_writes_a_lost_store_again(
         damage(home.store)
 
         async def is_written_again() -> bool:
+            fresh = SqliteStore(home.store)
             try:
-                fresh = await SqliteStore.open(home.store)
+                records, routes = (await fresh.list(APPS)).records, (await fresh.list(ROUTES)).records
             except StoreUnavailableError:
                 return False
-            found = {
-                record.name: (record.uid, record.generation, record.spec) for record in (await fresh.list(APPS)).records
-            }
-            routes = (await fresh.list(ROUTES)).records
-            await fresh.close()
+            finally:
+                await fresh.close()
+            found = {record.name: (record.uid, record.generation, record.spec) for record in records}
             return found == uids and len(routes) == 2
 
         await until(is_written_again)

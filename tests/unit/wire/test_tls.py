@@ -208,16 +208,15 @@ async def test_certificates_that_are_being_replaced_do_not_interrupt_connections
 async def test_tensors_are_pulled_over_tls(listen: Listen, tls: ConnectionCredentials) -> None:
     data = bytes(range(256)) * 20_000
     puller = TcpPuller(tls)
-    is_valid = [True, False]
-    source = PullSource(memoryview(data), lambda: is_valid.pop(0))
-    endpoint = await listen(puller.serve(lambda _: source), tls)
+    sources = [PullSource(memoryview(data), lambda: True), PullSource(memoryview(data)[:100], lambda: False)]
+    endpoint = await listen(puller.serve(lambda _: sources.pop(0)), tls)
     into = bytearray(len(data))
 
     await puller.pull(endpoint, bytes(16), memoryview(into))
 
     assert into == data
     with pytest.raises(LostError, match="freed during the pull"):
-        await puller.pull(endpoint, bytes(16), memoryview(into))
+        await puller.pull(endpoint, bytes(16), memoryview(into)[:100])
     await puller.close()
 
 

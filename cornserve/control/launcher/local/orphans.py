@@ -43,7 +43,7 @@ async def _reap_orphans() -> None:
     seen: set[int] = set()
     while True:
         await asyncio.sleep(CHECK_SECONDS)
-        exited = _exited_children()
+        exited = await asyncio.to_thread(_exited_children)
         _reap(exited & seen)
         seen = exited
 

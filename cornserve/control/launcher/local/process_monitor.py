@@ -35,8 +35,8 @@ MAX_MISSED_HEARTBEATS = 30
 MAX_MISSED_HEARTBEATS_LOADING = 1800
 """Replaces `MAX_MISSED_HEARTBEATS` for a replica that starts: loading a model may block its process for minutes."""
 OOM_SECONDS = 10.0
-"""A replica that exits within this time after the kernel has killed a process of its control group for lack of memory
-was out of memory: its engine may die first."""
+"""A replica that exits within one to two of these intervals after the kernel has killed a process of its control group
+for lack of memory was out of memory: its engine may die first."""
 REASON_LINES = 100
 """Number of log lines that are searched for the error that ended a process."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 from pathlib import Path
@@ -46,7 +47,7 @@ class SlabBudget:
             self._holders.discard(holder)
 
     def _find_shortage(self) -> str:
-        created = sum(min(file.stat().st_blocks * 512 // MIB, START_MIB) for file in self._slabs.glob("*.slab"))
+        created = sum(min(_used_mib(file), START_MIB) for file in self._slabs.glob("*.slab"))
         free = shutil.disk_usage(self._directory).free // MIB
         reserved = max(0, len(self._holders) * START_MIB - created)
         if free - reserved >= START_MIB:
@@ -56,3 +57,11 @@ class SlabBudget:
             f"{free} MiB free, of which {reserved} MiB are reserved for other executors: free memory there, or start "
             "the container with a larger --shm-size"
         )
+
+
+def _used_mib(file: Path) -> int:
+    """Returns the memory of a slab, rounded up. A slab of an executor that ends may be removed at any time."""
+    try:
+        return math.ceil(file.stat().st_blocks * 512 / MIB)
+    except FileNotFoundError:
+        return 0

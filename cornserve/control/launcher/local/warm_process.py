@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import psutil
 
@@ -48,17 +48,21 @@ class WarmProcess:
     def __init__(self, engine: str, environment: Mapping[str, str]) -> None:
         self.engine = engine
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._output = os.memfd_create("cornserve-imports")
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno()), engine],
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=self._output,
-                env=environment,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+        with ExitStack() as failed:
+            failed.callback(self._connection.close)
+            self._output = os.memfd_create("cornserve-imports")
+            failed.callback(os.close, self._output)
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno()), engine],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._output,
+                    stderr=self._output,
+                    env=environment,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            failed.pop_all()
         self._connection.setblocking(False)
         self._turn = threading.Lock()
         """Held during a fork."""
@@ -107,7 +111,7 @@ class WarmProcess:
         return find_error(output.decode(errors="replace").splitlines()) or "its output is empty"
 
     def fork(self, command: Sequence[str], variables: Mapping[str, str], descriptors: Sequence[int]) -> int:
-        """Forks a process that leads a session, and returns its id. Blocks for up to `FORK_SECONDS`.
+        """Forks a process that leads a session, and returns its id. Each call blocks up to `FORK_SECONDS`.
 
         Raises `WarmProcessError` if the process has ended or does not respond; then it must not be used any more.
 
@@ -120,9 +124,7 @@ class WarmProcess:
         request = json.dumps({"command": list(command), "variables": dict(variables)}).encode()
         try:
             with self._turn:
-                self._connection.settimeout(FORK_SECONDS)
-                socket.send_fds(self._connection, [request], descriptors)
-                reply = self._connection.recv(_MAX_REPLY_BYTES)
+                reply = self._exchange(request, descriptors)
         except TimeoutError:
             raise WarmProcessError(f"it has not forked an executor within {FORK_SECONDS:g} s") from None
         except OSError as error:
@@ -130,6 +132,15 @@ class WarmProcess:
         if not reply:
             raise WarmProcessError(f"it has ended: {self._find_error()}")
         return int(reply)
+
+    def _exchange(self, request: bytes, descriptors: Sequence[int]) -> bytes:
+        self._connection.settimeout(FORK_SECONDS)
+        try:
+            socket.send_fds(self._connection, [request], descriptors)
+            return self._connection.recv(_MAX_REPLY_BYTES)
+        except TimeoutError:
+            self._connection.shutdown(socket.SHUT_RDWR)  # The next call would read the late reply to this one.
+            raise
 
     def close(self) -> None:
         """Ends the process. Blocks for milliseconds."""

@@ -29,9 +29,14 @@ RETRY_SECONDS = 600.0
 
 
 @cache
+def engines() -> dict[str, str]:
+    """Returns the functions that import engines, by the name of an executor."""
+    return {point.name: point.value for point in entry_points(group=ENGINE_GROUP)}
+
+
 def find_engine(executor: str) -> str | None:
     """Returns the function that imports the executor's engine, as `module:function`."""
-    return next((point.value for point in entry_points(group=ENGINE_GROUP, name=executor)), None)
+    return engines().get(executor)
 
 
 class WarmProcesses:

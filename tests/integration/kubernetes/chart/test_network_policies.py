@@ -31,7 +31,7 @@ PORTS = {"http": 8000, "metrics": 9100}
 CONNECTIONS = {
     *((source, "gateway", 8000) for source in ("client", "prometheus", "gateway", "controller", "profiler", "test")),
     ("prometheus", "controller", 9100),
-    ("prometheus", "executor", 9002),
+    *((source, "executor", 9002) for source in ("prometheus", "gateway")),
     *((source, "executor", 9000) for source in ("gateway", "controller", "executor")),
 }
 
