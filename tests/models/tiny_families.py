@@ -77,3 +77,8 @@ VIDEO_FAMILIES = [family for family in FAMILIES if family.video_fields is not No
 
 def tiny_model(name: str) -> Path:
     return cached_model(_MODELS / f"tiny_{name}.py", *_SHARED)
+
+
+def whole_model(name: str) -> Path:
+    """Returns a model of an architecture without an encoder family, by its name in `tiny_whole_families.py`."""
+    return cached_model(_MODELS / "tiny_whole_families.py", _MODELS / "tiny_qwen3vl.py", *_SHARED) / name

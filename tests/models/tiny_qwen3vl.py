@@ -15,7 +15,7 @@ SPECIAL_TOKENS = ["<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|ima
 def make(directory: Path) -> None:
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
-    processor = _processor()
+    processor = qwen3vl_processor()
     token_id = processor.tokenizer.convert_tokens_to_ids
     rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [6, 5, 5], "mrope_interleaved": True}
     config = Qwen3VLConfig(
@@ -38,7 +38,7 @@ def make(directory: Path) -> None:
     save(Qwen3VLForConditionalGeneration, config, processor, directory)
 
 
-def _processor() -> Any:
+def qwen3vl_processor() -> Any:
     from transformers import Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor
 
     # An image is 4 to 196 tokens.

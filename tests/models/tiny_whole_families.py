@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.models.tiny_family import PATCH, TILE, chat_template, save, text_config, tokenizer, vision_config
+from tests.models.tiny_qwen3vl import qwen3vl_processor
 
 GRID = [[TILE, 2 * TILE], [2 * TILE, TILE], [2 * TILE, 2 * TILE]]
 """The sizes of images that are divided into tiles."""
@@ -152,29 +153,12 @@ def llama4(directory: Path) -> None:
     save(Llama4ForConditionalGeneration, config, processor, directory)
 
 
-_QWEN_TOKENS = ["<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>"]
-
-
 def qwen3_vl_moe(directory: Path) -> None:
     from safetensors.torch import load_file, save_file
-    from transformers import (
-        Qwen2VLImageProcessor,
-        Qwen3VLMoeConfig,
-        Qwen3VLMoeForConditionalGeneration,
-        Qwen3VLProcessor,
-        Qwen3VLVideoProcessor,
-    )
+    from transformers import Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration
 
-    words = tokenizer(_QWEN_TOKENS)
-    normal = {"patch_size": 16, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
-    processor = Qwen3VLProcessor(
-        image_processor=Qwen2VLImageProcessor(size={"shortest_edge": 64 * 64, "longest_edge": 448 * 448}, **normal),
-        tokenizer=words,
-        video_processor=Qwen3VLVideoProcessor(size={"shortest_edge": 128 * 128 * 2, "longest_edge": 512 * 512 * 2}),
-        chat_template=chat_template(
-            "<|vision_start|><|image_pad|><|vision_end|>", video="<|vision_start|><|video_pad|><|vision_end|>"
-        ),
-    )
+    processor = qwen3vl_processor()
+    words = processor.tokenizer
     rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [6, 5, 5], "mrope_interleaved": True}
     token_id = words.convert_tokens_to_ids
     config = Qwen3VLMoeConfig(

@@ -14,7 +14,8 @@ if TYPE_CHECKING:  # It takes long to import, and gateways need it only for this
 RESPONSE_SECONDS: Final = 1.0
 """The time after which a replica does not answer."""
 
-_SLAB, _RESIDENT = "cornserve_transport_slab_bytes", "cornserve_transport_slab_resident_bytes"
+_PREFIX: Final = "cornserve_transport_slab_"
+_SLAB, _RESIDENT = f"{_PREFIX}bytes", f"{_PREFIX}resident_bytes"
 
 
 async def read_replica_memory(groups: Sequence[GroupStatus]) -> list[ReplicaMemory]:
@@ -34,7 +35,9 @@ async def _read(session: ClientSession, id: str, address: str) -> ReplicaMemory 
 
     try:
         async with session.get(f"http://{address}/metrics") as response:
-            families = text_string_to_metric_families(await response.text())
+            # Parsing all metrics would delay the streams of the event loop.
+            lines = [line for line in (await response.text()).splitlines() if _PREFIX in line]
+            families = text_string_to_metric_families("\n".join(lines) + "\n")
             parsed = [sample for family in families for sample in family.samples]
     except (ClientError, OSError, ValueError):  # A timeout is an OSError.
         return None

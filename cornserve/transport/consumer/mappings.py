@@ -7,13 +7,10 @@ from collections.abc import Iterable
 from contextvars import Context
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from cornserve.transport.memory import segment
+from cornserve.transport.memory.growth import CHECKS
 from cornserve.transport.memory.segment import Location, SegmentMapping
-
-CHECKS: Final = 2
-"""Checks that a step survives without use. A process that has hung makes up for at most one of them."""
 
 
 class SegmentMappings:

@@ -15,7 +15,7 @@ from tests.integration.multimodal.media_chats import AUDIO_CONTENTS, VIDEO_CONTE
 from tests.integration.multimodal.media_tests import MEDIA_MARKS
 from tests.integration.multimodal.multimodal_tests import new_id
 from tests.integration.multimodal.vllm_reference import vllm_tokens
-from tests.models.tiny_families import tiny_model
+from tests.models.tiny_families import whole_model
 
 pytestmark = MEDIA_MARKS
 
@@ -48,7 +48,7 @@ IN_MAKE_TEST = ("llava_next",)
     "name", [name if name in IN_MAKE_TEST else pytest.param(name, marks=pytest.mark.families) for name in CONTENTS]
 )
 async def test_concurrent_chats_get_the_tokens_of_vllm_alone(name: str, fork_variables: dict[str, str]) -> None:
-    with running_llm(tiny_model("whole_families") / name, fork_variables, with_enc=True) as engine:
+    with running_llm(whole_model(name), fork_variables, with_enc=True) as engine:
         contents = [*CONTENTS[name].values()]
         expected = [await vllm_tokens(engine, content) for content in contents]
         assert len({*map(tuple, expected)}) == len(contents)
