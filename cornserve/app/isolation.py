@@ -56,7 +56,7 @@ def _isolated_path(path: Task[Any, Any], executor: str) -> IsolatedPath:
     units = {unit.key: unit for unit in unit_tasks(path)}
     if executor not in units:
         raise DefinitionError(f"{path.name} has no executor {executor}: give one of {', '.join(units)}")
-    isolated = _typed(path)(executor=executor, measured=units[executor], sources=_sources(units, executor))
+    isolated = _typed(path)(executor=executor, measured=units[executor], sources=input_sources(path, executor))
     isolated._path = path
     return isolated
 
@@ -129,12 +129,13 @@ def _gray_file(width: int, height: int) -> bytes:
     return png_file(width, height, [b"\x80" * 3] * height)
 
 
-def _sources(units: dict[str, UnitTask[Any, Any]], executor: str) -> dict[str, UnitTask[Any, Any]]:
-    found = {}
-    for key, unit in units.items():
-        if key != executor and unit.layout.has_tensors and type(unit).input_source is not UnitTask.input_source:
-            found[key] = unit.input_source()
-    return found
+def input_sources(path: Task[Any, Any], executor: str) -> dict[str, UnitTask[Any, Any]]:
+    """Returns the unit tasks that replace the other executors of a path, by the keys of these."""
+    return {
+        unit.key: unit.input_source()
+        for unit in unit_tasks(path)
+        if unit.key != executor and unit.layout.has_tensors and type(unit).input_source is not UnitTask.input_source
+    }
 
 
 def _typed(path: Task[Any, Any]) -> type[IsolatedPath]:

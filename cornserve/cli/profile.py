@@ -107,10 +107,9 @@ def _target(client: Client, app: str) -> DeployTarget:
 
 
 def _show_work(measurement: AppMeasurement, seconds: float, json: bool) -> None:
-    from cornserve.profiler.app_measurement import describe_work
-
     items = measurement.items(seconds)
     missing = [item for item in items if item.found is None]
+    replicas = measurement.replicas(items)
     entries = [
         {
             "option": item.option.name,
@@ -118,6 +117,8 @@ def _show_work(measurement: AppMeasurement, seconds: float, json: bool) -> None:
             "requests": len(item.mix.templates),
             "state": "measured" if item.found else f"stale: {', '.join(item.stale)}" if item.stale else "missing",
             "device_seconds_at_most": 0 if item.found else round(seconds / len(missing)),
+            "replicas": 0 if item.found else replicas[item.option.name].count,
+            "memory_bytes": 0 if item.found else replicas[item.option.name].memory,
         }
         for item in items
     ]
@@ -125,10 +126,14 @@ def _show_work(measurement: AppMeasurement, seconds: float, json: bool) -> None:
         print_json(entries)
         return
     for entry in entries:
-        limit = f", at most {entry['device_seconds_at_most']} s of device time" if entry["state"] != "measured" else ""
-        stdout().print(f"{entry['option']} with {entry['mix']}: {entry['state']}{limit}", markup=False)
+        needs = ""
+        if entry["state"] != "measured":
+            count = entry["replicas"]
+            needs = f", at most {entry['device_seconds_at_most']} s of device time"
+            needs += f", {count} replica{'' if count == 1 else 's'}"
+        stdout().print(f"{entry['option']} with {entry['mix']}: {entry['state']}{needs}", markup=False)
     if missing:
-        stdout().print(f"measuring {describe_work(items, seconds)}", markup=False)
+        stdout().print(f"measuring {measurement.describe_work(items, seconds)}", markup=False)
 
 
 def _finish(

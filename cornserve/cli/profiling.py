@@ -108,11 +108,9 @@ class Profiling:
                     )
 
     def _start(self, budget: float, items: Sequence[WorkItem]) -> None:
-        from cornserve.profiler.app_measurement import describe_work
-
         for reason in dict.fromkeys(f"{item.option.name}: {', '.join(item.stale)}" for item in items if item.stale):
             stderr().print(f"measured again, because of changes: {reason}", markup=False)
-        stderr().print(f"measuring {describe_work(items, budget)}", markup=False)
+        stderr().print(f"measuring {self.measurement.describe_work(items, budget)}", markup=False)
         self.status.start()
 
 
@@ -121,6 +119,7 @@ def profiling_errors() -> Iterator[None]:
     """Raises a `CliError` for refusals and failures of measurements."""
     from cornserve.profiler.cost_estimate import BudgetTooSmallError
     from cornserve.profiler.device import NoSlotsError, UnknownDeviceError
+    from cornserve.profiler.memory_need import NotEnoughMemoryError
     from cornserve.profiler.option_mixes import RequestsRefusedError
     from cornserve.profiler.profiler import ProfilingError
     from cornserve.profiler.store import ProfileStoreError
@@ -132,6 +131,7 @@ def profiling_errors() -> Iterator[None]:
         BudgetTooSmallError,
         DefinitionError,
         NoSlotsError,
+        NotEnoughMemoryError,
         ProfileStoreError,
         ProfilingError,
         RequestsRefusedError,

@@ -15,10 +15,11 @@ from cornserve.app.load import load_app, with_all_paths
 from cornserve.app.record import AppSpec
 from cornserve.durations import describe_duration, describe_estimate
 from cornserve.profiler.cost_estimate import check_budget
+from cornserve.profiler.memory_need import describe_memory
 from cornserve.profiler.mix_measurement import Precision
 from cornserve.profiler.option_mixes import MeasuredOption, RequestsRefusedError
 from cornserve.profiler.profile_file import model_profile
-from cornserve.profiler.profiler import Profiler, WorkItem
+from cornserve.profiler.profiler import MeasuredReplicas, Profiler, WorkItem
 from cornserve.profiler.remaining_time import RemainingTime
 from cornserve.profiler.request_templates import FixedRequest
 from cornserve.profiler.results import OptionResults
@@ -93,8 +94,31 @@ class AppMeasurement:
         with self.profiler.store.locked():
             self.profiler.count_free_slots()
             self.profiler.device.check_slots({item.option.name: item.option.graph.gpus for item in missing})
+            self.replicas(missing)
             on_start(items)
             return self.profiler.run(missing, budget)
+
+    def replicas(self, items: Sequence[WorkItem]) -> dict[str, MeasuredReplicas]:
+        """Returns the replicas of each option with missing items, by name. Raises `NotEnoughMemoryError`."""
+        missing = {item.option.name: item.option for item in items if item.found is None}
+        return {name: self.profiler.replicas(option) for name, option in missing.items()}
+
+    def describe_work(self, items: Sequence[WorkItem], budget: float) -> str:
+        """Returns how many mixes are measured, about how long this takes and how much memory, for users.
+
+        Raises `NotEnoughMemoryError`.
+
+        Args:
+            budget: seconds of device time.
+        """
+        missing = [item for item in items if item.found is None]
+        expected = RemainingTime.of([item.cost for item in missing], budget).seconds(0.0)
+        memory = max((replicas.memory or 0 for replicas in self.replicas(items).values()), default=0)
+        return (
+            f"{len(missing)} of {len(items)} mixes: about {describe_estimate(expected)}, at most "
+            f"{describe_duration(budget)} of device time"
+            + (f", about {describe_memory(memory)} of memory" if memory else "")
+        )
 
     @property
     def results(self) -> dict[str, OptionResults]:
@@ -105,17 +129,3 @@ class AppMeasurement:
         """Returns the planner's profile. The results must not be empty."""
         components = {option.name: option.graph.components for option in self.options}
         return model_profile(self.profiler.app.name, results, components)
-
-
-def describe_work(items: Sequence[WorkItem], budget: float) -> str:
-    """Returns how many mixes are measured and about how long this takes, for users.
-
-    Args:
-        budget: seconds of device time.
-    """
-    missing = [item for item in items if item.found is None]
-    expected = RemainingTime.of([item.cost for item in missing], budget).seconds(0.0)
-    return (
-        f"{len(missing)} of {len(items)} mixes: about {describe_estimate(expected)}, at most "
-        f"{describe_duration(budget)} of device time"
-    )

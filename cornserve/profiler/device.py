@@ -52,6 +52,7 @@ class Device:
         name: the type, as the planner's GPU types.
         slot_type: the type of slots that executors need to select, or None.
         slots: the number of its slots, or None if it is unknown.
+        uses_memory: whether executors run in the memory of this machine, not in that of its GPUs or of a cluster.
         cpu_image, gpu_image: the images of executors without and with GPUs, as far as they are known.
     """
 
@@ -62,6 +63,7 @@ class Device:
     slots: SlotCount | None = None
     cpu_image: str = ""
     gpu_image: str = ""
+    uses_memory: bool = True
 
     @classmethod
     def find(cls, home: Home, name: str | None) -> Device:
@@ -81,7 +83,8 @@ class Device:
             return cls(found.name, hardware, platform.release(), found.name, _slots(types, found, home))
         gpu = _nvidia("name")
         if gpu:
-            return cls(name or re.sub(r"[^A-Za-z0-9._-]+", "-", gpu), gpu, _nvidia("driver_version"))
+            gpu_name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", gpu)
+            return cls(gpu_name, gpu, _nvidia("driver_version"), uses_memory=False)
         cores = len(os.sched_getaffinity(0))
         return cls(name or "cpu", f"{cores} cores of {_processor()}", platform.release())
 
@@ -94,7 +97,13 @@ class Device:
             place: the cluster, for users.
         """
         return cls(
-            name or ANY_NODE, hardware=place, driver="", slot_type=name, cpu_image=cpu_image, gpu_image=gpu_image
+            name or ANY_NODE,
+            hardware=place,
+            driver="",
+            slot_type=name,
+            cpu_image=cpu_image,
+            gpu_image=gpu_image,
+            uses_memory=False,
         )
 
     def with_free_slots(self, home: Home, apps: Iterable[AppView]) -> Device:

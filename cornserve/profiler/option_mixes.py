@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from cornserve.app.app import App
 from cornserve.app.graph import AppGraph, GraphOption
-from cornserve.app.isolation import recorded_components
+from cornserve.app.isolation import input_sources, recorded_components
 from cornserve.app.media_slots import find_media_slots
 from cornserve.app.probes import sample_media
 from cornserve.profiler.request_templates import RequestTemplate
@@ -60,12 +60,17 @@ class OptionMix:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredOption:
-    """An option of an app, and the mixes with which it is measured."""
+    """An option of an app, and the mixes with which it is measured.
+
+    Args:
+        sources: the largest number of executors that produce its inputs on a path.
+    """
 
     name: str
     graph: GraphOption
     unit: UnitTask[Any, Any]
     mixes: tuple[OptionMix, ...]
+    sources: int
 
 
 def measured_options(
@@ -96,7 +101,7 @@ def measured_options(
             "measure it in an app that calls it first, and leave it out with --option"
         )
     found = [
-        MeasuredOption(name, option, units[option.executor], tuple(_mixes(app, option, templates, requests)))
+        _measured_option(app, name, option, units[option.executor], tuple(_mixes(app, option, templates, requests)))
         for name, option in options.items()
         if not only or name in only
     ]
@@ -107,6 +112,13 @@ def measured_options(
                 "or leave it out with --option"
             )
     return [option for option in found if option.mixes]
+
+
+def _measured_option(
+    app: App, name: str, option: GraphOption, unit: UnitTask[Any, Any], mixes: tuple[OptionMix, ...]
+) -> MeasuredOption:
+    sources = (len(input_sources(app.paths[mix.path], option.executor)) for mix in mixes)
+    return MeasuredOption(name, option, unit, mixes, max(sources, default=0))
 
 
 def _parse(app: App, number: int, body: bytes) -> Any:

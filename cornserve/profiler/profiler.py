@@ -18,6 +18,7 @@ from cornserve.home import Home
 from cornserve.profiler.cost_estimate import MeasurementCost
 from cornserve.profiler.device import Device, process_memory
 from cornserve.profiler.loads import LoadDriver, MeasurementFailedError, Observations
+from cornserve.profiler.memory_need import MemoryNeed
 from cornserve.profiler.mix_measurement import Precision, measure_mix
 from cornserve.profiler.option_mixes import MeasuredOption, OptionMix
 from cornserve.profiler.progress import ProfilingProgress, Report
@@ -75,6 +76,18 @@ class WorkItem:
         return f"{self.option.name} with {self.mix.description}"
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredReplicas:
+    """The replicas of an option that are measured together.
+
+    Args:
+        memory: the bytes that they and their sources take of this machine's memory; None if they run elsewhere.
+    """
+
+    count: int
+    memory: int | None
+
+
 @dataclass(slots=True)
 class Profiler:
     """
@@ -115,6 +128,19 @@ class Profiler:
             cost = MeasurementCost.estimate(option.name, max(1, option.graph.gpus), results)
             yield WorkItem(option, mix, cost, found, tuple(stale))
 
+    def replicas(self, option: MeasuredOption) -> MeasuredReplicas:
+        """Returns the replicas that are measured together: those that fit the free slots and the memory.
+
+        Raises `NotEnoughMemoryError` if one does not fit the memory.
+        """
+        most = self.device.replicas(option.graph.gpus)
+        if not self.device.uses_memory:
+            return MeasuredReplicas(most, None)
+        earlier = self.store.read(option.unit.spec, self.device.name)
+        need = MemoryNeed.of(option.name, option.unit.spec, option.sources, earlier)
+        count = need.replicas(most)
+        return MeasuredReplicas(count, need.bytes(count))
+
     def current(self, option: MeasuredOption) -> OptionResults | None:
         """Returns the results of the option for its mixes under the current conditions, or None without any."""
         results = self.store.read(option.unit.spec, self.device.name)
@@ -145,7 +171,7 @@ class Profiler:
     def _measure(self, items: Sequence[WorkItem], apps: TemporaryApps, progress: ProfilingProgress) -> None:
         """Measures mixes of one option, whose replicas keep running until the end."""
         option = items[0].option
-        replicas = self.device.replicas(option.graph.gpus)
+        replicas = self.replicas(option).count
         running = RunningOption(self.app, self.device, apps, option.unit.spec, replicas)
         try:
             memory = self._start(items[0], running, progress)

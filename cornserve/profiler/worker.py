@@ -28,9 +28,10 @@ from cornserve.client import Client, ClientError
 from cornserve.control.input_checks import check_inputs
 from cornserve.control.profiling_job import ProfilingJob, ProfilingMessage
 from cornserve.home import Home
-from cornserve.profiler.app_measurement import PLAN_PRECISION, AppMeasurement, MeasuredApp, describe_work
+from cornserve.profiler.app_measurement import PLAN_PRECISION, AppMeasurement, MeasuredApp
 from cornserve.profiler.cost_estimate import BudgetTooSmallError
 from cornserve.profiler.device import Device, NoSlotsError, UnknownDeviceError
+from cornserve.profiler.memory_need import NotEnoughMemoryError
 from cornserve.profiler.option_mixes import RequestsRefusedError, measured_options
 from cornserve.profiler.profiler import Profiler, ProfilingError, ProfilingInterruptedError, SlowOptionError, WorkItem
 from cornserve.profiler.request_templates import RequestTemplate, native_template
@@ -143,7 +144,7 @@ def _check_device(job: ProfilingJob, graph: AppGraph, device: Device) -> None:
 
 def _run(measurement: AppMeasurement, seconds: float, messages: Messages) -> None:
     def show_start(items: Sequence[WorkItem]) -> None:
-        messages.send(ProfilingMessage(progress=f"measuring {describe_work(items, seconds)}"))
+        messages.send(ProfilingMessage(progress=f"measuring {measurement.describe_work(items, seconds)}"))
 
     try:
         left = measurement.run(seconds, show_start)
@@ -211,6 +212,7 @@ def outcome(job: ProfilingJob, results: Path | None, messages: Messages) -> Prof
     except (
         DefinitionError,
         NoSlotsError,
+        NotEnoughMemoryError,
         ProfilingError,
         RequestsRefusedError,
         UnknownDeviceError,
