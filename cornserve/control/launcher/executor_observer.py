@@ -28,7 +28,7 @@ class ReportedState:
 
 
 async def observe_executor(endpoint: str, credentials: ConnectionCredentials) -> AsyncGenerator[ReportedState, None]:
-    """Yields the executor's state about every second until the connection closes.
+    """Yields the executor's state every few seconds, and after each change, until the connection closes.
 
     Raises `OSError` if it cannot be established.
     """

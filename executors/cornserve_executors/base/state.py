@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
-from cornserve.concurrency import Broadcast
+from cornserve.concurrency import Broadcast, next_tick
 from cornserve.v1 import executor_pb2 as pb
 
-HEARTBEAT_SECONDS = 1.0
+HEARTBEAT_SECONDS = 2.5
 """Observers receive an observation at least this often. It shows that the event loop runs."""
 
 _DESCRIPTIONS = {
@@ -93,4 +93,5 @@ class ExecutorState:
             change = self._changed.next_change()
             yield pb.Observation(phase=self._phase, message=self._message)
             with suppress(TimeoutError):
-                await asyncio.wait_for(change.wait(), HEARTBEAT_SECONDS)
+                async with asyncio.timeout_at(next_tick(HEARTBEAT_SECONDS)):
+                    await change.wait()

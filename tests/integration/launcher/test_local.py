@@ -355,7 +355,7 @@ class TestUnresponsiveReplicas:
     async def test_a_hanging_replica_is_replaced_and_reports_the_reason(
         self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(process_monitor, "HEARTBEAT_SECONDS", 1.2)
+        monkeypatch.setattr(process_monitor, "HEARTBEAT_SECONDS", 2.7)
         monkeypatch.setattr(process_monitor, "UNREADY_MISSED_HEARTBEATS", 1)
         monkeypatch.setattr(process_monitor, "MAX_MISSED_HEARTBEATS", 2)
         async with site.open() as launcher:
@@ -364,7 +364,7 @@ class TestUnresponsiveReplicas:
             unready = await observed(launcher, lambda replicas: "does not respond" in replicas[0].message)
             assert unready[0] == replace(hanging, state=ReplicaState.STARTING, message="does not respond")
             [dead, _] = await observed(launcher, failed)
-            assert dead.message.startswith("did not respond for 2.4 s and was killed")
+            assert dead.message.startswith("did not respond for 5.4 s and was killed")
             replicas = await observed(launcher, lambda replicas: hanging.id not in ids(replicas) and ready(2)(replicas))
             assert other in replicas
 

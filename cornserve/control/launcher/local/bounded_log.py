@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
+from cornserve.concurrency import sleep_until_tick
 from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
 from cornserve.observe.log_file import copy_truncate
 
@@ -15,4 +15,4 @@ async def keep_bounded(log: Path) -> None:
     """Checks the size of a log periodically. Runs until cancelled."""
     while True:
         await finish_in_thread(copy_truncate, log)
-        await asyncio.sleep(CHECK_SECONDS)
+        await sleep_until_tick(CHECK_SECONDS)

@@ -32,7 +32,7 @@ class ExecutorStatus:
 async def watch_executor(
     replica_dir: ReplicaDir, load_credentials: Callable[[], ConnectionCredentials]
 ) -> AsyncGenerator[ExecutorStatus, None]:
-    """Yields the executor's status about every second while the executor responds. Runs until closed."""
+    """Yields the executor's status every few seconds while the executor responds. Runs until closed."""
     yield ExecutorStatus(ReplicaState.STARTING, "starting its process")
     while (addresses := replica_dir.read_addresses()) is None:
         await asyncio.sleep(POLL_SECONDS)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from cornserve.app.record import ReplicaState
+from cornserve.concurrency import sleep_until_tick
 from cornserve.control.launcher.local.bounded_log import keep_bounded
 from cornserve.control.launcher.local.executor_status import ExecutorStatus, watch_executor
 from cornserve.control.launcher.local.local_machine import LocalMachine
@@ -26,13 +27,13 @@ STOP_SECONDS = 5.0
 """Timeout for an executor to free its resources after the drain."""
 SHARED_MEMORY_SECONDS = 1.0
 """Interval at which the shared memory files of a starting replica are recorded."""
-HEARTBEAT_SECONDS = 1.0
+HEARTBEAT_SECONDS = 2.5
 """Interval of the executor's status messages."""
-UNREADY_MISSED_HEARTBEATS = 10
+UNREADY_MISSED_HEARTBEATS = 4
 """After this number of missed heartbeats, a replica is not ready: new requests go to other replicas."""
-MAX_MISSED_HEARTBEATS = 30
+MAX_MISSED_HEARTBEATS = 12
 """After this number of missed heartbeats, a replica is killed and replaced."""
-MAX_MISSED_HEARTBEATS_LOADING = 1800
+MAX_MISSED_HEARTBEATS_LOADING = 720
 """Replaces `MAX_MISSED_HEARTBEATS` for a replica that starts: loading a model may block its process for minutes."""
 OOM_SECONDS = 10.0
 """A replica that exits within one to two of these intervals after the kernel has killed a process of its control group
@@ -136,7 +137,7 @@ class ProcessMonitor:
         missed = 0
         while missed < (limit := MAX_MISSED_HEARTBEATS if self._started.is_set() else MAX_MISSED_HEARTBEATS_LOADING):
             self._has_heartbeat = False
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+            await sleep_until_tick(HEARTBEAT_SECONDS)
             missed = 0 if self._has_heartbeat else missed + 1
             if missed == UNREADY_MISSED_HEARTBEATS and not self._unwanted.is_set():
                 message = "; ".join(filter(None, (self._status.message, "does not respond")))
@@ -148,7 +149,7 @@ class ProcessMonitor:
 
     async def _count_oom_kills(self) -> None:
         while True:
-            await asyncio.sleep(OOM_SECONDS)
+            await sleep_until_tick(OOM_SECONDS)
             self._oom_kills.append(count_oom_kills(self._oom_counter))
 
     async def _record_start(self) -> None:
