@@ -14,6 +14,8 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
+from cornserve.concurrency import next_tick
+
 HEARTBEAT_VARIABLE = "CORNSERVE_HEARTBEAT"
 """The number of the pipe's file descriptor, in the environment of a process that has a supervisor."""
 
@@ -44,6 +46,6 @@ def start_heartbeats(is_ready: Callable[[], bool]) -> None:
         ready = is_ready()
         with suppress(BlockingIOError, BrokenPipeError):  # The supervisor does not read, or has exited.
             os.write(pipe, READY_BEAT if ready else BEAT)
-        loop.call_later(BEAT_SECONDS if ready else STARTING_BEAT_SECONDS, beat)
+        loop.call_at(next_tick(BEAT_SECONDS if ready else STARTING_BEAT_SECONDS), beat)
 
     beat()

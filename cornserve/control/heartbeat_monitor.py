@@ -7,6 +7,7 @@ import os
 from contextlib import suppress
 
 from cornserve.blocking_apps import CurrentApp
+from cornserve.concurrency import sleep_until_tick
 from cornserve.heartbeat import BEAT_SECONDS, READY_BEAT
 
 READ_BYTES = 65536
@@ -47,7 +48,7 @@ class HeartbeatMonitor:
     async def wait_until_blocked(self) -> None:
         """Returns when the heartbeats have begun and then stopped."""
         while self._silent_seconds < self._blocked_seconds:
-            await asyncio.sleep(BEAT_SECONDS)
+            await sleep_until_tick(BEAT_SECONDS)
             self._silent_seconds += self._has_begun
 
     def close(self) -> None:
