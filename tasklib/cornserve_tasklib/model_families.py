@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from json import loads
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,18 @@ from cornserve_tasklib.encoder import EncoderOptions
 from cornserve_tasklib.encoder_families import MEDIA_OPTIONS, encoder_modalities
 from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.generate_images import GenerateImages
-from cornserve_tasklib.hub import MODEL_INDEX, check_model_id
+from cornserve_tasklib.hub import check_model_id
 from cornserve_tasklib.image_generation import ImageGeneratorOptions
 from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_options import IMAGE_GENERATOR, ModelOptions
+from cornserve_tasklib.model_summary import ModelSummary, summarize_directory
 from cornserve_tasklib.omni import OmniChat, OmniOptions
 from cornserve_tasklib.scoring import Score
 from cornserve_tasklib.speaking_chat import SpeakingChat
 from cornserve_tasklib.talker import TalkerOptions, VocoderOptions
 from cornserve_tasklib.text_to_speech import Speak
 from cornserve_tasklib.transcription import Transcribe
-from cornserve_tasklib.vits_tokenizer import unsupported_reason
 from cornserve_tasklib.vllm_architectures import MULTIMODAL_CHATS, VLLM_VERSION
 
 _SPEECH_IDS = re.compile(r"openai/whisper-.+|distil-whisper/distil-.+")
@@ -82,23 +81,28 @@ _MULTIMODAL_IDS = {
 -hf is another architecture, which requires code from its repository."""
 
 
-def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPaths:  # noqa: B008 - it is frozen
+def default_paths(
+    model: str,
+    options: ModelOptions = ModelOptions(),  # noqa: B008 - it is frozen
+    summary: ModelSummary | None = None,
+) -> ModelPaths:
     """Returns the paths by which a model can be served.
 
     Args:
-        model: a Hugging Face id, or the absolute path of a model directory. The files of a directory,
-            or the name in an id, determine the family. An id of an unknown family is assumed to be a language model.
+        model: a Hugging Face id, or the absolute path of a model directory.
         options: for the executors of the paths.
+        summary: what the files of the model say. By default, the files of a directory are read, and the name of an
+            id decides: one of an unknown family is assumed to be a language model.
 
     Raises:
-        DefinitionError: the directory does not contain a model of a known family, or the options are invalid.
+        DefinitionError: the model is not of a known family, or the options are invalid.
     """
-    paths = _paths(model, options)
+    paths = _paths(model, options, summary)
     if options.media.key and not any(isinstance(path, Mllm) for path in paths.values()):
         raise DefinitionError(f"media_options: {model} receives no media in chats: remove them")
     if options.drawer is not None:
         image_options = {name: given for name, given in options.by_executor.items() if name == IMAGE_GENERATOR}
-        drawer_paths = _paths(options.drawer, ModelOptions(by_executor=image_options))
+        drawer_paths = _paths(options.drawer, ModelOptions(by_executor=image_options), None)
         return {**drawing_paths(model, paths, options.drawer, drawer_paths)}
     return paths
 
@@ -109,68 +113,76 @@ def alternatives(paths: ModelPaths, name: str) -> ModelPaths:
     return {other: path for other, path in paths.items() if (path.request_type, path.response_type) == kind}
 
 
-def _paths(model: str, options: ModelOptions) -> ModelPaths:
+def _paths(model: str, options: ModelOptions, summary: ModelSummary | None) -> ModelPaths:
     if not Path(model).is_absolute():
         try:
             check_model_id(model)
         except ValueError as error:
             raise DefinitionError(str(error)) from error
-        if _SPEECH_IDS.fullmatch(model):
-            return _transcribe_path(model, options)
-        if _TEXT_TO_SPEECH_IDS.fullmatch(model):
-            return _speech_path(model, options)
-        if _IMAGE_GENERATION_IDS.fullmatch(model):
-            return _image_path(model, options)
-        if _IMAGE_EDITING_IDS.fullmatch(model):
-            return _edit_path(model, options)
-        if _WHOLE_IMAGE_IDS.fullmatch(model):
-            return _whole_image_path(model, options)
-        if _UNSUPPORTED_IMAGE_IDS.fullmatch(model):
-            raise DefinitionError(
-                f"the pipeline of {model} is not supported: use Qwen/Qwen-Image, "
-                "stabilityai/stable-diffusion-3.5-medium or black-forest-labs/FLUX.1-dev to generate images, or "
-                "Qwen/Qwen-Image-Edit to edit them"
-            )
-        for known_type, ids in _MULTIMODAL_IDS.items():
-            if ids.fullmatch(model):
-                has_talker = _SPEAKING_IDS.fullmatch(model) is not None
-                return _multimodal_paths(model, known_type, None, has_talker, options)
-        return _chat_path(model, None, options)
-    if (Path(model) / MODEL_INDEX).is_file():
-        return _pipeline_path(Path(model), options)
-    config = _config(Path(model))
-    architectures = _architectures(Path(model), config)
-    if all(name.endswith("ForSequenceClassification") for name in architectures) and _labels(config) == 1:
+        return _paths_by_name(model, options) if summary is None else _paths_by_files(model, options, summary)
+    return _paths_by_files(model, options, summary or summarize_directory(Path(model)))
+
+
+def _paths_by_name(model: str, options: ModelOptions) -> ModelPaths:
+    """Returns the paths of an id whose files are unknown."""
+    if _SPEECH_IDS.fullmatch(model):
+        return _transcribe_path(model, options)
+    if _TEXT_TO_SPEECH_IDS.fullmatch(model):
+        return _speech_path(model, options)
+    if _IMAGE_GENERATION_IDS.fullmatch(model):
+        return _image_path(model, options)
+    if _IMAGE_EDITING_IDS.fullmatch(model):
+        return _edit_path(model, options)
+    if _WHOLE_IMAGE_IDS.fullmatch(model):
+        return _whole_image_path(model, options)
+    if _UNSUPPORTED_IMAGE_IDS.fullmatch(model):
+        raise DefinitionError(
+            f"the pipeline of {model} is not supported: use Qwen/Qwen-Image, "
+            "stabilityai/stable-diffusion-3.5-medium or black-forest-labs/FLUX.1-dev to generate images, or "
+            "Qwen/Qwen-Image-Edit to edit them"
+        )
+    for known_type, ids in _MULTIMODAL_IDS.items():
+        if ids.fullmatch(model):
+            has_talker = _SPEAKING_IDS.fullmatch(model) is not None
+            return _multimodal_paths(model, known_type, None, has_talker, options)
+    return _chat_path(model, None, options)
+
+
+def _paths_by_files(model: str, options: ModelOptions, summary: ModelSummary) -> ModelPaths:
+    if summary.pipeline is not None:
+        return _pipeline_path(model, summary.pipeline, options)
+    architectures = summary.architectures
+    if all(name.endswith("ForSequenceClassification") for name in architectures) and summary.labels == 1:
         return _score_path(model, options)
     if _TEXT_TO_SPEECH_ARCHITECTURES.issuperset(architectures):
-        _check_tokenizer(Path(model))
+        if summary.tokenizer_problem:
+            raise DefinitionError(f"{model} {summary.tokenizer_problem}")
         return _speech_path(model, options)
-    if _is_embedding_model(Path(model), config, architectures):
+    if _is_embedding_model(summary):
         return _embed_path(model, options)
     if _SPEECH_ARCHITECTURES.issuperset(architectures):
         return _transcribe_path(model, options)
-    model_type = config.get("model_type")
-    if encoder_modalities(model_type) and any(name.endswith(_MULTIMODAL) for name in architectures):
-        has_talker = model_type in _SPEAKING_TYPES and config.get("enable_audio_output") is True
-        return _multimodal_paths(model, str(model_type), _tool_parser(Path(model)), has_talker, options)
+    model_type = summary.model_type
+    if model_type and encoder_modalities(model_type) and any(name.endswith(_MULTIMODAL) for name in architectures):
+        has_talker = model_type in _SPEAKING_TYPES and summary.speaks
+        return _multimodal_paths(model, model_type, summary.tool_parser, has_talker, options)
     if MULTIMODAL_CHATS.intersection(architectures):
-        return _whole_path(model, _tool_parser(Path(model)), options)
+        return _whole_path(model, summary.tool_parser, options)
     if any(name.endswith("ForCausalLM") for name in architectures):
-        return _chat_path(model, _tool_parser(Path(model)), options)
-    raise DefinitionError(f"unsupported architecture {', '.join(architectures)} of {model}: {_supported()}")
+        return _chat_path(model, summary.tool_parser, options)
+    raise DefinitionError(f"unsupported architecture {summary.kind} of {model}: {_supported()}")
 
 
-def _pipeline_path(directory: Path, options: ModelOptions) -> ModelPaths:
-    pipeline = _json_object(directory / MODEL_INDEX).get("_class_name")
+def _pipeline_path(model: str, pipeline: str, options: ModelOptions) -> ModelPaths:
     match pipeline:
         case "QwenImagePipeline":
-            return _image_path(str(directory), options)
+            return _image_path(model, options)
         case "QwenImageEditPipeline":
-            return _edit_path(str(directory), options)
+            return _edit_path(model, options)
         case _ if pipeline in _WHOLE_IMAGE_PIPELINES:
-            return _whole_image_path(str(directory), options)
+            return _whole_image_path(model, options)
     known = ", ".join(("QwenImagePipeline", "QwenImageEditPipeline", *_WHOLE_IMAGE_PIPELINES))
-    raise DefinitionError(f"unsupported pipeline {pipeline} of {directory}: use one of {known}")
+    raise DefinitionError(f"unsupported pipeline {pipeline} of {model}: use one of {known}")
 
 
 def _supported() -> str:
@@ -195,16 +207,6 @@ def _speech_path(model: str, options: ModelOptions) -> ModelPaths:
     if options.lora is not None:
         raise DefinitionError(f"{model} is a text-to-speech model, without LoRA adapters: remove lora")
     return {"speech": Speak(model_id=model, revision=options.revision, options=options.text_to_speech())}
-
-
-def _check_tokenizer(directory: Path) -> None:
-    """Raises `DefinitionError` if the tokenizer of a VITS model needs another program, or is missing."""
-    try:
-        settings = _json_object(directory / "tokenizer_config.json")
-    except OSError as error:
-        raise DefinitionError(f"{directory} has no tokenizer_config.json: download the model again") from error
-    if (reason := unsupported_reason(settings)) is not None:
-        raise DefinitionError(f"{directory} {reason}")
 
 
 def _image_path(model: str, options: ModelOptions) -> ModelPaths:
@@ -349,76 +351,10 @@ _MULTIMODAL = ("ForConditionalGeneration", "OmniModel")
 """The ends of the architectures of multimodal models that generate. The second one is that of Qwen2.5-Omni."""
 
 
-def _is_embedding_model(directory: Path, config: dict[str, Any], architectures: list[str]) -> bool:
-    """Detects a model of texts without a head, or a language model with the `modules.json` of sentence-transformers.
-
-    Models and codecs of audio also have no head: their configuration contains a sample rate.
-    """
-    has_no_head = all(name.endswith("Model") for name in architectures) and not MULTIMODAL_CHATS.intersection(
-        architectures
+def _is_embedding_model(summary: ModelSummary) -> bool:
+    """Detects a model of texts without a head, or a language model with the `modules.json` of sentence-transformers."""
+    architectures = summary.architectures
+    has_no_head = all(name.endswith("Model") for name in architectures)
+    return summary.embeds or (
+        has_no_head and not summary.has_samples and not MULTIMODAL_CHATS.intersection(architectures)
     )
-    return (has_no_head and "sampling_rate" not in config) or (directory / "modules.json").is_file()
-
-
-def _labels(config: dict[str, Any]) -> int:
-    """Returns the number of labels of a classifier. transformers has two by default."""
-    labels = config.get("id2label")
-    return len(labels) if isinstance(labels, dict) else 2
-
-
-_TOOL_CALL_FORMATS = {
-    "hermes": r'{"name": <function-name>, "arguments": <args-json-object>}',
-    "llama3_json": r'{"name": function name, "parameters": dictionary of argument name and its value}',
-}
-"""The format of tool calls in a chat template, by vLLM's parser."""
-
-
-def _tool_parser(directory: Path) -> str | None:
-    """Returns the parser of the model's tool calls, or None if the chat template does not contain a known format.
-
-    The architecture does not determine the format.
-    """
-    template = _chat_template(directory).replace('\\"', '"')
-    return next((parser for parser, call in _TOOL_CALL_FORMATS.items() if call in template), None)
-
-
-def _chat_template(directory: Path) -> str:
-    try:
-        return (directory / "chat_template.jinja").read_text()
-    except OSError:
-        pass
-    try:
-        template = loads((directory / "tokenizer_config.json").read_text()).get("chat_template")
-    except (OSError, ValueError, AttributeError):
-        return ""
-    return template if isinstance(template, str) else ""
-
-
-def _config(directory: Path) -> dict[str, Any]:
-    try:
-        return _json_object(directory / "config.json")
-    except OSError as error:
-        raise DefinitionError(
-            f"{directory} is not a model directory: cannot read its config.json ({error.strerror}): give a directory "
-            "that the gateway and the executors can read"
-        ) from error
-
-
-def _json_object(file: Path) -> dict[str, Any]:
-    """Raises `OSError` if the file cannot be read, and `DefinitionError` for other content."""
-    try:
-        content = loads(file.read_text())
-    except ValueError as error:
-        raise DefinitionError(f"{file} is not a JSON object ({error}): download the model again") from error
-    if not isinstance(content, dict):
-        raise DefinitionError(f"{file} is not a JSON object: download the model again")
-    return content
-
-
-def _architectures(directory: Path, config: dict[str, Any]) -> list[str]:
-    architectures = config.get("architectures")
-    if not isinstance(architectures, list) or not architectures:
-        raise DefinitionError(
-            f"{directory / 'config.json'} does not list architectures, but has {architectures!r}: {_supported()}"
-        )
-    return [str(name) for name in architectures]

@@ -1,0 +1,177 @@
+"""What the config files of a model say about how it is served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from json import loads
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cornserve.task.errors import DefinitionError
+from cornserve_tasklib.hub import MODEL_INDEX
+from cornserve_tasklib.vits_tokenizer import unsupported_reason
+
+CONFIG_FILES: Final = (
+    "config.json",
+    MODEL_INDEX,
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "modules.json",
+)
+"""The files that a summary is read from. None of them contains weights."""
+
+ReadFile = Callable[[str], str | None]
+"""Returns the text of a file of a model by its name, or None if the model does not have it. Raises OSError."""
+
+
+class ModelSummary(BaseModel):
+    """What decides the paths of a model, from its config files."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    architectures: list[str] = Field(default_factory=list, max_length=16)
+    """The classes in its config.json, by vLLM's and transformers' names. Empty for a pipeline."""
+    model_type: str | None = None
+    """transformers' name of the type."""
+    pipeline: str | None = None
+    """The class of a pipeline of diffusers."""
+    labels: int = 2
+    """The labels of a classifier."""
+    embeds: bool = False
+    """Whether sentence-transformers uses it for embeddings."""
+    has_samples: bool = False
+    """Whether it processes samples of audio, as codecs do."""
+    speaks: bool = False
+    """Whether it contains a talker."""
+    has_own_code: bool = False
+    """Whether its directory contains the code of its classes."""
+    tool_parser: str | None = None
+    """vLLM's name of the format of tool calls in its chat template."""
+    tokenizer_problem: str = ""
+    """Why the tokenizer of a text-to-speech model is not supported, or an empty text."""
+
+    @property
+    def kind(self) -> str:
+        """The class of the model, for users."""
+        return self.pipeline or ", ".join(self.architectures)
+
+
+def summarize_directory(directory: Path) -> ModelSummary:
+    """Reads the config files of a model directory. Raises `DefinitionError` if they do not describe a model."""
+    return summarize(str(directory), lambda name: _text(directory / name))
+
+
+def summarize(model: str, read: ReadFile) -> ModelSummary:
+    """Returns the summary of a model. Raises `DefinitionError` if its files do not describe one.
+
+    Args:
+        model: its directory or id, for users.
+    """
+    files = _Files(model, read)
+    if (index := files.json(MODEL_INDEX)) is not None:
+        return ModelSummary(pipeline=str(index.get("_class_name")))
+    config = files.json("config.json")
+    if config is None:
+        raise DefinitionError(
+            f"{model} is not a model directory: cannot read its config.json (No such file or directory): give a "
+            "directory that the gateway and the executors can read"
+        )
+    architectures = config.get("architectures")
+    if not isinstance(architectures, list) or not architectures:
+        raise DefinitionError(
+            f"{model}/config.json does not list architectures, but has {architectures!r}: give a model that vLLM, "
+            "transformers or diffusers load"
+        )
+    return ModelSummary(
+        architectures=[str(name) for name in architectures],
+        model_type=config["model_type"] if isinstance(config.get("model_type"), str) else None,
+        labels=_labels(config),
+        embeds=files.text("modules.json") is not None,
+        has_samples="sampling_rate" in config,
+        speaks=config.get("enable_audio_output") is True,
+        has_own_code=bool(config.get("auto_map")),
+        tool_parser=_tool_parser(files),
+        tokenizer_problem=_tokenizer_problem(files) if "VitsModel" in architectures else "",
+    )
+
+
+class _Files:
+    """The files of a model."""
+
+    def __init__(self, model: str, read: ReadFile) -> None:
+        self._model = model
+        self._read = read
+
+    def text(self, name: str) -> str | None:
+        try:
+            return self._read(name)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise DefinitionError(
+                f"{self._model} is not a model directory: cannot read its {name} ({reason}): give a directory that the "
+                "gateway and the executors can read"
+            ) from error
+
+    def json(self, name: str) -> dict[str, Any] | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            content = loads(text)
+        except ValueError as error:
+            raise DefinitionError(
+                f"{self._model}/{name} is not a JSON object ({error}): download the model again"
+            ) from error
+        if not isinstance(content, dict):
+            raise DefinitionError(f"{self._model}/{name} is not a JSON object: download the model again")
+        return content
+
+
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        return None
+
+
+def _labels(config: dict[str, Any]) -> int:
+    """Returns the number of labels of a classifier. transformers has two by default."""
+    labels = config.get("id2label")
+    return len(labels) if isinstance(labels, dict) else 2
+
+
+_TOOL_CALL_FORMATS = {
+    "hermes": r'{"name": <function-name>, "arguments": <args-json-object>}',
+    "llama3_json": r'{"name": function name, "parameters": dictionary of argument name and its value}',
+}
+"""The format of tool calls in a chat template, by vLLM's parser."""
+
+
+def _tool_parser(files: _Files) -> str | None:
+    """Returns the parser of the model's tool calls, or None if the chat template does not contain a known format.
+
+    The architecture does not determine the format.
+    """
+    template = _chat_template(files).replace('\\"', '"')
+    return next((parser for parser, call in _TOOL_CALL_FORMATS.items() if call in template), None)
+
+
+def _chat_template(files: _Files) -> str:
+    try:
+        if (template := files.text("chat_template.jinja")) is not None:
+            return template
+        settings = files.json("chat_template.json") or files.json("tokenizer_config.json") or {}
+    except DefinitionError:
+        return ""
+    found = settings.get("chat_template")
+    return found if isinstance(found, str) else ""
+
+
+def _tokenizer_problem(files: _Files) -> str:
+    settings = files.json("tokenizer_config.json")
+    if settings is None:
+        return "has no tokenizer_config.json: download the model again"
+    return unsupported_reason(settings) or ""
