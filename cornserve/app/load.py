@@ -35,7 +35,7 @@ def with_all_paths(spec: AppSpec) -> AppSpec:
     """
     if spec.model is None:
         return spec
-    paths = default_paths(spec.model, ModelOptions(drawer=spec.drawer))
+    paths = default_paths(spec.model, ModelOptions(drawer=spec.drawer), spec.model_summary)
     used = [path for path, share in (spec.shares or {}).items() if share]
     first = next(iter(used or paths))
     _check_known(spec.model, paths, {first})
@@ -47,7 +47,8 @@ def _build(name: str, spec: AppSpec, module: str) -> App:
     if spec.model is not None:
         media = spec.media_options or MediaOptions()
         model_options = ModelOptions(spec.revision, spec.lora, options, media, spec.drawer)
-        return _build_from_model(name, spec.model, spec.shares, model_options)
+        paths = default_paths(spec.model, model_options, spec.model_summary)
+        return _build_from_model(name, spec.model, spec.shares, paths)
     if spec.source is None:
         assert spec.source_config_map is not None
         reference = spec.source_config_map
@@ -69,8 +70,7 @@ def _build(name: str, spec: AppSpec, module: str) -> App:
     return app
 
 
-def _build_from_model(name: str, model: str, shares: Mapping[str, float] | None, options: ModelOptions) -> App:
-    paths = default_paths(model, options)
+def _build_from_model(name: str, model: str, shares: Mapping[str, float] | None, paths: ModelPaths) -> App:
     if shares is None:
         shares = {next(iter(paths)): 1.0}
     _check_known(model, paths, shares.keys())

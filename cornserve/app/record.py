@@ -31,6 +31,7 @@ from cornserve.app.settings import (
 )
 from cornserve.task.spec import ExecutorSpec
 from cornserve_tasklib.media_options import MediaOptions
+from cornserve_tasklib.model_summary import ModelSummary
 
 MAX_PATHS = 64
 """Maximum number of paths with a share."""
@@ -75,6 +76,8 @@ class AppSpec(BaseModel):
     receives all requests. An app with source defines its shares in the source."""
     revision: Revision | None = None
     """The branch, tag or commit of the model's repository."""
+    model_summary: ModelSummary | None = None
+    """What the config files of a Hugging Face id said when the app was deployed. Without it, its name decides."""
     lora: Lora | None = None
     """The LoRA adapter that the app applies to the model, a name in the option `lora_modules`. Apps with different
     adapters and equal options share executors."""
@@ -110,7 +113,7 @@ class AppSpec(BaseModel):
             raise ValueError(f"shares: all of {self.shares} are 0: set at least one to a number greater than 0")
         if self.allow_paths and self.model is not None:
             raise ValueError("allow_paths: only code of an app with source uses paths: remove them")
-        for name in ("revision", "lora", "drawer", "media_options", "storage"):
+        for name in ("revision", "model_summary", "lora", "drawer", "media_options", "storage"):
             if getattr(self, name) is not None and self.model is None:
                 raise ValueError(f"{name}: cannot be set for an app with source: remove it, or set it in the source")
         return self

@@ -59,6 +59,8 @@ class DeployTarget(NamedTuple):
     spec: AppSpec
     example_command: str
     """The command line of a request to the app."""
+    warning: str = ""
+    """What is uncertain about the target, for users."""
 
 
 def resolve_target(
@@ -198,12 +200,12 @@ def _model_directory(path: Path) -> str:
 
 def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
     """Returns the target for a spec. `origin` names the source of the spec in error messages."""
-    from cornserve.client.example_command import example_command, request_types_of
+    from cornserve.client.example_command import example_command
 
     if spec.model is not None:
         name = name or default_app_name(spec.lora or spec.model)
         check_name(name)
-        return DeployTarget(name, spec, example_command(name, request_types_of(spec.model)))
+        return _model_target(name, spec)
     assert spec.source is not None
     if name is not None:
         check_name(name)
@@ -220,6 +222,26 @@ def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
     if name is not None:
         _check_same_name(name, app.name, origin)
     return DeployTarget(app.name, spec, example_command(app.name, app.request_types))
+
+
+def _model_target(name: str, spec: AppSpec) -> DeployTarget:
+    """Returns the target for a model, whose config files decide its paths. Raises `DefinitionError`."""
+    from cornserve.client.example_command import example_command
+    from cornserve.client.hub_models import UnknownHubModelError, summarize_hub_model
+    from cornserve_tasklib.model_families import default_paths
+
+    model, warning = spec.model, ""
+    assert model is not None
+    if not Path(model).is_absolute():
+        try:
+            spec = spec.changed(model_summary=summarize_hub_model(model, spec.revision))
+        except UnknownHubModelError as error:
+            warning = f"cannot read the config files of {model}, so its name decides what it is: {error}"
+    types: list[type] = []
+    if not Path(model).is_absolute() or Path(model).is_dir():  # Other directories exist where the executors run.
+        paths = default_paths(model, summary=spec.model_summary)
+        types = [kind for path in paths.values() for kind in path.request_types()]
+    return DeployTarget(name, spec, example_command(name, types), warning)
 
 
 def _check_same_name(name: str, defined: str | None, origin: Path | str) -> None:

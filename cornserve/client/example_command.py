@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cornserve.task.errors import DefinitionError
 from cornserve_tasklib import ChatRequest, ImageEditRequest, ImageGenerationRequest, SpeechRequest
-from cornserve_tasklib.model_families import default_paths
 
 _EXAMPLES: dict[type, str] = {
     ChatRequest: "chat {app}",
@@ -20,11 +18,3 @@ _EXAMPLES: dict[type, str] = {
 def example_command(app: str, request_types: Iterable[type] = ()) -> str:
     examples = (_EXAMPLES[kind] for kind in request_types if kind in _EXAMPLES)
     return f"cornserve {next(examples, 'invoke {app} JSON').format(app=app)}"
-
-
-def request_types_of(model: str) -> Iterable[type]:
-    """Returns the types of the requests that apps of a model accept."""
-    try:
-        return [kind for path in default_paths(model).values() for kind in path.request_types()]
-    except DefinitionError:
-        return [ChatRequest]  # Most models use this format. The gateway may support the model.

@@ -26,6 +26,7 @@ from cornserve.app.settings import (
 )
 from cornserve.kubernetes_resources.cel import exactly_one, rule, rules
 from cornserve_tasklib.media_options import MediaOptions
+from cornserve_tasklib.model_summary import ModelSummary
 
 MAX_SOURCE_CHARACTERS = 512 * 1024
 MAX_WEIGHT = 1_000_000
@@ -85,6 +86,9 @@ class ModelSection(_Section):
     """A Hugging Face id, such as `Qwen/Qwen2.5-VL-7B-Instruct`, or a model directory in the executors' containers."""
     revision: Revision | None = None
     """The branch, tag or commit of the model's repository."""
+    summary: ModelSummary | None = None
+    """What the config files of a Hugging Face id said when the app was deployed. `cornserve deploy` sets it. Without
+    it, the name of the id decides the paths."""
     lora: Lora | None = None
     """The LoRA adapter that the app applies to the model, a name in the option `lora_modules` of `executors`. Apps with
     different adapters and equal options share executors."""

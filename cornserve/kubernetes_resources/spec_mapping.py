@@ -76,6 +76,7 @@ def _resource(spec: AppSpec) -> AppResourceSpec:
         model = ModelSection(
             id=spec.model,
             revision=spec.revision,
+            summary=spec.model_summary,
             lora=spec.lora,
             drawer=spec.drawer,
             media_options=spec.media_options,
@@ -109,6 +110,7 @@ def _model_fields(model: ModelSection | None) -> dict[str, Any]:
     return {
         "model": model.id,
         "revision": model.revision,
+        "model_summary": model.summary,
         "lora": model.lora,
         "drawer": model.drawer,
         "media_options": model.media_options,

@@ -20,7 +20,7 @@ from cornserve_tasklib.image_generation import ImageGeneratorOptions
 from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_options import IMAGE_GENERATOR, ModelOptions
-from cornserve_tasklib.model_summary import ModelSummary, summarize_directory
+from cornserve_tasklib.model_summary import ModelSummary, summarize_files
 from cornserve_tasklib.omni import OmniChat, OmniOptions
 from cornserve_tasklib.scoring import Score
 from cornserve_tasklib.speaking_chat import SpeakingChat
@@ -120,7 +120,7 @@ def _paths(model: str, options: ModelOptions, summary: ModelSummary | None) -> M
         except ValueError as error:
             raise DefinitionError(str(error)) from error
         return _paths_by_name(model, options) if summary is None else _paths_by_files(model, options, summary)
-    return _paths_by_files(model, options, summary or summarize_directory(Path(model)))
+    return _paths_by_files(model, options, summary or summarize_files(model, Path(model)))
 
 
 def _paths_by_name(model: str, options: ModelOptions) -> ModelPaths:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from json import loads
 from pathlib import Path
 from typing import Any, Final
@@ -22,9 +21,6 @@ CONFIG_FILES: Final = (
     "modules.json",
 )
 """The files that a summary is read from. None of them contains weights."""
-
-ReadFile = Callable[[str], str | None]
-"""Returns the text of a file of a model by its name, or None if the model does not have it. Raises OSError."""
 
 
 class ModelSummary(BaseModel):
@@ -59,18 +55,14 @@ class ModelSummary(BaseModel):
         return self.pipeline or ", ".join(self.architectures)
 
 
-def summarize_directory(directory: Path) -> ModelSummary:
-    """Reads the config files of a model directory. Raises `DefinitionError` if they do not describe a model."""
-    return summarize(str(directory), lambda name: _text(directory / name))
-
-
-def summarize(model: str, read: ReadFile) -> ModelSummary:
+def summarize_files(model: str, directory: Path) -> ModelSummary:
     """Returns the summary of a model. Raises `DefinitionError` if its files do not describe one.
 
     Args:
         model: its directory or id, for users.
+        directory: contains its config files.
     """
-    files = _Files(model, read)
+    files = _Files(model, directory)
     if (index := files.json(MODEL_INDEX)) is not None:
         return ModelSummary(pipeline=str(index.get("_class_name")))
     config = files.json("config.json")
@@ -101,13 +93,16 @@ def summarize(model: str, read: ReadFile) -> ModelSummary:
 class _Files:
     """The files of a model."""
 
-    def __init__(self, model: str, read: ReadFile) -> None:
+    def __init__(self, model: str, directory: Path) -> None:
         self._model = model
-        self._read = read
+        self._directory = directory
 
     def text(self, name: str) -> str | None:
+        """Returns the content of a file, or None if the model does not have it."""
         try:
-            return self._read(name)
+            return (self._directory / name).read_text()
+        except FileNotFoundError:
+            return None
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or error
             raise DefinitionError(
@@ -128,13 +123,6 @@ class _Files:
         if not isinstance(content, dict):
             raise DefinitionError(f"{self._model}/{name} is not a JSON object: download the model again")
         return content
-
-
-def _text(file: Path) -> str | None:
-    try:
-        return file.read_text()
-    except FileNotFoundError:
-        return None
 
 
 def _labels(config: dict[str, Any]) -> int:

@@ -14,7 +14,7 @@ import pytest
 
 from cornserve_tasklib import LLMTask
 from tests.credentials import write_secret
-from tests.integration.download.hub import COMMIT, GATED, MODEL, Hub, running_hub
+from tests.hub import COMMIT, GATED, MODEL, Hub, running_hub
 
 FILES = {
     "config.json": b"{}",

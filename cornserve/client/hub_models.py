@@ -1,0 +1,82 @@
+"""Reads the config files of models on the Hugging Face hub, without their weights."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from cornserve.task.errors import DefinitionError
+from cornserve_tasklib.model_summary import CONFIG_FILES, ModelSummary, summarize_files
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+TIMEOUT_SECONDS: Final = 3.0
+"""The time after which a hub does not answer."""
+
+
+class UnknownHubModelError(Exception):
+    """The files of a model cannot be read. The message is the reason, for users."""
+
+
+def summarize_hub_model(model: str, revision: str | None) -> ModelSummary:
+    """Returns what the config files of a model say: those on the hub or, if it does not answer, those in the cache.
+
+    Raises:
+        UnknownHubModelError: neither the hub nor the cache has them, or access is restricted.
+        DefinitionError: they do not describe a model.
+    """
+    # It takes half a second to import.
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.utils.tqdm import tqdm
+
+    hub = HfApi()
+    try:
+        is_cached_only = not _answers(hub, model, revision)
+        directory = hub.snapshot_download(
+            model,
+            revision=revision,
+            allow_patterns=[*CONFIG_FILES],
+            etag_timeout=TIMEOUT_SECONDS,
+            local_files_only=is_cached_only,
+            tqdm_class=cast(Any, partial(tqdm, disable=True)),
+        )
+    except GatedRepoError as error:
+        raise UnknownHubModelError("access to it is restricted: give a token (HF_TOKEN)") from error
+    except RepositoryNotFoundError as error:
+        raise UnknownHubModelError(f"{constants.ENDPOINT} has no such model, or it is private") from error
+    except LocalEntryNotFoundError as error:
+        reason = "downloads are disabled" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} does not answer"
+        raise UnknownHubModelError(f"{reason}, and {constants.HF_HUB_CACHE} does not have it") from error
+    except Exception as error:  # Transports raise many types.
+        raise UnknownHubModelError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+    files = Path(directory)
+    if not any((files / name).is_file() for name in CONFIG_FILES) and _has_only_gguf(model, revision):
+        raise DefinitionError(
+            f"{model} consists of GGUF files, which Cornserve does not read from the hub: deploy the id of the "
+            "original weights, or of another quantization (AWQ, GPTQ, FP8)"
+        )
+    return summarize_files(model, files)
+
+
+def _answers(hub: HfApi, model: str, revision: str | None) -> bool:
+    """Returns whether the hub answers in time. Raises an error if it refuses."""
+    from httpx2 import TransportError
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
+
+    try:
+        hub.model_info(model, revision=revision, timeout=TIMEOUT_SECONDS)
+    except (GatedRepoError, RepositoryNotFoundError):
+        raise
+    except (TransportError, HfHubHTTPError, OfflineModeIsEnabled):
+        return False
+    return True
+
+
+def _has_only_gguf(model: str, revision: str | None) -> bool:
+    from huggingface_hub import get_cached_repo_tree
+
+    names = [file.path for file in get_cached_repo_tree(model, revision=revision)]
+    return any(name.endswith(".gguf") for name in names) and not any(name.endswith(".safetensors") for name in names)

@@ -1,0 +1,152 @@
+"""Deployments of Hugging Face ids: their config files decide before anything is stored."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from cornserve.app.load import load_app
+from cornserve.client import DeployTargetError
+from cornserve.client.deploy_target import DeployTarget, resolve_target
+from tests.hub import COMMIT, GATED, MODEL, Hub, running_hub
+
+CAUSAL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+
+RERANKER = {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache of a machine without a network."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return tmp_path
+
+
+@pytest.fixture
+def hub(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with running_hub({"config.json": json.dumps(CAUSAL).encode(), "model.safetensors": b"weights"}) as hub:
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        files = "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + files)
+        yield hub
+
+
+def cached(cache: Path, model: str, **files: object) -> str:
+    """Adds a model to the cache. Names of files end in `__json` or `__jinja`."""
+    directory = cache / f"models--{model.replace('/', '--')}"
+    snapshot = directory / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (directory / "refs").mkdir()
+    (directory / "refs" / "main").write_text(COMMIT)
+    for name, content in files.items():
+        text = content if isinstance(content, str) else json.dumps(content)
+        (snapshot / name.replace("__", ".")).write_text(text)
+    return model
+
+
+def paths(target: DeployTarget) -> list[str]:
+    """Returns the types of the app's paths, as the gateway loads them."""
+    app = load_app(target.name, target.spec, "an_app_of_an_id")
+    return [type(path).__name__ for path in app.paths]
+
+
+def test_the_files_on_the_hub_decide_and_the_weights_are_not_downloaded(hub: Hub) -> None:
+    hub.files["config.json"] = json.dumps({"architectures": ["LlavaNextForConditionalGeneration"]}).encode()
+
+    target = resolve_target(MODEL)
+
+    assert (paths(target), target.warning) == (["Mllm"], "")
+    assert hub.downloads == {"config.json": 1}
+
+
+def test_without_the_hub_the_cache_decides(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = resolve_target(MODEL)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+
+    assert resolve_target(MODEL) == first
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (GATED, "access to it is restricted: give a token"),
+        ("team/unknown", "has no such model, or it is private"),
+    ],
+)
+def test_without_files_the_name_decides_with_a_warning(hub: Hub, model: str, reason: str) -> None:
+    target = resolve_target(model)
+
+    assert paths(target) == ["Chat"]
+    assert target.warning.startswith(f"cannot read the config files of {model}, so its name decides what it is: ")
+    assert reason in target.warning
+
+
+def test_a_hub_that_does_not_answer_delays_a_deployment_for_seconds_only(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve.client.hub_models.TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert "does not answer, and" in resolve_target("Qwen/Qwen3-0.6B").warning
+
+
+@pytest.mark.parametrize(
+    ("model", "files", "found"),
+    [
+        ("unsloth/Llama-3.2-1B", {"config__json": CAUSAL}, "Chat"),
+        ("team/chat-AWQ", {"config__json": CAUSAL | {"quantization_config": {"quant_method": "awq"}}}, "Chat"),
+        ("unsloth/Qwen2.5-VL-3B", {"config__json": ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl")}, "Mllm"),
+        ("team/GLM-4.5V", {"config__json": ("Glm4vMoeForConditionalGeneration", "glm4v_moe")}, "Mllm"),
+        ("team/vectors", {"config__json": ("Qwen3ForCausalLM", "qwen3"), "modules__json": "[]"}, "Embed"),
+        ("team/bert", {"config__json": ("BertModel", "bert")}, "Embed"),
+        ("team/reranker", {"config__json": RERANKER}, "Score"),
+        ("team/whisper-finetune", {"config__json": ("WhisperForConditionalGeneration", "whisper")}, "Transcribe"),
+        ("team/tts", {"config__json": ("VitsModel", "vits"), "tokenizer_config__json": {"phonemize": False}}, "Speak"),
+        ("team/pictures", {"model_index__json": {"_class_name": "FluxPipeline"}}, "GenerateImages"),
+        ("team/edits", {"model_index__json": {"_class_name": "QwenImageEditPipeline"}}, "EditImages"),
+    ],
+)  # fmt: skip
+def test_ids_of_each_kind_are_served_by_their_files(
+    cache: Path, model: str, files: dict[str, object], found: str
+) -> None:
+    target = resolve_target(cached(cache, model, **_configs(files)))
+
+    assert (paths(target)[0], target.warning) == (found, "")
+
+
+@pytest.mark.parametrize(
+    ("model", "files", "reason"),
+    [
+        ("suno/bark", {"config__json": ("BarkModel", "bark")}, "BarkModel"),
+        ("nari-labs/Dia-1.6B", {"config__json": ("DiaForConditionalGeneration", "dia")}, "DiaForConditionalGeneration"),
+        ("sesame/csm-1b", {"config__json": ("CsmForConditionalGeneration", "csm")}, "CsmForConditionalGeneration"),
+        ("team/sdxl", {"model_index__json": {"_class_name": "StableDiffusionXLPipeline"}}, "StableDiffusionXLPipeline"),
+        ("Wan-AI/Wan2.1-T2V", {"model_index__json": {"_class_name": "WanPipeline"}}, "WanPipeline"),
+        ("team/flux2", {"model_index__json": {"_class_name": "Flux2Pipeline"}}, "Flux2Pipeline"),
+        ("team/t5", {"config__json": ("T5ForConditionalGeneration", "t5")}, "T5ForConditionalGeneration"),
+        ("team/detector", {"config__json": ("DetrForObjectDetection", "detr")}, "DetrForObjectDetection"),
+        ("team/broken", {"config__json": "{"}, "team/broken/config.json is not a JSON object"),
+        ("team/tokenizer", {"config__json": {}}, "team/tokenizer/config.json does not list architectures"),
+    ],
+)  # fmt: skip
+def test_ids_that_cannot_be_served_are_refused_by_what_they_are(
+    cache: Path, model: str, files: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(DeployTargetError, match=f"{model}.*" if model in reason else f"{reason} of {model}"):
+        resolve_target(cached(cache, model, **_configs(files)))
+
+
+def _configs(files: dict[str, object]) -> dict[str, object]:
+    """Replaces pairs of an architecture and a model type by the content of a config.json."""
+    return {
+        name: {"architectures": [content[0]], "model_type": content[1]} if isinstance(content, tuple) else content
+        for name, content in files.items()
+    }
