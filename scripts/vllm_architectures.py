@@ -1,6 +1,6 @@
-"""Lists what the architectures of the installed vLLM can do, because the control plane has no vLLM.
+"""Lists what the architectures of the installed vLLM can do, because the control plane does not have vLLM.
 
-`python -m scripts.vllm_architectures` writes the lists; with `--check`, it only compares. It imports all models of vLLM.
+`python -m scripts.vllm_architectures` writes the lists; `--check` compares them. It imports all models of vLLM.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNLOADABLE = ("KananaVForConditionalGeneration",)
 def models() -> Iterator[tuple[str, Any]]:
     """Yields the architectures and their classes, except for drafts of other models.
 
-    The class is None if its code needs packages that are not installed.
+    A class is `None` if its code needs missing packages.
     """
     from vllm.model_executor.models import ModelRegistry
     from vllm.model_executor.models.registry import _SPECULATIVE_DECODING_MODELS, _TRANSFORMERS_BACKEND_MODELS
@@ -81,7 +81,7 @@ def generated() -> str:
     pooling = "".join(
         f'    "{kind}": {_frozenset(architectures, "    ")},\n' for kind, architectures in pooling_kinds().items()
     )
-    return f'''"""What the architectures of vLLM can do, from `python -m scripts.vllm_architectures`.
+    return f'''"""Abilities of vLLM's architectures, from `python -m scripts.vllm_architectures`.
 
 They are names in the field `architectures` of a model's config.json.
 """

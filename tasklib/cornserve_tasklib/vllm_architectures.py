@@ -1,4 +1,4 @@
-"""What the architectures of vLLM can do, from `python -m scripts.vllm_architectures`.
+"""Abilities of vLLM's architectures, from `python -m scripts.vllm_architectures`.
 
 They are names in the field `architectures` of a model's config.json.
 """
