@@ -1,14 +1,15 @@
-"""Lists the architectures of the installed vLLM that chat about media, because the control plane has no vLLM.
+"""Lists what the architectures of the installed vLLM can do, because the control plane does not have vLLM.
 
-`python -m scripts.vllm_architectures` writes the list; with `--check`, it only compares. It imports all models of vLLM.
+`python -m scripts.vllm_architectures` writes the lists; `--check` compares them. It imports all models of vLLM.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 FILE = Path(__file__).parent.parent / "tasklib/cornserve_tasklib/vllm_architectures.py"
 
@@ -16,53 +17,99 @@ UNLOADABLE = ("KananaVForConditionalGeneration",)
 """Architectures that chat about media, whose code needs packages that are not installed."""
 
 
-def chat_architectures() -> Iterator[str]:
-    """Yields the architectures that generate text from prompts with media, except for drafts of other models."""
+def models() -> Iterator[tuple[str, Any]]:
+    """Yields the architectures and their classes, except for drafts of other models.
+
+    A class is `None` if its code needs missing packages.
+    """
     from vllm.model_executor.models import ModelRegistry
-    from vllm.model_executor.models.interfaces import (
-        supports_multimodal,
-        supports_realtime,
-        supports_transcription,
-    )
-    from vllm.model_executor.models.interfaces_base import is_pooling_model, is_text_generation_model
     from vllm.model_executor.models.registry import _SPECULATIVE_DECODING_MODELS, _TRANSFORMERS_BACKEND_MODELS
 
     for architecture, registered in ModelRegistry.models.items():
         if architecture in _SPECULATIVE_DECODING_MODELS or architecture in _TRANSFORMERS_BACKEND_MODELS:
             continue
         try:
-            model = registered.load_model_cls()
+            yield architecture, registered.load_model_cls()
         except ImportError:
-            if architecture in UNLOADABLE:
-                yield architecture
-            continue
-        transcribes_only = supports_transcription(model) and model.supports_transcription_only
-        if (
-            supports_multimodal(model)
-            and is_text_generation_model(model)
-            and not (is_pooling_model(model) or transcribes_only or supports_realtime(model))
-        ):
-            yield architecture
+            yield architecture, None
+
+
+def chats(architecture: str, model: Any) -> bool:
+    """Returns whether the model generates text from prompts with media."""
+    from vllm.model_executor.models.interfaces import supports_multimodal, supports_realtime, supports_transcription
+    from vllm.model_executor.models.interfaces_base import is_pooling_model, is_text_generation_model
+
+    if model is None:
+        return architecture in UNLOADABLE
+    transcribes_only = supports_transcription(model) and model.supports_transcription_only
+    return (
+        supports_multimodal(model)
+        and is_text_generation_model(model)
+        and not (is_pooling_model(model) or transcribes_only or supports_realtime(model))
+    )
+
+
+def transcribes(model: Any) -> bool:
+    """Returns whether the model transcribes complete audio."""
+    from vllm.model_executor.models.interfaces import supports_realtime, supports_transcription
+    from vllm.model_executor.models.interfaces_base import is_pooling_model
+
+    return supports_transcription(model) and not (is_pooling_model(model) or supports_realtime(model))
+
+
+def pooling_kinds() -> dict[str, list[str]]:
+    """Returns the architectures that do not generate text by what they compute, as vLLM's registry groups them."""
+    from vllm.model_executor.models import registry
+
+    late_interaction = registry._LATE_INTERACTION_MODELS
+    generates = registry._TEXT_GENERATION_MODELS.keys() | registry._MULTIMODAL_MODELS.keys()
+    return {
+        "classification": [*registry._SEQUENCE_CLASSIFICATION_MODELS],
+        "embedding": [*registry._EMBEDDING_MODELS.keys() - generates - late_interaction.keys()],
+        "late interaction": [*late_interaction],
+        "reward": [*registry._REWARD_MODELS],
+        "token classification": [*registry._TOKEN_CLASSIFICATION_MODELS],
+    }
 
 
 def generated() -> str:
     from vllm import __version__
 
-    lines = "".join(f'        "{architecture}",\n' for architecture in sorted(chat_architectures()))
-    return f'''"""The architectures of vLLM that chat about media, from `python -m scripts.vllm_architectures`."""
+    known = [*models()]
+    chatting = [architecture for architecture, model in known if chats(architecture, model)]
+    transcribing = [architecture for architecture, model in known if model is not None and transcribes(model)]
+    pooling = "".join(
+        f'    "{kind}": {_frozenset(architectures, "    ")},\n' for kind, architectures in pooling_kinds().items()
+    )
+    return f'''"""Abilities of vLLM's architectures, from `python -m scripts.vllm_architectures`.
+
+They are names in the field `architectures` of a model's config.json.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 VLLM_VERSION: Final = "{__version__}"
 
-MULTIMODAL_CHATS: Final = frozenset(
-    {{
-{lines}    }}
-)
-"""Names in the field `architectures` of a model's config.json."""
+MULTIMODAL_CHATS: Final = {_frozenset(chatting)}
+"""They generate text from prompts with media."""
+
+TRANSCRIBERS: Final = {_frozenset(transcribing)}
+"""They transcribe speech. Those that are not in `MULTIMODAL_CHATS` do nothing else."""
+
+PoolingKind = Literal["classification", "embedding", "late interaction", "reward", "token classification"]
+
+POOLING: Final[dict[PoolingKind, frozenset[str]]] = {{
+{pooling}}}
+"""They compute vectors or scores of texts, and do not generate text. vLLM converts other models to some of these kinds,
+by the end of their name."""
 '''
+
+
+def _frozenset(architectures: Iterable[str], indent: str = "") -> str:
+    lines = "".join(f'{indent}        "{architecture}",\n' for architecture in sorted(architectures))
+    return f"frozenset(\n{indent}    {{\n{lines}{indent}    }}\n{indent})"
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatResponse
+from cornserve_tasklib.classification import ClassificationRequest, ClassificationResponse
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse
 from cornserve_tasklib.image_editing import ImageEditRequest
@@ -22,6 +23,7 @@ Operation = Literal[
     "completion",
     "embedding",
     "scoring",
+    "classification",
     "transcription",
     "image generation",
     "image editing",
@@ -34,6 +36,7 @@ REQUEST_TYPES: dict[Operation, type[Any]] = {
     "completion": CompletionRequest,
     "embedding": EmbeddingRequest,
     "scoring": ScoringRequest,
+    "classification": ClassificationRequest,
     "transcription": TranscriptionRequest,
     "image generation": ImageGenerationRequest,
     "image editing": ImageEditRequest,
@@ -46,6 +49,7 @@ _RESPONSE_TYPES: dict[Operation, type[Any]] = {
     "completion": ChatResponse,
     "embedding": EmbeddingResponse,
     "scoring": ScoringResponse,
+    "classification": ClassificationResponse,
     "transcription": TranscriptionResponse,
     "image generation": ImageGenerationResponse,
     "image editing": ImageGenerationResponse,

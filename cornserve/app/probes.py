@@ -10,6 +10,7 @@ from cornserve.app.app import App
 from cornserve.task import Blob
 from cornserve.task.base import Task
 from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.classification import ClassificationRequest
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import EmbeddingRequest
 from cornserve_tasklib.encoder import EncoderTask
@@ -44,6 +45,8 @@ def default_probes(app: App) -> tuple[Any, ...]:
         return (EmbeddingRequest(input=[_TEXT]),)
     if ScoringRequest in app.request_types:
         return (ScoringRequest(queries=[_TEXT], documents=[_TEXT]),)
+    if ClassificationRequest in app.request_types:
+        return (ClassificationRequest(input=[_TEXT]),)
     if TranscriptionRequest in app.request_types:
         return (TranscriptionRequest(audio=_sample_audio("file")),)
     if ImageEditRequest in app.request_types:

@@ -20,6 +20,7 @@ from cornserve_tasklib.chat_response import (
     ToolCallDelta,
     Usage,
 )
+from cornserve_tasklib.classification import ClassificationResponse
 from cornserve_tasklib.embedding import EmbeddingResponse
 from cornserve_tasklib.generated_image import GeneratedImage
 from cornserve_tasklib.image_generation import ImageGenerationResponse, ImageProgress
@@ -112,6 +113,14 @@ class Scores(NamedTuple):
     """The scores of all pairs, and the number of tokens."""
 
     scores: list[float]
+    prompt_tokens: int
+
+
+class Classes(NamedTuple):
+    """The values of the classes of all inputs, their most likely classes, and the number of tokens."""
+
+    probs: list[list[float]]
+    labels: list[str | None]
     prompt_tokens: int
 
 
@@ -210,6 +219,10 @@ def _read_vectors(response: EmbeddingResponse, _: object) -> Vectors:
 
 def _read_scores(response: ScoringResponse, _: object) -> Scores:
     return Scores(response.scores, response.prompt_tokens)
+
+
+def _read_classes(response: ClassificationResponse, _: object) -> Classes:
+    return Classes(response.probs, response.labels, response.prompt_tokens)
 
 
 def _read_images(response: ImageGenerationResponse, _: object) -> Images:
@@ -331,6 +344,7 @@ are `RawJson`."""
 WHOLE_SPEECH = _reader("whole speech", _read_whole_speech, WholeSpeech | None)
 VECTORS = _reader("vectors", _read_vectors, Vectors)
 SCORES = _reader("scores", _read_scores, Scores)
+CLASSES = _reader("classes", _read_classes, Classes)
 IMAGES = _reader("images", _read_images, Images)
 
 IMAGE_PROGRESS = _reader("image progress", _read_image_progress, list[ImageProgress], ImageProgress)
@@ -368,7 +382,7 @@ READERS: dict[str, ResponseReader[Any]] = {
     reader.name: reader
     for reader in (
         *(WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, PROMPT, ENDING, SPOKEN_STREAMS, WHOLE_SPEECH),
-        *(VECTORS, SCORES, IMAGES, IMAGE_PROGRESS),
+        *(VECTORS, SCORES, CLASSES, IMAGES, IMAGE_PROGRESS),
         *(SPEECH, SPEECH_ENDING),
         *(TRANSCRIPT, MAPPED_CHUNKS_OR_TRANSCRIPT, TRANSCRIPT_CHUNKS, JSON, STREAMS),
     )

@@ -9,7 +9,10 @@ def import_vllm() -> None:
     from cornserve_executors.vllm import settings
 
     settings.prepare_environment()
-    _import_engines("llm.engine", "llm.cpu_worker", "embedding.engine", "scoring.engine", "transcription.engine")
+    _import_engines(
+        *("llm.engine", "llm.cpu_worker", "embedding.engine", "classification.engine"),
+        *("scoring.engine", "transcription.engine"),
+    )
 
 
 def import_transformers() -> None:

@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cornserve_tasklib.chat_request import ChatRequest
     from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, ChatResponse, Usage
+    from cornserve_tasklib.classification import (
+        ClassificationRequest,
+        ClassificationResponse,
+        ClassificationTask,
+        Classify,
+    )
     from cornserve_tasklib.completion import CompletionRequest
     from cornserve_tasklib.drawing_chat import DrawingChat
     from cornserve_tasklib.edit_images import EditImages
@@ -78,6 +84,10 @@ __all__ = [
     "ChatMessage",
     "ChatRequest",
     "ChatResponse",
+    "ClassificationRequest",
+    "ClassificationResponse",
+    "ClassificationTask",
+    "Classify",
     "CompletionRequest",
     "DrawingChat",
     "EditImages",
@@ -153,6 +163,7 @@ __all__ = [
 _NAMES = {
     "chat_request": ("ChatRequest",),
     "chat_response": ("ChatChoice", "ChatChunk", "ChatResponse", "Usage"),
+    "classification": ("ClassificationRequest", "ClassificationResponse", "ClassificationTask", "Classify"),
     "completion": ("CompletionRequest",),
     "drawing_chat": ("DrawingChat",),
     "edit_images": ("EditImages",),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
+from cornserve_tasklib.classification import Classify
 from cornserve_tasklib.drawing_paths import drawing_paths
 from cornserve_tasklib.edit_images import EditImages
 from cornserve_tasklib.embedding import Embed
@@ -27,12 +28,10 @@ from cornserve_tasklib.speaking_chat import SpeakingChat
 from cornserve_tasklib.talker import TalkerOptions, VocoderOptions
 from cornserve_tasklib.text_to_speech import Speak
 from cornserve_tasklib.transcription import Transcribe
-from cornserve_tasklib.vllm_architectures import MULTIMODAL_CHATS, VLLM_VERSION
+from cornserve_tasklib.vllm_architectures import MULTIMODAL_CHATS, POOLING, TRANSCRIBERS, VLLM_VERSION, PoolingKind
 
 _SPEECH_IDS = re.compile(r"openai/whisper-.+|distil-whisper/distil-.+")
 """Hugging Face ids of speech recognition models."""
-
-_SPEECH_ARCHITECTURES = frozenset({"WhisperForConditionalGeneration"})
 
 _TEXT_TO_SPEECH_IDS = re.compile(r"facebook/mms-tts-.+")
 """Hugging Face ids of models that speak."""
@@ -152,22 +151,24 @@ def _paths_by_files(model: str, options: ModelOptions, summary: ModelSummary) ->
     if summary.pipeline is not None:
         return _pipeline_path(model, summary.pipeline, options)
     architectures = summary.architectures
-    if all(name.endswith("ForSequenceClassification") for name in architectures) and summary.labels == 1:
-        return _score_path(model, options)
+    _check_pooling(model, architectures)
+    if all(name.endswith("ForSequenceClassification") for name in architectures):
+        return _classifier_paths(model, summary.labels, options)
     if _TEXT_TO_SPEECH_ARCHITECTURES.issuperset(architectures):
         if summary.tokenizer_problem:
             raise DefinitionError(f"{model} {summary.tokenizer_problem}")
         return _speech_path(model, options)
     if _is_embedding_model(summary):
         return _embed_path(model, options)
-    if _SPEECH_ARCHITECTURES.issuperset(architectures):
+    transcribes = bool(TRANSCRIBERS.intersection(architectures))
+    if transcribes and not MULTIMODAL_CHATS.intersection(architectures):
         return _transcribe_path(model, options)
     model_type = summary.model_type
     if model_type and encoder_modalities(model_type) and any(name.endswith(_MULTIMODAL) for name in architectures):
         has_talker = model_type in _SPEAKING_TYPES and summary.speaks
-        return _multimodal_paths(model, model_type, summary.tool_parser, has_talker, options)
+        return _multimodal_paths(model, model_type, summary.tool_parser, has_talker, options, transcribes)
     if MULTIMODAL_CHATS.intersection(architectures):
-        return _whole_path(model, summary.tool_parser, options)
+        return _whole_path(model, summary.tool_parser, options, transcribes)
     if any(name.endswith("ForCausalLM") for name in architectures):
         return _chat_path(model, summary.tool_parser, options)
     raise DefinitionError(f"unsupported architecture {summary.kind} of {model}: {_supported()}")
@@ -187,8 +188,9 @@ def _pipeline_path(model: str, pipeline: str, options: ModelOptions) -> ModelPat
 
 def _supported() -> str:
     return (
-        "use a text model (…ForCausalLM), an embedding model (…Model), a cross-encoder "
-        f"(…ForSequenceClassification with one label), Whisper, VITS, or a multimodal model of vLLM {VLLM_VERSION}"
+        "use a text model (…ForCausalLM), an embedding model (…Model), a classifier or cross-encoder "
+        "(…ForSequenceClassification), a speech recognition model, VITS, or a multimodal model of "
+        f"vLLM {VLLM_VERSION}"
     )
 
 
@@ -234,14 +236,39 @@ def _image_options(model: str, executor: str, options: ModelOptions) -> ImageGen
     return options.image_generator(executor)
 
 
-def _score_path(model: str, options: ModelOptions) -> ModelPaths:
-    engine = _engine_without_adapters(model, "a cross-encoder", "scoring", options)
-    return {"score": Score(model_id=model, revision=options.revision, options=engine)}
+def _classifier_paths(model: str, labels: int, options: ModelOptions) -> ModelPaths:
+    """Returns the paths of a classifier. One with a single label is a cross-encoder or a reward model."""
+    executors = ["scoring", "classification"] if labels == 1 else ["classification"]
+    options.check_executors(model, executors)
+    engines = {name: _without_adapters(model, "a classifier", name, options) for name in executors}
+    fields: dict[str, Any] = {"model_id": model, "revision": options.revision}
+    classify = Classify(**fields, options=engines["classification"])
+    if labels != 1:
+        return {"classify": classify}
+    return {"score": Score(**fields, options=engines["scoring"]), "classify": classify}
+
+
+def _check_pooling(model: str, architectures: list[str]) -> None:
+    """Raises `DefinitionError` for a model whose results no endpoint of Cornserve has."""
+    for kind in _WITHOUT_ENDPOINT:
+        if POOLING[kind].intersection(architectures):
+            raise DefinitionError(
+                f"{model} is a model for {kind} ({', '.join(architectures)}), which vLLM serves at /pooling, an "
+                f"endpoint that Cornserve does not have: {_supported()}"
+            )
+
+
+_WITHOUT_ENDPOINT: Final[tuple[PoolingKind, ...]] = ("late interaction", "reward", "token classification")
 
 
 def _engine_without_adapters(model: str, kind: str, executor: str, options: ModelOptions) -> EngineOptions:
     """Returns the options of the only executor. Raises `DefinitionError` for others, and for LoRA adapters."""
     options.check_executors(model, [executor])
+    return _without_adapters(model, kind, executor, options)
+
+
+def _without_adapters(model: str, kind: str, executor: str, options: ModelOptions) -> EngineOptions:
+    """Returns the options of an executor. Raises `DefinitionError` for LoRA adapters."""
     engine = options.engine(executor)
     if options.lora is not None or engine.lora_modules:
         raise DefinitionError(f"{model} is {kind}, without LoRA adapters: remove lora and lora_modules")
@@ -261,9 +288,15 @@ def _chat_path(model: str, tool_parser: str | None, options: ModelOptions) -> Mo
 
 
 def _multimodal_paths(
-    model: str, model_type: str, tool_parser: str | None, has_talker: bool, options: ModelOptions
+    model: str,
+    model_type: str,
+    tool_parser: str | None,
+    has_talker: bool,
+    options: ModelOptions,
+    transcribes: bool = False,
 ) -> ModelPaths:
-    options.check_executors(model, ["llm", "encoder", *(["talker", "vocoder", "omni"] if has_talker else [])])
+    further = [*(["talker", "vocoder", "omni"] if has_talker else []), *(["transcription"] if transcribes else [])]
+    options.check_executors(model, ["llm", "encoder", *further])
     engine, encoder = options.language_engine(), options.named("encoder", EncoderOptions)
     modalities = encoder_modalities(model_type)
     _check_media_options(model, model_type, options.media)
@@ -292,12 +325,13 @@ def _multimodal_paths(
     if len(split.encoders) > 1:
         paths["joint-e-l"] = path(split_encoder=True, with_enc=False, joint_encoder=True)
         paths["joint-e-el"] = path(split_encoder=True, with_enc=True, joint_encoder=True)
-    return paths | (_speaking_paths(model, model_type, options) if has_talker else {})
+    paths |= _speaking_paths(model, model_type, options) if has_talker else {}
+    return paths | (_also_transcribe(model, options) if transcribes else {})
 
 
-def _whole_path(model: str, tool_parser: str | None, options: ModelOptions) -> ModelPaths:
-    """Returns the path of a multimodal model without an encoder family: vLLM runs all of it."""
-    options.check_executors(model, ["llm"])
+def _whole_path(model: str, tool_parser: str | None, options: ModelOptions, transcribes: bool) -> ModelPaths:
+    """Returns the paths of a multimodal model without an encoder family: vLLM runs all of it."""
+    options.check_executors(model, ["llm", *(["transcription"] if transcribes else [])])
     whole = Mllm(
         model_id=model,
         revision=options.revision,
@@ -307,7 +341,13 @@ def _whole_path(model: str, tool_parser: str | None, options: ModelOptions) -> M
         options=options.language_engine(),
         media_options=options.media,
     )
-    return {"monolith": whole}
+    return {"monolith": whole} | (_also_transcribe(model, options) if transcribes else {})
+
+
+def _also_transcribe(model: str, options: ModelOptions) -> ModelPaths:
+    """Returns the path on which a model for chats only transcribes, without its adapters."""
+    engine = options.engine("transcription").model_copy(update={"lora_modules": {}})
+    return {"transcribe": Transcribe(model_id=model, revision=options.revision, options=engine)}
 
 
 def _speaking_paths(model: str, model_type: str, options: ModelOptions) -> ModelPaths:

@@ -24,7 +24,7 @@ class TranscriptionOptions(BaseModel):
     model_config = STRICT | ConfigDict(frozen=True)
 
     language: Language | None = None
-    """The language of the speech. By default, the model detects it in the first 30 seconds."""
+    """The language of the speech. By default, Whisper detects it in the first 30 seconds. Other models need none."""
     prompt: Annotated[str, MaxLen(10_000)] = ""
     """A text that precedes the transcript, for its style and spelling."""
     temperature: Annotated[float, Ge(0), Le(1)] = 0.0
@@ -98,7 +98,7 @@ class TranscriptionResponse(Output):
     text: str = ""
     """The complete text."""
     language: str = ""
-    """The language of the speech, from the request or detected."""
+    """The language of the speech, from the request or detected. Empty if neither."""
     seconds: float = 0
     """The duration of the audio."""
     segments: list[TranscriptionSegment] = Field(default_factory=list)

@@ -1,8 +1,11 @@
-"""The architectures of vLLM that chat about media, from `python -m scripts.vllm_architectures`."""
+"""Abilities of vLLM's architectures, from `python -m scripts.vllm_architectures`.
+
+They are names in the field `architectures` of a model's config.json.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 VLLM_VERSION: Final = "0.32.0"
 
@@ -129,4 +132,106 @@ MULTIMODAL_CHATS: Final = frozenset(
         "VoxtralForConditionalGeneration",
     }
 )
-"""Names in the field `architectures` of a model's config.json."""
+"""They generate text from prompts with media."""
+
+TRANSCRIBERS: Final = frozenset(
+    {
+        "CohereAsrForConditionalGeneration",
+        "FireRedASR2ForConditionalGeneration",
+        "FunASRForConditionalGeneration",
+        "Gemma3nForConditionalGeneration",
+        "GlmAsrForConditionalGeneration",
+        "GraniteSpeechForConditionalGeneration",
+        "GraniteSpeechPlusForConditionalGeneration",
+        "MoonshotKimiaForCausalLM",
+        "MossTranscribeDiarizeForConditionalGeneration",
+        "Qwen3ASRForConditionalGeneration",
+        "Qwen3OmniMoeForConditionalGeneration",
+        "VoxtralForConditionalGeneration",
+        "WhisperForConditionalGeneration",
+    }
+)
+"""They transcribe speech. Those that are not in `MULTIMODAL_CHATS` do nothing else."""
+
+PoolingKind = Literal["classification", "embedding", "late interaction", "reward", "token classification"]
+
+POOLING: Final[dict[PoolingKind, frozenset[str]]] = {
+    "classification": frozenset(
+        {
+            "BertForSequenceClassification",
+            "GPT2ForSequenceClassification",
+            "GteNewForSequenceClassification",
+            "JambaForSequenceClassification",
+            "JinaVLForRanking",
+            "LlamaBidirectionalForSequenceClassification",
+            "LlamaNemotronVLForSequenceClassification",
+            "ModernBertForSequenceClassification",
+            "RobertaForSequenceClassification",
+            "XLMRobertaForSequenceClassification",
+        }
+    ),
+    "embedding": frozenset(
+        {
+            "BertForMaskedLM",
+            "BertModel",
+            "BertSpladeSparseEmbeddingModel",
+            "BgeM3EmbeddingModel",
+            "CLIPModel",
+            "DeepseekV3BidirectionalModel",
+            "EmbeddingGemma2Model",
+            "Gemma2Model",
+            "Gemma3TextModel",
+            "GteModel",
+            "GteNewModel",
+            "JinaEmbeddingsV5Model",
+            "LlamaBidirectionalModel",
+            "LlamaModel",
+            "LlamaNemotronVLModel",
+            "MistralModel",
+            "ModernBertModel",
+            "NomicBertModel",
+            "Qwen2Model",
+            "RobertaForMaskedLM",
+            "RobertaModel",
+            "SiglipModel",
+            "Terratorch",
+            "VoyageQwen3BidirectionalEmbedModel",
+            "XLMRobertaModel",
+        }
+    ),
+    "late interaction": frozenset(
+        {
+            "ColBERTJinaRobertaModel",
+            "ColBERTLfm2Model",
+            "ColBERTModernBertModel",
+            "ColModernVBertForRetrieval",
+            "ColPaliForRetrieval",
+            "ColQwen3",
+            "ColQwen3_5",
+            "HF_ColBERT",
+            "JinaForRanking",
+            "OpsColQwen3Model",
+            "Qwen3VLNemotronEmbedModel",
+        }
+    ),
+    "reward": frozenset(
+        {
+            "InternLM2ForRewardModel",
+            "Qwen2ForProcessRewardModel",
+            "Qwen2ForRewardModel",
+        }
+    ),
+    "token classification": frozenset(
+        {
+            "BertForTokenClassification",
+            "ClefOmniForJointSchema",
+            "ModernBertForTokenClassification",
+            "OpenAIPrivacyFilterForTokenClassification",
+            "Qwen3ASRForcedAlignerForTokenClassification",
+            "RobertaForTokenClassification",
+            "XLMRobertaForTokenClassification",
+        }
+    ),
+}
+"""They compute vectors or scores of texts, and do not generate text. vLLM converts other models to some of these kinds,
+by the end of their name."""

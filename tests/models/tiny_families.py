@@ -79,6 +79,7 @@ def tiny_model(name: str) -> Path:
     return cached_model(_MODELS / f"tiny_{name}.py", *_SHARED)
 
 
-def whole_model(name: str) -> Path:
-    """Returns a model of an architecture without an encoder family, by its name in `tiny_whole_families.py`."""
-    return cached_model(_MODELS / "tiny_whole_families.py", _MODELS / "tiny_qwen3vl.py", *_SHARED) / name
+def whole_model(kind: str, name: str) -> Path:
+    """Returns a model without an encoder family, by its name in `tiny_KIND_families.py`."""
+    further = [_MODELS / f"tiny_{module}.py" for module in ("qwen3vl", "bert")]
+    return cached_model(_MODELS / f"tiny_{kind}_families.py", *further, *_SHARED) / name

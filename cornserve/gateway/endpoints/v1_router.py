@@ -18,6 +18,7 @@ from cornserve.gateway.endpoints.anthropic.message_request import CountTokensReq
 from cornserve.gateway.endpoints.error_response import error_response
 from cornserve.gateway.endpoints.openai import (
     chat,
+    classification,
     completions,
     embeddings,
     images,
@@ -63,6 +64,12 @@ OPERATIONS = [
     ),
     Operation("/v1/rerank", scoring.create_ranking, scoring.RerankRequest, scoring.Ranking),
     Operation("/v1/score", scoring.create_score, scoring.ScoreRequest, scoring.ScoreList),
+    Operation(
+        "/classify",
+        classification.create_classification,
+        classification.ClassifyRequest,
+        classification.ClassificationList,
+    ),
     Operation(
         "/v1/audio/transcriptions",
         transcriptions.create_transcription,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from base64 import b64encode
-from contextlib import aclosing
 from typing import Any
 
 from vllm import PoolingParams, PoolingRequestOutput
@@ -16,7 +14,8 @@ from cornserve_executors.llm.chat_media import ChatMedia, media_limits
 from cornserve_executors.llm.chat_prompt import ChatPrompt
 from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
-from cornserve_executors.vllm.large_texts import LargeTexts, text_batches
+from cornserve_executors.vllm.large_texts import LargeTexts
+from cornserve_executors.vllm.pooling import pool, tokenize
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse, EmbeddingTask
 
@@ -42,20 +41,12 @@ class EmbeddingEngine(VllmEngine):
         self._chat_media = ChatMedia(self._vllm.model_config, self._vllm.renderer)
 
     async def embed(self, request: EmbeddingRequest, id: str) -> EmbeddingResponse:
-        """Embeds all inputs concurrently, each as a separate request to vLLM's engine."""
+        """Embeds all inputs concurrently."""
         with translate_errors():
             prompts = await (self._tokenize(request, id) if request.messages is None else self._render(request, id))
             params = PoolingParams(task="embed", dimensions=request.dimensions)
             params.verify(self._vllm.model_config)
-            tasks = [
-                asyncio.ensure_future(self._embed(prompt, params.clone(), f"{id}/{index}"))
-                for index, prompt in enumerate(prompts)
-            ]
-            try:
-                outputs = await asyncio.gather(*tasks)
-            finally:
-                for task in tasks:
-                    task.cancel()
+            outputs = await pool(self._vllm, prompts, params, id)
         return EmbeddingResponse(
             embeddings=[_encode(output) for output in outputs],
             prompt_tokens=sum(len(output.prompt_token_ids) for output in outputs),
@@ -76,21 +67,7 @@ class EmbeddingEngine(VllmEngine):
 
     async def _tokenize(self, request: EmbeddingRequest, id: str) -> list[Any]:
         vllm_request = EmbeddingCompletionRequest(input=request.input)
-
-        async def tokenize() -> list[Any]:
-            batches = text_batches(request.input) if isinstance(request.input[0], str) else [request.input]
-            return [
-                prompt
-                for batch in batches
-                for prompt in await self._renderer.preprocess_completion(vllm_request, batch, prompt_embeds=None)
-            ]
-
-        characters = sum(map(len, request.input))
-        return await self._large_texts.run(tokenize, characters, owner=id)
-
-    async def _embed(self, prompt: Any, params: PoolingParams, id: str) -> PoolingRequestOutput:
-        async with aclosing(self._vllm.encode(prompt, params, id)) as outputs:
-            return await anext(outputs)  # vLLM yields a single output.
+        return await tokenize(self._renderer, vllm_request, request.input, self._large_texts, id)
 
 
 def _encode(output: PoolingRequestOutput) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from vllm import RequestOutput
@@ -14,6 +14,9 @@ from cornserve_tasklib.transcription import TranscriptionChunk, TranscriptionSeg
 
 _FINISH_REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 
+CleanText = Callable[[str, bool], str]
+"""Removes the model's markup from a text, or from its next part. The second argument is true for the last part."""
+
 
 class ClipTranscript:
     """The transcript of one clip, which grows with each output of vLLM.
@@ -21,16 +24,18 @@ class ClipTranscript:
     Args:
         prompt: the engine's input.
         start: the start of the clip, in seconds.
+        clean: applies to texts without segments.
         segments: builds the segments, if the request asks for them. vLLM must then return a single output.
     """
 
-    def __init__(self, prompt: Any, start: float, segments: SegmentBuilder | None) -> None:
+    def __init__(self, prompt: Any, start: float, clean: CleanText, segments: SegmentBuilder | None) -> None:
         self.prompt = prompt
         self.segments: list[TranscriptionSegment] = []
         self.prompt_tokens = 0
         self.completion_tokens = 0
         self._texts: list[str] = []
         self._start = start
+        self._clean = clean
         self._builder = segments
         self._chunks: asyncio.Queue[TranscriptionChunk] = asyncio.Queue()
 
@@ -43,8 +48,9 @@ class ClipTranscript:
         (completion,) = output.outputs
         self.prompt_tokens = len(output.prompt_token_ids or ())
         self.completion_tokens += len(completion.token_ids)
-        texts = [completion.text]
-        if self._builder is not None:
+        if self._builder is None:
+            texts = [self._clean(completion.text, completion.finish_reason is not None)]
+        else:
             new = self._builder.build(tuple(completion.token_ids), completion.logprobs or (), self._start)
             self.segments += new
             texts = [segment.text for segment in new]

@@ -35,8 +35,9 @@ _SAMPLING = TranscriptionOptions.model_fields.keys() - {"language", "prompt", "m
 
 class TranscriptionEngine(VllmEngine):
     def __init__(self, config: TranscriptionTask) -> None:
-        # The same audio rarely recurs.
-        super().__init__(settings.engine_args(config) | {"mm_processor_cache_gb": 0})
+        # The same audio rarely recurs. Models that also chat need no encoders of other media.
+        media = {"limit_mm_per_prompt": {"image": 0, "video": 0}, "mm_processor_cache_gb": 0}
+        super().__init__(settings.engine_args(config) | media)
         self._model_config = self._vllm.model_config
         self._defaults = self._model_config.get_diff_sampling_param()
         self._prompts = SpeechPrompts(self._model_config, self._vllm.renderer)
@@ -47,10 +48,12 @@ class TranscriptionEngine(VllmEngine):
     ) -> TranscriptionResponse:
         """Transcribes all clips of the audio concurrently, and sends their chunks in order to `send`."""
         with translate_errors():
-            self._prompts.check_language(request.language)
+            self._prompts.check(request)
             async with self._decoder.clips(request.audio, id) as clips:
-                language = request.language or await self._detect_language(clips, id)
-                transcripts = await self._render(request, clips, language)
+                language = request.language
+                if language is None and self._prompts.detects_language:
+                    language = await self._detect_language(clips, id)
+                transcripts = await self._render(request, clips, language, streams=send is not None)
                 seconds = clips.seconds
             sampling = self._sampling(request, streams=send is not None)
             works = [
@@ -62,18 +65,25 @@ class TranscriptionEngine(VllmEngine):
             await gather_all(works)
         return TranscriptionResponse(
             text=separator.join([text for transcript in transcripts for text in transcript.texts]),
-            language=language,
+            language=language or "",
             seconds=seconds,
             segments=[segment for transcript in transcripts for segment in transcript.segments],
             usage=self._usage(transcripts, seconds),
         )
 
-    async def _render(self, request: TranscriptionRequest, clips: Clips, language: str) -> list[ClipTranscript]:
+    async def _render(
+        self, request: TranscriptionRequest, clips: Clips, language: str | None, *, streams: bool
+    ) -> list[ClipTranscript]:
         """Renders one clip after the other, so that other requests take turns with the thread that does it."""
         tokenizer = self._vllm.renderer.tokenizer
         builder = SegmentBuilder(tokenizer, request.temperature) if request.segments else None
         return [
-            ClipTranscript(await self._prompts.clip(samples, request, language), start, builder)
+            ClipTranscript(
+                await self._prompts.clip(samples, request, language),
+                start,
+                self._prompts.text_cleaner(streams=streams and builder is None),
+                builder,
+            )
             for samples, start in zip(clips.samples, clips.starts, strict=True)
         ]
 

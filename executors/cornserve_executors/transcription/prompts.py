@@ -1,4 +1,4 @@
-"""Renders the prompts of Whisper: the features of a clip, and the tokens that select language and task."""
+"""Renders the prompts of speech recognition models: a clip's features, and tokens that select language and task."""
 
 from __future__ import annotations
 
@@ -7,38 +7,56 @@ from typing import Any
 from vllm import SamplingParams
 from vllm.config.speech_to_text import SpeechToTextParams
 from vllm.model_executor.model_loader import get_model_cls
+from vllm.model_executor.models.interfaces import supports_transcription
 from vllm.renderers import BaseRenderer
-from vllm.renderers.inputs.preprocess import parse_enc_dec_prompt
+from vllm.renderers.inputs.preprocess import parse_enc_dec_prompt, parse_model_prompt
 
 from cornserve_executors.base import ExecutorStartError, InvalidRequestError
+from cornserve_executors.transcription.clip_transcript import CleanText
 from cornserve_executors.transcription.speech import Samples
 from cornserve_tasklib.transcription import TranscriptionRequest
+
+TRANSLATION = "en"
+"""The language of translations."""
 
 
 class SpeechPrompts:
     """Renders prompts with the functions that the model's class in vLLM provides.
 
-    Raises `ExecutorStartError` if the model does not recognize speech as Whisper does.
+    Raises `ExecutorStartError` if the model does not recognize speech.
     """
 
     def __init__(self, model_config: Any, renderer: BaseRenderer) -> None:
         self.model = get_model_cls(model_config)
-        if not getattr(self.model, "supports_explicit_language_detection", False):
-            raise ExecutorStartError(f"{model_config.model} is not a Whisper: deploy another model")
+        if not supports_transcription(self.model):
+            raise ExecutorStartError(f"{model_config.model} does not transcribe speech: deploy another model")
         self.config = self.model.get_speech_to_text_config(model_config, "transcribe")
         self._model_config = model_config
         self._renderer = renderer
         self._vocabulary: dict[str, int] = renderer.tokenizer.get_vocab()
 
-    def check_language(self, language: str | None) -> None:
-        """Raises `InvalidRequestError` for a language that the model does not know."""
-        if language is not None and f"<|{language}|>" not in self._vocabulary:
+    @property
+    def detects_language(self) -> bool:
+        """Whether the prompt contains the language, which the model can detect beforehand."""
+        return bool(self.model.supports_explicit_language_detection)
+
+    def check(self, request: TranscriptionRequest) -> None:
+        """Raises `InvalidRequestError` for a language that the model does not know, and for segments that it lacks."""
+        has_timestamps = self.model.supports_segment_timestamp and self._model_config.is_encoder_decoder
+        if request.segments and not has_timestamps:
+            raise InvalidRequestError("response_format: the model writes no timestamps: use json or text")
+        if request.language is not None and not self._knows(request.language):
             raise InvalidRequestError(
-                f"language: the model does not know {language!r}: give a code such as 'en', or omit it"
+                f"language: the model does not know {request.language!r}: give a code such as 'en', or omit it"
             )
 
-    async def clip(self, samples: Samples, request: TranscriptionRequest, language: str) -> Any:
-        """Returns the engine's input for a clip."""
+    def _knows(self, language: str) -> bool:
+        if self.detects_language:
+            return f"<|{language}|>" in self._vocabulary
+        return language in self.model.supported_languages or language in self.model.get_other_languages()
+
+    async def clip(self, samples: Samples, request: TranscriptionRequest, language: str | None) -> Any:
+        """Returns the engine's input for a clip. Raises `InvalidRequestError` for a task that the model lacks."""
         params = SpeechToTextParams(
             audio=samples,
             stt_config=self.config,
@@ -46,12 +64,29 @@ class SpeechPrompts:
             language=language,
             task_type=request.task,
             request_prompt=request.prompt,
+            to_language=TRANSLATION if request.task == "translate" else None,
         )
-        prompt = parse_enc_dec_prompt(self.model.get_generation_prompt(params))
-        if request.segments:
-            decoder: Any = prompt["decoder_prompt"]
-            decoder["prompt"] = decoder["prompt"].replace("<|notimestamps|>", "<|0.00|>")
-        return await self._render(prompt)
+        try:
+            prompt = self.model.get_generation_prompt(params)
+        except ValueError as error:
+            raise InvalidRequestError(str(error)) from error
+        if not request.segments:
+            return await self._render(parse_model_prompt(self._model_config, prompt))
+        timed = parse_enc_dec_prompt(prompt)
+        decoder: Any = timed["decoder_prompt"]
+        decoder["prompt"] = decoder["prompt"].replace("<|notimestamps|>", "<|0.00|>")
+        return await self._render(timed)
+
+    def text_cleaner(self, *, streams: bool) -> CleanText:
+        """Returns the function that removes the model's markup from the text of one clip.
+
+        Args:
+            streams: whether it receives the parts of the text one after the other.
+        """
+        if streams:
+            process: CleanText = self.model.get_streaming_post_processor_cls()().process_delta
+            return process
+        return lambda text, finished: self.model.post_process_output(text)
 
     async def language_detection(self, samples: Samples) -> tuple[Any, SamplingParams]:
         """Returns the engine's input to which the model responds with the token of the language."""

@@ -29,6 +29,7 @@ from cornserve.control.metrics import ControllerMetrics
 from cornserve.gateway.api import create_api
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
+from cornserve.gateway.endpoints.openai.classification import ClassifyRequest
 from cornserve.gateway.endpoints.openai.common_fields import GenerationRequest
 from cornserve.gateway.endpoints.openai.completions import TextCompletionRequest
 from cornserve.gateway.endpoints.openai.embeddings import CreateEmbeddingRequest
@@ -55,6 +56,7 @@ from cornserve_planner.plan_request import PlanRequest
 from cornserve_planner.planning import make_plan
 from cornserve_policies.path_table import CellPath
 from cornserve_tasklib import (
+    ClassificationTask,
     EmbeddingTask,
     EncoderTask,
     ImageGenerator,
@@ -113,6 +115,8 @@ def test_every_command_is_in_the_overview() -> None:
         ("task-api.md", "### LLMTask", "Setting", LLMTask),
         ("task-api.md", "### EmbeddingTask", "Setting", EmbeddingTask),
         ("task-api.md", "### ScoringTask", "Setting", ScoringTask),
+        ("task-api.md", "### ClassificationTask", "Setting", ClassificationTask),
+        ("http-api.md", "## Classify", "Field of `/classify`", ClassifyRequest),
         ("task-api.md", "### TranscriptionTask", "Setting", TranscriptionTask),
         ("http-api.md", "## Image generation", "Field", CreateImageRequest),
         ("task-api.md", "### ImageGenerator", "Setting", ImageGenerator),

@@ -24,13 +24,12 @@ from cornserve_tasklib import (
     TranscriptionTask,
 )
 from tests.audio import as_audio, sound, spoiled_audio
+from tests.integration.transcription.vllm_reference import TOKENS, SpeechServer, speech_server, vllm_response
 
 if TYPE_CHECKING:
     from cornserve_executors.transcription.engine import TranscriptionEngine
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
-
-TOKENS = 40
 
 SPEECH = {
     "short": as_audio(sound(0, 1.3)),
@@ -68,32 +67,8 @@ def engine(tiny_whisper: Path, fork_variables: dict[str, str]) -> Iterator[Trans
 
 
 @pytest.fixture(scope="module")
-def vllm_server(engine: TranscriptionEngine) -> dict[str, Any]:
-    """vLLM's handlers of both endpoints, by task."""
-    from vllm.entrypoints.openai.models.protocol import BaseModelPath
-    from vllm.entrypoints.openai.models.serving import OpenAIServingModels
-    from vllm.entrypoints.speech_to_text.transcription.serving import OpenAIServingTranscription
-    from vllm.entrypoints.speech_to_text.translation.serving import OpenAIServingTranslation
-
-    models = OpenAIServingModels(engine._vllm, [BaseModelPath(name="whisper", model_path="whisper")])
-    transcription = OpenAIServingTranscription(engine._vllm, models, request_logger=None)
-    translation = OpenAIServingTranslation(engine._vllm, models, request_logger=None)
-    return {"transcribe": transcription.create_transcription, "translate": translation.create_translation}
-
-
-async def vllm_response(server: dict[str, Any], audio: Audio, options: dict[str, Any], **fields: Any) -> Any:
-    from vllm.entrypoints.speech_to_text.transcription.protocol import TranscriptionRequest as Transcription
-    from vllm.entrypoints.speech_to_text.translation.protocol import TranslationRequest as Translation
-
-    assert audio.data is not None
-    task = options.get("task", "transcribe")
-    kind: Any = Transcription if task == "transcribe" else Translation
-    given = {name: value for name, value in options.items() if name not in ("task", "segments")}
-    response_format = "verbose_json" if options.get("segments") else "json"
-    request = kind.model_construct(
-        model="whisper", response_format=response_format, max_completion_tokens=TOKENS, **given, **fields
-    )
-    return await server[task](audio.data.data, request)
+def vllm_server(engine: TranscriptionEngine) -> SpeechServer:
+    return speech_server(engine)
 
 
 def request(audio: Audio, **options: Any) -> TranscriptionRequest:
@@ -122,7 +97,7 @@ FAST = {"translation", "segments in Chinese"}
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in FAST)) for name in OPTIONS]
 )
 async def test_transcripts_equal_those_of_vllm_concurrently(
-    engine: TranscriptionEngine, vllm_server: dict[str, Any], name: str
+    engine: TranscriptionEngine, vllm_server: SpeechServer, name: str
 ) -> None:
     options = OPTIONS[name]
     expected = [await vllm_response(vllm_server, audio, options) for audio in SPEECH.values()]
@@ -164,7 +139,7 @@ async def test_audio_that_is_not_finite_changes_no_transcript_of_other_requests(
 @pytest.mark.parametrize(
     "name", ["detected language", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Japanese", "translation"))]
 )
-async def test_streams_equal_those_of_vllm(engine: TranscriptionEngine, vllm_server: dict[str, Any], name: str) -> None:
+async def test_streams_equal_those_of_vllm(engine: TranscriptionEngine, vllm_server: SpeechServer, name: str) -> None:
     audio, options = SPEECH["three clips"], OPTIONS[name]
     events = await vllm_response(vllm_server, audio, options, stream=True, stream_include_usage=True)
     data = [event.removeprefix("data: ") async for event in events]

@@ -10,7 +10,7 @@ from cornserve.app.source import load_app_source, unload_app
 from cornserve.app_host.description import AppDescription
 from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
-from cornserve_tasklib import Chat, Embed, GenerateImages, Mllm, Score, Speak, Transcribe
+from cornserve_tasklib import Chat, Classify, Embed, GenerateImages, Mllm, Score, Speak, Transcribe
 
 MODULE = "app_of_the_description_test"
 
@@ -73,6 +73,12 @@ def test_a_cross_encoder_supports_scores_only() -> None:
     description = described(App(name="ranker", paths=[Score(model_id="/m")]))
 
     assert (description.operations, description.finds_media) == (frozenset({"scoring"}), False)
+
+
+def test_a_classifier_supports_classes_only() -> None:
+    description = described(App(name="clerk", paths=[Classify(model_id="/m")]))
+
+    assert (description.operations, description.finds_media) == (frozenset({"classification"}), False)
 
 
 def test_a_speech_app_supports_transcriptions_only() -> None:

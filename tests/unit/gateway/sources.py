@@ -411,6 +411,28 @@ class Judge(Task[ScoringRequest, ScoringResponse]):
 app = App(name="judge", paths=[Judge()])
 """
 
+CLERK = """
+from cornserve import App, Task
+from cornserve_echo import EchoTask
+from cornserve_tasklib import ClassificationRequest, ClassificationResponse
+
+class Clerk(Task[ClassificationRequest, ClassificationResponse]):
+    '''The second class of a text has an eighth for each of its characters or tokens. Only the first one has a name.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: ClassificationRequest) -> ClassificationResponse:
+        probs = [[1 - len(given) / 8, len(given) / 8] for given in request.input]
+        return ClassificationResponse(
+            probs=probs,
+            labels=["short" if short > long else None for short, long in probs],
+            prompt_tokens=7,
+        )
+
+app = App(name="clerk", paths=[Clerk()])
+"""
+
 SEER = """
 from cornserve import App, Task
 from cornserve_echo import EchoRequest, EchoTask

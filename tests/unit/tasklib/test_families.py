@@ -12,6 +12,7 @@ from cornserve.task.errors import DefinitionError
 from cornserve.task.unit import unit_tasks
 from cornserve_tasklib import (
     Chat,
+    Classify,
     DrawingChat,
     EditImages,
     Embed,
@@ -85,16 +86,38 @@ def test_a_model_of_sentence_transformers_is_an_embedding_model(tmp_path: Path) 
     assert default_paths(model) == {"embed": Embed(model_id=model)}
 
 
-def test_a_classifier_with_one_label_is_a_cross_encoder(tmp_path: Path) -> None:
+def test_a_classifier_with_one_label_scores_and_classifies(tmp_path: Path) -> None:
     config = {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
 
-    assert default_paths(str(tmp_path)) == {"score": Score(model_id=str(tmp_path))}
+    paths = default_paths(str(tmp_path))
+
+    assert paths == {"score": Score(model_id=str(tmp_path)), "classify": Classify(model_id=str(tmp_path))}
+    assert list(alternatives(paths, "score")) == ["score"]
 
 
-def test_a_classifier_with_several_labels_is_not_supported(tmp_path: Path) -> None:
-    with pytest.raises(DefinitionError, match=r"unsupported architecture Bert.*with one label"):
-        default_paths(model_directory(tmp_path, "BertForSequenceClassification"))
+def test_a_classifier_with_several_labels_only_classifies(tmp_path: Path) -> None:
+    model = model_directory(tmp_path, "BertForSequenceClassification")
+
+    assert default_paths(model) == {"classify": Classify(model_id=model)}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kind"),
+    [
+        ("HF_ColBERT", "late interaction"),
+        ("ColBERTModernBertModel", "late interaction"),
+        ("Qwen2ForProcessRewardModel", "reward"),
+        ("BertForTokenClassification", "token classification"),
+    ],
+)
+def test_a_model_whose_results_no_endpoint_has_is_refused_by_its_kind(
+    tmp_path: Path, architecture: str, kind: str
+) -> None:
+    model = model_directory(tmp_path, architecture, modules__json="[]")
+
+    with pytest.raises(DefinitionError, match=f"is a model for {kind} .*, which vLLM serves at /pooling"):
+        default_paths(model)
 
 
 def pipeline_directory(path: Path, pipeline: object) -> str:
@@ -271,7 +294,7 @@ def test_an_unsupported_architecture_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "architecture",
     [
-        *("LlavaNextForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Gemma3nForConditionalGeneration"),
+        *("LlavaNextForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"),
         *("MolmoForCausalLM", "InternVLChatModel", "UltravoxModel", "MiniCPMV"),
     ],
 )
@@ -279,6 +302,30 @@ def test_a_multimodal_model_without_an_encoder_family_is_served_whole(tmp_path: 
     model = model_directory(tmp_path, architecture)
 
     assert default_paths(model) == {"monolith": Mllm(model_id=model, encoder_modalities=())}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "model_type"),
+    [
+        *(("Qwen3ASRForConditionalGeneration", "qwen3_asr"), ("Gemma3nForConditionalGeneration", "gemma3n")),
+        ("Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe"),
+    ],
+)
+def test_a_model_that_chats_about_speech_can_transcribe_it(tmp_path: Path, architecture: str, model_type: str) -> None:
+    model = model_directory(tmp_path, architecture, model_type)
+    options = ModelOptions(by_executor={"transcription": {"max_model_len": 4096}})
+
+    paths = default_paths(model, options)
+
+    assert next(iter(paths)) == "monolith"
+    assert paths["transcribe"] == Transcribe(model_id=model, options=EngineOptions(max_model_len=4096))
+    assert "transcribe" not in alternatives(paths, "monolith")
+
+
+def test_a_model_that_only_transcribes_has_no_other_path(tmp_path: Path) -> None:
+    model = model_directory(tmp_path, "CohereAsrForConditionalGeneration")
+
+    assert default_paths(model) == {"transcribe": Transcribe(model_id=model)}
 
 
 QWEN = ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl")
@@ -321,7 +368,7 @@ OMNI = ("Qwen2_5OmniModel", "qwen2_5_omni")
 def test_a_model_with_images_audio_and_videos_has_paths_with_joint_and_with_separate_encoders(
     tmp_path: Path, architecture: tuple[str, str]
 ) -> None:
-    paths = default_paths(model_directory(tmp_path, *architecture))
+    paths = alternatives(default_paths(model_directory(tmp_path, *architecture)), "monolith")
 
     encoders = {
         name: [unit.modalities for unit in unit_tasks(path) if isinstance(unit, EncoderTask)]
@@ -359,7 +406,7 @@ def test_a_qwen3_omni_with_a_talker_has_paths_that_speak(tmp_path: Path) -> None
     speaking = {"speech": speech, "e-speech": encoder, "speech-split": vocoder, "speech-monolith": monolith}
     assert {name: path for name, path in paths.items() if name not in without} == speaking
     assert alternatives(paths, "speech") == speaking
-    assert alternatives(paths, "e-l").keys() == without.keys()
+    assert alternatives(paths, "e-l").keys() == without.keys() - {"transcribe"}
     with pytest.raises(DefinitionError, match=r"has no executor 'talker': choose from encoder, llm, \* for all"):
         default_paths("Qwen/Qwen3-Omni-30B-A3B-Thinking", options)
 
@@ -418,7 +465,7 @@ def test_equal_sets_of_modalities_are_the_same_encoder() -> None:
 
 def test_a_model_of_a_known_type_needs_a_head_that_generates(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError, match=r"unsupported architecture .* or a multimodal model of vLLM "):
-        default_paths(model_directory(tmp_path, "Qwen2_5_VLForSequenceClassification", QWEN[1]))
+        default_paths(model_directory(tmp_path, "Qwen2_5_VLForImageSegmentation", QWEN[1]))
 
 
 def test_another_package_adds_families_by_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

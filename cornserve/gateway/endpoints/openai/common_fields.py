@@ -149,6 +149,7 @@ _PATHS: dict[Operation, str] = {
     "completion": "/v1/completions",
     "embedding": "/v1/embeddings",
     "scoring": "/v1/rerank",
+    "classification": "/classify",
     "transcription": "/v1/audio/transcriptions",
     "image generation": "/v1/images/generations",
     "image editing": "/v1/images/edits",
