@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 FILE = Path(__file__).parent.parent / "tasklib/cornserve_tasklib/vllm_architectures.py"
@@ -49,6 +50,30 @@ def chats(architecture: str, model: Any) -> bool:
     )
 
 
+def generates_text(model: Any) -> bool:
+    """Returns whether the model generates text from text alone."""
+    from vllm.model_executor.models.interfaces import supports_multimodal
+    from vllm.model_executor.models.interfaces_base import is_pooling_model, is_text_generation_model
+
+    return is_text_generation_model(model) and not (is_pooling_model(model) or supports_multimodal(model))
+
+
+def config_types() -> set[str]:
+    """Returns the model types whose config.json needs no code of the model's repository."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+    from vllm.transformers_utils.config import _CONFIG_REGISTRY
+
+    return {*CONFIG_MAPPING_NAMES, *_CONFIG_REGISTRY.keys()}
+
+
+def text_types() -> set[str]:
+    """Returns the model types of texts that transformers loads."""
+    from transformers.models.auto import modeling_auto
+
+    mappings = ("CAUSAL_LM", "MASKED_LM", "TEXT_ENCODING")
+    return {name for mapping in mappings for name in getattr(modeling_auto, f"MODEL_FOR_{mapping}_MAPPING_NAMES")}
+
+
 def transcribes(model: Any) -> bool:
     """Returns whether the model transcribes complete audio."""
     from vllm.model_executor.models.interfaces import supports_realtime, supports_transcription
@@ -77,6 +102,7 @@ def generated() -> str:
 
     known = [*models()]
     chatting = [architecture for architecture, model in known if chats(architecture, model)]
+    texts = [architecture for architecture, model in known if model is not None and generates_text(model)]
     transcribing = [architecture for architecture, model in known if model is not None and transcribes(model)]
     pooling = "".join(
         f'    "{kind}": {_frozenset(architectures, "    ")},\n' for kind, architectures in pooling_kinds().items()
@@ -85,6 +111,8 @@ def generated() -> str:
 
 They are names in the field `architectures` of a model's config.json.
 """
+
+# ruff: noqa: SIM905 - a list would have a line for each name
 
 from __future__ import annotations
 
@@ -95,6 +123,9 @@ VLLM_VERSION: Final = "{__version__}"
 MULTIMODAL_CHATS: Final = {_frozenset(chatting)}
 """They generate text from prompts with media."""
 
+TEXT_CHATS: Final = {_frozenset(texts)}
+"""They generate text from text. vLLM runs further ones with transformers."""
+
 TRANSCRIBERS: Final = {_frozenset(transcribing)}
 """They transcribe speech. Those that are not in `MULTIMODAL_CHATS` do nothing else."""
 
@@ -104,12 +135,19 @@ POOLING: Final[dict[PoolingKind, frozenset[str]]] = {{
 {pooling}}}
 """They compute vectors or scores of texts, and do not generate text. vLLM converts other models to some of these kinds,
 by the end of their name."""
+
+CONFIG_TYPES: Final = {_frozenset(config_types())}
+"""Values of `model_type` in a config.json that transformers or vLLM know: others need code of the repository."""
+
+TEXT_TYPES: Final = {_frozenset(text_types())}
+"""Values of `model_type` of models of texts that transformers knows."""
 '''
 
 
-def _frozenset(architectures: Iterable[str], indent: str = "") -> str:
-    lines = "".join(f'{indent}        "{architecture}",\n' for architecture in sorted(architectures))
-    return f"frozenset(\n{indent}    {{\n{lines}{indent}    }}\n{indent})"
+def _frozenset(names: Iterable[str], indent: str = "") -> str:
+    inner = indent + 8 * " "
+    lines = fill(" ".join(sorted(names)), 120, initial_indent=inner, subsequent_indent=inner, break_on_hyphens=False)
+    return f'frozenset(\n{indent}    """\n{lines}\n{indent}    """.split()\n{indent})'
 
 
 def main() -> None:

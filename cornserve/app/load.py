@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
+from pydantic import JsonValue
+
 from cornserve.app.app import App
 from cornserve.app.record import AppSpec
 from cornserve.app.source import SourceError, load_app_source, unload_app
@@ -35,27 +37,38 @@ def with_all_paths(spec: AppSpec) -> AppSpec:
     """
     if spec.model is None:
         return spec
-    paths = default_paths(spec.model, ModelOptions(drawer=spec.drawer), spec.model_summary)
+    paths = model_paths(spec)
     used = [path for path, share in (spec.shares or {}).items() if share]
     first = next(iter(used or paths))
     _check_known(spec.model, paths, {first})
     return spec.model_copy(update={"shares": dict.fromkeys(alternatives(paths, first), 1.0)})
 
 
+def model_paths(spec: AppSpec) -> ModelPaths:
+    """Returns all paths of the spec's model. May read its files.
+
+    Raises `DefinitionError` if the model cannot be served, or not with these options.
+    """
+    assert spec.model is not None
+    media = spec.media_options or MediaOptions()
+    options = ModelOptions(spec.revision, spec.lora, _options(spec), media, spec.drawer)
+    return default_paths(spec.model, options, spec.model_summary)
+
+
+def _options(spec: AppSpec) -> dict[str, dict[str, JsonValue]]:
+    return {override.name: override.options for override in spec.executors}
+
+
 def _build(name: str, spec: AppSpec, module: str) -> App:
-    options = {override.name: override.options for override in spec.executors}
     if spec.model is not None:
-        media = spec.media_options or MediaOptions()
-        model_options = ModelOptions(spec.revision, spec.lora, options, media, spec.drawer)
-        paths = default_paths(spec.model, model_options, spec.model_summary)
-        return _build_from_model(name, spec.model, spec.shares, paths)
+        return _build_from_model(name, spec.model, spec.shares, model_paths(spec))
     if spec.source is None:
         assert spec.source_config_map is not None
         reference = spec.source_config_map
         raise DefinitionError(
             f"the source is missing: create a ConfigMap {reference.name!r} with the key {reference.key!r}"
         )
-    if any(options.values()):
+    if any(_options(spec).values()):
         raise DefinitionError(
             "executors: options cannot be set for an app with source: set them in the source, such as "
             "LLMTask(…, options=EngineOptions(…))"

@@ -84,6 +84,13 @@ def deploy(
             help="Further argument of vLLM's AsyncEngineArgs: --engine-arg block_size=64.",
         ),
     ] = None,
+    trust_remote_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-remote-code",
+            help="Run Python code of the model's repository in its executors, with all of their permissions.",
+        ),
+    ] = False,
     lora: Annotated[
         str | None,
         typer.Option(
@@ -268,7 +275,7 @@ def deploy(
             replicas=replicas,
             routing=routing,
             shares=_shares(share or []),
-            options=_options(option or [], engine_arg or []),
+            options=_options(option or [], engine_arg or [], trust_remote_code),
             lora=lora,
             drawer=drawer,
             media_options=default_media_options(media_io_kwargs, mm_processor_kwargs),
@@ -305,9 +312,9 @@ def _shares(settings: list[str]) -> dict[str, float] | None:
     return shares or None
 
 
-def _options(settings: list[str], engine_args: list[str]) -> dict[str, JsonValue]:
+def _options(settings: list[str], engine_args: list[str], trust_remote_code: bool) -> dict[str, JsonValue]:
     """Returns the options by name. Raises `CliError` for one without a value, and for an argument that is set twice."""
-    options: dict[str, JsonValue] = {}
+    options: dict[str, JsonValue] = {"trust_remote_code": True} if trust_remote_code else {}
     for setting in settings:
         name, value = _setting("--option", setting, "max_model_len=32768")
         if name in options:

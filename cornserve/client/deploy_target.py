@@ -226,9 +226,9 @@ def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
 
 def _model_target(name: str, spec: AppSpec) -> DeployTarget:
     """Returns the target for a model, whose config files decide its paths. Raises `DefinitionError`."""
+    from cornserve.app.load import model_paths
     from cornserve.client.example_command import example_command
     from cornserve.client.hub_models import UnknownHubModelError, summarize_hub_model
-    from cornserve_tasklib.model_families import default_paths
 
     model, warning = spec.model, ""
     assert model is not None
@@ -239,8 +239,7 @@ def _model_target(name: str, spec: AppSpec) -> DeployTarget:
             warning = f"cannot read the config files of {model}, so its name decides what it is: {error}"
     types: list[type] = []
     if not Path(model).is_absolute() or Path(model).is_dir():  # Other directories exist where the executors run.
-        paths = default_paths(model, summary=spec.model_summary)
-        types = [kind for path in paths.values() for kind in path.request_types()]
+        types = [kind for path in model_paths(spec).values() for kind in path.request_types()]
     return DeployTarget(name, spec, example_command(name, types), warning)
 
 

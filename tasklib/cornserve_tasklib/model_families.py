@@ -28,7 +28,16 @@ from cornserve_tasklib.speaking_chat import SpeakingChat
 from cornserve_tasklib.talker import TalkerOptions, VocoderOptions
 from cornserve_tasklib.text_to_speech import Speak
 from cornserve_tasklib.transcription import Transcribe
-from cornserve_tasklib.vllm_architectures import MULTIMODAL_CHATS, POOLING, TRANSCRIBERS, VLLM_VERSION, PoolingKind
+from cornserve_tasklib.vllm_architectures import (
+    CONFIG_TYPES,
+    MULTIMODAL_CHATS,
+    POOLING,
+    TEXT_CHATS,
+    TEXT_TYPES,
+    TRANSCRIBERS,
+    VLLM_VERSION,
+    PoolingKind,
+)
 
 _SPEECH_IDS = re.compile(r"openai/whisper-.+|distil-whisper/distil-.+")
 """Hugging Face ids of speech recognition models."""
@@ -151,6 +160,7 @@ def _paths_by_files(model: str, options: ModelOptions, summary: ModelSummary) ->
     if summary.pipeline is not None:
         return _pipeline_path(model, summary.pipeline, options)
     architectures = summary.architectures
+    _check_code(model, summary, options)
     _check_pooling(model, architectures)
     if all(name.endswith("ForSequenceClassification") for name in architectures):
         return _classifier_paths(model, summary.labels, options)
@@ -246,6 +256,17 @@ def _classifier_paths(model: str, labels: int, options: ModelOptions) -> ModelPa
     if labels != 1:
         return {"classify": classify}
     return {"score": Score(**fields, options=engines["scoring"]), "classify": classify}
+
+
+def _check_code(model: str, summary: ModelSummary, options: ModelOptions) -> None:
+    """Raises `DefinitionError` for a model that needs code of its repository, unless this code is trusted."""
+    is_trusted = any(given.get("trust_remote_code") is True for given in options.by_executor.values())
+    if summary.has_own_code and summary.model_type not in CONFIG_TYPES and not is_trusted:
+        raise DefinitionError(
+            f"{model} ({summary.kind}) needs Python code of its repository, which has all permissions of the "
+            "executor: read the code, and deploy the model with --trust-remote-code (option trust_remote_code) and a "
+            "revision"
+        )
 
 
 def _check_pooling(model: str, architectures: list[str]) -> None:
@@ -393,8 +414,12 @@ _MULTIMODAL = ("ForConditionalGeneration", "OmniModel")
 
 def _is_embedding_model(summary: ModelSummary) -> bool:
     """Detects a model of texts without a head, or a language model with the `modules.json` of sentence-transformers."""
-    architectures = summary.architectures
-    has_no_head = all(name.endswith("Model") for name in architectures)
-    return summary.embeds or (
-        has_no_head and not summary.has_samples and not MULTIMODAL_CHATS.intersection(architectures)
-    )
+    return summary.embeds or all(_embeds_texts(name, summary.model_type) for name in summary.architectures)
+
+
+def _embeds_texts(architecture: str, model_type: str | None) -> bool:
+    if architecture in POOLING["embedding"]:
+        return True
+    base = architecture.removesuffix("Model")
+    is_language_model = f"{base}ForCausalLM" in TEXT_CHATS or model_type in TEXT_TYPES
+    return base != architecture and is_language_model and architecture not in MULTIMODAL_CHATS

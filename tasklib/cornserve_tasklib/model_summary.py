@@ -38,8 +38,6 @@ class ModelSummary(BaseModel):
     """The labels of a classifier."""
     embeds: bool = False
     """Whether sentence-transformers uses it for embeddings."""
-    has_samples: bool = False
-    """Whether it processes samples of audio, as codecs do."""
     speaks: bool = False
     """Whether it contains a talker."""
     has_own_code: bool = False
@@ -82,7 +80,6 @@ def summarize_files(model: str, directory: Path) -> ModelSummary:
         model_type=config["model_type"] if isinstance(config.get("model_type"), str) else None,
         labels=_labels(config),
         embeds=files.text("modules.json") is not None,
-        has_samples="sampling_rate" in config,
         speaks=config.get("enable_audio_output") is True,
         has_own_code=bool(config.get("auto_map")),
         tool_parser=_tool_parser(files),

@@ -1,0 +1,135 @@
+"""Config files of published models: each has its paths, or a refusal that says what the model is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cornserve.task.errors import DefinitionError
+from cornserve_tasklib.model_families import default_paths
+from cornserve_tasklib.model_options import ModelOptions
+
+CHAT, WHOLE = {"chat"}, {"monolith"}
+APART = {"monolith", "e-l", "e-el"}
+JOINT = APART | {"joint-e-l", "joint-e-el"}
+CODE = {"auto_map": {"AutoConfig": "configuration.Config"}}
+
+SERVED: dict[tuple[str, str], set[str]] = {
+    # Texts.
+    ("LlamaForCausalLM", "llama"): CHAT,
+    ("Qwen3MoeForCausalLM", "qwen3_moe"): CHAT,
+    ("DeepseekV3ForCausalLM", "deepseek_v3"): CHAT,
+    ("GptOssForCausalLM", "gpt_oss"): CHAT,
+    ("MambaForCausalLM", "mamba"): CHAT,
+    ("Glm4MoeForCausalLM", "glm4_moe"): CHAT,
+    ("BertModel", "bert"): {"embed"},
+    ("XLMRobertaModel", "xlm-roberta"): {"embed"},
+    ("Qwen3Model", "qwen3"): {"embed"},
+    ("MPNetModel", "mpnet"): {"embed"},
+    ("BertForSequenceClassification", "bert"): {"classify"},
+    # Images, videos and audio, with encoders apart.
+    ("Qwen2VLForConditionalGeneration", "qwen2_vl"): APART,
+    ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl"): APART,
+    ("Qwen3VLForConditionalGeneration", "qwen3_vl"): APART,
+    ("Gemma3ForConditionalGeneration", "gemma3"): APART,
+    ("InternVLForConditionalGeneration", "internvl"): APART,
+    ("LlavaForConditionalGeneration", "llava"): APART,
+    ("Mistral3ForConditionalGeneration", "mistral3"): APART,
+    ("LlavaOnevisionForConditionalGeneration", "llava_onevision"): APART,
+    ("Qwen2AudioForConditionalGeneration", "qwen2_audio"): APART,
+    ("Qwen2_5OmniModel", "qwen2_5_omni"): JOINT,
+    # Whole.
+    ("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe"): WHOLE,
+    ("Qwen3_5ForConditionalGeneration", "qwen3_5"): WHOLE,
+    ("Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe"): WHOLE,
+    ("Glm4vForConditionalGeneration", "glm4v"): WHOLE,
+    ("Glm4vMoeForConditionalGeneration", "glm4v_moe"): WHOLE,
+    ("Llama4ForConditionalGeneration", "llama4"): WHOLE,
+    ("Gemma3nForConditionalGeneration", "gemma3n"): WHOLE | {"transcribe"},
+    ("Gemma4ForConditionalGeneration", "gemma4"): WHOLE,
+    ("SmolVLMForConditionalGeneration", "smolvlm"): WHOLE,
+    ("Idefics3ForConditionalGeneration", "idefics3"): WHOLE,
+    ("LlavaNextForConditionalGeneration", "llava_next"): WHOLE,
+    ("PaliGemmaForConditionalGeneration", "paligemma"): WHOLE,
+    ("GraniteSpeechForConditionalGeneration", "granite_speech"): WHOLE | {"transcribe"},
+    ("VoxtralForConditionalGeneration", "voxtral"): WHOLE | {"transcribe"},
+    ("AriaForConditionalGeneration", "aria"): WHOLE,
+    ("Lfm2VlForConditionalGeneration", "lfm2_vl"): WHOLE,
+    ("UltravoxModel", "ultravox"): WHOLE,
+    ("DeepseekOCRForCausalLM", "deepseek_vl_v2"): WHOLE,
+    # Speech.
+    ("WhisperForConditionalGeneration", "whisper"): {"transcribe"},
+    ("Qwen3ASRForConditionalGeneration", "qwen3_asr"): WHOLE | {"transcribe"},
+    ("GlmAsrForConditionalGeneration", "glmasr"): WHOLE | {"transcribe"},
+    ("VitsModel", "vits"): {"speech"},
+}
+
+WITH_CODE = [
+    ("MiniCPMV", "minicpmv_custom"),
+    ("KimiVLForConditionalGeneration", "kimi_vl_custom"),
+    ("Phi4MMForCausalLM", "phi4mm_custom"),
+    ("MolmoForCausalLM", "molmo_custom"),
+    ("InternVLChatModel", "internvl_custom"),
+]
+
+REFUSED = [
+    ("BarkModel", "bark"),
+    ("CsmForConditionalGeneration", "csm"),
+    ("DiaForConditionalGeneration", "dia"),
+    ("HiggsAudioModel", "higgs_audio"),
+    ("KokoroModel", "kokoro"),
+    ("CosyVoice2Model", "cosyvoice2"),
+    ("T5ForConditionalGeneration", "t5"),
+    ("MusicgenForConditionalGeneration", "musicgen"),
+    ("EncodecModel", "encodec"),
+    ("DetrForObjectDetection", "detr"),
+    ("ViTForImageClassification", "vit"),
+    ("Wav2Vec2ForCTC", "wav2vec2"),
+    ("BertForTokenClassification", "bert"),
+    ("ColQwen3", "colqwen3"),
+]
+
+REFUSED_PIPELINES = ["StableDiffusionXLPipeline", "WanPipeline", "Flux2Pipeline", "CogVideoXPipeline", "LTXPipeline"]
+
+
+def directory(path: Path, architecture: str, model_type: str, **fields: Any) -> str:
+    config = {"architectures": [architecture], "model_type": model_type, **fields}
+    (path / "config.json").write_text(json.dumps(config))
+    (path / "tokenizer_config.json").write_text('{"phonemize": false}')
+    return str(path)
+
+
+@pytest.mark.parametrize(("architecture", "model_type"), SERVED)
+def test_an_architecture_has_its_paths(tmp_path: Path, architecture: str, model_type: str) -> None:
+    assert default_paths(directory(tmp_path, architecture, model_type)).keys() == SERVED[architecture, model_type]
+
+
+@pytest.mark.parametrize(("architecture", "model_type"), WITH_CODE)
+def test_code_of_a_repository_runs_only_if_it_is_trusted(tmp_path: Path, architecture: str, model_type: str) -> None:
+    model = directory(tmp_path, architecture, model_type, **CODE)
+    reason = rf"{model} \({architecture}\) needs Python code of its repository, .*--trust-remote-code"
+
+    with pytest.raises(DefinitionError, match=reason):
+        default_paths(model)
+    assert default_paths(model, ModelOptions(by_executor={"*": {"trust_remote_code": True}}))
+
+
+def test_code_that_transformers_has_by_now_needs_no_trust(tmp_path: Path) -> None:
+    assert default_paths(directory(tmp_path, "Phi3ForCausalLM", "phi3", **CODE)).keys() == CHAT
+
+
+@pytest.mark.parametrize(("architecture", "model_type"), REFUSED)
+def test_another_architecture_is_refused_by_its_name(tmp_path: Path, architecture: str, model_type: str) -> None:
+    with pytest.raises(DefinitionError, match=architecture):
+        default_paths(directory(tmp_path, architecture, model_type))
+
+
+@pytest.mark.parametrize("pipeline", REFUSED_PIPELINES)
+def test_another_pipeline_is_refused_by_its_name(tmp_path: Path, pipeline: str) -> None:
+    (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": pipeline}))
+
+    with pytest.raises(DefinitionError, match=f"unsupported pipeline {pipeline}"):
+        default_paths(str(tmp_path))
