@@ -282,11 +282,11 @@ def deploy(
             allow_paths=[os.path.abspath(path) for path in allow_path or []],
             plan=plan,
         )
-    if resolved.warning:
-        stderr().print(f"warning: {resolved.warning}", markup=False)
     resolved = with_adaptation(resolved, adapt or [])
     resolved = with_latency_targets(resolved, ttft=ttft, tbt=tbt, e2e=e2e, admission=admission)
     resolved = with_autoscaling(resolved, autoscale or [])
+    if resolved.warning:
+        stderr().print(f"warning: {resolved.warning}", markup=False)
     with open_client(ctx, url) as client:
         if is_planned:
             resolved = plan_target(client, resolved, budget)

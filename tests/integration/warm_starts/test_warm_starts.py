@@ -41,7 +41,7 @@ async def launcher(tmp_path: Path) -> AsyncIterator[LocalLauncher]:
 
 
 def child_commands(parent: int) -> list[list[str]]:
-    """Returns the command lines of the children that run. One that has ended, but was not waited for, has none."""
+    """Returns the command lines of the children that run. Ended ones are left out."""
     processes = psutil.process_iter(["ppid", "cmdline"])
     return [child.info["cmdline"] for child in processes if child.info["ppid"] == parent and child.info["cmdline"]]
 

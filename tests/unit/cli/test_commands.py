@@ -241,8 +241,9 @@ OPTIONS_OF_MEDIA = [
 
 
 def test_options_of_media_are_defaults_of_an_app(cli: CliRunner, server: StubServer) -> None:
-    server.on("PUT /admin/v1/apps/b", json_response({"error": {"message": "stored"}}, 400))
-    cli.invoke(app, ["deploy", "a/b", *OPTIONS_OF_MEDIA, "--url", server.url])
+    server.on("PUT /admin/v1/apps/vl", json_response({"error": {"message": "stored"}}, 400))
+    model = "Qwen/Qwen2.5-VL-3B-Instruct"
+    cli.invoke(app, ["deploy", model, "--name", "vl", *OPTIONS_OF_MEDIA, "--url", server.url])
     given = server.requests[-1][1]["media_options"]
     assert {name: value for name, value in given.items() if value} == {"fps": 1, "max_frames": 8, "max_pixels": 5000}
 

@@ -143,15 +143,16 @@ def test_default_app_names_are_valid(model: str, name: str) -> None:
 
 
 def test_an_adapter_is_the_default_name_of_its_app(model: Path) -> None:
-    target = resolve_target(model, name=None, lora="SQL_v2")
+    options: dict[str, JsonValue] = {"lora_modules": {"SQL_v2": "/models/sql"}}
+    target = resolve_target(model, name=None, lora="SQL_v2", options=options)
 
     assert (target.name, target.spec.lora) == ("sql_v2", "SQL_v2")
-    assert resolve_target(model, name="queries", lora="SQL_v2").name == "queries"
+    assert resolve_target(model, name="queries", lora="SQL_v2", options=options).name == "queries"
 
 
 def test_the_image_model_of_a_chat_is_a_directory_or_an_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "drawer").mkdir()
-    (tmp_path / "drawer" / "model_index.json").write_text("{}")
+    (tmp_path / "drawer" / "model_index.json").write_text('{"_class_name": "QwenImagePipeline"}')
     monkeypatch.chdir(tmp_path)
 
     assert resolve_target("Qwen/Qwen3-8B", drawer="drawer").spec.drawer == str(tmp_path / "drawer")

@@ -145,7 +145,7 @@ def test_ids_that_cannot_be_served_are_refused_by_what_they_are(
 
 
 def _configs(files: dict[str, object]) -> dict[str, object]:
-    """Replaces pairs of an architecture and a model type by the content of a config.json."""
+    """Returns the files, with a config.json for each pair of an architecture and a model type."""
     return {
         name: {"architectures": [content[0]], "model_type": content[1]} if isinstance(content, tuple) else content
         for name, content in files.items()
