@@ -1,4 +1,4 @@
-"""Config files of published models: each has its paths, or a refusal that says what the model is."""
+"""Config files of published models: each has its paths, or a refusal with its name."""
 
 from __future__ import annotations
 
