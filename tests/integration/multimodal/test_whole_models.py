@@ -47,10 +47,15 @@ CONTENTS: dict[str, dict[str, Contents]] = {
         "glm4v": TEXT | IMAGES,
         "glm4v_moe": TEXT | IMAGES,
     },
+    "image": {
+        "idefics3": TEXT | IMAGES,
+        "cohere2_vision": TEXT | IMAGES,
+        "lighton_ocr": TEXT | IMAGES,
+        "exaone4_5": TEXT | IMAGES | VIDEO_CONTENTS,
+    },
     "speech": {
         # vLLM's server refuses several sounds in a prompt.
         "glm_asr": TEXT | ONE_SOUND,
-        "granite_speech": TEXT | ONE_SOUND,
         "qwen3_asr": TEXT | SOUNDS,
     },
 }
