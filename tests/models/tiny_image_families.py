@@ -92,7 +92,12 @@ def lfm2_vl(directory: Path) -> None:
     )
     config = Lfm2VlConfig(
         text_config=text_config(
-            words, model_type="lfm2", layer_types=["conv", "full_attention"], block_ff_dim=256, conv_dim=128
+            words,
+            model_type="lfm2",
+            layer_types=["conv", "full_attention"],
+            block_ff_dim=256,
+            block_dim=128,
+            conv_dim=128,
         ),
         vision_config={
             "model_type": "siglip2_vision_model",

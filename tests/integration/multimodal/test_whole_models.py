@@ -51,6 +51,7 @@ CONTENTS: dict[str, dict[str, Contents]] = {
         "idefics3": TEXT | IMAGES,
         "cohere2_vision": TEXT | IMAGES,
         "lighton_ocr": TEXT | IMAGES,
+        "glm_ocr": TEXT | IMAGES,
         "exaone4_5": TEXT | IMAGES | VIDEO_CONTENTS,
     },
     "speech": {
@@ -61,7 +62,7 @@ CONTENTS: dict[str, dict[str, Contents]] = {
 }
 """The chats with each model, by the names in tests/models/tiny_KIND_families.py."""
 
-ONE_MEDIUM = {"paligemma": "one image", "audio_flamingo3": "one", "granite_speech": "one"}
+ONE_MEDIUM = {"paligemma": "one image", "audio_flamingo3": "one"}
 """A chat with each model that reads only one medium."""
 
 IN_MAKE_TEST = ("llava_next",)
