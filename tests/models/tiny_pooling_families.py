@@ -47,7 +47,7 @@ def _text_tower(words: Any) -> dict[str, Any]:
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
         "max_position_embeddings": 64,
-        "projection_dim": 32,
+        "projection_dim": 64,
         "bos_token_id": None,
         "eos_token_id": words.eos_token_id,
         "pad_token_id": words.pad_token_id,
@@ -73,7 +73,7 @@ def clip(directory: Path) -> None:
     size = {"height": TILE, "width": TILE}
     processor = CLIPProcessor(CLIPImageProcessor(size={"shortest_edge": TILE}, crop_size=size), words)
     config = CLIPConfig(
-        text_config=_text_tower(words), vision_config=vision_config(projection_dim=32), projection_dim=32
+        text_config=_text_tower(words), vision_config=vision_config(projection_dim=64), projection_dim=64
     )
     _save(CLIPModel(config), processor, directory)
 

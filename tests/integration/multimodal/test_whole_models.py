@@ -47,16 +47,22 @@ CONTENTS: dict[str, dict[str, Contents]] = {
         "glm4v": TEXT | IMAGES,
         "glm4v_moe": TEXT | IMAGES,
     },
+    "image": {
+        "idefics3": TEXT | IMAGES,
+        "cohere2_vision": TEXT | IMAGES,
+        "lighton_ocr": TEXT | IMAGES,
+        "glm_ocr": TEXT | IMAGES,
+        "exaone4_5": TEXT | IMAGES | VIDEO_CONTENTS,
+    },
     "speech": {
         # vLLM's server refuses several sounds in a prompt.
         "glm_asr": TEXT | ONE_SOUND,
-        "granite_speech": TEXT | ONE_SOUND,
         "qwen3_asr": TEXT | SOUNDS,
     },
 }
 """The chats with each model, by the names in tests/models/tiny_KIND_families.py."""
 
-ONE_MEDIUM = {"paligemma": "one image", "audio_flamingo3": "one", "granite_speech": "one"}
+ONE_MEDIUM = {"paligemma": "one image", "audio_flamingo3": "one"}
 """A chat with each model that reads only one medium."""
 
 IN_MAKE_TEST = ("llava_next",)
