@@ -50,6 +50,16 @@ def chats(architecture: str, model: Any) -> bool:
     )
 
 
+def media(model: Any) -> Iterator[str]:
+    """Yields the modalities of which a prompt may have media."""
+    for modality in ("image", "audio", "video"):
+        try:
+            model.get_placeholder_str(modality, 1)
+        except (NotImplementedError, ValueError):
+            continue
+        yield modality
+
+
 def generates_text(model: Any) -> bool:
     """Returns whether the model generates text from text alone."""
     from vllm.model_executor.models.interfaces import supports_multimodal
@@ -102,6 +112,11 @@ def generated() -> str:
 
     known = [*models()]
     chatting = [architecture for architecture, model in known if chats(architecture, model)]
+    media_of = [(name, [*media(model)]) for name, model in known if model is not None and chats(name, model)]
+    chat_media = "".join(
+        f'    "{modality}": {_frozenset((name for name, each in media_of if modality in each), "    ")},\n'
+        for modality in ("image", "audio", "video")
+    )
     texts = [architecture for architecture, model in known if model is not None and generates_text(model)]
     transcribing = [architecture for architecture, model in known if model is not None and transcribes(model)]
     pooling = "".join(
@@ -118,10 +133,16 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from cornserve_tasklib.media import Modality
+
 VLLM_VERSION: Final = "{__version__}"
 
 MULTIMODAL_CHATS: Final = {_frozenset(chatting)}
 """They generate text from prompts with media."""
+
+CHAT_MEDIA: Final[dict[Modality, frozenset[str]]] = {{
+{chat_media}}}
+"""Those that accept media of a modality. A few do not say which they accept."""
 
 TEXT_CHATS: Final = {_frozenset(texts)}
 """They generate text from text. vLLM runs further ones with transformers."""
