@@ -75,46 +75,6 @@ def cohere2_vision(directory: Path) -> None:
     save(Cohere2VisionForConditionalGeneration, config, processor, directory, _SIGLIP)
 
 
-def lfm2_vl(directory: Path) -> None:
-    from transformers import (
-        Lfm2VlConfig,
-        Lfm2VlForConditionalGeneration,
-        Lfm2VlImageProcessor,
-        Lfm2VlProcessor,
-    )
-
-    tiles = [f"<|img_row_{row}_col_{column}|>" for row in range(1, 5) for column in range(1, 5)]
-    words = tokenizer(["<image>", "<|image_start|>", "<|image_end|>", "<|img_thumbnail|>", *tiles])
-    processor = Lfm2VlProcessor(
-        Lfm2VlImageProcessor(tile_size=64, min_image_tokens=4, max_image_tokens=16, max_tiles=4, encoder_patch_size=16),
-        words,
-        chat_template=chat_template("<image>"),
-    )
-    config = Lfm2VlConfig(
-        text_config=text_config(
-            words,
-            model_type="lfm2",
-            layer_types=["conv", "full_attention"],
-            block_ff_dim=256,
-            block_dim=128,
-            conv_dim=128,
-        ),
-        vision_config={
-            "model_type": "siglip2_vision_model",
-            "hidden_size": 64,
-            "intermediate_size": 128,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "num_patches": 16,
-            "patch_size": 16,
-            "vision_use_head": False,
-        },
-        image_token_id=words.convert_tokens_to_ids("<image>"),
-        projector_hidden_size=128,
-    )
-    save(Lfm2VlForConditionalGeneration, config, processor, directory, _SIGLIP)
-
-
 def lighton_ocr(directory: Path) -> None:
     from transformers import (
         LightOnOcrConfig,
@@ -251,7 +211,8 @@ def aria(directory: Path) -> None:
 
 
 MODELS: tuple[Callable[[Path], None], ...] = (
-    *(idefics3, cohere2_vision, lfm2_vl, lighton_ocr, glm_ocr, exaone4_5, aria),
+    *(idefics3, cohere2_vision, lighton_ocr),
+    *(glm_ocr, exaone4_5, aria),
 )
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ CONTENTS: dict[str, dict[str, Contents]] = {
         "lighton_ocr": TEXT | IMAGES,
         "glm_ocr": TEXT | IMAGES,
         "exaone4_5": TEXT | IMAGES | VIDEO_CONTENTS,
+        "aria": TEXT | IMAGES,
     },
     "speech": {
         # vLLM's server refuses several sounds in a prompt.
