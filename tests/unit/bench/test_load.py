@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ from cornserve.bench.load_generator import LoadGenerator
 from cornserve.bench.result import BenchResult
 from cornserve.bench.run import WarmUpError, run
 from cornserve.bench.settings import BenchSettings
+from cornserve.bench.statistics import RequestSample
 from cornserve.bench.timed_client import TimedClient
 from cornserve.client.address import GatewayAddress
+from cornserve.client.calls import invoke
 from tests.unit.http_server import StubResponse, StubServer, json_response, serving, sse_response
 
 CHAT = "POST /v1/chat/completions"
@@ -185,3 +189,12 @@ async def test_a_failed_warm_up_prevents_the_load(server: StubServer) -> None:
     with pytest.raises(WarmUpError, match="a did not respond to the warm-up: the app 'a' does not support /v1/chat"):
         await run(GatewayAddress.resolve(server.url), settings.request_source(), settings, show_progress)
     assert len(server.requests) == 1
+
+
+async def test_a_request_without_an_answer_times_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with TimedClient(GatewayAddress.resolve(f"http://127.0.0.1:{silent.getsockname()[1]}")) as client:
+            sample = RequestSample(0.0, sent=0.0)
+            await client.run(replace(invoke("a", {}), read_timeout=0.05), sample)
+
+    assert sample.error == "timed out"

@@ -84,8 +84,9 @@ def stalled(nbytes: int) -> bytes:
 async def test_unfinished_frames_of_all_connections_stay_within_the_limit(
     server: CommandServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve.wire.frame_memory.CONTENTION_SECONDS", 0.02)
-    monkeypatch.setattr("cornserve.wire.frame_memory.CONTENTION_BYTES_PER_SECOND", 1 << 40)
+    # An honest frame always makes progress in this time, also on a busy machine.
+    monkeypatch.setattr("cornserve.wire.frame_memory.CONTENTION_SECONDS", 0.2)
+    monkeypatch.setattr("cornserve.wire.frame_memory.CONTENTION_BYTES_PER_SECOND", 1)
     monkeypatch.setattr("cornserve.wire.frame_memory.CHECK_SECONDS", 0.01)
     for _ in range(12):
         await server.connect(stalled(2 * MIB))
