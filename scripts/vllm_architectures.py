@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import argparse
+import inspect
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -50,14 +52,15 @@ def chats(architecture: str, model: Any) -> bool:
     )
 
 
-def media(model: Any) -> Iterator[str]:
-    """Yields the modalities of which a prompt may have media."""
-    for modality in ("image", "audio", "video"):
-        try:
-            model.get_placeholder_str(modality, 1)
-        except (NotImplementedError, ValueError):
-            continue
-        yield modality
+def media(model: Any) -> set[str]:
+    """Returns the modalities of the model's processor: the keys of a dictionary that a method of its info returns."""
+    from vllm.multimodal.processing import BaseProcessingInfo
+
+    info = model._processor_factory.info
+    found: list[Any] = [info] if inspect.isclass(info) else [*vars(sys.modules[info.__module__]).values()]
+    infos: list[Any] = [each for each in found if inspect.isclass(each) and issubclass(each, BaseProcessingInfo)]
+    sources = [inspect.getsource(each.get_supported_mm_limits) for each in infos]
+    return {modality for source in sources for modality in re.findall(r'"(image|audio|video)"', source)}
 
 
 def generates_text(model: Any) -> bool:
@@ -112,7 +115,7 @@ def generated() -> str:
 
     known = [*models()]
     chatting = [architecture for architecture, model in known if chats(architecture, model)]
-    media_of = [(name, [*media(model)]) for name, model in known if model is not None and chats(name, model)]
+    media_of = [(name, media(model)) for name, model in known if model is not None and chats(name, model)]
     chat_media = "".join(
         f'    "{modality}": {_frozenset((name for name, each in media_of if modality in each), "    ")},\n'
         for modality in ("image", "audio", "video")
@@ -142,7 +145,7 @@ MULTIMODAL_CHATS: Final = {_frozenset(chatting)}
 
 CHAT_MEDIA: Final[dict[Modality, frozenset[str]]] = {{
 {chat_media}}}
-"""Those that accept media of a modality. A few do not say which they accept."""
+"""Those that accept media of a modality."""
 
 TEXT_CHATS: Final = {_frozenset(texts)}
 """They generate text from text. vLLM runs further ones with transformers."""

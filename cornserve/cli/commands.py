@@ -29,6 +29,8 @@ from cornserve.cli.imagine import imagine
 from cornserve.cli.import_apps import import_apps
 from cornserve.cli.invoke import invoke
 from cornserve.cli.logs import logs
+from cornserve.cli.models import EXAMPLES as MODELS_EXAMPLES
+from cornserve.cli.models import models
 from cornserve.cli.options import complete_contexts
 from cornserve.cli.profile import EXAMPLES as PROFILE_EXAMPLES
 from cornserve.cli.profile import profile
@@ -157,6 +159,7 @@ _COMMANDS: dict[str, tuple[str, Callable[..., None], list[str]]] = {
             "cornserve deploy app.py --plan plan.json",
         ],
     ),
+    "models": (APPS, models, MODELS_EXAMPLES),
     "scale": (
         APPS,
         scale,

@@ -64,6 +64,9 @@ _UNSUPPORTED_IMAGE_IDS = re.compile(r"Qwen/Qwen-Image-.+|stabilityai/stable-diff
 
 _WHOLE_IMAGE_PIPELINES = ("StableDiffusion3Pipeline", "FluxPipeline")
 
+PIPELINES = ("QwenImagePipeline", "QwenImageEditPipeline", *_WHOLE_IMAGE_PIPELINES)
+"""The supported pipelines of diffusers."""
+
 _SPEAKING_IDS = re.compile(r"Qwen/(Qwen2\.5-Omni-.+|Qwen3-Omni-.+-Instruct)")
 """Hugging Face ids of multimodal models with a talker."""
 
@@ -179,7 +182,7 @@ def _paths_by_files(model: str, options: ModelOptions, summary: ModelSummary) ->
         return _multimodal_paths(model, model_type, summary.tool_parser, has_talker, options, transcribes)
     if MULTIMODAL_CHATS.intersection(architectures):
         return _whole_path(model, summary.tool_parser, options, transcribes)
-    if any(name.endswith("ForCausalLM") for name in architectures):
+    if any(name in TEXT_CHATS or name.endswith("ForCausalLM") for name in architectures):
         return _chat_path(model, summary.tool_parser, options)
     raise DefinitionError(f"unsupported architecture {summary.kind} of {model}: {_supported()}")
 
@@ -192,8 +195,7 @@ def _pipeline_path(model: str, pipeline: str, options: ModelOptions) -> ModelPat
             return _edit_path(model, options)
         case _ if pipeline in _WHOLE_IMAGE_PIPELINES:
             return _whole_image_path(model, options)
-    known = ", ".join(("QwenImagePipeline", "QwenImageEditPipeline", *_WHOLE_IMAGE_PIPELINES))
-    raise DefinitionError(f"unsupported pipeline {pipeline} of {model}: use one of {known}")
+    raise DefinitionError(f"unsupported pipeline {pipeline} of {model}: use one of {', '.join(PIPELINES)}")
 
 
 def _supported() -> str:
@@ -271,7 +273,7 @@ def _check_code(model: str, summary: ModelSummary, options: ModelOptions) -> Non
 
 def _check_pooling(model: str, architectures: list[str]) -> None:
     """Raises `DefinitionError` for a model whose results no endpoint of Cornserve has."""
-    for kind in _WITHOUT_ENDPOINT:
+    for kind in WITHOUT_ENDPOINT:
         if POOLING[kind].intersection(architectures):
             raise DefinitionError(
                 f"{model} is a model for {kind} ({', '.join(architectures)}), which vLLM serves at /pooling, an "
@@ -279,7 +281,8 @@ def _check_pooling(model: str, architectures: list[str]) -> None:
             )
 
 
-_WITHOUT_ENDPOINT: Final[tuple[PoolingKind, ...]] = ("late interaction", "reward", "token classification")
+WITHOUT_ENDPOINT: Final[tuple[PoolingKind, ...]] = ("late interaction", "reward", "token classification")
+"""The kinds of models whose results no endpoint has."""
 
 
 def _engine_without_adapters(model: str, kind: str, executor: str, options: ModelOptions) -> EngineOptions:
@@ -422,4 +425,4 @@ def _embeds_texts(architecture: str, model_type: str | None) -> bool:
         return True
     base = architecture.removesuffix("Model")
     is_language_model = f"{base}ForCausalLM" in TEXT_CHATS or model_type in TEXT_TYPES
-    return base != architecture and is_language_model and architecture not in MULTIMODAL_CHATS
+    return base != architecture and is_language_model and architecture not in MULTIMODAL_CHATS | TEXT_CHATS

@@ -57,83 +57,74 @@ MULTIMODAL_CHATS: Final = frozenset(
 CHAT_MEDIA: Final[dict[Modality, frozenset[str]]] = {
     "image": frozenset(
         """
-            AriaForConditionalGeneration AudioFlamingo3ForConditionalGeneration BagelForConditionalGeneration
-            BailingMoeV3VLForConditionalGeneration BeeForConditionalGeneration Blip2ForConditionalGeneration
-            Cohere2VisionForConditionalGeneration CohereCompassForConditionalGeneration
-            Cosmos3EdgeForConditionalGeneration Cosmos3ForConditionalGeneration DeepseekOCR2ForCausalLM
-            DeepseekOCRForCausalLM DeepseekV41ForCausalLM DeepseekVLV2ForCausalLM DiffusionGemmaForBlockDiffusion
-            DotsOCRForCausalLM Eagle2_5_VLForConditionalGeneration Emu3ForConditionalGeneration
+            AriaForConditionalGeneration BagelForConditionalGeneration BailingMoeV3VLForConditionalGeneration
+            BeeForConditionalGeneration Blip2ForConditionalGeneration Cohere2VisionForConditionalGeneration
+            CohereCompassForConditionalGeneration Cosmos3EdgeForConditionalGeneration Cosmos3ForConditionalGeneration
+            DeepseekOCR2ForCausalLM DeepseekOCRForCausalLM DeepseekV41ForCausalLM DeepseekVLV2ForCausalLM
+            DiffusionGemmaForBlockDiffusion DotsOCRForCausalLM Eagle2_5_VLForConditionalGeneration
             Ernie4_5_VLMoeForConditionalGeneration Exaone4_5_ForConditionalGeneration GLM4VForCausalLM
             Gemma3ForConditionalGeneration Gemma3nForConditionalGeneration Gemma4ForConditionalGeneration
             Gemma4UnifiedForConditionalGeneration Glm4vForConditionalGeneration Glm4vMoeForConditionalGeneration
             Glm5NextForConditionalGeneration GlmOcrForConditionalGeneration Granite4VisionForConditionalGeneration
-            H2OVLChatModel HCXVisionV2ForCausalLM HfMoondream HunYuanVLForConditionalGeneration
-            Idefics3ForConditionalGeneration InklingForConditionalGeneration InternS1ForConditionalGeneration
-            InternS1ProForConditionalGeneration InternS2MobiusForConditionalGeneration
-            InternS2PreviewForConditionalGeneration InternVLChatModel InternVLForConditionalGeneration
-            IsaacForConditionalGeneration KeyeForConditionalGeneration KeyeVL1_5ForConditionalGeneration
-            KimiK25ForConditionalGeneration KimiK3ForConditionalGeneration KimiVLForConditionalGeneration
+            H2OVLChatModel HCXVisionV2ForCausalLM HfMoondream Idefics3ForConditionalGeneration
+            InklingForConditionalGeneration InternS1ForConditionalGeneration InternS1ProForConditionalGeneration
+            InternS2MobiusForConditionalGeneration InternS2PreviewForConditionalGeneration
+            InternVLForConditionalGeneration IsaacForConditionalGeneration KeyeForConditionalGeneration
+            KeyeVL1_5ForConditionalGeneration KimiK3ForConditionalGeneration KimiVLForConditionalGeneration
             Lfm2VlForConditionalGeneration LightOnOCRForConditionalGeneration Llama4ForConditionalGeneration
             Llama_Nemotron_Nano_VL LlavaForConditionalGeneration LlavaNextForConditionalGeneration
             LlavaOnevision2ForConditionalGeneration LlavaOnevisionForConditionalGeneration MiMoV2OmniForCausalLM
-            MiniCPMO MiniCPMV MiniCPMV4_6ForConditionalGeneration MiniCPMV4_7ForConditionalGeneration
+            MiniCPMV MiniCPMV4_6ForConditionalGeneration MiniCPMV4_7ForConditionalGeneration
             MiniMaxM3SparseForConditionalGeneration Mistral3ForConditionalGeneration Molmo2ForConditionalGeneration
-            MolmoForCausalLM Moondream3ForCausalLM MoonshotKimiaForCausalLM MuseGlimmerForCausalLM
-            MuseGlimmerForConditionalGeneration NVLM_D NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_VL_V2
-            NemotronH_Omni_Reasoning_V3 NemotronH_Super_Omni_Reasoning_V3 NemotronParseForConditionalGeneration
-            OpenCUAForConditionalGeneration OpenPanguVLForConditionalGeneration OpenVLAForActionPrediction Ovis Ovis2_5
-            Ovis2_6ForCausalLM Ovis2_6_MoeForCausalLM PaddleOCRVLForConditionalGeneration
-            PaliGemmaForConditionalGeneration Phi3VForCausalLM Phi4ForCausalLMV Phi4MMForCausalLM
-            PixtralForConditionalGeneration QianfanOCRForConditionalGeneration Qwen2VLForConditionalGeneration
-            Qwen2_5OmniForConditionalGeneration Qwen2_5OmniModel Qwen2_5_VLForConditionalGeneration
-            Qwen3OmniMoeForConditionalGeneration Qwen3VLForConditionalGeneration Qwen3VLMoeForConditionalGeneration
-            Qwen3_5ForConditionalGeneration Qwen3_5MoeForConditionalGeneration Qwen4ExpForConditionalGeneration
-            RForConditionalGeneration SkyworkR1VChatModel SmolVLMForConditionalGeneration
-            Step3VLForConditionalGeneration Step3p7ForConditionalGeneration StepVLForConditionalGeneration
-            UnlimitedOCRForCausalLM VibeVoiceAsrForConditionalGeneration VoxtralForConditionalGeneration
+            MolmoForCausalLM Moondream3ForCausalLM MuseGlimmerForCausalLM MuseGlimmerForConditionalGeneration NVLM_D
+            NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_VL_V2 NemotronH_Omni_Reasoning_V3
+            NemotronH_Super_Omni_Reasoning_V3 NemotronParseForConditionalGeneration OpenCUAForConditionalGeneration
+            OpenPanguVLForConditionalGeneration OpenVLAForActionPrediction Ovis Ovis2_5 Ovis2_6ForCausalLM
+            Ovis2_6_MoeForCausalLM PaddleOCRVLForConditionalGeneration PaliGemmaForConditionalGeneration
+            Phi3VForCausalLM Phi4ForCausalLMV Phi4MMForCausalLM PixtralForConditionalGeneration
+            QianfanOCRForConditionalGeneration Qwen2VLForConditionalGeneration Qwen2_5OmniForConditionalGeneration
+            Qwen2_5OmniModel Qwen2_5_VLForConditionalGeneration Qwen3OmniMoeForConditionalGeneration
+            Qwen3VLForConditionalGeneration Qwen3VLMoeForConditionalGeneration Qwen3_5ForConditionalGeneration
+            Qwen3_5MoeForConditionalGeneration Qwen4ExpForConditionalGeneration RForConditionalGeneration
+            SkyworkR1VChatModel SmolVLMForConditionalGeneration Step3VLForConditionalGeneration
+            Step3p7ForConditionalGeneration StepVLForConditionalGeneration UnlimitedOCRForCausalLM
         """.split()
     ),
     "audio": frozenset(
         """
-            AudioFlamingo3ForConditionalGeneration Cohere2VisionForConditionalGeneration DotsOCRForCausalLM
-            Emu3ForConditionalGeneration FunAudioChatForConditionalGeneration Gemma3nForConditionalGeneration
-            Gemma4ForConditionalGeneration Gemma4UnifiedForConditionalGeneration GlmAsrForConditionalGeneration
-            GraniteSpeechForConditionalGeneration GraniteSpeechPlusForConditionalGeneration HfMoondream
-            HunYuanVLForConditionalGeneration InklingForConditionalGeneration MiDashengLMModel MiMoV2OmniForCausalLM
-            MiniCPMO Moondream3ForCausalLM MoonshotKimiaForCausalLM MossAudioModel NemotronH_Nano_Omni_Reasoning_V3
+            AudioFlamingo3ForConditionalGeneration DiffusionGemmaForBlockDiffusion FunAudioChatForConditionalGeneration
+            Gemma3nForConditionalGeneration Gemma4ForConditionalGeneration Gemma4UnifiedForConditionalGeneration
+            GlmAsrForConditionalGeneration GraniteSpeechForConditionalGeneration
+            GraniteSpeechPlusForConditionalGeneration InklingForConditionalGeneration MiDashengLMModel
+            MiMoV2OmniForCausalLM MiniCPMO MoonshotKimiaForCausalLM MossAudioModel NemotronH_Nano_Omni_Reasoning_V3
             NemotronH_Nano_VL_V2 NemotronH_Omni_Reasoning_V3 NemotronH_Super_Omni_Reasoning_V3 Phi4MMForCausalLM
             Qwen2AudioForConditionalGeneration Qwen2_5OmniForConditionalGeneration Qwen2_5OmniModel
             Qwen3ASRForConditionalGeneration Qwen3OmniMoeForConditionalGeneration UltravoxModel
-            VibeVoiceAsrForConditionalGeneration VoxtralForConditionalGeneration
+            VoxtralForConditionalGeneration
         """.split()
     ),
     "video": frozenset(
         """
-            AudioFlamingo3ForConditionalGeneration BeeForConditionalGeneration Cohere2VisionForConditionalGeneration
             Cosmos3EdgeForConditionalGeneration Cosmos3ForConditionalGeneration DiffusionGemmaForBlockDiffusion
-            DotsOCRForCausalLM Emu3ForConditionalGeneration Ernie4_5_VLMoeForConditionalGeneration
-            Exaone4_5_ForConditionalGeneration Gemma4ForConditionalGeneration Gemma4UnifiedForConditionalGeneration
-            Glm4vForConditionalGeneration Glm4vMoeForConditionalGeneration Glm5NextForConditionalGeneration
-            GlmOcrForConditionalGeneration H2OVLChatModel HCXVisionV2ForCausalLM HfMoondream
-            HunYuanVLForConditionalGeneration InternS1ForConditionalGeneration InternS1ProForConditionalGeneration
-            InternS2MobiusForConditionalGeneration InternS2PreviewForConditionalGeneration InternVLChatModel
-            InternVLForConditionalGeneration KeyeForConditionalGeneration KeyeVL1_5ForConditionalGeneration
-            KimiK25ForConditionalGeneration LlavaNextVideoForConditionalGeneration
+            Ernie4_5_VLMoeForConditionalGeneration Exaone4_5_ForConditionalGeneration Gemma4ForConditionalGeneration
+            Gemma4UnifiedForConditionalGeneration Glm4vForConditionalGeneration Glm4vMoeForConditionalGeneration
+            Glm5NextForConditionalGeneration GlmOcrForConditionalGeneration HCXVisionV2ForCausalLM
+            InternS1ForConditionalGeneration InternS1ProForConditionalGeneration InternS2MobiusForConditionalGeneration
+            InternS2PreviewForConditionalGeneration InternVLChatModel InternVLForConditionalGeneration
+            KeyeForConditionalGeneration KeyeVL1_5ForConditionalGeneration LlavaNextVideoForConditionalGeneration
             LlavaOnevision2ForConditionalGeneration LlavaOnevisionForConditionalGeneration MiMoV2OmniForCausalLM
-            MiniCPMO MiniCPMV MiniCPMV4_6ForConditionalGeneration MiniCPMV4_7ForConditionalGeneration
-            MiniMaxM3SparseForConditionalGeneration Molmo2ForConditionalGeneration Moondream3ForCausalLM
-            MoonshotKimiaForCausalLM MuseGlimmerForCausalLM MuseGlimmerForConditionalGeneration NVLM_D
-            NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_VL_V2 NemotronH_Omni_Reasoning_V3
-            NemotronH_Super_Omni_Reasoning_V3 OpenPanguVLForConditionalGeneration Ovis2_5 Ovis2_6ForCausalLM
-            Ovis2_6_MoeForCausalLM QianfanOCRForConditionalGeneration Qwen2VLForConditionalGeneration
+            MiniCPMV MiniCPMV4_6ForConditionalGeneration MiniCPMV4_7ForConditionalGeneration
+            MiniMaxM3SparseForConditionalGeneration Molmo2ForConditionalGeneration MuseGlimmerForCausalLM
+            MuseGlimmerForConditionalGeneration NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_VL_V2
+            NemotronH_Omni_Reasoning_V3 NemotronH_Super_Omni_Reasoning_V3 OpenPanguVLForConditionalGeneration Ovis2_5
+            Ovis2_6ForCausalLM Ovis2_6_MoeForCausalLM Qwen2VLForConditionalGeneration
             Qwen2_5OmniForConditionalGeneration Qwen2_5OmniModel Qwen2_5_VLForConditionalGeneration
             Qwen3OmniMoeForConditionalGeneration Qwen3VLForConditionalGeneration Qwen3VLMoeForConditionalGeneration
             Qwen3_5ForConditionalGeneration Qwen3_5MoeForConditionalGeneration Qwen4ExpForConditionalGeneration
-            RForConditionalGeneration VibeVoiceAsrForConditionalGeneration VoxtralForConditionalGeneration
         """.split()
     ),
 }
-"""Those that accept media of a modality. A few do not say which they accept."""
+"""Those that accept media of a modality."""
 
 TEXT_CHATS: Final = frozenset(
     """

@@ -195,6 +195,6 @@ async def test_a_request_without_an_answer_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with TimedClient(GatewayAddress.resolve(f"http://127.0.0.1:{silent.getsockname()[1]}")) as client:
             sample = RequestSample(0.0, sent=0.0)
-            await client.run(replace(invoke("a", {}), read_timeout=0.05), sample)
+            await client.run(replace(invoke("a", {}, None), read_timeout=0.05), sample)
 
     assert sample.error == "timed out"

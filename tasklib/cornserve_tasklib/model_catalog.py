@@ -1,0 +1,158 @@
+"""The known models by architecture: what they take and return, how they are served, and how this was tested."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cornserve.task.errors import DefinitionError
+from cornserve_tasklib.encoder_families import encoder_modalities
+from cornserve_tasklib.model_families import PIPELINES, WITHOUT_ENDPOINT, default_paths
+from cornserve_tasklib.model_summary import ModelSummary
+from cornserve_tasklib.vllm_architectures import (
+    CHAT_MEDIA,
+    MULTIMODAL_CHATS,
+    POOLING,
+    TEXT_CHATS,
+    TRANSCRIBERS,
+    VLLM_VERSION,
+)
+
+MODEL_TYPES: Final = {
+    "Gemma3ForConditionalGeneration": "gemma3",
+    "InternVLForConditionalGeneration": "internvl",
+    "LlavaForConditionalGeneration": "llava",
+    "LlavaOnevisionForConditionalGeneration": "llava_onevision",
+    "Mistral3ForConditionalGeneration": "mistral3",
+    "Qwen2AudioForConditionalGeneration": "qwen2_audio",
+    "Qwen2VLForConditionalGeneration": "qwen2_vl",
+    "Qwen2_5OmniForConditionalGeneration": "qwen2_5_omni",
+    "Qwen2_5OmniModel": "qwen2_5_omni",
+    "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl",
+    "Qwen3OmniMoeForConditionalGeneration": "qwen3_omni_moe",
+    "Qwen3VLForConditionalGeneration": "qwen3_vl",
+}
+"""transformers' names of the types of the architectures whose encoders can run apart."""
+
+SPEAKERS: Final = frozenset(
+    {"Qwen2_5OmniForConditionalGeneration", "Qwen2_5OmniModel", "Qwen3OmniMoeForConditionalGeneration"}
+)
+"""Architectures that can contain a talker."""
+
+EXACT_IN_CI: Final = frozenset(
+    {
+        *("BertForSequenceClassification", "BertModel", "LlamaForCausalLM", "VitsModel"),
+        *("WhisperForConditionalGeneration", "LlavaNextForConditionalGeneration"),
+        *MODEL_TYPES,
+        *PIPELINES,
+    }
+)
+"""Compared with vLLM, transformers or diffusers in each run of CI, or in one of eight."""
+
+EXACT_IN_FAMILIES: Final = frozenset(
+    {
+        *("AriaForConditionalGeneration", "AudioFlamingo3ForConditionalGeneration"),
+        *("CLIPModel", "Cohere2VisionForConditionalGeneration", "Exaone4_5_ForConditionalGeneration"),
+        *("Glm4vForConditionalGeneration", "Glm4vMoeForConditionalGeneration", "GlmAsrForConditionalGeneration"),
+        *("GlmOcrForConditionalGeneration", "GraniteSpeechForConditionalGeneration"),
+        *("Idefics3ForConditionalGeneration", "LightOnOCRForConditionalGeneration", "Llama4ForConditionalGeneration"),
+        *("PaliGemmaForConditionalGeneration", "Qwen3ASRForConditionalGeneration"),
+        *("Qwen3ForSequenceClassification", "Qwen3VLMoeForConditionalGeneration", "SiglipModel"),
+    }
+)
+"""Compared with vLLM or transformers in `make families`."""
+
+_OTHER_KINDS: Final = {
+    "BarkModel": ("text", "audio"),
+    "CosyVoice2Model": ("text", "audio"),
+    "CsmForConditionalGeneration": ("text", "audio"),
+    "DiaForConditionalGeneration": ("text", "audio"),
+    "HiggsAudioModel": ("text, audio", "text, audio"),
+    "KokoroModel": ("text", "audio"),
+    "MusicgenForConditionalGeneration": ("text", "audio"),
+    "T5ForConditionalGeneration": ("text", "text"),
+    "CogVideoXPipeline": ("text", "video"),
+    "Flux2Pipeline": ("text, image", "image"),
+    "LTXPipeline": ("text", "video"),
+    "StableDiffusionXLPipeline": ("text", "image"),
+    "WanPipeline": ("text", "video"),
+}
+"""What widespread models that are refused take and return."""
+
+_KINDS: Final = {
+    "EditImages": ("text, image", "image"),
+    "Embed": ("text", "vectors"),
+    "Classify": ("text", "scores"),
+    "GenerateImages": ("text", "image"),
+    "Score": ("text", "scores"),
+    "Speak": ("text", "audio"),
+    "Transcribe": ("audio", "text"),
+}
+"""What models take and return, by the task of their first path."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """An architecture, or a pipeline of diffusers.
+
+    Args:
+        inputs, outputs: modalities, for users.
+        paths: the names of its paths; empty for a model that is refused.
+        tested: how the paths were tested, or why there are none.
+    """
+
+    architecture: str
+    inputs: str
+    outputs: str
+    paths: tuple[str, ...]
+    tested: str
+
+
+def known_models() -> list[KnownModel]:
+    """Returns all known models, sorted by name."""
+    pooling = frozenset[str]().union(*POOLING.values())
+    names = TEXT_CHATS | MULTIMODAL_CHATS | TRANSCRIBERS | pooling | EXACT_IN_CI | EXACT_IN_FAMILIES | {*_OTHER_KINDS}
+    return sorted(map(_known, names), key=lambda model: model.architecture.lower())
+
+
+def _known(name: str) -> KnownModel:
+    try:
+        paths = default_paths(f"/{name}", summary=_summary(name))
+    except DefinitionError:
+        inputs, outputs = _OTHER_KINDS.get(
+            name, ("text", "vectors" if name in POOLING["late interaction"] else "scores")
+        )
+        return KnownModel(name, inputs, outputs, (), f"refused, because {_reason(name)}")
+    inputs, outputs = _KINDS.get(type(next(iter(paths.values()))).__name__) or _chat(name)
+    return KnownModel(name, inputs, outputs, tuple(paths), _tested(name))
+
+
+def _summary(name: str) -> ModelSummary:
+    if name.endswith("Pipeline"):
+        return ModelSummary(pipeline=name)
+    labels = 1 if name == "Qwen3ForSequenceClassification" else 2
+    return ModelSummary(architectures=[name], model_type=MODEL_TYPES.get(name), speaks=name in SPEAKERS, labels=labels)
+
+
+def _reason(name: str) -> str:
+    if name.endswith("Pipeline"):
+        return "no executor runs its pipeline"
+    for kind in WITHOUT_ENDPOINT:
+        if name in POOLING[kind]:
+            return f"vLLM serves models for {kind} at /pooling, which Cornserve does not have"
+    return "no executor runs its architecture"
+
+
+def _chat(name: str) -> tuple[str, str]:
+    media: list[str] = [modality for modality, architectures in CHAT_MEDIA.items() if name in architectures]
+    if name in MODEL_TYPES:
+        media = [*encoder_modalities(MODEL_TYPES[name])]
+    elif name in MULTIMODAL_CHATS and not media:
+        media = ["media"]
+    return ", ".join(["text", *media]), "text, audio" if name in SPEAKERS else "text"
+
+
+def _tested(name: str) -> str:
+    if name in EXACT_IN_CI:
+        return "exact in CI"
+    return f"exact in make families (vLLM {VLLM_VERSION})" if name in EXACT_IN_FAMILIES else "serves, untested"
