@@ -145,7 +145,7 @@ MULTIMODAL_CHATS: Final = {_frozenset(chatting)}
 
 CHAT_MEDIA: Final[dict[Modality, frozenset[str]]] = {{
 {chat_media}}}
-"""Those that accept media of a modality."""
+"""Architectures of `MULTIMODAL_CHATS` that accept media of a modality."""
 
 TEXT_CHATS: Final = {_frozenset(texts)}
 """They generate text from text. vLLM runs further ones with transformers."""

@@ -112,7 +112,7 @@ def known_models() -> list[KnownModel]:
     """Returns all known models, sorted by name."""
     pooling = frozenset[str]().union(*POOLING.values())
     names = TEXT_CHATS | MULTIMODAL_CHATS | TRANSCRIBERS | pooling | EXACT_IN_CI | EXACT_IN_FAMILIES | {*_OTHER_KINDS}
-    return sorted(map(_known, names), key=lambda model: model.architecture.lower())
+    return sorted(map(_known, names), key=lambda model: (model.architecture.lower(), model.architecture))
 
 
 def _known(name: str) -> KnownModel:

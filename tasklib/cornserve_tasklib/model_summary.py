@@ -24,7 +24,7 @@ CONFIG_FILES: Final = (
 
 
 class ModelSummary(BaseModel):
-    """What decides the paths of a model, from its config files."""
+    """The facts in the config files of a model that decide its paths."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -124,7 +124,7 @@ CHAT_MEDIA: Final[dict[Modality, frozenset[str]]] = {
         """.split()
     ),
 }
-"""Those that accept media of a modality."""
+"""Architectures of `MULTIMODAL_CHATS` that accept media of a modality."""
 
 TEXT_CHATS: Final = frozenset(
     """
