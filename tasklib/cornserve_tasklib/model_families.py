@@ -102,7 +102,7 @@ def default_paths(
     Args:
         model: a Hugging Face id, or the absolute path of a model directory.
         options: for the executors of the paths.
-        summary: what the files of the model say. By default, the files of a directory are read, and the name of an
+        summary: the facts in the files of the model. By default, the files of a directory are read, and the name of an
             id decides: one of an unknown family is assumed to be a language model.
 
     Raises:

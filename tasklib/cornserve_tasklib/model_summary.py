@@ -1,4 +1,4 @@
-"""What the config files of a model say about how it is served."""
+"""The facts in the config files of a model that decide how it is served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/reference/models.md, and what `cornserve models` says about tests."""
+"""docs/reference/models.md, and the tests that `cornserve models` names."""
 
 from __future__ import annotations
 
