@@ -183,7 +183,8 @@ def wait_until_ready(client: Client) -> None:
 def running_vllm(model: Path, directory: Path) -> Iterator[int]:
     """Runs `vllm serve` until the block ends. Yields its process id as soon as it is ready."""
     port = free_port()
-    command = [str(Path(sys.executable).parent / "vllm"), "serve", str(model), "--port", str(port)]
+    # The command `vllm` needs a distribution of this name, which builds for CPUs do not have.
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--port", str(port)]
     log = directory / "vllm.log"
     with running_process(command, log, environment=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1"}) as process:
         deadline = time.monotonic() + DEPLOY_TIMEOUT_SECONDS

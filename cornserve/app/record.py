@@ -77,7 +77,7 @@ class AppSpec(BaseModel):
     revision: Revision | None = None
     """The branch, tag or commit of the model's repository."""
     model_summary: ModelSummary | None = None
-    """What the config files of a Hugging Face id said when the app was deployed. Without it, its name decides."""
+    """The facts in the config files of a Hugging Face id when the app was deployed. Without it, its name decides."""
     lora: Lora | None = None
     """The LoRA adapter that the app applies to the model, a name in the option `lora_modules`. Apps with different
     adapters and equal options share executors."""

@@ -87,7 +87,7 @@ class ModelSection(_Section):
     revision: Revision | None = None
     """The branch, tag or commit of the model's repository."""
     summary: ModelSummary | None = None
-    """What the config files of a Hugging Face id said when the app was deployed. `cornserve deploy` sets it. Without
+    """The facts in the config files of a Hugging Face id when the app was deployed. `cornserve deploy` sets it. Without
     it, the name of the id decides the paths."""
     lora: Lora | None = None
     """The LoRA adapter that the app applies to the model, a name in the option `lora_modules` of `executors`. Apps with

@@ -1,4 +1,4 @@
-"""The known models by architecture: what they take and return, how they are served, and how this was tested."""
+"""The known models by architecture: their modalities, their paths, and how these were tested."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ SPEAKERS: Final = frozenset(
 EXACT_IN_CI: Final = frozenset(
     {
         *("BertForSequenceClassification", "BertModel", "LlamaForCausalLM", "VitsModel"),
-        *("WhisperForConditionalGeneration", "LlavaNextForConditionalGeneration"),
+        *("LlavaNextForConditionalGeneration", "PaliGemmaForConditionalGeneration"),
+        *("Qwen3ASRForConditionalGeneration", "WhisperForConditionalGeneration"),
         *MODEL_TYPES,
         *PIPELINES,
     }
@@ -56,7 +57,6 @@ EXACT_IN_FAMILIES: Final = frozenset(
         *("Glm4vForConditionalGeneration", "Glm4vMoeForConditionalGeneration", "GlmAsrForConditionalGeneration"),
         *("GlmOcrForConditionalGeneration", "GraniteSpeechForConditionalGeneration"),
         *("Idefics3ForConditionalGeneration", "LightOnOCRForConditionalGeneration", "Llama4ForConditionalGeneration"),
-        *("PaliGemmaForConditionalGeneration", "Qwen3ASRForConditionalGeneration"),
         *("Qwen3ForSequenceClassification", "Qwen3VLMoeForConditionalGeneration", "SiglipModel"),
     }
 )
@@ -77,7 +77,7 @@ _OTHER_KINDS: Final = {
     "StableDiffusionXLPipeline": ("text", "image"),
     "WanPipeline": ("text", "video"),
 }
-"""What widespread models that are refused take and return."""
+"""The inputs and outputs of widespread models that are refused."""
 
 _KINDS: Final = {
     "EditImages": ("text, image", "image"),
@@ -88,7 +88,7 @@ _KINDS: Final = {
     "Speak": ("text", "audio"),
     "Transcribe": ("audio", "text"),
 }
-"""What models take and return, by the task of their first path."""
+"""The inputs and outputs of models, by the task of their first path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class KnownModel:
     Args:
         inputs, outputs: modalities, for users.
         paths: the names of its paths; empty for a model that is refused.
-        tested: how the paths were tested, or why there are none.
+        tested: how the paths were tested, or why the model is refused.
     """
 
     architecture: str

@@ -66,7 +66,7 @@ CONTENTS: dict[str, dict[str, Contents]] = {
 ONE_MEDIUM = {"paligemma": "one image", "audio_flamingo3": "one"}
 """A chat with each model that reads only one medium."""
 
-IN_MAKE_TEST = ("llava_next",)
+IN_MAKE_TEST = ("llava_next", "paligemma", "qwen3_asr")
 
 CONCURRENT = 8
 
