@@ -29,7 +29,12 @@ def summarize_hub_model(model: str, revision: str | None) -> ModelSummary:
     """
     # It takes half a second to import.
     from huggingface_hub import HfApi, constants
-    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
     from huggingface_hub.utils.tqdm import tqdm
 
     hub = HfApi()
@@ -45,6 +50,8 @@ def summarize_hub_model(model: str, revision: str | None) -> ModelSummary:
         )
     except GatedRepoError as error:
         raise UnknownHubModelError("access to it is restricted: give a token (HF_TOKEN)") from error
+    except RevisionNotFoundError as error:
+        raise UnknownHubModelError(f"it has no revision {revision}: give a branch, tag or commit") from error
     except RepositoryNotFoundError as error:
         raise UnknownHubModelError(f"{constants.ENDPOINT} has no such model, or it is private") from error
     except LocalEntryNotFoundError as error:
@@ -64,11 +71,17 @@ def summarize_hub_model(model: str, revision: str | None) -> ModelSummary:
 def _answers(hub: HfApi, model: str, revision: str | None) -> bool:
     """Returns whether the hub answers in time. Raises an error if it refuses."""
     from httpx2 import TransportError
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     try:
         hub.model_info(model, revision=revision, timeout=TIMEOUT_SECONDS)
-    except (GatedRepoError, RepositoryNotFoundError):
+    except (GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError):
         raise
     except (TransportError, HfHubHTTPError, OfflineModeIsEnabled):
         return False

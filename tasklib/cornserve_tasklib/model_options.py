@@ -20,6 +20,9 @@ Options = TypeVar("Options", bound=BaseModel)
 ALL_ENGINES: Final = "*"
 IMAGE_GENERATOR: Final = "image_generator"
 
+PARSERS: Final = ("tool_call_parser", "reasoning_parser")
+"""Options of a chat model, by the names of vLLM's command line, that are not options of its engine."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
@@ -54,10 +57,22 @@ class ModelOptions:
                 raise DefinitionError(str(error)) from error
         return options
 
+    def parser(self, option: str, default: str | None = None) -> str | None:
+        """Returns the name of one of the `PARSERS`. Raises `DefinitionError` if it is not a text."""
+        given = self._of_engine("llm").get(option, default)
+        if given is not None and not isinstance(given, str):
+            raise DefinitionError(f"{option}: {given!r} is not the name of a parser of vLLM, such as qwen3")
+        return given
+
     def engine(self, executor: str) -> EngineOptions:
         """Returns the options of an executor on vLLM. Raises `DefinitionError` if they are invalid."""
-        options = {**self.by_executor.get(ALL_ENGINES, {}), **self.by_executor.get(executor, {})}
+        ignored = PARSERS if executor == "llm" else ()
+        options = {name: value for name, value in self._of_engine(executor).items() if name not in ignored}
         return _validated(EngineOptions, options, executor)
+
+    def _of_engine(self, executor: str) -> Mapping[str, JsonValue]:
+        """Returns the options of an executor, which precede those of all."""
+        return {**self.by_executor.get(ALL_ENGINES, {}), **self.by_executor.get(executor, {})}
 
     def named(self, executor: str, kind: type[Options]) -> Options:
         """Returns the options given for this executor by name. Raises `DefinitionError` if they are invalid."""
@@ -66,14 +81,12 @@ class ModelOptions:
     def image_generator(self, executor: str) -> ImageGeneratorOptions:
         """Returns the options of an executor that generates or edits images. Raises `DefinitionError` if they are
         invalid."""
-        given = {**self.by_executor.get(ALL_ENGINES, {}), **self.by_executor.get(executor, {})}
-        return _validated(ImageGeneratorOptions, given, executor)
+        return _validated(ImageGeneratorOptions, self._of_engine(executor), executor)
 
     def text_to_speech(self) -> TextToSpeechOptions:
         """Returns the options of the executor of a text-to-speech model. Raises `DefinitionError` if they are
         invalid."""
-        given = {**self.by_executor.get(ALL_ENGINES, {}), **self.by_executor.get("text_to_speech", {})}
-        return _validated(TextToSpeechOptions, given, "text_to_speech")
+        return _validated(TextToSpeechOptions, self._of_engine("text_to_speech"), "text_to_speech")
 
 
 def _validated(kind: type[Options], options: Mapping[str, JsonValue], executor: str) -> Options:

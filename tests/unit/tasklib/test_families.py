@@ -68,6 +68,24 @@ def test_the_tool_parser_is_derived_from_the_chat_template(tmp_path: Path, templ
     assert default_paths(model) == {"chat": Chat(model_id=model, tool_parser=parser)}
 
 
+def test_options_set_the_parsers(tmp_path: Path) -> None:
+    model = model_directory(tmp_path, "Qwen2ForCausalLM", chat_template__jinja=HERMES)
+    options = ModelOptions(by_executor={"*": {"tool_call_parser": "qwen3_xml"}, "llm": {"reasoning_parser": "qwen3"}})
+
+    assert default_paths(model, options) == {
+        "chat": Chat(model_id=model, tool_parser="qwen3_xml", reasoning_parser="qwen3")
+    }
+    with pytest.raises(DefinitionError, match="reasoning_parser: 7 is not the name of a parser"):
+        default_paths(model, ModelOptions(by_executor={"llm": {"reasoning_parser": 7}}))
+
+
+def test_a_model_without_chats_has_no_parsers(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="reasoning_parser"):
+        default_paths(
+            model_directory(tmp_path, "BertModel"), ModelOptions(by_executor={"*": {"reasoning_parser": "qwen3"}})
+        )
+
+
 def test_the_chat_template_may_be_in_the_tokenizers_configuration(tmp_path: Path) -> None:
     model = model_directory(tmp_path, "Qwen2ForCausalLM", tokenizer_config__json=json.dumps({"chat_template": HERMES}))
 
