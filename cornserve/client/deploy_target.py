@@ -165,8 +165,9 @@ def _path_or_hub_id(what: str, name: str | None, make_spec: MakeSpec) -> DeployT
     if is_directory:
         return _spec(make_spec(model=_model_directory(path)), path, name)
     if exists or not is_hub_id(what) or "/" not in what:  # a name without "/" is more likely a missing file
+        problem = f"cannot deploy {what}" if exists else f"{what} does not exist"
         raise DeployTargetError(
-            f"cannot deploy {what}: give a Python file (.py), a model directory or a Hugging Face id (OWNER/NAME)"
+            f"{problem}: give a Python file (.py), a model directory or a Hugging Face id (OWNER/NAME)"
         )
     return _spec(make_spec(model=what), path, name)
 
@@ -236,7 +237,10 @@ def _model_target(name: str, spec: AppSpec) -> DeployTarget:
         try:
             spec = spec.changed(model_summary=summarize_hub_model(model, spec.revision))
         except UnknownHubModelError as error:
-            warning = f"cannot read the config files of {model}, so its name decides what it is: {error}"
+            warning = (
+                f"no directory {model} exists, and the config files of this id cannot be read, so its name decides "
+                f"what it is: {error}"
+            )
     types: list[type] = []
     if not Path(model).is_absolute() or Path(model).is_dir():  # Other directories exist where the executors run.
         types = [kind for path in model_paths(spec).values() for kind in path.request_types()]

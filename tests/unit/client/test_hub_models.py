@@ -85,7 +85,7 @@ def test_without_files_the_name_decides_with_a_warning(hub: Hub, model: str, rea
     target = resolve_target(model)
 
     assert paths(target) == ["Chat"]
-    assert target.warning.startswith(f"cannot read the config files of {model}, so its name decides what it is: ")
+    assert target.warning.startswith(f"no directory {model} exists, and the config files of this id cannot be read")
     assert reason in target.warning
 
 
