@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from cornserve.task import UnitTask
-from cornserve_tasklib import EmbeddingTask, EngineOptions, ImageGenerator, ScoringTask, TranscriptionTask
+from cornserve_tasklib import (
+    ClassificationTask,
+    EmbeddingTask,
+    EngineOptions,
+    ImageGenerator,
+    ScoringTask,
+    TranscriptionTask,
+)
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.image_components import (
     EditPromptEncoder,
@@ -33,6 +40,7 @@ pytestmark = pytest.mark.timeout(300)
 OPTIONS = EngineOptions(kv_cache_memory_bytes=64 << 20)
 
 KINDS: dict[str, tuple[str, Callable[[str], UnitTask[Any, Any]]]] = {
+    "classification": ("tiny_reranker", lambda model: ClassificationTask(model_id=model)),
     "edit_prompt_encoder": ("tiny_qwenimageedit", lambda model: EditPromptEncoder(model_id=model, gpus=0)),
     "embedding": ("tiny_bert", lambda model: EmbeddingTask(model_id=model)),
     "encoder": ("tiny_qwen25vl", lambda model: EncoderTask(model_id=model)),
@@ -54,7 +62,8 @@ KINDS: dict[str, tuple[str, Callable[[str], UnitTask[Any, Any]]]] = {
 """The model and the task of each kind."""
 
 OF_PACKAGES = {
-    *("embedding", "encoder", "image_generator", "omni", "scoring", "talker", "text_to_speech", "transcription"),
+    *("classification", "embedding", "encoder", "image_generator", "omni", "scoring", "talker", "text_to_speech"),
+    "transcription",
 }
 """One kind of each package of executors. The others share its engine and its imports."""
 
