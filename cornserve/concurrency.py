@@ -39,8 +39,7 @@ async def run_unless(event: asyncio.Event, work: Awaitable[Any]) -> bool:
 def next_tick(seconds: float) -> float:
     """Returns the time by the event loop's clock of the next multiple of an interval.
 
-    Timers of all tasks and processes of the machine that wait for ticks expire together, which takes less CPU time
-    than as many wake-ups.
+    Timers of all tasks and processes of the machine that wait for ticks expire together, which saves wake-ups.
     """
     now = asyncio.get_running_loop().time() + _EARLY_SECONDS
     return (now // seconds + 1) * seconds

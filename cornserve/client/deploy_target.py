@@ -60,7 +60,7 @@ class DeployTarget(NamedTuple):
     example_command: str
     """The command line of a request to the app."""
     warning: str = ""
-    """What is uncertain about the target, for users."""
+    """An uncertainty about the target, for users."""
 
 
 def resolve_target(

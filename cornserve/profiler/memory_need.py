@@ -39,8 +39,8 @@ class MemoryNeed:
 
     Args:
         option: the name of the option.
-        replica: of each replica.
-        sources: of the replicas that produce its inputs.
+        replica: the need of each replica.
+        sources: the need of the replicas that produce its inputs.
         is_measured: whether a replica has been measured before. Else the bytes are an estimate.
     """
 
