@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Final
 
@@ -36,9 +37,13 @@ MEDIA_OPTIONS: Final[dict[str, frozenset[str]]] = {
 not listed."""
 
 
-def encoder_families(modality: Modality) -> list[str]:
-    """Returns the model types of all families of a modality, sorted. Imports none of them."""
-    return sorted(entry_points(group=ENCODER_FAMILIES[modality]).names)
+@cache
+def encoder_families(modality: Modality) -> tuple[str, ...]:
+    """Returns the model types of all families of a modality, sorted. Imports none of them.
+
+    The first call reads the metadata of each installed package.
+    """
+    return tuple(sorted(entry_points(group=ENCODER_FAMILIES[modality]).names))
 
 
 def encoder_modalities(model_type: object) -> tuple[Modality, ...]:

@@ -52,6 +52,7 @@ ALONE = [
     "docs/how-to/test-a-task.md",
     "docs/planner.md",
     "docs/reference/executor-contract.md",
+    "docs/reference/models.md",
     "docs/reference/plans.md",
     "docs/reference/profiles.md",
     "docs/reference/transport.md",
@@ -157,6 +158,9 @@ NOT_RUN = {
         "# sudo -u cornserve CORNSERVE_HOME=/var/lib/cornserve .venv/bin/cornserve doctor",
     ],
     "docs/how-to/generate-images.md": ["cornserve deploy Qwen/Qwen-Image --share split=1"],  # needs a model hub
+    "docs/how-to/serve-a-language-model.md": [  # needs a model hub
+        "cornserve deploy Qwen/Qwen3-8B --option tool_call_parser=hermes --option reasoning_parser=qwen3",
+    ],
     "docs/how-to/deploy-an-app.md": [  # need a model hub
         "cornserve deploy ~/models/Qwen3-0.6B",
         "cornserve deploy Qwen/Qwen3-0.6B --name qwen",

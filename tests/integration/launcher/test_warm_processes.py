@@ -172,11 +172,11 @@ class TestLostWarmth:
             assert end.message.startswith("killed by signal 9 (Killed); ")
 
     async def test_a_process_that_hangs_is_ended(self, site: LocalSite, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(warm_process, "FORK_SECONDS", 0.1)
         async with site.open() as launcher:
             [replica] = await started(launcher, WARM)
             [warm] = children()
             warm.suspend()
+            monkeypatch.setattr(warm_process, "FORK_SECONDS", 0.1)
             found = await restarted(launcher, site, replica)
             assert await origin(launcher, found) == COLD
             assert not children()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ from cornserve_tasklib import (
     Transcribe,
     VocoderOptions,
 )
+from cornserve_tasklib.encoder_families import encoder_families
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_families import alternatives, default_paths
 from cornserve_tasklib.model_options import ModelOptions
@@ -486,6 +488,15 @@ def test_a_model_of_a_known_type_needs_a_head_that_generates(tmp_path: Path) -> 
         default_paths(model_directory(tmp_path, "Qwen2_5_VLForImageSegmentation", QWEN[1]))
 
 
+@pytest.fixture
+def installed_later() -> Iterator[None]:
+    """Makes this process read the installed packages again, in the test and after it."""
+    encoder_families.cache_clear()
+    yield
+    encoder_families.cache_clear()
+
+
+@pytest.mark.usefixtures("installed_later")
 def test_another_package_adds_families_by_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = tmp_path / "more_families-1.0.dist-info"
     metadata.mkdir()
