@@ -161,6 +161,18 @@ NOT_RUN = {
     "docs/how-to/serve-a-language-model.md": [  # needs a model hub
         "cornserve deploy Qwen/Qwen3-8B --option tool_call_parser=hermes --option reasoning_parser=qwen3",
     ],
+    "docs/how-to/classify-texts.md": [  # need models with weights
+        "cornserve deploy ~/models/distilled-moods --name moods",
+        (
+            "curl http://127.0.0.1:8000/classify -d "
+            """'{"model": "moods", "input": ["What a day!"]}' -H content-type:application/json"""
+        ),
+        "cornserve deploy ~/models/Skywork-Reward-Llama-3.1-8B --name reward --share classify=1",
+    ],
+    "docs/how-to/transcribe-speech.md": [  # need a model with weights
+        "cornserve deploy ~/models/Qwen3-ASR-1.7B --name asr --share transcribe=1",
+        "cornserve deploy ~/models/Qwen3-ASR-1.7B --name chat",
+    ],
     "docs/how-to/deploy-an-app.md": [  # need a model hub
         "cornserve deploy ~/models/Qwen3-0.6B",
         "cornserve deploy Qwen/Qwen3-0.6B --name qwen",
