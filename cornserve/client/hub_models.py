@@ -90,6 +90,10 @@ def _answers(hub: HfApi, model: str, revision: str | None) -> bool:
 
 def _has_only_gguf(model: str, revision: str | None) -> bool:
     from huggingface_hub import get_cached_repo_tree
+    from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
-    names = [file.path for file in get_cached_repo_tree(model, revision=revision)]
+    try:
+        names = [file.path for file in get_cached_repo_tree(model, revision=revision)]
+    except CachedRepoTreeNotFoundError:  # Another program has downloaded it.
+        return False
     return any(name.endswith(".gguf") for name in names) and not any(name.endswith(".safetensors") for name in names)

@@ -149,6 +149,7 @@ def test_ids_of_each_kind_are_served_by_their_files(
         ("team/t5", {"config__json": ("T5ForConditionalGeneration", "t5")}, "T5ForConditionalGeneration"),
         ("team/detector", {"config__json": ("DetrForObjectDetection", "detr")}, "DetrForObjectDetection"),
         ("team/broken", {"config__json": "{"}, "team/broken/config.json is not a JSON object"),
+        ("team/empty", {}, "team/empty is not a model directory: cannot read its config.json"),
         ("team/tokenizer", {"config__json": {}}, "team/tokenizer/config.json does not list architectures"),
     ],
 )  # fmt: skip
