@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import UserDict
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +15,8 @@ from cornserve import __version__
 from cornserve.cli.app_model import app_model
 from cornserve.cli.bench import bench
 from cornserve.cli.chat import chat
+from cornserve.cli.check_model import EXAMPLES as CHECK_EXAMPLES
+from cornserve.cli.check_model import check_model
 from cornserve.cli.console import CliError, print_error
 from cornserve.cli.delete import delete
 from cornserve.cli.demo import demo
@@ -241,6 +243,11 @@ _COMMANDS: dict[str, tuple[str, Callable[..., None], list[str]]] = {
 }
 
 
+_SUBCOMMANDS: dict[str, dict[str, tuple[Callable[..., None], list[str]]]] = {
+    "models": {"check": (check_model, CHECK_EXAMPLES)},
+}
+
+
 class _Commands(UserDict[str, Any]):
     """The commands by name. Typer needs 70 ms to build all of them, so it builds only those that are used."""
 
@@ -251,9 +258,13 @@ class _Commands(UserDict[str, Any]):
 @cache
 def _build(name: str) -> Any:
     panel, command, lines = _COMMANDS[name]
-    single = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-    single.command(name, rich_help_panel=panel, epilog=examples(*lines))(command)
-    return get_command(single)
+    built = typer.Typer(name=name, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+    subcommands = _SUBCOMMANDS.get(name, {})
+    add = partial(built.callback, invoke_without_command=True) if subcommands else partial(built.command, name)
+    add(rich_help_panel=panel, epilog=examples(*lines))(command)
+    for subcommand, (function, further) in subcommands.items():
+        built.command(subcommand, epilog=examples(*further))(function)
+    return get_command(built)
 
 
 def main() -> None:

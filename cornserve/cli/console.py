@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,24 @@ def stdout() -> Console:
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=True)
+
+
+_ROW_WIDTH = 320
+"""The minimum width of tables that other commands may read."""
+
+
+def print_rows(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Prints a table whose rows are not divided, because other commands may read them."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    console = stdout()
+    console.width = max(console.width, _ROW_WIDTH)
+    console.print(table, markup=False)
 
 
 def print_error(message: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,6 +13,7 @@ import typer
 from cornserve.cli.adaptation_options import with_adaptation
 from cornserve.cli.autoscaling_options import with_autoscaling
 from cornserve.cli.console import CliError, print_json, stderr
+from cornserve.cli.engine_options import EngineOption, TrustRemoteCode, engine_options
 from cornserve.cli.gateway import open_client
 from cornserve.cli.media_options import MediaIoKwargs, MmProcessorKwargs, default_media_options
 from cornserve.cli.options import BUDGET, Json, Url, WaitTimeout
@@ -21,8 +21,6 @@ from cornserve.cli.slow_notice import importing
 from cornserve.cli.target_options import with_latency_targets
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
-
     from cornserve.app.record import AppView
     from cornserve.client import Client
     from cornserve.client.deploy_target import DeployTarget
@@ -68,14 +66,7 @@ def deploy(
             help="Share of the requests for a path of the model's family: --share monolith=1 --share e-el=3.",
         ),
     ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option",
-            metavar="NAME=VALUE",
-            help="Option of the model's engine: --option max_model_len=32768 --option llm.seed=7 (one executor).",
-        ),
-    ] = None,
+    option: EngineOption = None,
     engine_arg: Annotated[
         list[str] | None,
         typer.Option(
@@ -84,13 +75,7 @@ def deploy(
             help="Further argument of vLLM's AsyncEngineArgs: --engine-arg block_size=64.",
         ),
     ] = None,
-    trust_remote_code: Annotated[
-        bool,
-        typer.Option(
-            "--trust-remote-code",
-            help="Run Python code of the model's repository in its executors, with all of their permissions.",
-        ),
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
     lora: Annotated[
         str | None,
         typer.Option(
@@ -275,7 +260,7 @@ def deploy(
             replicas=replicas,
             routing=routing,
             shares=_shares(share or []),
-            options=_options(option or [], engine_arg or [], trust_remote_code),
+            options=engine_options(option or [], engine_arg or [], trust_remote_code),
             lora=lora,
             drawer=drawer,
             media_options=default_media_options(media_io_kwargs, mm_processor_kwargs),
@@ -310,42 +295,6 @@ def _shares(settings: list[str]) -> dict[str, float] | None:
         except ValueError:
             raise CliError(f"{setting!r} is not a valid share: give PATH=WEIGHT, such as e-el=3") from None
     return shares or None
-
-
-def _options(settings: list[str], engine_args: list[str], trust_remote_code: bool) -> dict[str, JsonValue]:
-    """Returns the options by name. Raises `CliError` for one without a value, and for an argument that is set twice."""
-    options: dict[str, JsonValue] = {"trust_remote_code": True} if trust_remote_code else {}
-    for setting in settings:
-        name, value = _setting("--option", setting, "max_model_len=32768")
-        if name in options:
-            raise CliError(f"--option {name} is given twice: give it once")
-        options[name] = value
-    if not engine_args:
-        return options
-    given = options.get("engine_args", {})
-    if not isinstance(given, dict):
-        raise CliError(f"engine_args={given} is not an object: give each argument with --engine-arg")
-    arguments = dict(given)
-    for setting in engine_args:
-        name, value = _setting("--engine-arg", setting, "block_size=64")
-        name = name.replace("-", "_")  # Hyphens are the form of vLLM's command line.
-        if name in given:
-            raise CliError(f"{name} is set by --engine-arg and by --option engine_args: give it once")
-        if name in arguments:
-            raise CliError(f"--engine-arg {name} is given twice: give it once")
-        arguments[name] = value
-    return options | {"engine_args": arguments}
-
-
-def _setting(option: str, setting: str, example: str) -> tuple[str, JsonValue]:
-    """Returns the name and the value of NAME=VALUE. The value is JSON, or else a text."""
-    name, separator, value = setting.partition("=")
-    if not (name and separator):
-        raise CliError(f"{setting!r} is not a valid {option}: give NAME=VALUE, such as {example}")
-    try:
-        return name, loads(value)
-    except ValueError:
-        return name, value
 
 
 def _deploy_and_wait(client: Client, target: DeployTarget, timeout: float | None) -> AppView:

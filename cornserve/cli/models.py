@@ -7,23 +7,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cornserve.cli.console import CliError, print_json, stdout
+from cornserve.cli.console import CliError, print_json, print_rows
 from cornserve.cli.options import Json
 
 if TYPE_CHECKING:
     from cornserve_tasklib.model_catalog import KnownModel
 
-EXAMPLES = ["cornserve models", "cornserve models qwen3", "cornserve models audio", "cornserve models --json"]
-
-WIDTH = 320
-"""Rows are not divided: other commands may read them."""
+EXAMPLES = [
+    "cornserve models",
+    "cornserve models --search audio",
+    "cornserve models --json",
+    "cornserve models check ./Qwen2.5-VL-3B-Instruct",
+]
 
 
 def models(
-    word: Annotated[
+    ctx: typer.Context,
+    search: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[WORD]",
+        typer.Option(
+            "--search",
+            metavar="WORD",
             help="Only models with this word in their architecture, modalities, paths or tests.",
             show_default=False,
         ),
@@ -34,24 +38,18 @@ def models(
 
     A path is a way to serve a model: `cornserve deploy MODEL --share PATH` selects it.
     """
+    if ctx.invoked_subcommand is not None:
+        return
     from cornserve_tasklib.model_catalog import known_models
 
-    found = [model for model in known_models() if word is None or word.lower() in _text(model)]
-    if word is not None and not found:
-        raise CliError(f"no known model has {word!r} in its row: run `cornserve models` for all of them")
+    found = [model for model in known_models() if search is None or search.lower() in _text(model)]
+    if search is not None and not found:
+        raise CliError(f"no known model has {search!r} in its row: run `cornserve models` for all of them")
     if json:
         print_json([asdict(model) for model in found])
         return
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("architecture", "in", "out", "paths", "tested"):
-        table.add_column(column, no_wrap=True)
-    for model in found:
-        table.add_row(model.architecture, model.inputs, model.outputs, ", ".join(model.paths), model.tested)
-    console = stdout()
-    console.width = max(console.width, WIDTH)
-    console.print(table)
+    rows = ((model.architecture, model.inputs, model.outputs, ", ".join(model.paths), model.tested) for model in found)
+    print_rows(("architecture", "in", "out", "paths", "tested"), rows)
 
 
 def _text(model: KnownModel) -> str:

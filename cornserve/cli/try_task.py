@@ -109,7 +109,7 @@ def _try_on_instance(ctx: typer.Context, target: str, body: Any, url: str | None
 def _deployed(client: Client, target: str) -> Iterator[str]:
     """Yields the name of an app: that of a temporary one for a file."""
     from cornserve.app.declared_name import renamed_source
-    from cornserve.cli.progress_display import ProgressDisplay
+    from cornserve.cli.temporary_app import temporary_app
     from cornserve.client import ClientError
     from cornserve.client.deploy_target import resolve_target
 
@@ -122,23 +122,13 @@ def _deployed(client: Client, target: str) -> Iterator[str]:
             f'{target} has no statement `app = App(name="…", …)`: add it, or deploy the app and give its name'
         )
     with importing(target):
-        temporary = resolve_target(source)
-    display = ProgressDisplay()
-    try:
-        with display.shown():
-            deployed = client.deploy(temporary, wait=False)
-            *_, view = display.follow(client.follow(deployed, on_outage=display.show), f"{target} does not serve")
-        if view.phase != "serving":
-            lines = [f"{target} failed to start: {view.status.message}", *(f"  | {line}" for line in view.status.logs)]
-            raise CliError("\n".join(lines))
+        resolved = resolve_target(source)
+    with temporary_app(client, resolved, target) as name:
         try:
-            yield view.name
+            yield name
         finally:
             with suppress(ClientError):
-                _echo_logs(client, view.name)
-    finally:
-        with suppress(ClientError):
-            client.delete(temporary.name)
+                _echo_logs(client, name)
 
 
 def _echo_logs(client: Client, app: str) -> None:

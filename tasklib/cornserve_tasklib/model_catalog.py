@@ -7,6 +7,7 @@ from typing import Final
 
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.encoder_families import encoder_modalities
+from cornserve_tasklib.media import Modality
 from cornserve_tasklib.model_families import PIPELINES, WITHOUT_ENDPOINT, default_paths
 from cornserve_tasklib.model_summary import ModelSummary
 from cornserve_tasklib.vllm_architectures import (
@@ -143,11 +144,16 @@ def _reason(name: str) -> str:
     return "no executor runs its architecture"
 
 
+def chat_media(summary: ModelSummary) -> list[Modality]:
+    """Returns the modalities of the media in chats with a model, as far as they are known."""
+    apart = encoder_modalities(summary.model_type)
+    known = CHAT_MEDIA.items()
+    return [*apart] or [modality for modality, names in known if names.intersection(summary.architectures)]
+
+
 def _chat(name: str) -> tuple[str, str]:
-    media: list[str] = [modality for modality, architectures in CHAT_MEDIA.items() if name in architectures]
-    if name in MODEL_TYPES:
-        media = [*encoder_modalities(MODEL_TYPES[name])]
-    elif name in MULTIMODAL_CHATS and not media:
+    media: list[str] = [*chat_media(_summary(name))]
+    if name in MULTIMODAL_CHATS and not media:
         media = ["media"]
     return ", ".join(["text", *media]), "text, audio" if name in SPEAKERS else "text"
 

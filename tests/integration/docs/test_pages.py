@@ -161,6 +161,9 @@ NOT_RUN = {
     "docs/how-to/serve-a-language-model.md": [  # needs a model hub
         "cornserve deploy Qwen/Qwen3-8B --option tool_call_parser=hermes --option reasoning_parser=qwen3",
     ],
+    "docs/reference/models.md": [  # tests/integration/cli/test_model_check.py runs it
+        "cornserve models check ~/models/Qwen2.5-VL-3B-Instruct",
+    ],
     "docs/how-to/classify-texts.md": [  # need models with weights
         "cornserve deploy ~/models/distilled-moods --name moods",
         (
