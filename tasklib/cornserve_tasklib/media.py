@@ -156,8 +156,34 @@ class MediaPart(BaseModel):
     """The embeddings of an `EncoderTask`. If None, the language model encodes the medium."""
 
 
-MediaField = int | float | list[int] | list[float]
+class MediaTensor(BaseModel):
+    """A small tensor."""
+
+    model_config = STRICT | ConfigDict(frozen=True)
+
+    dtype: str
+    """torch's name, such as int64."""
+    shape: list[int]
+    values: list[int] | list[float]
+    """The elements, row by row. Booleans are 0 and 1."""
+
+
+MediaField = int | float | list[int] | list[float] | MediaTensor
 """An input of a language model that describes a medium. JSON keeps the difference between 2 and 2.0."""
+
+
+class PromptUpdate(BaseModel):
+    """What replaces the marker of a medium in a prompt, as vLLM's processor of the model determines it."""
+
+    model_config = STRICT | ConfigDict(frozen=True)
+
+    mode: Literal["insert", "replace"]
+    """Whether the target stays before the tokens, or is replaced by them."""
+    target: list[int]
+    """Tokens of the rendered chat."""
+    tokens: list[int]
+    embedded: list[int] | None
+    """The lengths of runs of tokens that embeddings do not replace and replace, in turn. None: they replace all."""
 
 
 class EncodedMedia(BaseModel):
@@ -172,3 +198,5 @@ class EncodedMedia(BaseModel):
     fields: Mapping[str, MediaField]
     """Further inputs of the language model, under vLLM's names, or `IMAGE_SIZE`. Example: `image_grid_thw` is [t, h, w]
     in patches."""
+    updates: list[PromptUpdate] = Field(default_factory=list)
+    """The changes of the prompt. Encoders of transformers send none: vLLM's processor derives them from the fields."""

@@ -98,8 +98,7 @@ class EncoderEngine:
     @property
     def _dtype(self) -> torch.dtype:
         """The dtype of the model that all encoders are part of."""
-        dtype: torch.dtype = self._encoders[self._modalities[0]].family.model.dtype
-        return dtype
+        return self._encoders[self._modalities[0]].family.dtype
 
     @property
     def dtype(self) -> str:

@@ -16,13 +16,16 @@ from cornserve_executors.base import InvocationContext
 from cornserve_executors.device_executor import DeviceExecutor
 from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_tasklib.encoder import Embeddings, EncoderTask
-from cornserve_tasklib.media import EncodedMedia, Media
+from cornserve_tasklib.media import Media
 
 if TYPE_CHECKING:
     from cornserve_executors.encoder.engine import EncoderEngine
     from cornserve_executors.encoder.families.family import EncodingPlan
 
 OUTPUT = "embeddings"
+
+PREPARED_SECONDS = 0.1
+"""The time for which a prepared medium is kept while it waits for shared memory."""
 
 
 class EncoderExecutor(DeviceExecutor[EncoderTask, Media, Embeddings]):
@@ -59,20 +62,23 @@ class EncoderExecutor(DeviceExecutor[EncoderTask, Media, Embeddings]):
             if self._reuse(request, key, context):  # Another request has encoded the medium in the meantime.
                 slot.discard()
                 return Embeddings()
-            encoded = EncodedMedia(key=key, rows=plan.rows, fields=plan.fields).model_dump_json().encode()
+            metadata = plan.describe(key).model_dump_json().encode()
             async with self._engine.encoded(request, plan, context.request_id) as rows:
                 await self._engine.write(rows, slot.buffer)
                 # Publish inside the block: other requests then find the medium either here or in shared memory.
-                slot.publish(self._engine.dtype, self._engine.shape(request, plan), encoded, key)
+                slot.publish(self._engine.dtype, self._engine.shape(request, plan), metadata, key)
         return Embeddings()
 
     async def _allocate(self, media: Media, plan: EncodingPlan, context: InvocationContext) -> Slot:
+        forget = asyncio.get_running_loop().call_later(PREPARED_SECONDS, plan.forget)
         try:
             return await context.allocate(OUTPUT, self._engine.nbytes(media, plan))
         except TensorTooLargeError as error:
             raise TensorTooLargeError(
                 f"{media.where}: with this {media.modality}, the request", error.wanted, error.limit
             ) from error
+        finally:
+            forget.cancel()
 
     def _reuse(self, media: Media, key: str, context: InvocationContext) -> bool:
         found = context.reuse(OUTPUT, key)

@@ -14,13 +14,16 @@ from typing import Any
 
 import torch
 from accelerate import init_empty_weights
-from transformers import AutoConfig, AutoFeatureExtractor, AutoImageProcessor, AutoVideoProcessor
+from transformers import AutoConfig, AutoFeatureExtractor, AutoImageProcessor, AutoVideoProcessor, PretrainedConfig
 
 from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.encoder.checkpoint import EncoderCheckpoint
-from cornserve_executors.encoder.families.registry import AnyFamily, find_family
+from cornserve_executors.encoder.families.registry import AnyFamily, TransformersFamily, find_family
+from cornserve_executors.encoder.families.vllm_family import VllmFamily
 from cornserve_executors.tensor_copies import byte_view
+from cornserve_executors.vllm.settings import prepare_environment
 from cornserve_tasklib.encoder import EncoderTask
+from cornserve_tasklib.encoder_families import encoder_modalities
 from cornserve_tasklib.media import Modality
 
 _PROCESSORS: dict[Modality, Any] = {
@@ -41,10 +44,12 @@ class LoadedEncoder:
 
 
 def load_encoders(settings: EncoderTask, device: str) -> dict[Modality, LoadedEncoder]:
-    """Loads the encoders of all modalities into one model.
+    """Loads the encoders of all modalities into one model: vLLM's, unless there are families for all of them.
 
     Constant encoders have no weights: they plan media, but cannot encode them.
     """
+    if not set(settings.modalities) <= set(encoder_modalities(_model_type(settings))):
+        return _load_vllm_encoders(settings, device)
     try:
         config = AutoConfig.from_pretrained(settings.model_id, revision=settings.revision)
         types = {name: find_family(settings.model_id, config.model_type, name) for name in settings.modalities}
@@ -68,6 +73,29 @@ def load_encoders(settings: EncoderTask, device: str) -> dict[Modality, LoadedEn
         return sha256(repr((contents, configuration)).encode()).hexdigest()
 
     return {name: LoadedEncoder(types[name](model, processors[name]), fingerprint(name)) for name in types}
+
+
+def _model_type(settings: EncoderTask) -> str | None:
+    """Returns transformers' name of the type, or None if it is unknown."""
+    try:
+        fields, _ = PretrainedConfig.get_config_dict(settings.model_id, revision=settings.revision)
+    except (OSError, ValueError) as error:
+        raise ExecutorStartError(f"{settings.model_id} cannot be loaded: {_first_line(error)}") from error
+    return fields.get("model_type")
+
+
+def _load_vllm_encoders(settings: EncoderTask, device: str) -> dict[Modality, LoadedEncoder]:
+    prepare_environment()
+    from cornserve_executors.encoder.vllm_tower import VllmTower  # vLLM takes seconds to import.
+
+    tower = VllmTower.load(settings, device)
+    return {
+        modality: LoadedEncoder(
+            VllmFamily(tower, modality),
+            f"constant-{modality}" if settings.constant else sha256(f"{modality} {tower.digest}".encode()).hexdigest(),
+        )
+        for modality in settings.modalities
+    }
 
 
 def _select_dtype(settings: EncoderTask, config: Any, device: str) -> torch.dtype:
@@ -97,11 +125,11 @@ def _name_in_model(name: str) -> str:
     return inner.replace("vision_tower.vision_model.", "vision_tower.", 1)
 
 
-def _submodules(types: Iterable[type[AnyFamily]]) -> frozenset[str]:
+def _submodules(types: Iterable[type[TransformersFamily]]) -> frozenset[str]:
     return frozenset[str]().union(*(family.submodules for family in types))
 
 
-def build_empty_model(config: Any, types: Iterable[type[AnyFamily]], dtype: torch.dtype) -> Any:
+def build_empty_model(config: Any, types: Iterable[type[TransformersFamily]], dtype: torch.dtype) -> Any:
     """Returns the modules that families of one model type need, without memory for their weights."""
     types = list(types)
     with init_empty_weights(include_buffers=False):

@@ -16,6 +16,7 @@ from cornserve_executors.encoder.families.audio_family import AudioEncoderFamily
 from cornserve_executors.encoder.families.family import EncoderFamily, EncodingPlan, PreparedImage
 from cornserve_executors.encoder.families.registry import AnyFamily
 from cornserve_executors.encoder.families.video_family import VideoEncoderFamily, VideoFrames
+from cornserve_executors.encoder.families.vllm_family import PreparedItem, VllmFamily
 from cornserve_executors.media.audio_decoding import (
     BLOCK_SAMPLES,
     check_conversion,
@@ -33,7 +34,10 @@ from cornserve_tasklib.media import Audio, Image, Media, Video
 PATCH_PIXELS = 14 * 14
 """Pixels that a patch counts as when memory is limited: those of most families. A patch of Qwen3-VL has 16 * 16."""
 
-Prepared = PreparedImage | PreparedAudio
+Prepared = PreparedImage | PreparedAudio | PreparedItem
+
+PATCH_BYTES = 3 * PATCH_PIXELS * 4
+"""Bytes of a processed patch in float32."""
 
 Family = TypeVar("Family", bound=AnyFamily)
 
@@ -182,11 +186,35 @@ class AudioInputs(MediaInputs[AudioEncoderFamily]):
         return min(decoded_samples(audio), ceil(self._max_seconds * audio.sample_rate) + BLOCK_SAMPLES)
 
 
-def media_inputs(
-    family: AnyFamily,
-) -> MediaInputs[EncoderFamily] | MediaInputs[VideoEncoderFamily] | MediaInputs[AudioEncoderFamily]:
+class VllmInputs(MediaInputs[VllmFamily]):
+    """Media of vLLM's processor. It determines the number of embeddings, so a plan has the prepared medium."""
+
+    def plan(self, media: Media) -> EncodingPlan:
+        processed = self.family.tower.process(media)
+        described = processed.describe("")
+        patches = max(1, processed.nbytes // PATCH_BYTES)
+        return EncodingPlan(patches, described.rows, described.fields, described.updates, processed)
+
+    def planned_size(self, media: Media) -> int:
+        return self.family.tower.decoder.decoded_size(media)
+
+    def decoded_size(self, media: Media, plan: EncodingPlan) -> int:
+        return _larger(self.planned_size(media), plan)
+
+    def prepare(self, media: Media, plan: EncodingPlan) -> PreparedItem:
+        processed, plan.prepared = plan.prepared or self.family.tower.process(media), None
+        return PreparedItem(processed, plan)
+
+    def sample(self) -> PreparedItem:
+        processed = self.family.tower.sample(self.family.modality)
+        return PreparedItem(processed, EncodingPlan(1, processed.rows, {}))
+
+
+def media_inputs(family: AnyFamily) -> MediaInputs[Any]:
     """Returns the inputs of a family."""
     match family:
+        case VllmFamily():
+            return VllmInputs(family)
         case EncoderFamily():
             return ImageInputs(family)
         case VideoEncoderFamily():

@@ -11,50 +11,29 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import PIL.Image
 from transformers import PretrainedConfig
-from vllm.multimodal.video import get_video_loader_backend_for_processor
 from vllm.renderers import BaseRenderer
-from vllm.transformers_utils.processor import get_video_processor_cls_name_from_config
 
 from cornserve.concurrency import gather_all
 from cornserve.transport import TensorView
 from cornserve_executors.llm.connector import ENCODED
 from cornserve_executors.llm.placeholders import Placeholder, PlaceholderRenderer
-from cornserve_executors.media.audio_decoding import DecodedAudio, check_conversion, decode_audio, decoded_samples
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_executors.media.errors import UnusableMediaError
-from cornserve_executors.media.image_decoding import decode_image
-from cornserve_executors.media.size_limits import (
-    RESIZED_TYPES,
-    TILED_TYPES,
-    ArgumentsOf,
-    refuse_other_sizes,
-    size_argument,
-    tile_arguments,
-)
-from cornserve_executors.media.video_decoding import decode_video, sampled_pixels
-from cornserve_executors.media.video_sampling import FrameSampling
+from cornserve_executors.vllm.media_decoder import SAMPLINGS, Decoded, MediaDecoder, row_size, video_loader
 from cornserve_tasklib.encoder_families import encoder_modalities
 from cornserve_tasklib.engine import EngineSettings
-from cornserve_tasklib.media import MODALITIES, Audio, EncodedMedia, Image, Media, MediaPart, Modality, Video
+from cornserve_tasklib.media import MODALITIES, EncodedMedia, Media, MediaPart, Modality, Video
 
 SMALL_PIXELS = 4_000_000
 """Media with at most this decoded size do not wait for larger ones."""
 
 NO_VIDEO = {"video": 0}
 """Limits of unsupported media."""
-
-SAMPLINGS = {"opencv": FrameSampling(), "qwen2_vl": FrameSampling("qwen2_vl"), "qwen3_vl": FrameSampling("qwen3_vl")}
-"""The sampling of vLLM's loaders of videos, as far as `FrameSampling` has it."""
-
-Decoded = PIL.Image.Image | DecodedAudio | tuple[npt.NDArray[np.uint8], dict[str, Any]]
-"""A decoded medium, as vLLM's processor accepts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +68,7 @@ def media_limits(config: EngineSettings) -> dict[str, int]:
     """
     modalities = encoder_modalities(model_fields(config).get("model_type"))
     accepts_videos = (
-        "video" in modalities if modalities else _video_loader(config.model_id, config.revision) in SAMPLINGS
+        "video" in modalities if modalities else video_loader(config.model_id, config.revision) in SAMPLINGS
     )
     return {} if accepts_videos else NO_VIDEO
 
@@ -111,17 +90,16 @@ class ChatMedia:
 
     def __init__(self, model_config: Any, renderer: BaseRenderer) -> None:
         self._model = model_config.model
-        self._row_sizes = {modality: _row_size(model_config, modality) for modality in MODALITIES}
+        self._row_sizes = {modality: row_size(model_config, modality) for modality in MODALITIES}
         info = renderer.get_mm_processor().info if model_config.supports_multimodal_inputs else None
         self._limits: Mapping[str, int] = {} if info is None else info.allowed_mm_limits
-        self._sample_rate = None if info is None else info.data_parser.audio_resampler.target_sr
         self._placeholders = {
             modality: PlaceholderRenderer(model_config, renderer, modality)
             for modality in MODALITIES
             if self.encodes(modality) or (modality in self._limits and not any(self._limits.values()))
         }
-        self._sampling = _video_sampling(model_config) if "video" in self._limits else FrameSampling()
-        self._arguments_of = {} if info is None else _arguments_of(model_config, info)
+        if info is not None:
+            self._decoder = MediaDecoder(model_config, info)
         self._decode_pools = DecodePools(SMALL_PIXELS)
 
     def encodes(self, modality: Modality) -> bool:
@@ -150,35 +128,13 @@ class ChatMedia:
         """Decodes media in threads, once memory is available to `owner`. Closes them when the block ends."""
         size = sum(raw.decoded_size for raw in media)
         async with self._decode_pools.pool_for(size).reserve(size, owner) as pool:
-            decoded = await gather_all(pool.run(partial(self._decode, raw.media)) for raw in media)
+            decoded = await gather_all(pool.run(partial(self._decoder.decode, raw.media)) for raw in media)
             try:
                 yield decoded
             finally:
                 for medium in decoded:
                     if isinstance(medium, PIL.Image.Image):
                         medium.close()
-
-    def _decode(self, media: Media) -> Decoded:
-        match media:
-            case Image():
-                return decode_image(media)
-            case Video():
-                video = decode_video(media, self._sampling.with_options(media.options))
-                # Some processors of vLLM sample again, at their own rate, if all frames were sampled.
-                return video.frames, video.metadata | {"do_sample_frames": False}
-            case Audio():
-                audio = decode_audio(media)
-                check_conversion(media, audio.sample_rate, int(self._sample_rate or audio.sample_rate))
-                return audio
-
-    def _decoded_size(self, media: Media) -> int:
-        match media:
-            case Image(width=width, height=height):
-                return width * height
-            case Video():
-                return sampled_pixels(media, self._sampling.with_options(media.options))
-            case Audio():
-                return decoded_samples(media)
 
     def _raw(self, media: Media) -> RawMedia:
         self._check_accepted(media)
@@ -187,15 +143,8 @@ class ChatMedia:
                 media.where,
                 f"the {media.modality} is not encoded, and the language model has no encoder (with_enc: false)",
             )
-        self._processor_arguments(media)
-        return RawMedia(media, self._decoded_size(media))
-
-    def _processor_arguments(self, media: Media) -> dict[str, Any]:
-        """Returns vLLM's `mm_processor_kwargs` for a medium. Raises `UnsupportedOptionError`."""
-        if media.modality not in self._arguments_of:
-            refuse_other_sizes(media)
-            return {}
-        return self._arguments_of[media.modality](media)
+        self._decoder.arguments(media)  # Raises an error for unknown ones.
+        return RawMedia(media, self._decoder.decoded_size(media))
 
     def _check_numbers(self, media: Sequence[Media]) -> None:
         numbers = Counter[Modality]()
@@ -239,7 +188,7 @@ class ChatMedia:
         """Runs the model's processor on a decoded medium."""
         try:
             return await self._placeholders[raw.media.modality].from_decoded(
-                raw.identifier, decoded, self._processor_arguments(raw.media)
+                raw.identifier, decoded, self._decoder.arguments(raw.media)
             )
         except ValueError as error:
             raise UnusableMediaError(
@@ -261,38 +210,3 @@ class ChatMedia:
                 "check that it has the same model"
             )
         return placeholder
-
-
-def _video_sampling(model_config: Any) -> FrameSampling:
-    """Returns the sampling of vLLM's loader for the model's video processor."""
-    return SAMPLINGS.get(_video_loader(model_config.model, model_config.revision), FrameSampling())
-
-
-@cache
-def _video_loader(model: str, revision: str | None) -> str:
-    processor = get_video_processor_cls_name_from_config(model, revision)
-    return get_video_loader_backend_for_processor(processor) or "opencv"
-
-
-def _arguments_of(model_config: Any, info: Any) -> Mapping[Modality, ArgumentsOf]:
-    """Returns the arguments of the model's processors for media with options of sizes, by modality."""
-    model_type = model_config.hf_config.model_type
-    if model_type in RESIZED_TYPES:
-        processor = info.get_hf_processor()
-        sizes: Mapping[Modality, Any] = {
-            "image": processor.image_processor.size,
-            "video": processor.video_processor.size,
-        }
-        return {modality: partial(size_argument, size) for modality, size in sizes.items()}
-    if model_type in TILED_TYPES:
-        processor = info.get_hf_processor().image_processor
-        return {"image": partial(tile_arguments, processor.min_patches, processor.max_patches)}
-    return {}
-
-
-def _row_size(model_config: Any, modality: Modality) -> int:
-    """Returns the length of an embedding. With DeepStack, those of images have several levels of the vision tower."""
-    config = getattr(model_config.hf_config, "thinker_config", model_config.hf_config)
-    vision = None if modality == "audio" else getattr(config, "vision_config", None)
-    levels = 1 + len(getattr(vision, "deepstack_visual_indexes", ()))
-    return levels * int(model_config.get_inputs_embeds_size())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,6 @@ from typing import Any
 
 import torch
 from vllm.inputs.engine import MultiModalInput, mm_input
-from vllm.model_executor.model_loader import get_model_cls
 from vllm.multimodal.inputs import (
     MultiModalBatchedField,
     MultiModalFieldElem,
@@ -23,6 +23,7 @@ from vllm.multimodal.inputs import (
 from vllm.multimodal.parse import AudioProcessorItems, ImageProcessorItems, MultiModalDataItems, VideoProcessorItems
 from vllm.renderers import BaseRenderer
 
+from cornserve_executors.vllm.processed_media import medium_marker, process_description
 from cornserve_tasklib.media import IMAGE_SIZE, EncodedMedia, MediaField, Modality
 
 
@@ -72,11 +73,7 @@ class PlaceholderRenderer:
         self._width = model_config.get_inputs_embeds_size()
         processor = renderer.get_mm_processor()
         self._fields = processor.info.data_parser.placeholder_metadata_fields(modality)
-        # Models without a placeholder for chats have a dummy text.
-        text = get_model_cls(model_config).get_placeholder_str(modality, 1) or processor.dummy_inputs.get_dummy_text(
-            {modality: 1}
-        )
-        self._unprocessed: list[int] = renderer.get_tokenizer().encode(text, add_special_tokens=False)
+        self._unprocessed = medium_marker(model_config, processor, renderer.get_tokenizer(), modality)
         """The prompt of a medium alone, before processing."""
 
     async def from_decoded(self, identifier: str, medium: object, arguments: Mapping[str, Any]) -> Placeholder:
@@ -92,6 +89,8 @@ class PlaceholderRenderer:
 
         Raises `KeyError` if the encoder did not send a field that vLLM requires for the model.
         """
+        if medium.updates:
+            return await asyncio.to_thread(self._from_description, identifier, medium)
         if not self._fields:
             return self._from_fields(identifier, medium)
         required = {name: medium.fields[name] for name in self._fields}
@@ -112,6 +111,13 @@ class PlaceholderRenderer:
         ((of_video,), (of_sound,)) = both["video"], both["audio"]
         joined = self._placeholder(video.identifier, tokens, of_video.to_range(), item)
         return replace(joined, sound=replace(sound, tokens=joined.tokens, is_embed=of_sound.is_embed))
+
+    def _from_description(self, identifier: str, medium: EncodedMedia) -> Placeholder:
+        processor = self._renderer.get_mm_processor()
+        prompt = process_description(processor, self._unprocessed, self._modality, medium, identifier)
+        (position,) = prompt["mm_placeholders"][self._modality]
+        (item,) = prompt["mm_kwargs"][self._modality]
+        return self._placeholder(identifier, prompt["prompt_token_ids"], position, item)
 
     def _from_fields(self, identifier: str, medium: EncodedMedia) -> Placeholder:
         """Returns the placeholder for a model whose processor in vLLM does not declare the fields that it needs."""

@@ -12,7 +12,7 @@ import PIL.Image
 
 from cornserve.transport import Production, TensorId, TensorView, Transport
 from cornserve.wire.listener import ConnectionListener
-from cornserve_tasklib.media import EncodedMedia, Media
+from cornserve_tasklib.media import Media
 from tests.credentials import CREDENTIALS
 from tests.images import as_image
 from tests.integration.encoder.engine import running_engine
@@ -53,7 +53,7 @@ class LocalEncoder:
         slot = await production.allocate("embeddings", self._engine.nbytes(media, plan))
         async with self._engine.encoded(media, plan, name) as embeddings:
             await self._engine.write(embeddings, slot.buffer)
-        encoded = EncodedMedia(key=self._engine.cache_key(media), rows=rows or plan.rows, fields=plan.fields)
+        encoded = plan.describe(self._engine.cache_key(media)).model_copy(update={"rows": rows or plan.rows})
         slot.publish(self._engine.dtype, self._engine.shape(media, plan), encoded.model_dump_json().encode())
         source = TensorId(self._endpoint, name, 0, 1, "embeddings")
         return await self._held.enter_async_context(self._transport.consume(source)), production

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from cornserve_executors.base import InvalidRequestError
 from tests.images import as_image, noise
+from tests.integration.multimodal.encoder import running_encoder
 from tests.integration.multimodal.engine import running_llm
-from tests.integration.multimodal.media_chats import AUDIO_CONTENTS, VIDEO_CONTENTS, MediaContent, media_chat
-from tests.integration.multimodal.media_tests import MEDIA_MARKS
+from tests.integration.multimodal.media_chats import AUDIO_CONTENTS, VIDEO_CONTENTS, MediaContent, media_chat, media_in
+from tests.integration.multimodal.media_tests import MEDIA_MARKS, check_paths, check_weights
 from tests.integration.multimodal.multimodal_tests import new_id
 from tests.integration.multimodal.vllm_reference import vllm_tokens
 from tests.models.tiny_families import whole_model
@@ -95,6 +97,32 @@ async def test_concurrent_chats_get_the_tokens_of_vllm_alone(
             twice = [*CONTENTS[kind][name][ONE_MEDIUM[name]]] * 2
             with pytest.raises(InvalidRequestError, match="accepts at most 1 "):
                 await engine.generate(media_chat(twice), new_id())
+
+
+APART = [
+    *[("whole", name) for name in ("llava_next", "llama4", "qwen3_vl_moe", "glm4v", "glm4v_moe", "audio_flamingo3")],
+    *[("image", name) for name in ("idefics3", "cohere2_vision", "lighton_ocr", "glm_ocr", "exaone4_5", "aria")],
+    *[("speech", name) for name in ("glm_asr", "qwen3_asr")],
+]
+"""The models whose encoders run apart."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [pytest.param(*model, marks=() if model[1] == "llava_next" else pytest.mark.families) for model in APART],
+)
+async def test_encoders_apart_give_the_tokens_of_vllm_alone(
+    kind: str, name: str, fork_variables: dict[str, str], tmp_path: Path
+) -> None:
+    model, contents = whole_model(kind, name), CONTENTS[kind][name]
+    modalities = tuple({medium.modality for content in contents.values() for medium in media_in(content)})
+    async with running_encoder(model, tmp_path, modality=modalities) as encoder:
+        with (
+            running_llm(model, fork_variables, with_enc=True) as engine,
+            running_llm(model, fork_variables, with_enc=False) as language_only,
+        ):
+            await check_paths(contents, engine, language_only, encoder)
+            await check_weights(engine, language_only)
 
 
 @pytest.mark.slow

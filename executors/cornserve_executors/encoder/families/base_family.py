@@ -34,6 +34,12 @@ class BaseFamily(ABC):
         self.processor = processor
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the weights and the embeddings."""
+        dtype: torch.dtype = self.model.dtype
+        return dtype
+
+    @property
     def row_size(self) -> int:
         """The length of an embedding: the hidden size of the language model in most families."""
         return int(self.model.config.text_config.hidden_size)

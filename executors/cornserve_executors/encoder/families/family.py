@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
 
 import PIL.Image
 import torch
@@ -13,12 +13,15 @@ import torch
 from cornserve_executors.encoder.families.base_family import BaseFamily
 from cornserve_executors.media.image_decoding import ImageSize
 from cornserve_executors.media.size_limits import refuse_other_sizes
-from cornserve_tasklib.media import Media, MediaField
+from cornserve_tasklib.media import EncodedMedia, Media, MediaField, PromptUpdate
+
+if TYPE_CHECKING:
+    from cornserve_executors.vllm.processed_media import ProcessedMedium
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EncodingPlan:
-    """The result of encoding a medium, computed from its size alone."""
+    """The result of encoding a medium. Families of transformers compute it from the size of the medium alone."""
 
     patches: int
     """Patches that the vision tower processes, or positions of the audio tower: a measure of the work."""
@@ -26,6 +29,17 @@ class EncodingPlan:
     """Number of embeddings, and of placeholder tokens in a prompt."""
     fields: Mapping[str, MediaField]
     """Further inputs of the language model, under vLLM's names."""
+    updates: Sequence[PromptUpdate] = ()
+    """The changes of the prompt, as far as the language model does not derive them from the fields."""
+    prepared: ProcessedMedium | None = field(default=None, compare=False)
+    """The prepared medium, if planning needs it. Without one, the medium is prepared again."""
+
+    def describe(self, key: str) -> EncodedMedia:
+        return EncodedMedia(key=key, rows=self.rows, fields=self.fields, updates=[*self.updates])
+
+    def forget(self) -> None:
+        """Frees the memory of the prepared medium."""
+        self.prepared = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,176 @@
+"""vLLM's encoders of a multimodal model and its processor, without its language model and without an engine."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import torch
+from vllm.config import set_current_vllm_config
+from vllm.distributed import ensure_model_parallel_initialized, init_distributed_environment
+from vllm.engine.arg_utils import EngineArgs
+from vllm.forward_context import set_forward_context
+from vllm.model_executor.model_loader import DefaultModelLoader
+from vllm.multimodal import MULTIMODAL_REGISTRY
+from vllm.multimodal.utils import group_and_batch_mm_kwargs
+from vllm.tokenizers import cached_tokenizer_from_config
+
+from cornserve_executors.base import ExecutorStartError
+from cornserve_executors.media.audio_decoding import DecodedAudio
+from cornserve_executors.tensor_copies import byte_view
+from cornserve_executors.vllm.media_decoder import Decoded, MediaDecoder, row_size
+from cornserve_executors.vllm.processed_media import ProcessedMedium, UnsendableItemError, medium_marker, process_medium
+from cornserve_tasklib.encoder import EncoderTask
+from cornserve_tasklib.media import Media, Modality
+
+SAMPLE_RATE = 16_000
+
+SAMPLE_VIDEO = {
+    "total_num_frames": 4,
+    "fps": 2.0,
+    "duration": 2.0,
+    "video_backend": "pyav",
+    "frames_indices": [0, 1, 2, 3],
+    "do_sample_frames": False,
+}
+
+
+class VllmTower:
+    """Processes and encodes the media of one model.
+
+    Args:
+        config: vLLM's configuration of the model.
+        model: the model without its language model, or None if media are only processed.
+        weights: a digest of its weights.
+    """
+
+    def __init__(self, config: Any, modalities: Sequence[Modality], model: Any | None, weights: str) -> None:
+        self._config = config
+        self._model = model
+        tokenizer = cached_tokenizer_from_config(config.model_config)
+        self._processor = MULTIMODAL_REGISTRY.create_processor(config.model_config, tokenizer=tokenizer)
+        self._processing = Lock()
+        """vLLM processes media in one thread."""
+        known = self._processor.info.supported_mm_limits
+        for modality in modalities:
+            if modality not in known:
+                raise ExecutorStartError(f"{config.model_config.model} has no encoder of the modality {modality}")
+        self.decoder = MediaDecoder(config.model_config, self._processor.info)
+        self._markers = {
+            modality: medium_marker(config.model_config, self._processor, tokenizer, modality)
+            for modality in modalities
+        }
+        processor_settings = _processor_settings(self._processor.info.get_hf_processor())
+        model_settings = config.model_config.hf_config.to_dict() | {"_name_or_path": ""}
+        self.digest = sha256(repr((weights, model_settings, processor_settings, self.dtype)).encode()).hexdigest()
+        """Identifies everything except the medium that the embeddings depend on."""
+        for modality in modalities:
+            try:
+                self.sample(modality).describe("")
+            except UnsendableItemError as error:
+                raise ExecutorStartError(
+                    f"the encoders of {config.model_config.model} cannot run apart: {error}"
+                ) from error
+
+    @classmethod
+    def load(cls, task: EncoderTask, device: str) -> VllmTower:
+        """Loads the encoders. Blocks. Raises `ExecutorStartError`."""
+        try:
+            config = EngineArgs(
+                model=task.model_id,
+                revision=task.revision,
+                dtype="float32" if task.dtype == "auto" and device == "cpu" else task.dtype,
+                enforce_eager=True,
+                mm_encoder_only=True,
+                mm_processor_cache_gb=0,
+                enable_prefix_caching=False,
+            ).create_engine_config()
+        except (OSError, ValueError) as error:
+            raise ExecutorStartError(f"{task.model_id} cannot be loaded: {str(error).splitlines()[0]}") from error
+        if task.constant:
+            return cls(config, task.modalities, None, "")
+        model, digest = _load_model(config)
+        return cls(config, task.modalities, model, digest)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        dtype: torch.dtype = self._config.model_config.dtype
+        return dtype
+
+    def row_size(self, modality: Modality) -> int:
+        return row_size(self._config.model_config, modality)
+
+    def process(self, media: Media) -> ProcessedMedium:
+        """Decodes a medium and processes it. Blocks.
+
+        Raises:
+            UnusableMediaError: the file is not valid.
+            ValueError: the model does not accept it.
+        """
+        arguments = self.decoder.arguments(media)
+        return self._process(media.modality, self.decoder.decode(media), arguments)
+
+    def _process(self, modality: Modality, decoded: Decoded, arguments: Mapping[str, Any]) -> ProcessedMedium:
+        with self._processing:
+            return process_medium(self._processor, self._markers[modality], modality, decoded, arguments)
+
+    def sample(self, modality: Modality) -> ProcessedMedium:
+        """Returns a processed medium of a usual size."""
+        samples: dict[Modality, Decoded] = {
+            "image": PIL.Image.new("RGB", (224, 224)),
+            "video": (np.zeros((4, 224, 224, 3), np.uint8), SAMPLE_VIDEO),
+            "audio": DecodedAudio(np.zeros(SAMPLE_RATE, np.float32), SAMPLE_RATE),
+        }
+        return self._process(modality, samples[modality], {})
+
+    def encode(self, media: Sequence[ProcessedMedium]) -> list[torch.Tensor]:
+        """Returns the embeddings of each medium. Media of one modality next to each other are a batch."""
+        assert self._model is not None
+        items = [(medium.modality, medium.item) for medium in media]
+        rows: list[torch.Tensor] = []
+        with set_current_vllm_config(self._config), set_forward_context(None, self._config):
+            for _, _, inputs in group_and_batch_mm_kwargs(items, device=self._config.device_config.device):
+                rows += self._model.embed_multimodal(**inputs)
+        return rows
+
+
+class _DigestingLoader(DefaultModelLoader):  # type: ignore[misc]
+    """Loads weights, and digests those of the encoders before vLLM converts them for its kernels."""
+
+    digest = ""
+
+    def load_weights(self, model: Any, model_config: Any) -> None:
+        super().load_weights(model, model_config)
+        with ThreadPoolExecutor() as threads:
+            weights = model.state_dict()
+            digests = [*zip(weights, threads.map(_digest, weights.values()), strict=True)]
+        self.digest = sha256(repr(sorted(digests)).encode()).hexdigest()
+
+
+def _load_model(config: Any) -> tuple[Any, str]:
+    """Returns the model without its language model, and a digest of its weights."""
+    with set_current_vllm_config(config), tempfile.TemporaryDirectory() as directory:
+        init_distributed_environment(1, 0, f"file://{Path(directory, 'store')}", 0, backend="gloo")
+        ensure_model_parallel_initialized(1, 1)
+        loader = _DigestingLoader(config.load_config)
+        model = loader.load_model(vllm_config=config, model_config=config.model_config)
+    return model.eval(), loader.digest
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    digest = sha256(repr((tensor.dtype, tensor.shape)).encode())
+    digest.update(byte_view(tensor.cpu().contiguous()))
+    return digest.hexdigest()
+
+
+def _processor_settings(processor: Any) -> list[Any]:
+    """Returns what the results of a processor of transformers depend on."""
+    parts = (getattr(processor, name, None) for name in ("image_processor", "video_processor", "feature_extractor"))
+    return [part.to_dict() for part in parts if part is not None]

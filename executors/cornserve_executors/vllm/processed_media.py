@@ -1,0 +1,202 @@
+"""Media that vLLM's processor has processed, as data that encoders send to language models.
+
+The processor treats each medium by itself. Its cache has an entry for each: the inputs of the model, and the changes of
+the prompt. An encoder records the entry of a medium, and sends its changes and its small inputs, such as grids. A
+language model gives the entry to its own processor in place of the medium.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import torch
+from vllm.model_executor.model_loader import get_model_cls
+from vllm.multimodal.cache import BaseMultiModalProcessorCache
+from vllm.multimodal.inputs import MultiModalBatchedField, MultiModalFieldElem, MultiModalKwargsItem
+from vllm.multimodal.parse import parse_mm_uuids
+from vllm.multimodal.processing import PromptUpdateDetails
+from vllm.multimodal.processing.context import TimingContext
+from vllm.multimodal.processing.inputs import ProcessorInputs
+from vllm.multimodal.processing.processor import ResolvedPromptUpdate, UpdateMode
+from vllm.utils.cache import CacheInfo
+
+from cornserve_tasklib.media import EncodedMedia, MediaField, MediaTensor, Modality, PromptUpdate
+
+MAX_FIELD_BYTES = 16 << 10
+"""The size of the largest input that is sent. Larger ones are pixels, which only the encoder needs."""
+
+Entry = tuple[MultiModalKwargsItem, Sequence[ResolvedPromptUpdate]]
+"""An entry of the processor's cache."""
+
+
+class UnsendableItemError(ValueError):
+    """A processed medium cannot be described as data. The message is the reason, for users."""
+
+
+class _ItemCache(BaseMultiModalProcessorCache):  # type: ignore[misc]
+    """The processor's cache for one prompt: contains known entries, and records the others."""
+
+    def __init__(self, known: Mapping[str, Entry]) -> None:
+        self._known = known
+        self.recorded: list[Entry] = []
+
+    def is_cached_item(self, mm_hash: str) -> bool:
+        return mm_hash in self._known
+
+    def get_and_update_item(self, mm_item: Entry | None, mm_hash: str) -> Entry:
+        if mm_item is None:
+            return self._known[mm_hash]
+        self.recorded.append(mm_item)
+        return mm_item
+
+    def touch_sender_cache_item(self, mm_hash: str) -> None:
+        """Does nothing: entries are kept as long as the prompt is processed."""
+
+    def clear_cache(self) -> None:
+        """Does nothing."""
+
+    def make_stats(self, *, delta: bool = False) -> CacheInfo:
+        return CacheInfo(hits=0, total=0)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessedMedium:
+    """A medium after vLLM's processor."""
+
+    modality: Modality
+    item: MultiModalKwargsItem
+    """Its inputs of the model, with pixels or features on the host."""
+    updates: Sequence[ResolvedPromptUpdate]
+    rows: int
+    """The number of its embeddings."""
+
+    @property
+    def nbytes(self) -> int:
+        return sum(_nbytes(element.data) for element in self.item.values())
+
+    def describe(self, key: str) -> EncodedMedia:
+        """Raises `UnsendableItemError`."""
+        small = {name: field.data for name, field in self.item.items() if _nbytes(field.data) <= MAX_FIELD_BYTES}
+        return EncodedMedia(
+            key=key,
+            rows=self.rows,
+            fields={name: _field(name, value) for name, value in small.items()},
+            updates=[_describe_update(update) for update in self.updates],
+        )
+
+
+def process_medium(
+    processor: Any, marker: Sequence[int], modality: Modality, medium: object, arguments: Mapping[str, Any]
+) -> ProcessedMedium:
+    """Processes a decoded medium alone. Blocks. Raises `ValueError` if the processor rejects it.
+
+    Args:
+        marker: the prompt of a medium alone, before processing.
+        arguments: vLLM's `mm_processor_kwargs`.
+    """
+    cache = _ItemCache({})
+    prompt = _apply(processor, marker, modality, medium, "medium", cache, arguments)
+    ((item, updates),) = cache.recorded
+    (position,) = prompt["mm_placeholders"][modality]
+    return ProcessedMedium(modality, item, updates, position.get_num_embeds())
+
+
+def process_description(
+    processor: Any, marker: Sequence[int], modality: Modality, encoded: EncodedMedia, identifier: str
+) -> Any:
+    """Returns the engine's input for a prompt with a described medium alone. Blocks for less than a millisecond."""
+    fields = {name: _data(value) for name, value in encoded.fields.items()}
+    # vLLM ignores items without fields.
+    item = _item(fields or {"empty": torch.zeros(1)})
+    updates = [_update(modality, update) for update in encoded.updates]
+    return _apply(processor, marker, modality, None, identifier, _ItemCache({identifier: (item, updates)}), {})
+
+
+def medium_marker(model_config: Any, processor: Any, tokenizer: Any, modality: Modality) -> list[int]:
+    """Returns the tokens of the prompt of a medium alone, before processing."""
+    # Models without a placeholder for chats have a dummy text.
+    text = get_model_cls(model_config).get_placeholder_str(modality, 1) or processor.dummy_inputs.get_dummy_text(
+        {modality: 1}
+    )
+    tokens: list[int] = tokenizer.encode(text, add_special_tokens=False)
+    return tokens
+
+
+def _apply(
+    processor: Any,
+    marker: Sequence[int],
+    modality: Modality,
+    medium: object,
+    identifier: str,
+    cache: _ItemCache,
+    arguments: Mapping[str, Any],
+) -> Any:
+    # An engine without the encoder of a modality has the limit 0 for its media.
+    items = processor.info.parse_mm_data({modality: [medium]}, validate=False)
+    uuids = parse_mm_uuids({modality: [identifier]})
+    inputs = ProcessorInputs([*marker], items, uuids, hf_processor_mm_kwargs=arguments, cache=cache)
+    return processor.apply(inputs, TimingContext(enabled=False))
+
+
+def _item(fields: Mapping[str, Any]) -> MultiModalKwargsItem:
+    batched = MultiModalBatchedField(keep_on_cpu=True)
+    return MultiModalKwargsItem({name: MultiModalFieldElem(data=data, field=batched) for name, data in fields.items()})
+
+
+def _nbytes(data: object) -> int:
+    if isinstance(data, torch.Tensor):
+        return data.nbytes
+    return sum(map(_nbytes, data)) if isinstance(data, list | tuple) else 8
+
+
+def _field(name: str, data: object) -> MediaField:
+    match data:
+        case torch.Tensor():
+            values = data.flatten().tolist()
+            numbers = [int(value) for value in values] if data.dtype is torch.bool else values
+            return MediaTensor(dtype=str(data.dtype).removeprefix("torch."), shape=[*data.shape], values=numbers)
+        case int() | float():
+            return data
+        case [*values] if all(isinstance(value, float) for value in values):
+            return [float(value) for value in values]
+        case [*values] if all(isinstance(value, int) for value in values):
+            return [int(value) for value in values]
+    raise UnsendableItemError(f"the input {name} of the model has the type {type(data).__name__}")
+
+
+def _data(field: MediaField) -> object:
+    if not isinstance(field, MediaTensor):
+        return field
+    return torch.tensor(field.values, dtype=getattr(torch, field.dtype)).reshape(field.shape)
+
+
+def _describe_update(update: ResolvedPromptUpdate) -> PromptUpdate:
+    if not isinstance(update.target, list):
+        raise UnsendableItemError("its place in the prompt is a function, not tokens")
+    tokens, mask = update.content.full, update.content.is_embed
+    return PromptUpdate(
+        mode=update.mode.value,
+        target=update.target,
+        tokens=tokens,
+        embedded=None if mask is None else _runs(mask(tokens).tolist()),
+    )
+
+
+def _update(modality: Modality, update: PromptUpdate) -> ResolvedPromptUpdate:
+    mask = None if update.embedded is None else torch.tensor(_mask(update.embedded), dtype=torch.bool)
+    details = PromptUpdateDetails(update.tokens, None if mask is None else lambda _: mask)
+    return ResolvedPromptUpdate(modality, 0, UpdateMode(update.mode), update.target, details)
+
+
+def _runs(mask: Iterable[bool]) -> list[int]:
+    """Returns the lengths of runs of equal values. The first run, which may be empty, is false."""
+    runs = [(value, sum(1 for _ in run)) for value, run in groupby(mask)]
+    lengths = [length for _, length in runs]
+    return [0, *lengths] if runs and runs[0][0] else lengths
+
+
+def _mask(runs: Iterable[int]) -> list[bool]:
+    return [bool(number % 2) for number, length in enumerate(runs) for _ in range(length)]
