@@ -49,3 +49,22 @@ def encoder_families(modality: Modality) -> tuple[str, ...]:
 def encoder_modalities(model_type: object) -> tuple[Modality, ...]:
     """Returns the modalities of a model type for which there is an encoder family."""
     return tuple(modality for modality in MODALITIES if model_type in encoder_families(modality))
+
+
+VLLM_ENCODERS: Final[dict[str, tuple[Modality, ...]]] = {
+    "AriaForConditionalGeneration": ("image",),
+    "AudioFlamingo3ForConditionalGeneration": ("audio",),
+    "Cohere2VisionForConditionalGeneration": ("image",),
+    "Exaone4_5_ForConditionalGeneration": ("image", "video"),
+    "Glm4vForConditionalGeneration": ("image",),
+    "Glm4vMoeForConditionalGeneration": ("image",),
+    "GlmAsrForConditionalGeneration": ("audio",),
+    "GlmOcrForConditionalGeneration": ("image",),
+    "Idefics3ForConditionalGeneration": ("image",),
+    "Llama4ForConditionalGeneration": ("image",),
+    "LlavaNextForConditionalGeneration": ("image",),
+    "Qwen3ASRForConditionalGeneration": ("audio",),
+    "Qwen3VLMoeForConditionalGeneration": ("image", "video"),
+}
+"""Architectures without a family, with the modalities that vLLM's encoders encode apart. `make families` compares each
+one with the whole model."""

@@ -13,12 +13,13 @@ from cornserve_tasklib.drawing_paths import drawing_paths
 from cornserve_tasklib.edit_images import EditImages
 from cornserve_tasklib.embedding import Embed
 from cornserve_tasklib.encoder import EncoderOptions
-from cornserve_tasklib.encoder_families import MEDIA_OPTIONS, encoder_modalities
+from cornserve_tasklib.encoder_families import MEDIA_OPTIONS, VLLM_ENCODERS, encoder_modalities
 from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.generate_images import GenerateImages
 from cornserve_tasklib.hub import check_model_id
 from cornserve_tasklib.image_generation import ImageGeneratorOptions
 from cornserve_tasklib.llm import Chat, Mllm
+from cornserve_tasklib.media import Modality
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_options import IMAGE_GENERATOR, ModelOptions
 from cornserve_tasklib.model_summary import ModelSummary, summarize_files
@@ -155,7 +156,7 @@ def _paths_by_name(model: str, options: ModelOptions) -> ModelPaths:
     for known_type, ids in _MULTIMODAL_IDS.items():
         if ids.fullmatch(model):
             has_talker = _SPEAKING_IDS.fullmatch(model) is not None
-            return _multimodal_paths(model, known_type, None, has_talker, options)
+            return _multimodal_paths(model, known_type, encoder_modalities(known_type), None, has_talker, options)
     return _chat_path(model, None, options)
 
 
@@ -176,15 +177,27 @@ def _paths_by_files(model: str, options: ModelOptions, summary: ModelSummary) ->
     transcribes = bool(TRANSCRIBERS.intersection(architectures))
     if transcribes and not MULTIMODAL_CHATS.intersection(architectures):
         return _transcribe_path(model, options)
-    model_type = summary.model_type
-    if model_type and encoder_modalities(model_type) and any(name.endswith(_MULTIMODAL) for name in architectures):
+    model_type = summary.model_type or ""
+    modalities = _encoded_apart(summary)
+    if modalities:
         has_talker = model_type in _SPEAKING_TYPES and summary.speaks
-        return _multimodal_paths(model, model_type, summary.tool_parser, has_talker, options, transcribes)
+        return _multimodal_paths(
+            model, model_type, modalities, summary.tool_parser, has_talker, options, transcribes=transcribes
+        )
     if MULTIMODAL_CHATS.intersection(architectures):
         return _whole_path(model, summary.tool_parser, options, transcribes)
     if any(name in TEXT_CHATS or name.endswith("ForCausalLM") for name in architectures):
         return _chat_path(model, summary.tool_parser, options)
     raise DefinitionError(f"unsupported architecture {summary.kind} of {model}: {_supported()}")
+
+
+def _encoded_apart(summary: ModelSummary) -> tuple[Modality, ...]:
+    """Returns the modalities that a separate encoder can encode."""
+    if any(name.endswith(_MULTIMODAL) for name in summary.architectures):
+        found = encoder_modalities(summary.model_type)
+        if found:
+            return found
+    return next((VLLM_ENCODERS[name] for name in summary.architectures if name in VLLM_ENCODERS), ())
 
 
 def _pipeline_path(model: str, pipeline: str, options: ModelOptions) -> ModelPaths:
@@ -315,15 +328,16 @@ def _chat_path(model: str, tool_parser: str | None, options: ModelOptions) -> Mo
 def _multimodal_paths(
     model: str,
     model_type: str,
+    modalities: tuple[Modality, ...],
     tool_parser: str | None,
     has_talker: bool,
     options: ModelOptions,
+    *,
     transcribes: bool = False,
 ) -> ModelPaths:
     further = [*(["talker", "vocoder", "omni"] if has_talker else []), *(["transcription"] if transcribes else [])]
     options.check_executors(model, ["llm", "encoder", *further])
     engine, encoder = options.language_engine(), options.named("encoder", EncoderOptions)
-    modalities = encoder_modalities(model_type)
     _check_media_options(model, model_type, options.media)
 
     def path(*, split_encoder: bool, with_enc: bool, joint_encoder: bool = False) -> Mllm:

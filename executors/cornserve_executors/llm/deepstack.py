@@ -13,6 +13,7 @@ import torch
 from vllm.config import VllmConfig
 from vllm.model_executor.models.qwen3_omni_moe_thinker import Qwen3OmniMoeThinkerForConditionalGeneration
 from vllm.model_executor.models.qwen3_vl import Qwen3VLForConditionalGeneration
+from vllm.model_executor.models.qwen3_vl_moe import Qwen3VLMoeForConditionalGeneration
 
 from cornserve_executors.llm.hidden_states import KeepsHiddenStates
 
@@ -38,6 +39,10 @@ class DeepstackWithoutTower:
 
 class Qwen3VLWithDeepstack(DeepstackWithoutTower, Qwen3VLForConditionalGeneration):  # type: ignore[misc]
     """vLLM's Qwen3-VL."""
+
+
+class Qwen3VLMoeWithDeepstack(DeepstackWithoutTower, Qwen3VLMoeForConditionalGeneration):  # type: ignore[misc]
+    """vLLM's Qwen3-VL with experts."""
 
 
 class Qwen3OmniWithDeepstack(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _MODELS = {
     "Qwen3VLForConditionalGeneration": "deepstack:Qwen3VLWithDeepstack",
+    "Qwen3VLMoeForConditionalGeneration": "deepstack:Qwen3VLMoeWithDeepstack",
     "Qwen2_5OmniForConditionalGeneration": "qwen2_5_omni:Qwen25OmniWithStates",
     "Qwen2_5OmniModel": "qwen2_5_omni:Qwen25OmniWithStates",
     "Qwen3OmniMoeForConditionalGeneration": "deepstack:Qwen3OmniWithDeepstack",

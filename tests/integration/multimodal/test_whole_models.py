@@ -14,7 +14,7 @@ from tests.images import as_image, noise
 from tests.integration.multimodal.encoder import running_encoder
 from tests.integration.multimodal.engine import running_llm
 from tests.integration.multimodal.media_chats import AUDIO_CONTENTS, VIDEO_CONTENTS, MediaContent, media_chat, media_in
-from tests.integration.multimodal.media_tests import MEDIA_MARKS, check_paths, check_weights
+from tests.integration.multimodal.media_tests import MEDIA_MARKS, check_paths
 from tests.integration.multimodal.multimodal_tests import new_id
 from tests.integration.multimodal.vllm_reference import vllm_tokens
 from tests.models.tiny_families import whole_model
@@ -101,7 +101,7 @@ async def test_concurrent_chats_get_the_tokens_of_vllm_alone(
 
 APART = [
     *[("whole", name) for name in ("llava_next", "llama4", "qwen3_vl_moe", "glm4v", "glm4v_moe", "audio_flamingo3")],
-    *[("image", name) for name in ("idefics3", "cohere2_vision", "lighton_ocr", "glm_ocr", "exaone4_5", "aria")],
+    *[("image", name) for name in ("idefics3", "cohere2_vision", "glm_ocr", "exaone4_5", "aria")],
     *[("speech", name) for name in ("glm_asr", "qwen3_asr")],
 ]
 """The models whose encoders run apart."""
@@ -122,7 +122,8 @@ async def test_encoders_apart_give_the_tokens_of_vllm_alone(
             running_llm(model, fork_variables, with_enc=False) as language_only,
         ):
             await check_paths(contents, engine, language_only, encoder)
-            await check_weights(engine, language_only)
+            whole, partial = await engine.parameter_counts(), await language_only.parameter_counts()
+            assert 0 < sum(partial.values()) < sum(whole.values())
 
 
 @pytest.mark.slow
