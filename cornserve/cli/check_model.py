@@ -39,8 +39,8 @@ EXAMPLES = [
 
 _DIRECT_VLLM = "cornserve_executors.llm.direct_vllm"
 
-_SLOT_SECONDS = 10
-"""Seconds to wait for the executors of other paths, which hold slots until they have ended."""
+_SLOT_ATTEMPTS, _SLOT_SECONDS = 3, 4
+"""Attempts to start a path, and the seconds between them: executors of the path before hold slots until they end."""
 
 _LOG_LINES = 20
 """The last lines of vLLM's output that an error has."""
@@ -119,15 +119,16 @@ def _served_outputs(
     client: Client, target: DeployTarget, what: str, chats: Sequence[Chat], timeout: float | None
 ) -> list[ChatOutput]:
     """Returns the output of a temporary app for each chat. Raises `_NoFreeSlotsError`."""
-    deadline = time.monotonic() + _SLOT_SECONDS
+    attempts = _SLOT_ATTEMPTS
     while True:
         try:
             with temporary_app(client, target, what, timeout, _check_slots) as app:
                 return [_served(client, app, chat) for chat in chats]
-        except _NoFreeSlotsError:  # The executors of the path before may still be ending.
-            if time.monotonic() > deadline:
+        except _NoFreeSlotsError:
+            attempts -= 1
+            if not attempts:
                 raise
-            time.sleep(1)
+        time.sleep(_SLOT_SECONDS)
 
 
 def _language_model(model: str, name: str, path: Task[Any, Any]) -> dict[str, Any]:

@@ -186,6 +186,16 @@ class PromptUpdate(BaseModel):
     """The lengths of runs of tokens that embeddings do not replace and replace, in turn. None: they replace all."""
 
 
+class PromptUpdates(BaseModel):
+    """The changes of a prompt for one medium."""
+
+    model_config = STRICT | ConfigDict(frozen=True)
+
+    vllm_version: str
+    """The version of vLLM that has determined them."""
+    updates: list[PromptUpdate]
+
+
 class EncodedMedia(BaseModel):
     """Metadata of the embeddings of a medium: a tensor with a row for each placeholder token."""
 
@@ -198,5 +208,5 @@ class EncodedMedia(BaseModel):
     fields: Mapping[str, MediaField]
     """Further inputs of the language model, under vLLM's names, or `IMAGE_SIZE`. Example: `image_grid_thw` is [t, h, w]
     in patches."""
-    updates: list[PromptUpdate] = Field(default_factory=list)
+    prompt: PromptUpdates | None = None
     """The changes of the prompt. Encoders of transformers send none: vLLM's processor derives them from the fields."""

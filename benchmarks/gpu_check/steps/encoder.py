@@ -29,7 +29,7 @@ from cornserve_executors.encoder.engine import EncoderEngine
 from cornserve_executors.encoder.families.family import EncodingPlan
 from cornserve_executors.encoder.families.qwen2_5_vl import Qwen25VL
 from cornserve_executors.encoder.families.qwen3_omni import Qwen3OmniAudio, Qwen3OmniVision
-from cornserve_executors.encoder.families.registry import AnyFamily
+from cornserve_executors.encoder.families.registry import TransformersFamily
 from cornserve_executors.encoder.loader import LoadedEncoder, build_empty_model
 from cornserve_executors.encoder.media_inputs import media_inputs
 from cornserve_executors.encoder.stats import EncoderStats
@@ -94,7 +94,7 @@ def _qwen3_omni(check: Check) -> dict[Modality, LoadedEncoder]:
 
 
 def _encoders(
-    check: Check, config: Any, families: Mapping[Modality, type[AnyFamily]], processors: Mapping[str, Any]
+    check: Check, config: Any, families: Mapping[Modality, type[TransformersFamily]], processors: Mapping[str, Any]
 ) -> dict[Modality, LoadedEncoder]:
     model = build_random(lambda: build_empty_model(config, families.values(), check.dtype), check.device, check.dtype)
     return {name: LoadedEncoder(family(model, processors[name]), "random") for name, family in families.items()}
@@ -135,7 +135,7 @@ class _EncoderMeasurement:
                 yield f"audio of {seconds} s", [_audio(number, seconds) for number in numbers]
 
     async def _measure(self, label: str, media: Sequence[Media]) -> None:
-        family = self._encoders[media[0].modality].family
+        family: Any = self._encoders[media[0].modality].family
         inputs = media_inputs(family)
         plans = [await self._engine.plan(medium, "plan") for medium in media]
         pairs = zip(media, plans, strict=True)
@@ -148,7 +148,8 @@ class _EncoderMeasurement:
                 continue
             batch: Any = prepared[:count]
             further = batch[len(expected) :]
-            expected += [await self._device.run(partial(_call_transformers, family, medium)) for medium in further]
+            call = partial(_call_transformers, family.model)
+            expected += [await self._device.run(partial(call, medium)) for medium in further]
             self._check.reset_peak_memory()
             tower = await _shortest(partial(self._device.run, partial(family.encode, batch)))
             rows: list[torch.Tensor] = []
@@ -190,9 +191,8 @@ async def _shortest(work: Callable[[], Awaitable[object]]) -> float:
     return min(durations)
 
 
-def _call_transformers(family: AnyFamily, prepared: Any) -> torch.Tensor:
+def _call_transformers(model: Any, prepared: Any) -> torch.Tensor:
     """Returns the embeddings of one medium alone, on the host."""
-    model = family.model
     if prepared.plan.fields.keys() == {"image_grid_thw"}:
         grid = torch.tensor([prepared.plan.fields["image_grid_thw"]], device=model.device)
         output = model.visual(prepared.pixels.to(model.device), grid_thw=grid)

@@ -81,7 +81,8 @@ def _model_type(settings: EncoderTask) -> str | None:
         fields, _ = PretrainedConfig.get_config_dict(settings.model_id, revision=settings.revision)
     except (OSError, ValueError) as error:
         raise ExecutorStartError(f"{settings.model_id} cannot be loaded: {_first_line(error)}") from error
-    return fields.get("model_type")
+    found: str | None = fields.get("model_type")
+    return found
 
 
 def _load_vllm_encoders(settings: EncoderTask, device: str) -> dict[Modality, LoadedEncoder]:

@@ -193,7 +193,7 @@ class VllmInputs(MediaInputs[VllmFamily]):
         processed = self.family.tower.process(media)
         described = processed.describe("")
         patches = max(1, processed.nbytes // PATCH_BYTES)
-        return EncodingPlan(patches, described.rows, described.fields, described.updates, processed)
+        return EncodingPlan(patches, described.rows, described.fields, described.prompt, processed)
 
     def planned_size(self, media: Media) -> int:
         return self.family.tower.decoder.decoded_size(media)

@@ -25,6 +25,7 @@ from cornserve_executors.llm.placeholders import Placeholder, PlaceholderRendere
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_executors.vllm.media_decoder import SAMPLINGS, Decoded, MediaDecoder, row_size, video_loader
+from cornserve_executors.vllm.processed_media import OtherProcessorError
 from cornserve_tasklib.encoder_families import encoder_modalities
 from cornserve_tasklib.engine import EngineSettings
 from cornserve_tasklib.media import MODALITIES, EncodedMedia, Media, MediaPart, Modality, Video
@@ -200,6 +201,11 @@ class ChatMedia:
         renderer = self._placeholders[received.media.modality]
         try:
             placeholder = await renderer.from_encoded(received.identifier, received.encoded)
+        except OtherProcessorError as error:
+            raise RuntimeError(
+                f"{where}: the embeddings cannot be used: {error}: check that the encoder has the same model and the "
+                "same version of vLLM"
+            ) from error
         except KeyError as error:
             raise RuntimeError(
                 f"{where}: the encoder did not send the field {error}: check that it has the same model"

@@ -22,9 +22,10 @@ from vllm.renderers.online_renderer import OnlineRenderer
 from cornserve.concurrency import gather_all
 from cornserve.transport import TensorView
 from cornserve_executors.base import InvalidRequestError
-from cornserve_executors.llm.chat_media import SMALL_PIXELS, ChatMedia, Decoded, RawMedia, ReceivedMedia
+from cornserve_executors.llm.chat_media import SMALL_PIXELS, ChatMedia, RawMedia, ReceivedMedia
 from cornserve_executors.llm.connector import tensor_reference
 from cornserve_executors.llm.placeholders import Placeholder, assemble_prompt
+from cornserve_executors.vllm.media_decoder import Decoded
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.media import Audio, Media, MediaPart, Modality
 from cornserve_tasklib.messages import ChatMessage, ContentPart, TextPart

@@ -24,7 +24,7 @@ from vllm.multimodal.parse import AudioProcessorItems, ImageProcessorItems, Mult
 from vllm.renderers import BaseRenderer
 
 from cornserve_executors.vllm.processed_media import medium_marker, process_description
-from cornserve_tasklib.media import IMAGE_SIZE, EncodedMedia, MediaField, Modality
+from cornserve_tasklib.media import IMAGE_SIZE, EncodedMedia, MediaField, Modality, PromptUpdates
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,11 @@ class PlaceholderRenderer:
     async def from_encoded(self, identifier: str, medium: EncodedMedia) -> Placeholder:
         """Returns the placeholder of an encoded medium.
 
-        Raises `KeyError` if the encoder did not send a field that vLLM requires for the model.
+        Raises `KeyError` if the encoder did not send a field that vLLM requires for the model, and
+        `OtherProcessorError`.
         """
-        if medium.updates:
-            return await asyncio.to_thread(self._from_description, identifier, medium)
+        if medium.prompt is not None:
+            return await asyncio.to_thread(self._from_description, identifier, medium.fields, medium.prompt)
         if not self._fields:
             return self._from_fields(identifier, medium)
         required = {name: medium.fields[name] for name in self._fields}
@@ -112,12 +113,14 @@ class PlaceholderRenderer:
         joined = self._placeholder(video.identifier, tokens, of_video.to_range(), item)
         return replace(joined, sound=replace(sound, tokens=joined.tokens, is_embed=of_sound.is_embed))
 
-    def _from_description(self, identifier: str, medium: EncodedMedia) -> Placeholder:
+    def _from_description(
+        self, identifier: str, fields: Mapping[str, MediaField], prompt: PromptUpdates
+    ) -> Placeholder:
         processor = self._renderer.get_mm_processor()
-        prompt = process_description(processor, self._unprocessed, self._modality, medium, identifier)
-        (position,) = prompt["mm_placeholders"][self._modality]
-        (item,) = prompt["mm_kwargs"][self._modality]
-        return self._placeholder(identifier, prompt["prompt_token_ids"], position, item)
+        processed = process_description(processor, self._unprocessed, self._modality, fields, prompt, identifier)
+        (position,) = processed["mm_placeholders"][self._modality]
+        (item,) = processed["mm_kwargs"][self._modality]
+        return self._placeholder(identifier, processed["prompt_token_ids"], position, item)
 
     def _from_fields(self, identifier: str, medium: EncodedMedia) -> Placeholder:
         """Returns the placeholder for a model whose processor in vLLM does not declare the fields that it needs."""

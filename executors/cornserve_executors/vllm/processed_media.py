@@ -13,6 +13,8 @@ from itertools import groupby
 from typing import Any
 
 import torch
+import vllm
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from vllm.model_executor.model_loader import get_model_cls
 from vllm.multimodal.cache import BaseMultiModalProcessorCache
 from vllm.multimodal.inputs import MultiModalBatchedField, MultiModalFieldElem, MultiModalKwargsItem
@@ -23,7 +25,9 @@ from vllm.multimodal.processing.inputs import ProcessorInputs
 from vllm.multimodal.processing.processor import ResolvedPromptUpdate, UpdateMode
 from vllm.utils.cache import CacheInfo
 
-from cornserve_tasklib.media import EncodedMedia, MediaField, MediaTensor, Modality, PromptUpdate
+from cornserve_tasklib.media import EncodedMedia, MediaField, MediaTensor, Modality, PromptUpdate, PromptUpdates
+
+_FIELD = TypeAdapter[MediaField](MediaField, config=ConfigDict(strict=True))
 
 MAX_FIELD_BYTES = 16 << 10
 """The size of the largest input that is sent. Larger ones are pixels, which only the encoder needs."""
@@ -34,6 +38,10 @@ Entry = tuple[MultiModalKwargsItem, Sequence[ResolvedPromptUpdate]]
 
 class UnsendableItemError(ValueError):
     """A processed medium cannot be described as data. The message is the reason, for users."""
+
+
+class OtherProcessorError(Exception):
+    """A described medium does not fit this model or this version of vLLM. The message is the reason, for users."""
 
 
 class _ItemCache(BaseMultiModalProcessorCache):  # type: ignore[misc]
@@ -84,7 +92,7 @@ class ProcessedMedium:
             key=key,
             rows=self.rows,
             fields={name: _field(name, value) for name, value in small.items()},
-            updates=[_describe_update(update) for update in self.updates],
+            prompt=PromptUpdates(vllm_version=vllm.__version__, updates=[*map(_describe_update, self.updates)]),
         )
 
 
@@ -105,14 +113,30 @@ def process_medium(
 
 
 def process_description(
-    processor: Any, marker: Sequence[int], modality: Modality, encoded: EncodedMedia, identifier: str
+    processor: Any,
+    marker: Sequence[int],
+    modality: Modality,
+    fields: Mapping[str, MediaField],
+    prompt: PromptUpdates,
+    identifier: str,
 ) -> Any:
-    """Returns the engine's input for a prompt with a described medium alone. Blocks for less than a millisecond."""
-    fields = {name: _data(value) for name, value in encoded.fields.items()}
+    """Returns the engine's input for a prompt with a described medium alone. Blocks for less than a millisecond.
+
+    Raises:
+        OtherProcessorError: the medium was processed for another model, or by another version of vLLM.
+    """
+    if prompt.vllm_version != vllm.__version__:
+        raise OtherProcessorError(
+            f"the encoder has vLLM {prompt.vllm_version}, this executor has vLLM {vllm.__version__}"
+        )
+    data = {name: _data(value) for name, value in fields.items()}
     # vLLM ignores items without fields.
-    item = _item(fields or {"empty": torch.zeros(1)})
-    updates = [_update(modality, update) for update in encoded.updates]
-    return _apply(processor, marker, modality, None, identifier, _ItemCache({identifier: (item, updates)}), {})
+    item = _item(data or {"empty": torch.zeros(1)})
+    cache = _ItemCache({identifier: (item, [_update(modality, update) for update in prompt.updates])})
+    try:
+        return _apply(processor, marker, modality, None, identifier, cache, {})
+    except (AssertionError, RuntimeError, ValueError) as error:  # vLLM raises an AssertionError if a target is missing.
+        raise OtherProcessorError(f"its changes of the prompt do not apply: {error}") from error
 
 
 def medium_marker(model_config: Any, processor: Any, tokenizer: Any, modality: Modality) -> list[int]:
@@ -148,23 +172,19 @@ def _item(fields: Mapping[str, Any]) -> MultiModalKwargsItem:
 
 def _nbytes(data: object) -> int:
     if isinstance(data, torch.Tensor):
-        return data.nbytes
+        return int(data.nbytes)
     return sum(map(_nbytes, data)) if isinstance(data, list | tuple) else 8
 
 
 def _field(name: str, data: object) -> MediaField:
-    match data:
-        case torch.Tensor():
-            values = data.flatten().tolist()
-            numbers = [int(value) for value in values] if data.dtype is torch.bool else values
-            return MediaTensor(dtype=str(data.dtype).removeprefix("torch."), shape=[*data.shape], values=numbers)
-        case int() | float():
-            return data
-        case [*values] if all(isinstance(value, float) for value in values):
-            return [float(value) for value in values]
-        case [*values] if all(isinstance(value, int) for value in values):
-            return [int(value) for value in values]
-    raise UnsendableItemError(f"the input {name} of the model has the type {type(data).__name__}")
+    if isinstance(data, torch.Tensor):
+        values = data.flatten().tolist()
+        numbers = [int(value) for value in values] if data.dtype is torch.bool else values
+        return MediaTensor(dtype=str(data.dtype).removeprefix("torch."), shape=[*data.shape], values=numbers)
+    try:
+        return _FIELD.validate_python(data)
+    except ValidationError as error:
+        raise UnsendableItemError(f"the input {name} of the model has the type {type(data).__name__}") from error
 
 
 def _data(field: MediaField) -> object:

@@ -39,11 +39,11 @@ class LocalEncoder:
             if medium_kind == "e"
         ]
 
-    async def encode(self, medium: PIL.Image.Image | Media, rows: int | None = None) -> tuple[TensorView, Production]:
+    async def encode(self, medium: PIL.Image.Image | Media, **changes: object) -> tuple[TensorView, Production]:
         """Returns the embeddings, which are readable while the encoder runs, and their production.
 
         Args:
-            rows: a wrong number of rows for the metadata.
+            changes: wrong fields of their metadata.
         """
         media = as_image(medium) if isinstance(medium, PIL.Image.Image) else medium
         plan = await self._engine.plan(media, "request")
@@ -53,7 +53,7 @@ class LocalEncoder:
         slot = await production.allocate("embeddings", self._engine.nbytes(media, plan))
         async with self._engine.encoded(media, plan, name) as embeddings:
             await self._engine.write(embeddings, slot.buffer)
-        encoded = plan.describe(self._engine.cache_key(media)).model_copy(update={"rows": rows or plan.rows})
+        encoded = plan.describe(self._engine.cache_key(media)).model_copy(update=changes)
         slot.publish(self._engine.dtype, self._engine.shape(media, plan), encoded.model_dump_json().encode())
         source = TensorId(self._endpoint, name, 0, 1, "embeddings")
         return await self._held.enter_async_context(self._transport.consume(source)), production

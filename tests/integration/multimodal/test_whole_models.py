@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from cornserve_executors.base import InvalidRequestError
+from cornserve_tasklib.encoder_families import VLLM_ENCODERS
 from tests.images import as_image, noise
 from tests.integration.multimodal.encoder import running_encoder
 from tests.integration.multimodal.engine import running_llm
-from tests.integration.multimodal.media_chats import AUDIO_CONTENTS, VIDEO_CONTENTS, MediaContent, media_chat, media_in
+from tests.integration.multimodal.media_chats import AUDIO_CONTENTS, VIDEO_CONTENTS, MediaContent, media_chat
 from tests.integration.multimodal.media_tests import MEDIA_MARKS, check_paths
 from tests.integration.multimodal.multimodal_tests import new_id
 from tests.integration.multimodal.vllm_reference import vllm_tokens
@@ -115,8 +117,7 @@ async def test_encoders_apart_give_the_tokens_of_vllm_alone(
     kind: str, name: str, fork_variables: dict[str, str], tmp_path: Path
 ) -> None:
     model, contents = whole_model(kind, name), CONTENTS[kind][name]
-    modalities = tuple({medium.modality for content in contents.values() for medium in media_in(content)})
-    async with running_encoder(model, tmp_path, modality=modalities) as encoder:
+    async with running_encoder(model, tmp_path, modality=VLLM_ENCODERS[architecture(model)]) as encoder:
         with (
             running_llm(model, fork_variables, with_enc=True) as engine,
             running_llm(model, fork_variables, with_enc=False) as language_only,
@@ -124,6 +125,17 @@ async def test_encoders_apart_give_the_tokens_of_vllm_alone(
             await check_paths(contents, engine, language_only, encoder)
             whole, partial = await engine.parameter_counts(), await language_only.parameter_counts()
             assert 0 < sum(partial.values()) < sum(whole.values())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_encoders_of_each_architecture_are_compared() -> None:
+    assert {architecture(whole_model(*model)) for model in APART} == VLLM_ENCODERS.keys()
+
+
+def architecture(model: Path) -> str:
+    (name,) = json.loads((model / "config.json").read_text())["architectures"]
+    return str(name)
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ def rows(cli: CliRunner, *arguments: str) -> dict[str, dict[str, object]]:
         ),
         ("WhisperForConditionalGeneration", "audio", "text", ["transcribe"], "exact in CI"),
         ("FluxPipeline", "text", "image", ["image"], "exact in CI"),
-        ("AriaForConditionalGeneration", "text, image", "text", ["monolith"], "exact in make families"),
+        ("AriaForConditionalGeneration", "text, image", "text", ["monolith", "e-l", "e-el"], "exact in make families"),
         ("VoxtralForConditionalGeneration", "text, audio", "text", ["monolith", "transcribe"], "serves, untested"),
         ("BarkModel", "text", "audio", [], "refused, because"),
         ("WanPipeline", "text", "video", [], "refused, because"),

@@ -32,10 +32,12 @@ from cornserve_tasklib import (
     Transcribe,
     VocoderOptions,
 )
-from cornserve_tasklib.encoder_families import encoder_families
+from cornserve_tasklib.encoder_families import VLLM_ENCODERS, encoder_families
+from cornserve_tasklib.media import Modality
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_families import alternatives, default_paths
 from cornserve_tasklib.model_options import ModelOptions
+from cornserve_tasklib.vllm_architectures import TRANSCRIBERS
 
 HERMES = 'For each call: <tool_call>\n{\\"name\\": <function-name>, \\"arguments\\": <args-json-object>}\n</tool_call>'
 MULTIMODAL_IDS = [
@@ -314,14 +316,27 @@ def test_an_unsupported_architecture_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "architecture",
     [
-        *("LlavaNextForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"),
+        *("PaliGemmaForConditionalGeneration", "SmolVLMForConditionalGeneration"),
         *("MolmoForCausalLM", "InternVLChatModel", "UltravoxModel", "MiniCPMV"),
     ],
 )
-def test_a_multimodal_model_without_an_encoder_family_is_served_whole(tmp_path: Path, architecture: str) -> None:
+def test_a_multimodal_model_is_served_whole_if_its_encoders_were_not_compared(
+    tmp_path: Path, architecture: str
+) -> None:
     model = model_directory(tmp_path, architecture)
 
     assert default_paths(model) == {"monolith": Mllm(model_id=model, encoder_modalities=())}
+
+
+@pytest.mark.parametrize(("architecture", "modalities"), VLLM_ENCODERS.items())
+def test_the_encoders_of_vllm_can_run_apart(
+    tmp_path: Path, architecture: str, modalities: tuple[Modality, ...]
+) -> None:
+    paths = default_paths(model_directory(tmp_path, architecture))
+
+    assert [*paths] == ["monolith", "e-l", "e-el", *(["transcribe"] if architecture in TRANSCRIBERS else [])]
+    encoders = [task.modalities for task in unit_tasks(paths["e-l"]) if isinstance(task, EncoderTask)]
+    assert encoders == [modalities]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import torch
 from cornserve_executors.encoder.families.base_family import BaseFamily
 from cornserve_executors.media.image_decoding import ImageSize
 from cornserve_executors.media.size_limits import refuse_other_sizes
-from cornserve_tasklib.media import EncodedMedia, Media, MediaField, PromptUpdate
+from cornserve_tasklib.media import EncodedMedia, Media, MediaField, PromptUpdates
 
 if TYPE_CHECKING:
     from cornserve_executors.vllm.processed_media import ProcessedMedium
@@ -29,13 +29,13 @@ class EncodingPlan:
     """Number of embeddings, and of placeholder tokens in a prompt."""
     fields: Mapping[str, MediaField]
     """Further inputs of the language model, under vLLM's names."""
-    updates: Sequence[PromptUpdate] = ()
-    """The changes of the prompt, as far as the language model does not derive them from the fields."""
+    prompt: PromptUpdates | None = None
+    """The changes of the prompt, unless the language model derives them from the fields."""
     prepared: ProcessedMedium | None = field(default=None, compare=False)
     """The prepared medium, if planning needs it. Without one, the medium is prepared again."""
 
     def describe(self, key: str) -> EncodedMedia:
-        return EncodedMedia(key=key, rows=self.rows, fields=self.fields, updates=[*self.updates])
+        return EncodedMedia(key=key, rows=self.rows, fields=self.fields, prompt=self.prompt)
 
     def forget(self) -> None:
         """Frees the memory of the prepared medium."""

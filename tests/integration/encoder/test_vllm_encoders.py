@@ -1,0 +1,66 @@
+"""Encoders of models without a family: vLLM's own."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cornserve_executors.base import ExecutorStartError
+from cornserve_tasklib.encoder import EncoderTask
+from tests.images import as_image, noise
+from tests.integration.encoder.engine import encode_rows, running_engine
+from tests.models.tiny_families import whole_model
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+
+
+@pytest.fixture(scope="module")
+def model() -> Path:
+    return whole_model("whole", "llava_next")
+
+
+async def test_a_medium_that_waited_too_long_for_memory_is_processed_again(model: Path) -> None:
+    import torch
+
+    image = as_image(noise(1, 300, 200))
+    async with running_engine(model) as engine:
+        expected = await encode_rows(engine, image)
+        plan = await engine.plan(image, "request")
+        plan.forget()
+
+        async with engine.encoded(image, plan, "request") as rows:
+            assert torch.equal(rows, expected)
+
+
+async def test_keys_depend_on_the_weights_and_not_on_the_directory(model: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    image = as_image(noise(1, 60, 40))
+    keys = []
+    copied, changed = (shutil.copytree(model, tmp_path / name) for name in ("copied", "changed"))
+    tensors = load_file(changed / "model.safetensors")
+    name = next(name for name in tensors if "vision" in name and name.endswith("weight"))
+    save_file(tensors | {name: tensors[name] + 1}, changed / "model.safetensors")
+    for directory in (model, copied, changed):
+        async with running_engine(directory) as engine:
+            keys.append(engine.cache_key(image))
+
+    assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "modality", "reason"),
+    [
+        ("llava_next", "audio", "has no encoder of the modality audio"),
+        ("paligemma", "image", "cannot run apart: its place in the prompt is a function, not tokens"),
+    ],
+)
+def test_an_encoder_that_cannot_run_apart_is_refused(name: str, modality: str, reason: str) -> None:
+    from cornserve_executors.encoder.loader import load_encoders
+
+    task = EncoderTask.model_validate({"model_id": str(whole_model("whole", name)), "modality": modality})
+
+    with pytest.raises(ExecutorStartError, match=reason):
+        load_encoders(task, "cpu")
