@@ -62,7 +62,7 @@ def check_model(
     1 if a comparison fails.
     """
     from cornserve.app.load import model_paths
-    from cornserve.cli.model_comparison import Verdict
+    from cornserve.cli.model_comparison import ComparisonResult
     from cornserve.client.deploy_target import resolve_target
     from cornserve_tasklib.model_families import alternatives
 
@@ -81,9 +81,9 @@ def check_model(
     if json:
         print_json([asdict(result) for result in results])
     else:
-        rows = ((result.path, result.chat, result.verdict, result.details) for result in results)
+        rows = ((found.path, found.chat, found.result, found.details) for found in results)
         print_rows(("path", "chat", "result", "details"), rows)
-    different = sum(result.verdict is Verdict.DIFFERENT for result in results)
+    different = sum(found.result is ComparisonResult.DIFFERENT for found in results)
     if different:
         raise CliError(f"{different} of {len(results)} comparisons of {model} differ from vLLM")
 
@@ -100,7 +100,7 @@ def _compared_paths(
     Args:
         task: the settings of the executor that runs the whole model.
     """
-    from cornserve.cli.model_comparison import Comparison, Verdict, compare, comparison_chats
+    from cornserve.cli.model_comparison import Comparison, ComparisonResult, compare, comparison_chats
 
     chats = comparison_chats(_modalities(target))
     direct = _direct_outputs(task, [*chats.values()])
@@ -109,7 +109,7 @@ def _compared_paths(
         try:
             found = _served_outputs(client, served, f"path {path}", [*chats.values()], timeout)
         except _NoFreeSlotsError as error:
-            yield from (Comparison(path, chat, Verdict.SKIPPED, str(error)) for chat in chats)
+            yield from (Comparison(path, chat, ComparisonResult.SKIPPED, str(error)) for chat in chats)
             continue
         outputs = zip(chats, direct["outputs"], found, strict=True)
         yield from (compare(path, chat, expected, output, direct["dtype"]) for chat, expected, output in outputs)

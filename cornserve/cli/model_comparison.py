@@ -45,11 +45,11 @@ class DirectOutputs(TypedDict):
     outputs: list[ChatOutput]
 
 
-class Verdict(StrEnum):
+class ComparisonResult(StrEnum):
     EQUAL = "equal"
     CLOSE = "close"
     REFUSED = "refused"
-    """By vLLM, too."""
+    """vLLM refuses the chat, too."""
     SKIPPED = "skipped"
     DIFFERENT = "different"
 
@@ -60,7 +60,7 @@ class Comparison:
 
     path: str
     chat: str
-    verdict: Verdict
+    result: ComparisonResult
     details: str
 
 
@@ -80,28 +80,28 @@ def comparison_chats(modalities: Sequence[Modality]) -> dict[str, Chat]:
 def compare(path: str, chat: str, expected: ChatOutput, found: ChatOutput, dtype: str) -> Comparison:
     """Compares the output of a path with that of vLLM, whose weights have this type."""
 
-    def result(verdict: Verdict, details: str) -> Comparison:
-        return Comparison(path, chat, verdict, details)
+    def compared(result: ComparisonResult, details: str) -> Comparison:
+        return Comparison(path, chat, result, details)
 
     if "error" in expected and "error" in found:
-        return result(Verdict.REFUSED, f"vLLM refuses it, too: {found['error']}")
+        return compared(ComparisonResult.REFUSED, f"vLLM refuses it, too: {found['error']}")
     if "error" in expected:
-        return result(Verdict.DIFFERENT, f"only vLLM refuses it: {expected['error']}")
+        return compared(ComparisonResult.DIFFERENT, f"only vLLM refuses it: {expected['error']}")
     if "error" in found:
-        return result(Verdict.DIFFERENT, f"vLLM does not refuse it: {found['error']}")
+        return compared(ComparisonResult.DIFFERENT, f"vLLM does not refuse it: {found['error']}")
     number = len(expected["tokens"])
     same = _equal_tokens(expected["tokens"], found["tokens"])
     if dtype == "float32":
         if same == number == len(found["tokens"]):
-            return result(Verdict.EQUAL, f"{number} tokens are equal")
-        return result(Verdict.DIFFERENT, f"the tokens differ from position {same}")
+            return compared(ComparisonResult.EQUAL, f"{number} tokens are equal")
+        return compared(ComparisonResult.DIFFERENT, f"the tokens differ from position {same}")
     if len(found["tokens"]) < number:
-        return result(Verdict.DIFFERENT, f"{len(found['tokens'])} of {number} tokens are generated")
+        return compared(ComparisonResult.DIFFERENT, f"{len(found['tokens'])} of {number} tokens are generated")
     # The first token that differs has almost the same probability as the one of vLLM.
     pairs = zip(expected["logprobs"][: same + 1], found["logprobs"][: same + 1], strict=False)
     largest = max((abs(ours - theirs) for theirs, ours in pairs), default=0.0)
     details = f"{same} of {number} tokens are equal, and the log probabilities differ by up to {largest:.2g}"
-    return result(Verdict.CLOSE if largest <= LOGPROB_BOUND else Verdict.DIFFERENT, details)
+    return compared(ComparisonResult.CLOSE if largest <= LOGPROB_BOUND else ComparisonResult.DIFFERENT, details)
 
 
 def _equal_tokens(first: Sequence[int], second: Sequence[int]) -> int:

@@ -173,7 +173,7 @@ MediaField = int | float | list[int] | list[float] | MediaTensor
 
 
 class PromptUpdate(BaseModel):
-    """What replaces the marker of a medium in a prompt, as vLLM's processor of the model determines it."""
+    """The tokens that replace the marker of a medium in a prompt, determined by vLLM's processor of the model."""
 
     model_config = STRICT | ConfigDict(frozen=True)
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cornserve.cli.commands import app
-from cornserve.cli.model_comparison import ChatOutput, Comparison, Verdict, compare, comparison_chats
+from cornserve.cli.model_comparison import ChatOutput, Comparison, ComparisonResult, compare, comparison_chats
 from cornserve_tasklib.chat_request import ChatRequest
 from tests.unit.gateway.sources import ECHO
 
@@ -75,31 +75,31 @@ REFUSED = ChatOutput(error="too many images")
 
 
 @pytest.mark.parametrize(
-    ("expected", "found", "dtype", "verdict", "details"),
+    ("expected", "found", "dtype", "result", "details"),
     [
-        (outputs(1, 2), outputs(1, 2), "float32", Verdict.EQUAL, "2 tokens are equal"),
-        (outputs(1, 2), outputs(1, 3), "float32", Verdict.DIFFERENT, "the tokens differ from position 1"),
-        (outputs(1, 2), outputs(1), "float32", Verdict.DIFFERENT, "the tokens differ from position 1"),
+        (outputs(1, 2), outputs(1, 2), "float32", ComparisonResult.EQUAL, "2 tokens are equal"),
+        (outputs(1, 2), outputs(1, 3), "float32", ComparisonResult.DIFFERENT, "the tokens differ from position 1"),
+        (outputs(1, 2), outputs(1), "float32", ComparisonResult.DIFFERENT, "the tokens differ from position 1"),
         (
-            *(outputs(1, 2, 3), outputs(1, 4, 5, logprob=-1.2), "bfloat16", Verdict.CLOSE),
+            *(outputs(1, 2, 3), outputs(1, 4, 5, logprob=-1.2), "bfloat16", ComparisonResult.CLOSE),
             "1 of 3 tokens are equal, and the log probabilities differ by up to 0.2",
         ),
         (
-            *(outputs(1, 2, 3), outputs(1, 4, 5, logprob=-1.5), "float16", Verdict.DIFFERENT),
+            *(outputs(1, 2, 3), outputs(1, 4, 5, logprob=-1.5), "float16", ComparisonResult.DIFFERENT),
             "1 of 3 tokens are equal, and the log probabilities differ by up to 0.5",
         ),
-        (outputs(1, 2), outputs(), "bfloat16", Verdict.DIFFERENT, "0 of 2 tokens are generated"),
-        (REFUSED, REFUSED, "float32", Verdict.REFUSED, "vLLM refuses it, too: too many images"),
-        (REFUSED, outputs(1), "float32", Verdict.DIFFERENT, "only vLLM refuses it: too many images"),
-        (outputs(1), REFUSED, "bfloat16", Verdict.DIFFERENT, "vLLM does not refuse it: too many images"),
+        (outputs(1, 2), outputs(), "bfloat16", ComparisonResult.DIFFERENT, "0 of 2 tokens are generated"),
+        (REFUSED, REFUSED, "float32", ComparisonResult.REFUSED, "vLLM refuses it, too: too many images"),
+        (REFUSED, outputs(1), "float32", ComparisonResult.DIFFERENT, "only vLLM refuses it: too many images"),
+        (outputs(1), REFUSED, "bfloat16", ComparisonResult.DIFFERENT, "vLLM does not refuse it: too many images"),
     ],
 )
 def test_a_path_is_compared_by_tokens_or_log_probabilities(
-    expected: ChatOutput, found: ChatOutput, dtype: str, verdict: Verdict, details: str
+    expected: ChatOutput, found: ChatOutput, dtype: str, result: ComparisonResult, details: str
 ) -> None:
     comparison = compare("e-l", "1 image", expected, found, dtype)
 
-    assert comparison == Comparison("e-l", "1 image", verdict, details)
+    assert comparison == Comparison("e-l", "1 image", result, details)
 
 
 def test_a_model_is_compared_with_each_of_its_modalities() -> None:

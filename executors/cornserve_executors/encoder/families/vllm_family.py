@@ -1,4 +1,4 @@
-"""The encoders of all models that have no family of their own: vLLM's."""
+"""vLLM's encoders, for all models without a family."""
 
 from __future__ import annotations
 
