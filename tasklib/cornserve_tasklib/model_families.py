@@ -155,7 +155,7 @@ def _paths_by_name(model: str, options: ModelOptions) -> ModelPaths:
     for known_type, ids in _MULTIMODAL_IDS.items():
         if ids.fullmatch(model):
             has_talker = _SPEAKING_IDS.fullmatch(model) is not None
-            return _multimodal_paths(model, known_type, None, has_talker, options)
+            return _multimodal_paths(model, known_type, None, has_talker, False, options)
     return _chat_path(model, None, options)
 
 
@@ -179,9 +179,9 @@ def _paths_by_files(model: str, options: ModelOptions, summary: ModelSummary) ->
     model_type = summary.model_type
     if model_type and encoder_modalities(model_type) and any(name.endswith(_MULTIMODAL) for name in architectures):
         has_talker = model_type in _SPEAKING_TYPES and summary.speaks
-        return _multimodal_paths(model, model_type, summary.tool_parser, has_talker, options, transcribes)
+        return _multimodal_paths(model, model_type, summary.tool_parser, has_talker, transcribes, options)
     if MULTIMODAL_CHATS.intersection(architectures):
-        return _whole_path(model, summary.tool_parser, options, transcribes)
+        return _whole_path(model, summary.tool_parser, transcribes, options)
     if any(name in TEXT_CHATS or name.endswith("ForCausalLM") for name in architectures):
         return _chat_path(model, summary.tool_parser, options)
     raise DefinitionError(f"unsupported architecture {summary.kind} of {model}: {_supported()}")
@@ -301,15 +301,19 @@ def _without_adapters(model: str, kind: str, executor: str, options: ModelOption
 
 def _chat_path(model: str, tool_parser: str | None, options: ModelOptions) -> ModelPaths:
     options.check_executors(model, ["llm"])
-    chat = Chat(
-        model_id=model,
-        revision=options.revision,
-        tool_parser=options.parser("tool_call_parser", tool_parser),
-        reasoning_parser=options.parser("reasoning_parser"),
-        lora=options.lora,
-        options=options.language_engine(),
-    )
-    return {"chat": chat}
+    return {"chat": Chat(**_chat_fields(model, tool_parser, options))}
+
+
+def _chat_fields(model: str, tool_parser: str | None, options: ModelOptions) -> dict[str, Any]:
+    """Returns the fields that `Chat` and `Mllm` share. Raises `DefinitionError` if the options are invalid."""
+    return {
+        "model_id": model,
+        "revision": options.revision,
+        "tool_parser": options.parser("tool_call_parser", tool_parser),
+        "reasoning_parser": options.parser("reasoning_parser"),
+        "lora": options.lora,
+        "options": options.language_engine(),
+    }
 
 
 def _multimodal_paths(
@@ -317,57 +321,35 @@ def _multimodal_paths(
     model_type: str,
     tool_parser: str | None,
     has_talker: bool,
+    transcribes: bool,
     options: ModelOptions,
-    transcribes: bool = False,
 ) -> ModelPaths:
     further = [*(["talker", "vocoder", "omni"] if has_talker else []), *(["transcription"] if transcribes else [])]
     options.check_executors(model, ["llm", "encoder", *further])
-    engine, encoder = options.language_engine(), options.named("encoder", EncoderOptions)
-    modalities = encoder_modalities(model_type)
     _check_media_options(model, model_type, options.media)
-
-    def path(*, split_encoder: bool, with_enc: bool, joint_encoder: bool = False) -> Mllm:
-        return Mllm(
-            model_id=model,
-            revision=options.revision,
-            split_encoder=split_encoder,
-            with_enc=with_enc,
-            encoder_modalities=modalities,
-            joint_encoder=joint_encoder,
-            tool_parser=options.parser("tool_call_parser", tool_parser),
-            reasoning_parser=options.parser("reasoning_parser"),
-            lora=options.lora,
-            options=engine,
-            encoder_options=encoder,
-            media_options=options.media,
-        )
-
-    split = path(split_encoder=True, with_enc=False)
+    fields = _chat_fields(model, tool_parser, options) | {
+        "encoder_modalities": encoder_modalities(model_type),
+        "encoder_options": options.named("encoder", EncoderOptions),
+        "media_options": options.media,
+    }
+    split = Mllm(**fields, split_encoder=True, with_enc=False)
     paths: ModelPaths = {
-        "monolith": path(split_encoder=False, with_enc=True),
+        "monolith": Mllm(**fields),
         "e-l": split,
-        "e-el": path(split_encoder=True, with_enc=True),
+        "e-el": Mllm(**fields, split_encoder=True),
     }
     if len(split.encoders) > 1:
-        paths["joint-e-l"] = path(split_encoder=True, with_enc=False, joint_encoder=True)
-        paths["joint-e-el"] = path(split_encoder=True, with_enc=True, joint_encoder=True)
+        paths["joint-e-l"] = Mllm(**fields, split_encoder=True, with_enc=False, joint_encoder=True)
+        paths["joint-e-el"] = Mllm(**fields, split_encoder=True, joint_encoder=True)
     paths |= _speaking_paths(model, model_type, options) if has_talker else {}
     return paths | (_also_transcribe(model, options) if transcribes else {})
 
 
-def _whole_path(model: str, tool_parser: str | None, options: ModelOptions, transcribes: bool) -> ModelPaths:
+def _whole_path(model: str, tool_parser: str | None, transcribes: bool, options: ModelOptions) -> ModelPaths:
     """Returns the paths of a multimodal model without an encoder family: vLLM runs all of it."""
     options.check_executors(model, ["llm", *(["transcription"] if transcribes else [])])
-    whole = Mllm(
-        model_id=model,
-        revision=options.revision,
-        encoder_modalities=(),
-        tool_parser=options.parser("tool_call_parser", tool_parser),
-        reasoning_parser=options.parser("reasoning_parser"),
-        lora=options.lora,
-        options=options.language_engine(),
-        media_options=options.media,
-    )
+    fields = _chat_fields(model, tool_parser, options)
+    whole = Mllm(**fields, encoder_modalities=(), media_options=options.media)
     return {"monolith": whole} | (_also_transcribe(model, options) if transcribes else {})
 
 
