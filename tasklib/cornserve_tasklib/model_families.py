@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from cornserve_tasklib.hub import check_model_id
 from cornserve_tasklib.image_generation import ImageGeneratorOptions
 from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media_options import MediaOptions
+from cornserve_tasklib.model_ids import summarize_id
 from cornserve_tasklib.model_options import IMAGE_GENERATOR, ModelOptions
 from cornserve_tasklib.model_summary import ModelSummary, summarize_files
 from cornserve_tasklib.omni import OmniChat, OmniOptions
@@ -39,57 +39,16 @@ from cornserve_tasklib.vllm_architectures import (
     PoolingKind,
 )
 
-_SPEECH_IDS = re.compile(r"openai/whisper-.+|distil-whisper/distil-.+")
-"""Hugging Face ids of speech recognition models."""
-
-_TEXT_TO_SPEECH_IDS = re.compile(r"facebook/mms-tts-.+")
-"""Hugging Face ids of models that speak."""
-
-_TEXT_TO_SPEECH_ARCHITECTURES = frozenset({"VitsModel"})
-
-_IMAGE_GENERATION_IDS = re.compile(r"Qwen/Qwen-Image(-[0-9]{4})?")
-"""Hugging Face ids of models that generate images."""
-
-_IMAGE_EDITING_IDS = re.compile(r"Qwen/Qwen-Image-Edit")
-"""Hugging Face ids of models that edit images. Later versions have another pipeline."""
-
-_WHOLE_IMAGE_IDS = re.compile(
-    r"stabilityai/stable-diffusion-3(-medium-diffusers|\.5-(medium|large|large-turbo))"
-    r"|black-forest-labs/FLUX\.1-(dev|schnell)"
-)
-"""Hugging Face ids of models that generate images in one executor."""
-
-_UNSUPPORTED_IMAGE_IDS = re.compile(r"Qwen/Qwen-Image-.+|stabilityai/stable-diffusion.+|black-forest-labs/FLUX.+")
-"""Hugging Face ids of other models that generate images, which have pipelines that are not supported."""
-
 _WHOLE_IMAGE_PIPELINES = ("StableDiffusion3Pipeline", "FluxPipeline")
 
 PIPELINES = ("QwenImagePipeline", "QwenImageEditPipeline", *_WHOLE_IMAGE_PIPELINES)
 """The supported pipelines of diffusers."""
-
-_SPEAKING_IDS = re.compile(r"Qwen/(Qwen2\.5-Omni-.+|Qwen3-Omni-.+-Instruct)")
-"""Hugging Face ids of multimodal models with a talker."""
 
 _SPEAKING_TYPES = ("qwen2_5_omni", "qwen3_omni_moe")
 """The types of models that can have a talker."""
 
 ModelPaths = dict[str, Task[Any, Any]]
 """Tasks by path name. The first one is the default."""
-
-_MULTIMODAL_IDS = {
-    "gemma3": re.compile(r"google/gemma-3-(4|12|27)b-.+"),
-    "internvl": re.compile(r"OpenGVLab/InternVL3-.+-hf"),
-    "llava": re.compile(r"llava-hf/llava-1\.5-.+"),
-    "llava_onevision": re.compile(r"llava-hf/llava-onevision-.+"),
-    "qwen2_5_omni": re.compile(r"Qwen/Qwen2\.5-Omni-.+"),
-    "qwen2_5_vl": re.compile(r"Qwen/Qwen2\.5-VL-.+"),
-    "qwen2_audio": re.compile(r"Qwen/Qwen2-Audio-.+"),
-    "qwen2_vl": re.compile(r"Qwen/Qwen2-VL-.+"),
-    "qwen3_omni_moe": re.compile(r"Qwen/Qwen3-Omni-.+"),
-    "qwen3_vl": re.compile(r"Qwen/Qwen3-VL-[0-9]+B-(Instruct|Thinking).*"),
-}
-"""Hugging Face ids of models with a known encoder family, by transformers' name of the model type. InternVL 3 without
--hf is another architecture, which requires code from its repository."""
 
 
 def default_paths(
@@ -125,41 +84,14 @@ def alternatives(paths: ModelPaths, name: str) -> ModelPaths:
 
 
 def _paths(model: str, options: ModelOptions, summary: ModelSummary | None) -> ModelPaths:
-    if not Path(model).is_absolute():
+    if Path(model).is_absolute():
+        summary = summary or summarize_files(model, Path(model))
+    else:
         try:
             check_model_id(model)
         except ValueError as error:
             raise DefinitionError(str(error)) from error
-        return _paths_by_name(model, options) if summary is None else _paths_by_files(model, options, summary)
-    return _paths_by_files(model, options, summary or summarize_files(model, Path(model)))
-
-
-def _paths_by_name(model: str, options: ModelOptions) -> ModelPaths:
-    """Returns the paths of an id whose files are unknown."""
-    if _SPEECH_IDS.fullmatch(model):
-        return _transcribe_path(model, options)
-    if _TEXT_TO_SPEECH_IDS.fullmatch(model):
-        return _speech_path(model, options)
-    if _IMAGE_GENERATION_IDS.fullmatch(model):
-        return _image_path(model, options)
-    if _IMAGE_EDITING_IDS.fullmatch(model):
-        return _edit_path(model, options)
-    if _WHOLE_IMAGE_IDS.fullmatch(model):
-        return _whole_image_path(model, options)
-    if _UNSUPPORTED_IMAGE_IDS.fullmatch(model):
-        raise DefinitionError(
-            f"the pipeline of {model} is not supported: use Qwen/Qwen-Image, "
-            "stabilityai/stable-diffusion-3.5-medium or black-forest-labs/FLUX.1-dev to generate images, or "
-            "Qwen/Qwen-Image-Edit to edit them"
-        )
-    for known_type, ids in _MULTIMODAL_IDS.items():
-        if ids.fullmatch(model):
-            has_talker = _SPEAKING_IDS.fullmatch(model) is not None
-            return _multimodal_paths(model, known_type, None, has_talker, False, options)
-    return _chat_path(model, None, options)
-
-
-def _paths_by_files(model: str, options: ModelOptions, summary: ModelSummary) -> ModelPaths:
+        summary = summary or summarize_id(model)
     if summary.pipeline is not None:
         return _pipeline_path(model, summary.pipeline, options)
     architectures = summary.architectures
@@ -167,7 +99,7 @@ def _paths_by_files(model: str, options: ModelOptions, summary: ModelSummary) ->
     _check_pooling(model, architectures)
     if all(name.endswith("ForSequenceClassification") for name in architectures):
         return _classifier_paths(model, summary.labels, options)
-    if _TEXT_TO_SPEECH_ARCHITECTURES.issuperset(architectures):
+    if architectures == ["VitsModel"]:
         if summary.tokenizer_problem:
             raise DefinitionError(f"{model} {summary.tokenizer_problem}")
         return _speech_path(model, options)

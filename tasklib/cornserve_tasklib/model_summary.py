@@ -9,6 +9,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from cornserve.task.errors import DefinitionError
+from cornserve_tasklib.encoder_families import MODEL_TYPES
 from cornserve_tasklib.hub import MODEL_INDEX
 from cornserve_tasklib.vits_tokenizer import unsupported_reason
 
@@ -51,6 +52,11 @@ class ModelSummary(BaseModel):
     def kind(self) -> str:
         """The class of the model, for users."""
         return self.pipeline or ", ".join(self.architectures)
+
+
+def summarize_architecture(name: str, *, speaks: bool = False) -> ModelSummary:
+    """Returns the summary of a model of which only its architecture is known, and whether it contains a talker."""
+    return ModelSummary(architectures=[name], model_type=MODEL_TYPES.get(name), speaks=speaks)
 
 
 def summarize_files(model: str, directory: Path) -> ModelSummary:
