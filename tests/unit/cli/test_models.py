@@ -32,6 +32,7 @@ def rows(cli: CliRunner, *arguments: str) -> dict[str, dict[str, object]]:
             "exact in CI",
         ),
         ("WhisperForConditionalGeneration", "audio", "text", ["transcribe"], "exact in CI"),
+        ("BertForSequenceClassification", "text", "scores", ["score", "classify"], "exact in CI"),
         ("FluxPipeline", "text", "image", ["image"], "exact in CI"),
         ("AriaForConditionalGeneration", "text, image", "text", ["monolith"], "exact in make families"),
         ("VoxtralForConditionalGeneration", "text, audio", "text", ["monolith", "transcribe"], "serves, untested"),
