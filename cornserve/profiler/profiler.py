@@ -139,7 +139,7 @@ class Profiler:
         earlier = self.store.read(option.unit.spec, self.device.name)
         need = MemoryNeed.of(option.name, option.unit.spec, option.sources, earlier)
         count = need.replicas(most)
-        return MeasuredReplicas(count, need.bytes(count))
+        return MeasuredReplicas(count, need.total_bytes(count))
 
     def current(self, option: MeasuredOption) -> OptionResults | None:
         """Returns the results of the option for its mixes under the current conditions, or None without any."""
