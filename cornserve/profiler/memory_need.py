@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cornserve.control.launcher.local.warm_processes import find_engine
 from cornserve.memory_limit import available_memory_bytes, memory_limit_bytes
+from cornserve.profiler.errors import ProfilingError
 from cornserve.profiler.results import OptionResults
 from cornserve.task.spec import ExecutorSpec
 
@@ -28,7 +29,7 @@ TENSOR_SHARE = 8
 """An eighth of the memory is left for tensors, which take it while requests are in flight."""
 
 
-class NotEnoughMemoryError(Exception):
+class NotEnoughMemoryError(ProfilingError):
     """A replica of an option does not fit the machine's memory. The message is for users."""
 
 
