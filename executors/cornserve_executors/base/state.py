@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
-from cornserve.concurrency import Broadcast, next_tick
+from cornserve.concurrency import Broadcast
+from cornserve.ticks import next_tick
 from cornserve.v1 import executor_pb2 as pb
 
 HEARTBEAT_SECONDS = 2.5

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from cornserve.app.record import ReplicaState
-from cornserve.concurrency import sleep_until_tick
 from cornserve.control.launcher.local.bounded_log import keep_bounded
 from cornserve.control.launcher.local.executor_status import ExecutorStatus, watch_executor
 from cornserve.control.launcher.local.local_machine import LocalMachine
@@ -20,6 +19,7 @@ from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thre
 from cornserve.control.launcher.log_lines import find_error
 from cornserve.exit_status import CANNOT_START
 from cornserve.memory_limit import count_oom_kills, find_oom_counter
+from cornserve.ticks import sleep_until_tick
 
 log = logging.getLogger(__name__)
 
