@@ -47,6 +47,12 @@ PIPELINES = ("QwenImagePipeline", "QwenImageEditPipeline", *_WHOLE_IMAGE_PIPELIN
 _SPEAKING_TYPES = ("qwen2_5_omni", "qwen3_omni_moe")
 """The types of models that can have a talker."""
 
+WITHOUT_ENDPOINT: Final[tuple[PoolingKind, ...]] = ("late interaction", "reward", "token classification")
+"""The kinds of models whose results no endpoint has."""
+
+_MULTIMODAL = ("ForConditionalGeneration", "OmniModel")
+"""The ends of the architectures of multimodal models that generate. The second one is that of Qwen2.5-Omni."""
+
 ModelPaths = dict[str, Task[Any, Any]]
 """Tasks by path name. The first one is the default."""
 
@@ -213,10 +219,6 @@ def _check_pooling(model: str, architectures: list[str]) -> None:
             )
 
 
-WITHOUT_ENDPOINT: Final[tuple[PoolingKind, ...]] = ("late interaction", "reward", "token classification")
-"""The kinds of models whose results no endpoint has."""
-
-
 def _engine_without_adapters(model: str, kind: str, executor: str, options: ModelOptions) -> EngineOptions:
     """Returns the options of the only executor. Raises `DefinitionError` for others, and for LoRA adapters."""
     options.check_executors(model, [executor])
@@ -326,10 +328,6 @@ def _check_media_options(model: str, model_type: str, options: MediaOptions) -> 
         if name not in known:
             advice = f"use {', '.join(sorted(known))}" if known else "remove it"
             raise DefinitionError(f"media_options.{name}: {model} does not have this option: {advice}")
-
-
-_MULTIMODAL = ("ForConditionalGeneration", "OmniModel")
-"""The ends of the architectures of multimodal models that generate. The second one is that of Qwen2.5-Omni."""
 
 
 def _is_embedding_model(summary: ModelSummary) -> bool:

@@ -287,14 +287,6 @@ def test_a_vits_without_its_tokenizer_is_incomplete(tmp_path: Path) -> None:
         default_paths(model_directory(tmp_path, "VitsModel"))
 
 
-def test_an_audio_codec_is_not_an_embedding_model(tmp_path: Path) -> None:
-    config = {"architectures": ["EncodecModel"], "sampling_rate": 24_000}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-
-    with pytest.raises(DefinitionError, match="unsupported architecture EncodecModel"):
-        default_paths(str(tmp_path))
-
-
 @pytest.mark.parametrize("model", ["gpt2", "Qwen/Qwen3-0.6B", "_/a.b-c"])
 def test_a_hugging_face_id_is_assumed_to_be_a_language_model(model: str) -> None:
     assert default_paths(model) == {"chat": Chat(model_id=model)}
