@@ -53,12 +53,14 @@ EXACT_IN_FAMILIES: Final = frozenset(
 
 _OTHER_KINDS: Final = {
     "BarkModel": ("text", "audio"),
+    "CLIPModel": ("text, image", "vectors"),
     "CosyVoice2Model": ("text", "audio"),
     "CsmForConditionalGeneration": ("text", "audio"),
     "DiaForConditionalGeneration": ("text", "audio"),
     "HiggsAudioModel": ("text, audio", "text, audio"),
     "KokoroModel": ("text", "audio"),
     "MusicgenForConditionalGeneration": ("text", "audio"),
+    "SiglipModel": ("text, image", "vectors"),
     "T5ForConditionalGeneration": ("text", "text"),
     "CogVideoXPipeline": ("text", "video"),
     "Flux2Pipeline": ("text, image", "image"),
@@ -66,7 +68,7 @@ _OTHER_KINDS: Final = {
     "StableDiffusionXLPipeline": ("text", "image"),
     "WanPipeline": ("text", "video"),
 }
-"""The inputs and outputs of widespread models that are refused."""
+"""The inputs and outputs of widespread models that are refused, and of models that embed more than texts."""
 
 _KINDS: Final[dict[type[Task[Any, Any]], tuple[str, str]]] = {
     Chat: ("text", "text"),
@@ -117,7 +119,7 @@ def _known(name: str) -> KnownModel:
     if isinstance(first, Mllm):
         inputs, outputs = _chat_inputs(name), "text, audio" if "speech" in paths else "text"
     else:
-        inputs, outputs = _KINDS[type(first)]
+        inputs, outputs = _OTHER_KINDS.get(name, _KINDS[type(first)])
     return KnownModel(name, inputs, outputs, tuple(paths), _tested(name))
 
 

@@ -36,6 +36,7 @@ def rows(cli: CliRunner, *arguments: str) -> dict[str, dict[str, object]]:
         ("FluxPipeline", "text", "image", ["image"], "exact in CI"),
         ("AriaForConditionalGeneration", "text, image", "text", ["monolith"], "exact in make families"),
         ("VoxtralForConditionalGeneration", "text, audio", "text", ["monolith", "transcribe"], "serves, untested"),
+        ("CLIPModel", "text, image", "vectors", ["embed"], "exact in make families"),
         ("BarkModel", "text", "audio", [], "refused, because"),
         ("WanPipeline", "text", "video", [], "refused, because"),
     ],
