@@ -20,6 +20,7 @@ from cornserve.control.launcher.log_lines import find_error
 from cornserve.exit_status import CANNOT_START
 from cornserve.memory_limit import count_oom_kills, find_oom_counter
 from cornserve.ticks import sleep_until_tick
+from cornserve.wire.invocations import HEARTBEAT_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +28,6 @@ STOP_SECONDS = 5.0
 """Timeout for an executor to free its resources after the drain."""
 SHARED_MEMORY_SECONDS = 1.0
 """Interval at which the shared memory files of a starting replica are recorded."""
-HEARTBEAT_SECONDS = 2.5
-"""Interval of the executor's status messages."""
 UNREADY_MISSED_HEARTBEATS = 4
 """After this number of missed heartbeats, a replica is not ready: new requests go to other replicas."""
 MAX_MISSED_HEARTBEATS = 12
