@@ -49,7 +49,7 @@ class Verdict(StrEnum):
     EQUAL = "equal"
     CLOSE = "close"
     REFUSED = "refused"
-    """By vLLM, too."""
+    """Cornserve and vLLM refuse the chat."""
     SKIPPED = "skipped"
     DIFFERENT = "different"
 
