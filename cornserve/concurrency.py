@@ -8,9 +8,6 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
-_EARLY_SECONDS = 0.001
-"""Timers expire up to this much before their time."""
-
 
 async def gather_all(works: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
     """Returns all results, in order. The first error cancels the others and is raised once they have ended."""
@@ -34,20 +31,6 @@ async def run_unless(event: asyncio.Event, work: Awaitable[Any]) -> bool:
         working.cancel()
         waiting.cancel()
         await asyncio.gather(working, waiting, return_exceptions=True)
-
-
-def next_tick(seconds: float) -> float:
-    """Returns the time by the event loop's clock of the next multiple of an interval.
-
-    Timers of all tasks and processes of the machine that wait for ticks expire together, which saves wake-ups.
-    """
-    now = asyncio.get_running_loop().time() + _EARLY_SECONDS
-    return (now // seconds + 1) * seconds
-
-
-async def sleep_until_tick(seconds: float) -> None:
-    """Sleeps until the next multiple of an interval: see `next_tick`."""
-    await asyncio.sleep(next_tick(seconds) - asyncio.get_running_loop().time())
 
 
 class Broadcast:

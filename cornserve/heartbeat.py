@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
-from cornserve.concurrency import next_tick
+from cornserve.ticks import next_tick
 
 HEARTBEAT_VARIABLE = "CORNSERVE_HEARTBEAT"
 """The number of the pipe's file descriptor, in the environment of a process that has a supervisor."""

@@ -424,8 +424,7 @@ class ReplicaMemory(BaseModel):
     """The shared memory that a replica has for tensors, in bytes."""
 
     id: str
-    reserved: int
-    """The limit."""
+    limit: int
     resident: int
     """The memory that it has taken."""
     used: int

@@ -55,8 +55,8 @@ def app_report(app: AppView, now: datetime) -> Group:
     if app.memory:
         lines.append(Text("\nmemory for tensors", "bold"))
     for memory in app.memory:
-        used, resident, reserved = (f"{size / MIB:.0f}" for size in (memory.used, memory.resident, memory.reserved))
-        lines.append(Text(f"  {memory.id}  {used} MiB used, {resident} MiB resident, at most {reserved} MiB"))
+        used, resident, limit = (f"{size / MIB:.0f}" for size in (memory.used, memory.resident, memory.limit))
+        lines.append(Text(f"  {memory.id}  {used} MiB used, {resident} MiB resident, at most {limit} MiB"))
     if app.status.exits:
         lines.append(Text("\nlast exits", "bold"))
     for exit in app.status.exits:

@@ -117,26 +117,12 @@ class Profiling:
 @contextmanager
 def profiling_errors() -> Iterator[None]:
     """Raises a `CliError` for refusals and failures of measurements."""
-    from cornserve.profiler.cost_estimate import BudgetTooSmallError
-    from cornserve.profiler.device import NoSlotsError, UnknownDeviceError
-    from cornserve.profiler.memory_need import NotEnoughMemoryError
-    from cornserve.profiler.option_mixes import RequestsRefusedError
-    from cornserve.profiler.profiler import ProfilingError
-    from cornserve.profiler.store import ProfileStoreError
+    from cornserve.profiler.errors import ProfilingError
     from cornserve.task.errors import DefinitionError
 
     try:
         yield
-    except (
-        BudgetTooSmallError,
-        DefinitionError,
-        NoSlotsError,
-        NotEnoughMemoryError,
-        ProfileStoreError,
-        ProfilingError,
-        RequestsRefusedError,
-        UnknownDeviceError,
-    ) as error:
+    except (DefinitionError, ProfilingError) as error:
         raise CliError(str(error)) from error
 
 

@@ -231,8 +231,9 @@ def _model_target(name: str, spec: AppSpec) -> DeployTarget:
     from cornserve.client.example_command import example_command
     from cornserve.client.hub_models import UnknownHubModelError, summarize_hub_model
 
-    model, warning = spec.model, ""
+    model = spec.model
     assert model is not None
+    warning = ""
     if not Path(model).is_absolute():
         try:
             spec = spec.changed(model_summary=summarize_hub_model(model, spec.revision))
@@ -241,9 +242,9 @@ def _model_target(name: str, spec: AppSpec) -> DeployTarget:
                 f"no directory {model} exists, and the config files of this id cannot be read, so its name decides "
                 f"what it is: {error}"
             )
-    types: list[type] = []
-    if not Path(model).is_absolute() or Path(model).is_dir():  # Other directories exist where the executors run.
-        types = [kind for path in model_paths(spec).values() for kind in path.request_types()]
+    elif not Path(model).is_dir():  # It exists where the executors run.
+        return DeployTarget(name, spec, example_command(name))
+    types = [kind for path in model_paths(spec).values() for kind in path.request_types()]
     return DeployTarget(name, spec, example_command(name, types), warning)
 
 

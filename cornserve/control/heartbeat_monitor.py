@@ -7,8 +7,8 @@ import os
 from contextlib import suppress
 
 from cornserve.blocking_apps import CurrentApp
-from cornserve.concurrency import sleep_until_tick
 from cornserve.heartbeat import BEAT_SECONDS, READY_BEAT
+from cornserve.ticks import sleep_until_tick
 
 READ_BYTES = 65536
 

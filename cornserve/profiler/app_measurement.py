@@ -94,7 +94,7 @@ class AppMeasurement:
         with self.profiler.store.locked():
             self.profiler.count_free_slots()
             self.profiler.device.check_slots({item.option.name: item.option.graph.gpus for item in missing})
-            self.replicas(missing)
+            self.replicas(missing)  # Refuses options that do not fit the memory before anything starts.
             on_start(items)
             return self.profiler.run(missing, budget)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from statistics import median
 
+from cornserve.profiler.errors import ProfilingError
 from cornserve.profiler.results import OptionResults
 
 LEAST_START_SECONDS = 1.0
@@ -19,7 +20,7 @@ LEAST_REQUESTS = 5
 """The least time of the loads, relative to a request: the first load then completes one in its part of the time."""
 
 
-class BudgetTooSmallError(Exception):
+class BudgetTooSmallError(ProfilingError):
     """The budget does not suffice for the measurements. The message is for users of the command line.
 
     Args:

@@ -22,6 +22,7 @@ from cornserve.control.launcher.local.state_dir import held_slots
 from cornserve.control.slot_types import SlotType, bind_slots, parse_slot_types
 from cornserve.home import Home
 from cornserve.instance import Instance
+from cornserve.profiler.errors import ProfilingError
 from cornserve.profiler.results import Conditions, MemoryUse
 from cornserve.task.spec import ExecutorSpec, find_executor
 
@@ -36,11 +37,11 @@ ANY_NODE = "cluster"
 ENGINES = ("vllm", "torch", "transformers")
 
 
-class UnknownDeviceError(Exception):
+class UnknownDeviceError(ProfilingError):
     """The instance has no such device. The message is for users."""
 
 
-class NoSlotsError(Exception):
+class NoSlotsError(ProfilingError):
     """The device has too few slots to measure an option. The message is for users."""
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 
-from cornserve.control.launcher.local.warm_processes import ENGINE_GROUP
+from cornserve.control.launcher.local.warm_processes import find_engine
 from cornserve.memory_limit import available_memory_bytes, memory_limit_bytes
+from cornserve.profiler.errors import ProfilingError
 from cornserve.profiler.results import OptionResults
 from cornserve.task.spec import ExecutorSpec
 
@@ -29,7 +29,7 @@ TENSOR_SHARE = 8
 """An eighth of the memory is left for tensors, which take it while requests are in flight."""
 
 
-class NotEnoughMemoryError(Exception):
+class NotEnoughMemoryError(ProfilingError):
     """A replica of an option does not fit the machine's memory. The message is for users."""
 
 
@@ -39,15 +39,15 @@ class MemoryNeed:
 
     Args:
         option: the name of the option.
-        replica: the need of each replica.
-        sources: the need of the replicas that produce its inputs.
+        replica_bytes: the need of each replica.
+        source_bytes: the need of the replicas that produce its inputs.
         is_measured: whether a replica has been measured before. Else the bytes are an estimate.
     """
 
     option: str
-    replica: int
-    sources: int = 0
-    is_measured: bool = False
+    replica_bytes: int
+    source_bytes: int
+    is_measured: bool
 
     @classmethod
     def of(cls, option: str, spec: ExecutorSpec, sources: int, earlier: OptionResults | None) -> MemoryNeed:
@@ -57,8 +57,8 @@ class MemoryNeed:
             earlier: results of the option, also under other conditions.
         """
         measured = None if earlier is None else earlier.memory
-        replica = _estimate(spec) if measured is None else measured.peak
-        return cls(option, replica, sources * PROCESS_BYTES, is_measured=measured is not None)
+        replica_bytes = _estimate(spec) if measured is None else measured.peak
+        return cls(option, replica_bytes, sources * PROCESS_BYTES, measured is not None)
 
     def replicas(self, most: int) -> int:
         """Returns the number of replicas, at most `most`, that fit the memory that is available now.
@@ -66,18 +66,19 @@ class MemoryNeed:
         Raises `NotEnoughMemoryError` if one does not.
         """
         available = available_memory_bytes() - memory_limit_bytes() // TENSOR_SHARE
-        fitting = (available - self.sources) // self.replica
+        fitting = (available - self.source_bytes) // self.replica_bytes
         if fitting < 1:
             origin = "was measured" if self.is_measured else "is estimated from its weights and its KV cache"
+            needed = describe_memory(self.total_bytes(1))
             raise NotEnoughMemoryError(
-                f"{self.option} cannot be measured: a replica needs {describe_memory(self.bytes(1))} ({origin}), but "
+                f"{self.option} cannot be measured: a replica needs {needed} ({origin}), but "
                 f"{describe_memory(max(0, available))} of memory are available besides that of tensors: delete an app, "
                 "or use a smaller KV cache"
             )
         return min(most, fitting)
 
-    def bytes(self, replicas: int) -> int:
-        return replicas * self.replica + self.sources
+    def total_bytes(self, replicas: int) -> int:
+        return replicas * self.replica_bytes + self.source_bytes
 
 
 def describe_memory(size: int) -> str:
@@ -86,11 +87,11 @@ def describe_memory(size: int) -> str:
 
 
 def _estimate(spec: ExecutorSpec) -> int:
-    engine = entry_points(group=ENGINE_GROUP, name=spec.executor)
-    if not engine:
+    engine = find_engine(spec.executor)
+    if engine is None:
         return PROCESS_BYTES
     found = ENGINE_BYTES + _weight_bytes(str(spec.config.get("model_id", "")))
-    if all(point.value.endswith("vllm") for point in engine):
+    if engine.endswith(":import_vllm"):
         options = spec.config.get("options")
         size = options.get("kv_cache_memory_bytes") if isinstance(options, dict) else None
         found += size if isinstance(size, int) else KV_CACHE_BYTES

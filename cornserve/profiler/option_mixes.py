@@ -16,6 +16,7 @@ from cornserve.app.graph import AppGraph, GraphOption
 from cornserve.app.isolation import input_sources, recorded_components
 from cornserve.app.media_slots import find_media_slots
 from cornserve.app.probes import sample_media
+from cornserve.profiler.errors import ProfilingError
 from cornserve.profiler.request_templates import RequestTemplate
 from cornserve.profiler.results import MixShare, describe_mix
 from cornserve.task.errors import DefinitionError, TaskError
@@ -25,7 +26,7 @@ from cornserve.validation_errors import describe_all
 MAX_PURE_MIXES = 3
 
 
-class RequestsRefusedError(Exception):
+class RequestsRefusedError(ProfilingError):
     """The app or its options cannot serve the requests. The message is for users."""
 
 

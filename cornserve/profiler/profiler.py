@@ -17,6 +17,7 @@ from cornserve.control.launcher.local.state_dir import ReplicaDir
 from cornserve.home import Home
 from cornserve.profiler.cost_estimate import MeasurementCost
 from cornserve.profiler.device import Device, process_memory
+from cornserve.profiler.errors import ProfilingError
 from cornserve.profiler.loads import LoadDriver, MeasurementFailedError, Observations
 from cornserve.profiler.memory_need import MemoryNeed
 from cornserve.profiler.mix_measurement import Precision, measure_mix
@@ -37,10 +38,6 @@ from cornserve.profiler.temporary_apps import (
 
 MEMORY_SECONDS = 1.0
 REQUEST_SECONDS = 600.0
-
-
-class ProfilingError(Exception):
-    """An option cannot be measured. The message is for users."""
 
 
 class ProfilingInterruptedError(ProfilingError):
@@ -139,7 +136,7 @@ class Profiler:
         earlier = self.store.read(option.unit.spec, self.device.name)
         need = MemoryNeed.of(option.name, option.unit.spec, option.sources, earlier)
         count = need.replicas(most)
-        return MeasuredReplicas(count, need.bytes(count))
+        return MeasuredReplicas(count, need.total_bytes(count))
 
     def current(self, option: MeasuredOption) -> OptionResults | None:
         """Returns the results of the option for its mixes under the current conditions, or None without any."""

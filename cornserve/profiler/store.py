@@ -13,11 +13,12 @@ from pydantic import ValidationError
 
 from cornserve.atomic_files import IrregularFileError, read_regular_file, write_atomically
 from cornserve.home import PRIVATE_UMASK, Home
+from cornserve.profiler.errors import ProfilingError
 from cornserve.profiler.results import OptionResults
 from cornserve.task.spec import ExecutorSpec
 
 
-class ProfileStoreError(Exception):
+class ProfileStoreError(ProfilingError):
     """The store cannot be used. The message is for users."""
 
 

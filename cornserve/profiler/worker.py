@@ -30,10 +30,10 @@ from cornserve.control.profiling_job import ProfilingJob, ProfilingMessage
 from cornserve.home import Home
 from cornserve.profiler.app_measurement import PLAN_PRECISION, AppMeasurement, MeasuredApp
 from cornserve.profiler.cost_estimate import BudgetTooSmallError
-from cornserve.profiler.device import Device, NoSlotsError, UnknownDeviceError
-from cornserve.profiler.memory_need import NotEnoughMemoryError
-from cornserve.profiler.option_mixes import RequestsRefusedError, measured_options
-from cornserve.profiler.profiler import Profiler, ProfilingError, ProfilingInterruptedError, SlowOptionError, WorkItem
+from cornserve.profiler.device import Device
+from cornserve.profiler.errors import ProfilingError
+from cornserve.profiler.option_mixes import measured_options
+from cornserve.profiler.profiler import Profiler, ProfilingInterruptedError, SlowOptionError, WorkItem
 from cornserve.profiler.request_templates import RequestTemplate, native_template
 from cornserve.profiler.results import OptionResults
 from cornserve.profiler.store import ProfileStore, ProfileStoreError
@@ -54,7 +54,7 @@ CHAT_SIZES = frozenset(get_args(SizeUnit)) - {"output_images", "output_image_pix
 """The sizes of generated chats. Images of a number of tokens have the assumed size, and speech that of the model."""
 
 
-class UnmeasurableError(Exception):
+class UnmeasurableError(ProfilingError):
     """The app cannot be measured. The message is for users."""
 
 
@@ -209,15 +209,7 @@ def outcome(job: ProfilingJob, results: Path | None, messages: Messages) -> Prof
         return ProfilingMessage(interruption=str(error), slow_start=error.what)
     except (ClientError, ProfileStoreError, ProfilingInterruptedError) as error:
         return ProfilingMessage(interruption=str(error))
-    except (
-        DefinitionError,
-        NoSlotsError,
-        NotEnoughMemoryError,
-        ProfilingError,
-        RequestsRefusedError,
-        UnknownDeviceError,
-        UnmeasurableError,
-    ) as error:
+    except (DefinitionError, ProfilingError) as error:
         return ProfilingMessage(error=str(error))
 
 

@@ -23,6 +23,9 @@ OBSERVED: Final[Codec[pb.Observation, pb.ObserveRequest]] = Codec(
 )
 """An observer sends no messages."""
 
+HEARTBEAT_SECONDS: Final = 2.5
+"""Observers receive an observation at least this often. It shows that the executor's event loop runs."""
+
 MIN_BLOB_BYTES = 64 * 1024
 """Smaller blobs are a part of the command. Copying them takes less time than sending them separately."""
 

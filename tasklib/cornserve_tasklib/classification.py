@@ -11,7 +11,7 @@ from cornserve.task import Output, Task, UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.embedding import Inputs
 from cornserve_tasklib.engine import EngineOptions, EngineSettings
-from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, STRICT
+from cornserve_tasklib.sampling_fields import STRICT, estimate_tokens
 
 
 class ClassificationRequest(BaseModel):
@@ -30,10 +30,7 @@ class ClassificationRequest(BaseModel):
     @property
     def size(self) -> InputSize:
         """The size, of which the tokens of texts are estimated."""
-        tokens = sum(
-            len(given) // CHARACTERS_PER_TOKEN if isinstance(given, str) else len(given) for given in self.input
-        )
-        return InputSize(text=tokens, items=len(self.input))
+        return InputSize(text=sum(map(estimate_tokens, self.input)), items=len(self.input))
 
 
 class ClassificationResponse(Output):

@@ -8,7 +8,7 @@ from annotated_types import Ge, Le, MinLen
 from pydantic import Discriminator, Tag, model_validator
 
 from cornserve_policies.input_size import InputSize
-from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, SamplingFields, Tokens
+from cornserve_tasklib.sampling_fields import SamplingFields, Tokens, estimate_tokens
 from cornserve_tasklib.structured_outputs import StructuredOutputs
 
 Prompt = Annotated[
@@ -50,8 +50,7 @@ class CompletionRequest(SamplingFields):
     @property
     def size(self) -> InputSize:
         """The size, of which the tokens of a text are estimated."""
-        tokens = len(self.prompt) // CHARACTERS_PER_TOKEN if isinstance(self.prompt, str) else len(self.prompt)
-        return InputSize(text=tokens, output=self.max_tokens)
+        return InputSize(text=estimate_tokens(self.prompt), output=self.max_tokens)
 
     @property
     def can_be_continued(self) -> bool:

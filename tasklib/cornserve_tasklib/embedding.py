@@ -14,7 +14,7 @@ from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.engine import EngineOptions, EngineSettings
 from cornserve_tasklib.messages import ChatMessage
-from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, STRICT, Tokens
+from cornserve_tasklib.sampling_fields import STRICT, Tokens, estimate_tokens
 
 MAX_INPUTS = 2048
 """Maximum number of inputs of a request."""
@@ -55,10 +55,7 @@ class EmbeddingRequest(BaseModel):
         """The size, of which the tokens of texts are estimated."""
         if self.messages is not None:
             return ChatRequest(messages=self.messages).size
-        tokens = sum(
-            len(given) // CHARACTERS_PER_TOKEN if isinstance(given, str) else len(given) for given in self.input
-        )
-        return InputSize(text=tokens, items=len(self.input))
+        return InputSize(text=sum(map(estimate_tokens, self.input)), items=len(self.input))
 
 
 class EmbeddingResponse(Output):

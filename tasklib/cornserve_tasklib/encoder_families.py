@@ -16,6 +16,22 @@ ENCODER_FAMILIES: Final[dict[Modality, str]] = {
 }
 """The entry point groups in which packages register families, under transformers' name of the model type."""
 
+MODEL_TYPES: Final[dict[str, str]] = {
+    "Gemma3ForConditionalGeneration": "gemma3",
+    "InternVLForConditionalGeneration": "internvl",
+    "LlavaForConditionalGeneration": "llava",
+    "LlavaOnevisionForConditionalGeneration": "llava_onevision",
+    "Mistral3ForConditionalGeneration": "mistral3",
+    "Qwen2AudioForConditionalGeneration": "qwen2_audio",
+    "Qwen2VLForConditionalGeneration": "qwen2_vl",
+    "Qwen2_5OmniForConditionalGeneration": "qwen2_5_omni",
+    "Qwen2_5OmniModel": "qwen2_5_omni",
+    "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl",
+    "Qwen3OmniMoeForConditionalGeneration": "qwen3_omni_moe",
+    "Qwen3VLForConditionalGeneration": "qwen3_vl",
+}
+"""transformers' names of the model types of the families of Cornserve, by architecture."""
+
 _PIXELS: Final = frozenset(PixelOptions.model_fields)
 _SAMPLED: Final = frozenset({"fps", "min_frames", "max_frames"})
 """The options of frames, except for those of vLLM's loader for most models."""

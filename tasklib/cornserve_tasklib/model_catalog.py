@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
-from cornserve_tasklib.encoder_families import encoder_modalities
+from cornserve_tasklib.classification import Classify
+from cornserve_tasklib.edit_images import EditImages
+from cornserve_tasklib.embedding import Embed
+from cornserve_tasklib.encoder_families import MODEL_TYPES, encoder_modalities
+from cornserve_tasklib.generate_images import GenerateImages
+from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media import Modality
 from cornserve_tasklib.model_families import PIPELINES, WITHOUT_ENDPOINT, default_paths
-from cornserve_tasklib.model_summary import ModelSummary
+from cornserve_tasklib.model_summary import ModelSummary, summarize_architecture
+from cornserve_tasklib.scoring import Score
+from cornserve_tasklib.text_to_speech import Speak
+from cornserve_tasklib.transcription import Transcribe
 from cornserve_tasklib.vllm_architectures import (
     CHAT_MEDIA,
     MULTIMODAL_CHATS,
@@ -18,27 +27,6 @@ from cornserve_tasklib.vllm_architectures import (
     TRANSCRIBERS,
     VLLM_VERSION,
 )
-
-MODEL_TYPES: Final = {
-    "Gemma3ForConditionalGeneration": "gemma3",
-    "InternVLForConditionalGeneration": "internvl",
-    "LlavaForConditionalGeneration": "llava",
-    "LlavaOnevisionForConditionalGeneration": "llava_onevision",
-    "Mistral3ForConditionalGeneration": "mistral3",
-    "Qwen2AudioForConditionalGeneration": "qwen2_audio",
-    "Qwen2VLForConditionalGeneration": "qwen2_vl",
-    "Qwen2_5OmniForConditionalGeneration": "qwen2_5_omni",
-    "Qwen2_5OmniModel": "qwen2_5_omni",
-    "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl",
-    "Qwen3OmniMoeForConditionalGeneration": "qwen3_omni_moe",
-    "Qwen3VLForConditionalGeneration": "qwen3_vl",
-}
-"""transformers' names of the types of the architectures whose encoders can run apart."""
-
-SPEAKERS: Final = frozenset(
-    {"Qwen2_5OmniForConditionalGeneration", "Qwen2_5OmniModel", "Qwen3OmniMoeForConditionalGeneration"}
-)
-"""Architectures that can contain a talker."""
 
 EXACT_IN_CI: Final = frozenset(
     {
@@ -65,12 +53,14 @@ EXACT_IN_FAMILIES: Final = frozenset(
 
 _OTHER_KINDS: Final = {
     "BarkModel": ("text", "audio"),
+    "CLIPModel": ("text, image", "vectors"),
     "CosyVoice2Model": ("text", "audio"),
     "CsmForConditionalGeneration": ("text", "audio"),
     "DiaForConditionalGeneration": ("text", "audio"),
     "HiggsAudioModel": ("text, audio", "text, audio"),
     "KokoroModel": ("text", "audio"),
     "MusicgenForConditionalGeneration": ("text", "audio"),
+    "SiglipModel": ("text, image", "vectors"),
     "T5ForConditionalGeneration": ("text", "text"),
     "CogVideoXPipeline": ("text", "video"),
     "Flux2Pipeline": ("text, image", "image"),
@@ -78,16 +68,17 @@ _OTHER_KINDS: Final = {
     "StableDiffusionXLPipeline": ("text", "image"),
     "WanPipeline": ("text", "video"),
 }
-"""The inputs and outputs of widespread models that are refused."""
+"""The inputs and outputs of widespread models that are refused, and of models that embed more than texts."""
 
-_KINDS: Final = {
-    "EditImages": ("text, image", "image"),
-    "Embed": ("text", "vectors"),
-    "Classify": ("text", "scores"),
-    "GenerateImages": ("text", "image"),
-    "Score": ("text", "scores"),
-    "Speak": ("text", "audio"),
-    "Transcribe": ("audio", "text"),
+_KINDS: Final[dict[type[Task[Any, Any]], tuple[str, str]]] = {
+    Chat: ("text", "text"),
+    Classify: ("text", "scores"),
+    EditImages: ("text, image", "image"),
+    Embed: ("text", "vectors"),
+    GenerateImages: ("text", "image"),
+    Score: ("text", "scores"),
+    Speak: ("text", "audio"),
+    Transcribe: ("audio", "text"),
 }
 """The inputs and outputs of models, by the task of their first path."""
 
@@ -124,15 +115,19 @@ def _known(name: str) -> KnownModel:
             name, ("text", "vectors" if name in POOLING["late interaction"] else "scores")
         )
         return KnownModel(name, inputs, outputs, (), f"refused, because {_reason(name)}")
-    inputs, outputs = _KINDS.get(type(next(iter(paths.values()))).__name__) or _chat(name)
+    first = next(iter(paths.values()))
+    if isinstance(first, Mllm):
+        inputs, outputs = _chat_inputs(name), "text, audio" if "speech" in paths else "text"
+    else:
+        inputs, outputs = _OTHER_KINDS.get(name, _KINDS[type(first)])
     return KnownModel(name, inputs, outputs, tuple(paths), _tested(name))
 
 
 def _summary(name: str) -> ModelSummary:
+    """Returns the summary of a model that has all paths of its architecture."""
     if name.endswith("Pipeline"):
         return ModelSummary(pipeline=name)
-    labels = 1 if name == "Qwen3ForSequenceClassification" else 2
-    return ModelSummary(architectures=[name], model_type=MODEL_TYPES.get(name), speaks=name in SPEAKERS, labels=labels)
+    return summarize_architecture(name, speaks=True).model_copy(update={"labels": 1})
 
 
 def _reason(name: str) -> str:
@@ -151,11 +146,9 @@ def chat_media(summary: ModelSummary) -> list[Modality]:
     return [*apart] or [modality for modality, names in known if names.intersection(summary.architectures)]
 
 
-def _chat(name: str) -> tuple[str, str]:
+def _chat_inputs(name: str) -> str:
     media: list[str] = [*chat_media(_summary(name))]
-    if name in MULTIMODAL_CHATS and not media:
-        media = ["media"]
-    return ", ".join(["text", *media]), "text, audio" if name in SPEAKERS else "text"
+    return ", ".join(["text", *(media or ["media"])])
 
 
 def _tested(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from cornserve_tasklib.image_generation import ImageGeneratorOptions
 from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media import Modality
 from cornserve_tasklib.media_options import MediaOptions
+from cornserve_tasklib.model_ids import summarize_id
 from cornserve_tasklib.model_options import IMAGE_GENERATOR, ModelOptions
 from cornserve_tasklib.model_summary import ModelSummary, summarize_files
 from cornserve_tasklib.omni import OmniChat, OmniOptions
@@ -40,57 +40,22 @@ from cornserve_tasklib.vllm_architectures import (
     PoolingKind,
 )
 
-_SPEECH_IDS = re.compile(r"openai/whisper-.+|distil-whisper/distil-.+")
-"""Hugging Face ids of speech recognition models."""
-
-_TEXT_TO_SPEECH_IDS = re.compile(r"facebook/mms-tts-.+")
-"""Hugging Face ids of models that speak."""
-
-_TEXT_TO_SPEECH_ARCHITECTURES = frozenset({"VitsModel"})
-
-_IMAGE_GENERATION_IDS = re.compile(r"Qwen/Qwen-Image(-[0-9]{4})?")
-"""Hugging Face ids of models that generate images."""
-
-_IMAGE_EDITING_IDS = re.compile(r"Qwen/Qwen-Image-Edit")
-"""Hugging Face ids of models that edit images. Later versions have another pipeline."""
-
-_WHOLE_IMAGE_IDS = re.compile(
-    r"stabilityai/stable-diffusion-3(-medium-diffusers|\.5-(medium|large|large-turbo))"
-    r"|black-forest-labs/FLUX\.1-(dev|schnell)"
-)
-"""Hugging Face ids of models that generate images in one executor."""
-
-_UNSUPPORTED_IMAGE_IDS = re.compile(r"Qwen/Qwen-Image-.+|stabilityai/stable-diffusion.+|black-forest-labs/FLUX.+")
-"""Hugging Face ids of other models that generate images, which have pipelines that are not supported."""
-
 _WHOLE_IMAGE_PIPELINES = ("StableDiffusion3Pipeline", "FluxPipeline")
 
 PIPELINES = ("QwenImagePipeline", "QwenImageEditPipeline", *_WHOLE_IMAGE_PIPELINES)
 """The supported pipelines of diffusers."""
 
-_SPEAKING_IDS = re.compile(r"Qwen/(Qwen2\.5-Omni-.+|Qwen3-Omni-.+-Instruct)")
-"""Hugging Face ids of multimodal models with a talker."""
-
 _SPEAKING_TYPES = ("qwen2_5_omni", "qwen3_omni_moe")
 """The types of models that can have a talker."""
 
+WITHOUT_ENDPOINT: Final[tuple[PoolingKind, ...]] = ("late interaction", "reward", "token classification")
+"""The kinds of models whose results no endpoint has."""
+
+_MULTIMODAL = ("ForConditionalGeneration", "OmniModel")
+"""The ends of the architectures of multimodal models that generate. The second one is that of Qwen2.5-Omni."""
+
 ModelPaths = dict[str, Task[Any, Any]]
 """Tasks by path name. The first one is the default."""
-
-_MULTIMODAL_IDS = {
-    "gemma3": re.compile(r"google/gemma-3-(4|12|27)b-.+"),
-    "internvl": re.compile(r"OpenGVLab/InternVL3-.+-hf"),
-    "llava": re.compile(r"llava-hf/llava-1\.5-.+"),
-    "llava_onevision": re.compile(r"llava-hf/llava-onevision-.+"),
-    "qwen2_5_omni": re.compile(r"Qwen/Qwen2\.5-Omni-.+"),
-    "qwen2_5_vl": re.compile(r"Qwen/Qwen2\.5-VL-.+"),
-    "qwen2_audio": re.compile(r"Qwen/Qwen2-Audio-.+"),
-    "qwen2_vl": re.compile(r"Qwen/Qwen2-VL-.+"),
-    "qwen3_omni_moe": re.compile(r"Qwen/Qwen3-Omni-.+"),
-    "qwen3_vl": re.compile(r"Qwen/Qwen3-VL-[0-9]+B-(Instruct|Thinking).*"),
-}
-"""Hugging Face ids of models with a known encoder family, by transformers' name of the model type. InternVL 3 without
--hf is another architecture, which requires code from its repository."""
 
 
 def default_paths(
@@ -126,41 +91,14 @@ def alternatives(paths: ModelPaths, name: str) -> ModelPaths:
 
 
 def _paths(model: str, options: ModelOptions, summary: ModelSummary | None) -> ModelPaths:
-    if not Path(model).is_absolute():
+    if Path(model).is_absolute():
+        summary = summary or summarize_files(model, Path(model))
+    else:
         try:
             check_model_id(model)
         except ValueError as error:
             raise DefinitionError(str(error)) from error
-        return _paths_by_name(model, options) if summary is None else _paths_by_files(model, options, summary)
-    return _paths_by_files(model, options, summary or summarize_files(model, Path(model)))
-
-
-def _paths_by_name(model: str, options: ModelOptions) -> ModelPaths:
-    """Returns the paths of an id whose files are unknown."""
-    if _SPEECH_IDS.fullmatch(model):
-        return _transcribe_path(model, options)
-    if _TEXT_TO_SPEECH_IDS.fullmatch(model):
-        return _speech_path(model, options)
-    if _IMAGE_GENERATION_IDS.fullmatch(model):
-        return _image_path(model, options)
-    if _IMAGE_EDITING_IDS.fullmatch(model):
-        return _edit_path(model, options)
-    if _WHOLE_IMAGE_IDS.fullmatch(model):
-        return _whole_image_path(model, options)
-    if _UNSUPPORTED_IMAGE_IDS.fullmatch(model):
-        raise DefinitionError(
-            f"the pipeline of {model} is not supported: use Qwen/Qwen-Image, "
-            "stabilityai/stable-diffusion-3.5-medium or black-forest-labs/FLUX.1-dev to generate images, or "
-            "Qwen/Qwen-Image-Edit to edit them"
-        )
-    for known_type, ids in _MULTIMODAL_IDS.items():
-        if ids.fullmatch(model):
-            has_talker = _SPEAKING_IDS.fullmatch(model) is not None
-            return _multimodal_paths(model, known_type, encoder_modalities(known_type), None, has_talker, options)
-    return _chat_path(model, None, options)
-
-
-def _paths_by_files(model: str, options: ModelOptions, summary: ModelSummary) -> ModelPaths:
+        summary = summary or summarize_id(model)
     if summary.pipeline is not None:
         return _pipeline_path(model, summary.pipeline, options)
     architectures = summary.architectures
@@ -168,7 +106,7 @@ def _paths_by_files(model: str, options: ModelOptions, summary: ModelSummary) ->
     _check_pooling(model, architectures)
     if all(name.endswith("ForSequenceClassification") for name in architectures):
         return _classifier_paths(model, summary.labels, options)
-    if _TEXT_TO_SPEECH_ARCHITECTURES.issuperset(architectures):
+    if architectures == ["VitsModel"]:
         if summary.tokenizer_problem:
             raise DefinitionError(f"{model} {summary.tokenizer_problem}")
         return _speech_path(model, options)
@@ -181,11 +119,9 @@ def _paths_by_files(model: str, options: ModelOptions, summary: ModelSummary) ->
     modalities = _encoded_apart(summary)
     if modalities:
         has_talker = model_type in _SPEAKING_TYPES and summary.speaks
-        return _multimodal_paths(
-            model, model_type, modalities, summary.tool_parser, has_talker, options, transcribes=transcribes
-        )
+        return _multimodal_paths(model, model_type, modalities, summary.tool_parser, has_talker, transcribes, options)
     if MULTIMODAL_CHATS.intersection(architectures):
-        return _whole_path(model, summary.tool_parser, options, transcribes)
+        return _whole_path(model, summary.tool_parser, transcribes, options)
     if any(name in TEXT_CHATS or name.endswith("ForCausalLM") for name in architectures):
         return _chat_path(model, summary.tool_parser, options)
     raise DefinitionError(f"unsupported architecture {summary.kind} of {model}: {_supported()}")
@@ -294,10 +230,6 @@ def _check_pooling(model: str, architectures: list[str]) -> None:
             )
 
 
-WITHOUT_ENDPOINT: Final[tuple[PoolingKind, ...]] = ("late interaction", "reward", "token classification")
-"""The kinds of models whose results no endpoint has."""
-
-
 def _engine_without_adapters(model: str, kind: str, executor: str, options: ModelOptions) -> EngineOptions:
     """Returns the options of the only executor. Raises `DefinitionError` for others, and for LoRA adapters."""
     options.check_executors(model, [executor])
@@ -314,15 +246,19 @@ def _without_adapters(model: str, kind: str, executor: str, options: ModelOption
 
 def _chat_path(model: str, tool_parser: str | None, options: ModelOptions) -> ModelPaths:
     options.check_executors(model, ["llm"])
-    chat = Chat(
-        model_id=model,
-        revision=options.revision,
-        tool_parser=options.parser("tool_call_parser", tool_parser),
-        reasoning_parser=options.parser("reasoning_parser"),
-        lora=options.lora,
-        options=options.language_engine(),
-    )
-    return {"chat": chat}
+    return {"chat": Chat(**_chat_fields(model, tool_parser, options))}
+
+
+def _chat_fields(model: str, tool_parser: str | None, options: ModelOptions) -> dict[str, Any]:
+    """Returns the fields that `Chat` and `Mllm` share. Raises `DefinitionError` if the options are invalid."""
+    return {
+        "model_id": model,
+        "revision": options.revision,
+        "tool_parser": options.parser("tool_call_parser", tool_parser),
+        "reasoning_parser": options.parser("reasoning_parser"),
+        "lora": options.lora,
+        "options": options.language_engine(),
+    }
 
 
 def _multimodal_paths(
@@ -331,57 +267,35 @@ def _multimodal_paths(
     modalities: tuple[Modality, ...],
     tool_parser: str | None,
     has_talker: bool,
+    transcribes: bool,
     options: ModelOptions,
-    *,
-    transcribes: bool = False,
 ) -> ModelPaths:
     further = [*(["talker", "vocoder", "omni"] if has_talker else []), *(["transcription"] if transcribes else [])]
     options.check_executors(model, ["llm", "encoder", *further])
-    engine, encoder = options.language_engine(), options.named("encoder", EncoderOptions)
     _check_media_options(model, model_type, options.media)
-
-    def path(*, split_encoder: bool, with_enc: bool, joint_encoder: bool = False) -> Mllm:
-        return Mllm(
-            model_id=model,
-            revision=options.revision,
-            split_encoder=split_encoder,
-            with_enc=with_enc,
-            encoder_modalities=modalities,
-            joint_encoder=joint_encoder,
-            tool_parser=options.parser("tool_call_parser", tool_parser),
-            reasoning_parser=options.parser("reasoning_parser"),
-            lora=options.lora,
-            options=engine,
-            encoder_options=encoder,
-            media_options=options.media,
-        )
-
-    split = path(split_encoder=True, with_enc=False)
+    fields = _chat_fields(model, tool_parser, options) | {
+        "encoder_modalities": modalities,
+        "encoder_options": options.named("encoder", EncoderOptions),
+        "media_options": options.media,
+    }
+    split = Mllm(**fields, split_encoder=True, with_enc=False)
     paths: ModelPaths = {
-        "monolith": path(split_encoder=False, with_enc=True),
+        "monolith": Mllm(**fields),
         "e-l": split,
-        "e-el": path(split_encoder=True, with_enc=True),
+        "e-el": Mllm(**fields, split_encoder=True),
     }
     if len(split.encoders) > 1:
-        paths["joint-e-l"] = path(split_encoder=True, with_enc=False, joint_encoder=True)
-        paths["joint-e-el"] = path(split_encoder=True, with_enc=True, joint_encoder=True)
+        paths["joint-e-l"] = Mllm(**fields, split_encoder=True, with_enc=False, joint_encoder=True)
+        paths["joint-e-el"] = Mllm(**fields, split_encoder=True, joint_encoder=True)
     paths |= _speaking_paths(model, model_type, options) if has_talker else {}
     return paths | (_also_transcribe(model, options) if transcribes else {})
 
 
-def _whole_path(model: str, tool_parser: str | None, options: ModelOptions, transcribes: bool) -> ModelPaths:
+def _whole_path(model: str, tool_parser: str | None, transcribes: bool, options: ModelOptions) -> ModelPaths:
     """Returns the paths of a multimodal model without an encoder family: vLLM runs all of it."""
     options.check_executors(model, ["llm", *(["transcription"] if transcribes else [])])
-    whole = Mllm(
-        model_id=model,
-        revision=options.revision,
-        encoder_modalities=(),
-        tool_parser=options.parser("tool_call_parser", tool_parser),
-        reasoning_parser=options.parser("reasoning_parser"),
-        lora=options.lora,
-        options=options.language_engine(),
-        media_options=options.media,
-    )
+    fields = _chat_fields(model, tool_parser, options)
+    whole = Mllm(**fields, encoder_modalities=(), media_options=options.media)
     return {"monolith": whole} | (_also_transcribe(model, options) if transcribes else {})
 
 
@@ -426,10 +340,6 @@ def _check_media_options(model: str, model_type: str, options: MediaOptions) -> 
         if name not in known:
             advice = f"use {', '.join(sorted(known))}" if known else "remove it"
             raise DefinitionError(f"media_options.{name}: {model} does not have this option: {advice}")
-
-
-_MULTIMODAL = ("ForConditionalGeneration", "OmniModel")
-"""The ends of the architectures of multimodal models that generate. The second one is that of Qwen2.5-Omni."""
 
 
 def _is_embedding_model(summary: ModelSummary) -> bool:

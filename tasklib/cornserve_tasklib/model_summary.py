@@ -9,6 +9,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from cornserve.task.errors import DefinitionError
+from cornserve_tasklib.encoder_families import MODEL_TYPES
 from cornserve_tasklib.hub import MODEL_INDEX
 from cornserve_tasklib.vits_tokenizer import unsupported_reason
 
@@ -53,6 +54,11 @@ class ModelSummary(BaseModel):
         return self.pipeline or ", ".join(self.architectures)
 
 
+def summarize_architecture(name: str, *, speaks: bool = False) -> ModelSummary:
+    """Returns the summary of a model of which only its architecture is known, and whether it contains a talker."""
+    return ModelSummary(architectures=[name], model_type=MODEL_TYPES.get(name), speaks=speaks)
+
+
 def summarize_files(model: str, directory: Path) -> ModelSummary:
     """Returns the summary of a model. Raises `DefinitionError` if its files do not describe one.
 
@@ -65,10 +71,7 @@ def summarize_files(model: str, directory: Path) -> ModelSummary:
         return ModelSummary(pipeline=str(index.get("_class_name")))
     config = files.json("config.json")
     if config is None:
-        raise DefinitionError(
-            f"{model} is not a model directory: cannot read its config.json (No such file or directory): give a "
-            "directory that the gateway and the executors can read"
-        )
+        raise files.unreadable("config.json", "No such file or directory")
     architectures = config.get("architectures")
     if not isinstance(architectures, list) or not architectures:
         raise DefinitionError(
@@ -101,11 +104,13 @@ class _Files:
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise DefinitionError(
-                f"{self._model} is not a model directory: cannot read its {name} ({reason}): give a directory that the "
-                "gateway and the executors can read"
-            ) from error
+            raise self.unreadable(name, getattr(error, "strerror", None) or error) from error
+
+    def unreadable(self, name: str, reason: object) -> DefinitionError:
+        return DefinitionError(
+            f"{self._model} is not a model directory: cannot read its {name} ({reason}): give a directory that the "
+            "gateway and the executors can read"
+        )
 
     def json(self, name: str) -> dict[str, Any] | None:
         text = self.text(name)

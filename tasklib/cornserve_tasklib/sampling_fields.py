@@ -28,6 +28,11 @@ MAX_CHOICES = 128
 """Maximum number of choices of a request, over all of its prompts."""
 
 
+def estimate_tokens(text: str | list[int]) -> int:
+    """Returns the number of tokens of a text, which is exact for a tokenized one."""
+    return len(text) // CHARACTERS_PER_TOKEN if isinstance(text, str) else len(text)
+
+
 class SamplingFields(BaseModel):
     """Fields that `ChatRequest` and `CompletionRequest` share."""
 

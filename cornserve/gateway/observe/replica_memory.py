@@ -44,7 +44,7 @@ async def _read(session: ClientSession, id: str, address: str) -> ReplicaMemory 
     slab = {sample.labels["state"]: int(sample.value) for sample in parsed if sample.name == _SLAB}
     return ReplicaMemory(
         id=id,
-        reserved=sum(slab.values()),
+        limit=sum(slab.values()),
         resident=int(sum(sample.value for sample in parsed if sample.name == _RESIDENT)),
         used=slab.get("held", 0) + slab.get("cached", 0),
     )

@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
-from cornserve.concurrency import Broadcast, next_tick
+from cornserve.concurrency import Broadcast
+from cornserve.ticks import next_tick
 from cornserve.v1 import executor_pb2 as pb
-
-HEARTBEAT_SECONDS = 2.5
-"""Observers receive an observation at least this often. It shows that the event loop runs."""
+from cornserve.wire.invocations import HEARTBEAT_SECONDS
 
 _DESCRIPTIONS = {
     pb.PHASE_LOADING: "still loading",

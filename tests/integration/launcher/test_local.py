@@ -27,6 +27,7 @@ from cornserve.control.launcher.local.process_group import ProcessGroup
 from cornserve.control.launcher.local.state_dir import KEPT_LOGS, ProcessRecord, ReplicaDir, StateDir
 from cornserve.home import Home
 from cornserve.task.spec import ExecutorSpec
+from cornserve.wire.invocations import HEARTBEAT_SECONDS
 from cornserve_echo.task import EchoTask
 from tests.integration.launcher import doomed_launcher
 from tests.integration.launcher.conformance import (
@@ -377,7 +378,7 @@ class TestUnresponsiveReplicas:
         os.kill(pid, signal.SIGSTOP)
         async with site.open() as launcher:
             await launcher.apply(ExecutorGroup(ECHO, 1))
-            await clock.advance_until(lambda: not runs(pid), step=process_monitor.HEARTBEAT_SECONDS)
+            await clock.advance_until(lambda: not runs(pid), step=HEARTBEAT_SECONDS)
             [dead] = await observed(launcher, failed)
             assert dead.id == hanging.id
             assert dead.message.startswith("did not respond for 30 s and was killed")
@@ -389,7 +390,7 @@ class TestUnresponsiveReplicas:
             pid = site.process(replica.id).process_group.pid
             os.kill(pid, signal.SIGSTOP)
             unready = observed(launcher, lambda replicas: "does not respond" in replicas[0].message)
-            await clock.advance_during(unready, step=process_monitor.HEARTBEAT_SECONDS)
+            await clock.advance_during(unready, step=HEARTBEAT_SECONDS)
             os.kill(pid, signal.SIGCONT)
             assert await observed(launcher, ready(1)) == [replica]
 

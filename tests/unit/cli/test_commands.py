@@ -612,7 +612,7 @@ def test_the_last_exits_of_an_app_are_shown_with_their_reasons(cli: CliRunner, s
 
 
 def test_the_memory_of_replicas_is_shown(cli: CliRunner, server: StubServer) -> None:
-    memory = [{"id": "writer-1-x", "reserved": 3 << 30, "resident": 20 << 20, "used": 4 << 20}]
+    memory = [{"id": "writer-1-x", "limit": 3 << 30, "resident": 20 << 20, "used": 4 << 20}]
     view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "/m"}, "status": {}}
     server.on("GET /admin/v1/apps/a?memory=true", json_response(view | {"memory": memory}))
 

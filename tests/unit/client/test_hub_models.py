@@ -141,13 +141,7 @@ def test_ids_of_each_kind_are_served_by_their_files(
     ("model", "files", "reason"),
     [
         ("suno/bark", {"config__json": ("BarkModel", "bark")}, "BarkModel"),
-        ("nari-labs/Dia-1.6B", {"config__json": ("DiaForConditionalGeneration", "dia")}, "DiaForConditionalGeneration"),
-        ("sesame/csm-1b", {"config__json": ("CsmForConditionalGeneration", "csm")}, "CsmForConditionalGeneration"),
         ("team/sdxl", {"model_index__json": {"_class_name": "StableDiffusionXLPipeline"}}, "StableDiffusionXLPipeline"),
-        ("Wan-AI/Wan2.1-T2V", {"model_index__json": {"_class_name": "WanPipeline"}}, "WanPipeline"),
-        ("team/flux2", {"model_index__json": {"_class_name": "Flux2Pipeline"}}, "Flux2Pipeline"),
-        ("team/t5", {"config__json": ("T5ForConditionalGeneration", "t5")}, "T5ForConditionalGeneration"),
-        ("team/detector", {"config__json": ("DetrForObjectDetection", "detr")}, "DetrForObjectDetection"),
         ("team/broken", {"config__json": "{"}, "team/broken/config.json is not a JSON object"),
         ("team/empty", {}, "team/empty is not a model directory: cannot read its config.json"),
         ("team/tokenizer", {"config__json": {}}, "team/tokenizer/config.json does not list architectures"),
@@ -156,8 +150,10 @@ def test_ids_of_each_kind_are_served_by_their_files(
 def test_ids_that_cannot_be_served_are_refused_by_what_they_are(
     cache: Path, model: str, files: dict[str, object], reason: str
 ) -> None:
-    with pytest.raises(DeployTargetError, match=f"{model}.*" if model in reason else f"{reason} of {model}"):
+    with pytest.raises(DeployTargetError) as refusal:
         resolve_target(cached(cache, model, **_configs(files)))
+    assert reason in str(refusal.value)
+    assert model in str(refusal.value)
 
 
 def _configs(files: dict[str, object]) -> dict[str, object]:

@@ -11,9 +11,10 @@ from grpc_health.v1 import health_pb2
 
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.health_services import LIVENESS_SERVICE, READINESS_SERVICE
+from cornserve.wire.invocations import HEARTBEAT_SECONDS
 from cornserve_executors.base import health
 from cornserve_executors.base.health import serving_health
-from cornserve_executors.base.state import HEARTBEAT_SECONDS, ExecutorState
+from cornserve_executors.base.state import ExecutorState
 from tests.waiting import until
 
 READY = {LIVENESS_SERVICE, READINESS_SERVICE, ""}

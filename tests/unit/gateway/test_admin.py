@@ -63,7 +63,7 @@ async def test_the_memory_of_replicas_is_read_from_their_metrics(
 
     (memory,) = (await gateway.get("/admin/v1/apps/echo?memory=true")).json()["memory"]
 
-    assert (memory["id"], memory["reserved"], memory["used"]) == ("writer", 64 << 20, 0)
+    assert (memory["id"], memory["limit"], memory["used"]) == ("writer", 64 << 20, 0)
     assert 0 < memory["resident"] < 5 << 20
     await transport.stop()
 

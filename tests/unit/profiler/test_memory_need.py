@@ -39,23 +39,24 @@ def test_an_engine_needs_its_weights_and_its_cache(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(bytes(7000))  # The same weights in another format.
 
     default = MemoryNeed.of("llm", LLMTask(model_id=str(tmp_path)).spec, 0, None)
-    assert default.replica == ENGINE_BYTES + 5000 + KV_CACHE_BYTES
+    assert default.replica_bytes == ENGINE_BYTES + 5000 + KV_CACHE_BYTES
     small = LLMTask(model_id=str(tmp_path), options=EngineOptions(kv_cache_memory_bytes=4 * MIB))
-    assert MemoryNeed.of("llm", small.spec, 0, None).replica == ENGINE_BYTES + 5000 + 4 * MIB
-    assert MemoryNeed.of("llm", LLMTask(model_id="a/model").spec, 0, None).replica == ENGINE_BYTES + KV_CACHE_BYTES
+    assert MemoryNeed.of("llm", small.spec, 0, None).replica_bytes == ENGINE_BYTES + 5000 + 4 * MIB
+    hub_id = LLMTask(model_id="a/model")
+    assert MemoryNeed.of("llm", hub_id.spec, 0, None).replica_bytes == ENGINE_BYTES + KV_CACHE_BYTES
 
 
 def test_an_earlier_measurement_replaces_the_estimate() -> None:
-    assert MemoryNeed.of("llm", STAGE, 0, None).replica == PROCESS_BYTES
-    assert MemoryNeed.of("llm", STAGE, 0, measured(300 * MIB)).replica == 300 * MIB
+    assert MemoryNeed.of("llm", STAGE, 0, None).replica_bytes == PROCESS_BYTES
+    assert MemoryNeed.of("llm", STAGE, 0, measured(300 * MIB)).replica_bytes == 300 * MIB
 
 
 def test_replicas_and_their_sources_fit_the_memory(available: list[int]) -> None:
     need = MemoryNeed.of("llm", STAGE, 2, measured(1 << 30))
-    assert need.bytes(3) == 3 * (1 << 30) + 2 * PROCESS_BYTES
+    assert need.total_bytes(3) == 3 * (1 << 30) + 2 * PROCESS_BYTES
     assert need.replicas(20) == 7  # Of 8 GiB, the sources take a part of the last one.
     assert need.replicas(4) == 4
-    available[0] = need.bytes(1)
+    available[0] = need.total_bytes(1)
     assert need.replicas(4) == 1
 
 

@@ -141,7 +141,7 @@ class OutputHolder(BaseModel):
     output: ShoutOutput
 
 
-class Verdict(BaseModel):
+class Judgement(BaseModel):
     text: str
 
     @field_validator("text")
@@ -158,7 +158,7 @@ class Verdict(BaseModel):
         lambda output: re.fullmatch(".*", output.text)[0],  # type: ignore[index]
         lambda output: f"{output.text}",
         lambda output: "".join(list(output.text)),
-        lambda output: Verdict(text=output.text).text,
+        lambda output: Judgement(text=output.text).text,
         lambda output: output.model_dump()["text"],
         lambda output: json.loads(output.model_dump_json())["text"],
         lambda output: dict(output)["text"],
@@ -195,7 +195,7 @@ def test_a_missing_attribute_of_a_pending_output_raises_without_suspending(
         lambda output: output == shout.invoke(ShoutRequest(text="b")),
         lambda output: output.model_fields_set,
         lambda output: copy.deepcopy(output).text,
-        lambda output: TypeAdapter(Verdict).validate_python(output, from_attributes=True).text,
+        lambda output: TypeAdapter(Judgement).validate_python(output, from_attributes=True).text,
         repr,
         str,
     ],

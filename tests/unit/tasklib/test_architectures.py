@@ -92,8 +92,6 @@ REFUSED = [
     ("ColQwen3", "colqwen3"),
 ]
 
-REFUSED_PIPELINES = ["StableDiffusionXLPipeline", "WanPipeline", "Flux2Pipeline", "CogVideoXPipeline", "LTXPipeline"]
-
 
 def directory(path: Path, architecture: str, model_type: str, **fields: Any) -> str:
     config = {"architectures": [architecture], "model_type": model_type, **fields}
@@ -125,11 +123,3 @@ def test_code_that_transformers_has_by_now_needs_no_trust(tmp_path: Path) -> Non
 def test_another_architecture_is_refused_by_its_name(tmp_path: Path, architecture: str, model_type: str) -> None:
     with pytest.raises(DefinitionError, match=architecture):
         default_paths(directory(tmp_path, architecture, model_type))
-
-
-@pytest.mark.parametrize("pipeline", REFUSED_PIPELINES)
-def test_another_pipeline_is_refused_by_its_name(tmp_path: Path, pipeline: str) -> None:
-    (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": pipeline}))
-
-    with pytest.raises(DefinitionError, match=f"unsupported pipeline {pipeline}"):
-        default_paths(str(tmp_path))

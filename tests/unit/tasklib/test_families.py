@@ -289,14 +289,6 @@ def test_a_vits_without_its_tokenizer_is_incomplete(tmp_path: Path) -> None:
         default_paths(model_directory(tmp_path, "VitsModel"))
 
 
-def test_an_audio_codec_is_not_an_embedding_model(tmp_path: Path) -> None:
-    config = {"architectures": ["EncodecModel"], "sampling_rate": 24_000}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-
-    with pytest.raises(DefinitionError, match="unsupported architecture EncodecModel"):
-        default_paths(str(tmp_path))
-
-
 @pytest.mark.parametrize("model", ["gpt2", "Qwen/Qwen3-0.6B", "_/a.b-c"])
 def test_a_hugging_face_id_is_assumed_to_be_a_language_model(model: str) -> None:
     assert default_paths(model) == {"chat": Chat(model_id=model)}
@@ -442,7 +434,7 @@ def test_a_qwen3_omni_with_a_talker_has_paths_that_speak(tmp_path: Path) -> None
     assert {name: path for name, path in paths.items() if name not in without} == speaking
     assert alternatives(paths, "speech") == speaking
     assert alternatives(paths, "e-l").keys() == without.keys() - {"transcribe"}
-    with pytest.raises(DefinitionError, match=r"has no executor 'talker': choose from encoder, llm, \* for all"):
+    with pytest.raises(DefinitionError, match=r"has no executor 'talker': choose from encoder, llm, transcription, "):
         default_paths("Qwen/Qwen3-Omni-30B-A3B-Thinking", options)
 
 

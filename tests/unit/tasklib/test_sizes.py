@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib import ChatRequest, CompletionRequest
+from cornserve_tasklib.classification import ClassificationRequest, ClassificationTask
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingTask
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.llm import LLMTask
@@ -33,8 +34,10 @@ def test_the_size_of_an_image_follows_from_its_pixels() -> None:
     assert EncoderTask(model_id="a/b").size(IMAGE) == InputSize(media=3)
 
 
-def test_the_size_of_an_embedding_request_counts_its_inputs() -> None:
-    task = EmbeddingTask(model_id="a/b")
+def test_the_size_of_texts_counts_each() -> None:
+    texts = ["x" * 8, "y" * 4]
 
-    assert task.size(EmbeddingRequest(input=["x" * 8, "y" * 4])) == InputSize(text=3, items=2)
-    assert task.size(EmbeddingRequest(input=[[1, 2, 3]])) == InputSize(text=3)
+    assert EmbeddingTask(model_id="a/b").size(EmbeddingRequest(input=texts)) == InputSize(text=3, items=2)
+    assert EmbeddingTask(model_id="a/b").size(EmbeddingRequest(input=[[1, 2, 3]])) == InputSize(text=3)
+    classifier = ClassificationTask(model_id="a/b")
+    assert classifier.size(ClassificationRequest(input=texts)) == InputSize(text=3, items=2)

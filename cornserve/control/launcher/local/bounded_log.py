@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cornserve.concurrency import sleep_until_tick
 from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
 from cornserve.observe.log_file import copy_truncate
+from cornserve.ticks import sleep_until_tick
 
 CHECK_SECONDS = 5.0
 

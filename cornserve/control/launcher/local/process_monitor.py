@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from cornserve.app.record import ReplicaState
-from cornserve.concurrency import sleep_until_tick
 from cornserve.control.launcher.local.bounded_log import keep_bounded
 from cornserve.control.launcher.local.executor_status import ExecutorStatus, watch_executor
 from cornserve.control.launcher.local.local_machine import LocalMachine
@@ -20,6 +19,8 @@ from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thre
 from cornserve.control.launcher.log_lines import find_error
 from cornserve.exit_status import CANNOT_START
 from cornserve.memory_limit import count_oom_kills, find_oom_counter
+from cornserve.ticks import sleep_until_tick
+from cornserve.wire.invocations import HEARTBEAT_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +28,6 @@ STOP_SECONDS = 5.0
 """Timeout for an executor to free its resources after the drain."""
 SHARED_MEMORY_SECONDS = 1.0
 """Interval at which the shared memory files of a starting replica are recorded."""
-HEARTBEAT_SECONDS = 2.5
-"""Interval of the executor's status messages."""
 UNREADY_MISSED_HEARTBEATS = 4
 """After this number of missed heartbeats, a replica is not ready: new requests go to other replicas."""
 MAX_MISSED_HEARTBEATS = 12

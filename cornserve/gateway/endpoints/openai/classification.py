@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Literal
 
-from annotated_types import MaxLen
 from fastapi import Request
 from pydantic import BaseModel
 from pydantic_core import to_json
@@ -13,22 +12,24 @@ from pydantic_core import to_json
 from cornserve.app.response_readers import CLASSES
 from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
-from cornserve.gateway.endpoints.openai.common_fields import OneOrMany, OpenAIRequest, Text, as_list, check_app
-from cornserve.gateway.endpoints.openai.scoring import ScoreUsage
+from cornserve.gateway.endpoints.openai.common_fields import (
+    OpenAIRequest,
+    PromptUsage,
+    as_list,
+    check_app,
+    prompt_usage,
+)
+from cornserve.gateway.endpoints.openai.embeddings import Inputs
 from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.request.session import Session
 from cornserve_tasklib.classification import ClassificationRequest
-from cornserve_tasklib.embedding import MAX_INPUTS
-from cornserve_tasklib.sampling_fields import Tokens
 
 
 class ClassifyRequest(ClassificationRequest, OpenAIRequest):
     """vLLM's request body."""
 
-    input: OneOrMany[  # type: ignore[assignment]
-        Annotated[list[Text], MaxLen(MAX_INPUTS)], Annotated[list[Tokens], MaxLen(MAX_INPUTS)]
-    ]
+    input: Inputs  # type: ignore[assignment]
 
 
 class ClassifiedText(BaseModel):
@@ -41,11 +42,11 @@ class ClassifiedText(BaseModel):
 
 class ClassificationList(BaseModel):
     id: str
-    object: str = "list"
+    object: Literal["list"] = "list"
     created: int
     model: str
     data: list[ClassifiedText]
-    usage: ScoreUsage
+    usage: PromptUsage
 
 
 async def create_classification(request: Request, context: Context) -> SendResponse:
@@ -66,7 +67,6 @@ async def create_classification(request: Request, context: Context) -> SendRespo
             "created": int(time.time()),
             "model": body.model,
         }
-        usage = {"prompt_tokens": found.prompt_tokens, "total_tokens": found.prompt_tokens}
-        return to_json({**head, "data": data, "usage": usage})
+        return to_json({**head, "data": data, "usage": prompt_usage(found.prompt_tokens)})
 
     return await handler.respond(respond)

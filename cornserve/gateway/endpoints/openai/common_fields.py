@@ -123,6 +123,11 @@ class PromptTokensDetails(TypedDict):
     cached_tokens: int
 
 
+class PromptUsage(TypedDict):
+    prompt_tokens: int
+    total_tokens: int
+
+
 class TokenCounts(TypedDict):
     prompt_tokens: int
     completion_tokens: int
@@ -131,6 +136,11 @@ class TokenCounts(TypedDict):
 
 class CompletionUsage(TokenCounts):
     prompt_tokens_details: PromptTokensDetails
+
+
+def prompt_usage(tokens: int) -> PromptUsage:
+    """Returns the usage of an operation that generates no tokens."""
+    return {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
 def openai_usage(usage: Usage) -> CompletionUsage:

@@ -18,9 +18,11 @@ from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints.openai.common_fields import (
     OneOrMany,
     OpenAIRequest,
+    PromptUsage,
     Text,
     as_list,
     check_app,
+    prompt_usage,
 )
 from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
@@ -49,16 +51,11 @@ class Embedding(BaseModel):
     embedding: list[float] | str
 
 
-class EmbeddingUsage(BaseModel):
-    prompt_tokens: int
-    total_tokens: int
-
-
 class EmbeddingList(BaseModel):
     object: Literal["list"] = "list"
     data: list[Embedding]
     model: str
-    usage: EmbeddingUsage
+    usage: PromptUsage
 
 
 async def create_embeddings(request: Request, context: Context) -> SendResponse:
@@ -86,5 +83,5 @@ async def _embedding_list(body: CreateEmbeddingRequest, embeddings: Sequence[str
         vector = embedding if is_base64 else decode_vector(embedding).tolist()
         data.append(to_json({"object": "embedding", "index": index, "embedding": vector}))
         await asyncio.sleep(0)
-    tail = to_json({"model": body.model, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}})[1:]
+    tail = to_json({"model": body.model, "usage": prompt_usage(tokens)})[1:]
     return b'{"object":"list","data":[' + b",".join(data) + b"]," + tail

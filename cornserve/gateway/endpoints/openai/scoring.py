@@ -10,12 +10,11 @@ from annotated_types import Ge
 from fastapi import Request
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 from pydantic_core import to_json
-from typing_extensions import TypedDict
 
 from cornserve.app.response_readers import SCORES
 from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
-from cornserve.gateway.endpoints.openai.common_fields import OpenAIRequest, Text, check_app
+from cornserve.gateway.endpoints.openai.common_fields import OpenAIRequest, PromptUsage, Text, check_app, prompt_usage
 from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.request.session import Session
@@ -48,11 +47,6 @@ class RerankRequest(ScoringOptions, OpenAIRequest):
     """The number of results. 0 stands for all."""
 
 
-class ScoreUsage(TypedDict):
-    prompt_tokens: int
-    total_tokens: int
-
-
 class ScoredPair(BaseModel):
     index: int
     object: Literal["score"] = "score"
@@ -65,7 +59,7 @@ class ScoreList(BaseModel):
     created: int
     model: str
     data: list[ScoredPair]
-    usage: ScoreUsage
+    usage: PromptUsage
 
 
 class RankedText(BaseModel):
@@ -81,7 +75,7 @@ class RankedDocument(BaseModel):
 class Ranking(BaseModel):
     id: str
     model: str
-    usage: ScoreUsage
+    usage: PromptUsage
     results: list[RankedDocument]
 
 
@@ -95,7 +89,7 @@ async def create_score(request: Request, context: Context) -> SendResponse:
         found = await session.run(tracked(ScoringRequest, body), SCORES)
         data = [{"index": index, "object": "score", "score": score} for index, score in enumerate(found.scores)]
         head = {"id": f"score-{handler.ids.unique}", "object": "list", "created": int(time.time()), "model": body.model}
-        return to_json({**head, "data": data, "usage": _usage(found.prompt_tokens)})
+        return to_json({**head, "data": data, "usage": prompt_usage(found.prompt_tokens)})
 
     return await handler.respond(respond)
 
@@ -109,7 +103,7 @@ async def create_ranking(request: Request, context: Context) -> SendResponse:
     async def respond(session: Session) -> bytes:
         found = await session.run(tracked(ScoringRequest, body, queries=[body.query]), SCORES)
         results = _ranked(body.documents, found.scores)[: body.top_n or None]
-        head = {"id": f"rerank-{handler.ids.unique}", "model": body.model, "usage": _usage(found.prompt_tokens)}
+        head = {"id": f"rerank-{handler.ids.unique}", "model": body.model, "usage": prompt_usage(found.prompt_tokens)}
         return to_json({**head, "results": results})
 
     return await handler.respond(respond)
@@ -121,7 +115,3 @@ def _ranked(documents: Sequence[str], scores: Sequence[float]) -> list[dict[str,
     return [
         {"index": index, "document": {"text": documents[index]}, "relevance_score": scores[index]} for index in order
     ]
-
-
-def _usage(tokens: int) -> ScoreUsage:
-    return {"prompt_tokens": tokens, "total_tokens": tokens}
