@@ -19,7 +19,7 @@ class ClassificationEngine(VllmEngine):
         super().__init__(settings.engine_args(config) | {"runner": "pooling", "convert": "classify"})
         self._model_config = self._vllm.model_config
         if self._model_config.is_multimodal_model:
-            raise ExecutorStartError(f"{config.model_id} does not only classify texts: deploy another model")
+            raise ExecutorStartError(f"{config.model_id} reads media: deploy a classifier of texts")
         self._labels: dict[int, str] = getattr(self._model_config.hf_config, "id2label", None) or {}
         self._large_texts = LargeTexts()
         self._renderer = online_renderer(self._vllm)
