@@ -8,14 +8,13 @@ from typing import Any
 from vllm import PoolingParams, PoolingRequestOutput
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.pooling.embed.protocol import EmbeddingCompletionRequest
-from vllm.renderers.online_renderer import OnlineRenderer
 
 from cornserve_executors.llm.chat_media import ChatMedia, media_limits
 from cornserve_executors.llm.chat_prompt import ChatPrompt
 from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
 from cornserve_executors.vllm.large_texts import LargeTexts
-from cornserve_executors.vllm.pooling import pool, tokenize
+from cornserve_executors.vllm.pooling import online_renderer, pool, tokenize
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse, EmbeddingTask
 
@@ -31,13 +30,7 @@ class EmbeddingEngine(VllmEngine):
     def __init__(self, config: EmbeddingTask) -> None:
         super().__init__(engine_args(config))
         self._large_texts = LargeTexts()
-        self._renderer = OnlineRenderer(
-            self._vllm.model_config,
-            self._vllm.renderer,
-            request_logger=None,
-            chat_template=None,
-            chat_template_content_format="auto",
-        )
+        self._renderer = online_renderer(self._vllm)
         self._chat_media = ChatMedia(self._vllm.model_config, self._vllm.renderer)
 
     async def embed(self, request: EmbeddingRequest, id: str) -> EmbeddingResponse:
@@ -46,7 +39,7 @@ class EmbeddingEngine(VllmEngine):
             prompts = await (self._tokenize(request, id) if request.messages is None else self._render(request, id))
             params = PoolingParams(task="embed", dimensions=request.dimensions)
             params.verify(self._vllm.model_config)
-            outputs = await pool(self._vllm, prompts, params, id)
+            outputs = await pool(self._vllm, ((prompt, params.clone()) for prompt in prompts), id)
         return EmbeddingResponse(
             embeddings=[_encode(output) for output in outputs],
             prompt_tokens=sum(len(output.prompt_token_ids) for output in outputs),

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from typing import Any
 
-from vllm import PoolingParams, PoolingRequestOutput
 from vllm.entrypoints.pooling.scoring.io_processor import CrossEncoderIOProcessor
 from vllm.entrypoints.pooling.scoring.protocol import ScoreQueriesDocumentsRequest
 from vllm.entrypoints.pooling.typing import ScoringRenderParams
 from vllm.outputs import ScoringRequestOutput
 from vllm.renderers.chat_utils import ChatTemplateConfig
 
-from cornserve.concurrency import gather_all
 from cornserve_executors.base import ExecutorStartError, InvalidRequestError
 from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
 from cornserve_executors.vllm.large_texts import LargeTexts
+from cornserve_executors.vllm.pooling import check_truncation, pool
 from cornserve_tasklib.scoring import ScoringRequest, ScoringResponse, ScoringTask
 
 
@@ -32,13 +30,11 @@ class ScoringEngine(VllmEngine):
         self._large_texts = LargeTexts()
 
     async def score(self, request: ScoringRequest, id: str) -> ScoringResponse:
-        """Scores all pairs concurrently, each as a separate request to vLLM's engine."""
+        """Scores all pairs concurrently."""
         self._check_limits(request)
         with translate_errors():
             inputs = await self._render(request, id)
-            outputs = await gather_all(
-                self._encode(given["prompts"], given["params"], f"{id}/{index}") for index, given in enumerate(inputs)
-            )
+            outputs = await pool(self._vllm, ((given["prompts"], given["params"]) for given in inputs), id)
         return ScoringResponse(
             scores=[ScoringRequestOutput.from_base(output).outputs.score for output in outputs],
             prompt_tokens=sum(len(output.prompt_token_ids) for output in outputs),
@@ -46,10 +42,7 @@ class ScoringEngine(VllmEngine):
 
     def _check_limits(self, request: ScoringRequest) -> None:
         context = self._model_config.max_model_len
-        if (request.truncate_prompt_tokens or 0) > context:
-            raise InvalidRequestError(
-                f"truncate_prompt_tokens: {request.truncate_prompt_tokens} exceeds the context length {context}"
-            )
+        check_truncation(request.truncate_prompt_tokens, context)
         for name in ("max_tokens_per_query", "max_tokens_per_doc"):
             if (limit := getattr(request, name)) >= context:
                 raise InvalidRequestError(f"{name}: {limit} is not below the context length {context}: give less")
@@ -83,7 +76,3 @@ class ScoringEngine(VllmEngine):
 
         characters = sum(len(query) + len(document) for query, document in pairs)
         return await self._large_texts.run(render, characters, owner=id)
-
-    async def _encode(self, prompt: Any, params: PoolingParams, id: str) -> PoolingRequestOutput:
-        async with aclosing(self._vllm.encode(prompt, params, id)) as outputs:
-            return await anext(outputs)  # vLLM yields a single output.

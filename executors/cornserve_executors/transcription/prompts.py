@@ -16,8 +16,8 @@ from cornserve_executors.transcription.clip_transcript import CleanText
 from cornserve_executors.transcription.speech import Samples
 from cornserve_tasklib.transcription import TranscriptionRequest
 
-TRANSLATION = "en"
-"""The language of translations."""
+_TRANSLATION_LANGUAGE = "en"
+"""The language of `/v1/audio/translations`."""
 
 
 class SpeechPrompts:
@@ -64,7 +64,7 @@ class SpeechPrompts:
             language=language,
             task_type=request.task,
             request_prompt=request.prompt,
-            to_language=TRANSLATION if request.task == "translate" else None,
+            to_language=_TRANSLATION_LANGUAGE if request.task == "translate" else None,
         )
         try:
             prompt = self.model.get_generation_prompt(params)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import aclosing
 from typing import Any
 
@@ -11,8 +11,26 @@ from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from cornserve.concurrency import gather_all
+from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.vllm.large_texts import LargeTexts, text_batches
 from cornserve_tasklib.embedding import Inputs
+
+
+def online_renderer(engine: AsyncLLM) -> OnlineRenderer:
+    """Returns a renderer with the model's own chat template."""
+    return OnlineRenderer(
+        engine.model_config,
+        engine.renderer,
+        request_logger=None,
+        chat_template=None,
+        chat_template_content_format="auto",
+    )
+
+
+def check_truncation(tokens: int | None, context: int) -> None:
+    """Raises `InvalidRequestError` for a value of `truncate_prompt_tokens` that exceeds the context length."""
+    if (tokens or 0) > context:
+        raise InvalidRequestError(f"truncate_prompt_tokens: {tokens} exceeds the context length {context}")
 
 
 async def tokenize(
@@ -31,11 +49,11 @@ async def tokenize(
     return await large_texts.run(run, sum(map(len, inputs)), owner=id)
 
 
-async def pool(engine: AsyncLLM, prompts: Sequence[Any], params: PoolingParams, id: str) -> list[PoolingRequestOutput]:
+async def pool(engine: AsyncLLM, prompts: Iterable[tuple[Any, PoolingParams]], id: str) -> list[PoolingRequestOutput]:
     """Runs all prompts concurrently, each as a separate request to vLLM's engine."""
 
-    async def run(prompt: Any, id: str) -> PoolingRequestOutput:
-        async with aclosing(engine.encode(prompt, params.clone(), id)) as outputs:
+    async def run(prompt: Any, params: PoolingParams, id: str) -> PoolingRequestOutput:
+        async with aclosing(engine.encode(prompt, params, id)) as outputs:
             return await anext(outputs)  # vLLM yields a single output.
 
-    return await gather_all(run(prompt, f"{id}/{index}") for index, prompt in enumerate(prompts))
+    return await gather_all(run(prompt, params, f"{id}/{index}") for index, (prompt, params) in enumerate(prompts))
