@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from json import loads
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.encoder_families import MODEL_TYPES
@@ -47,6 +47,12 @@ class ModelSummary(BaseModel):
     """vLLM's name of the format of tool calls in its chat template."""
     tokenizer_problem: str = ""
     """Why the tokenizer of a text-to-speech model is not supported, or an empty text."""
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        if self.pipeline is None and not self.architectures:
+            raise ValueError("give the architectures of the model, or its pipeline")
+        return self
 
     @property
     def kind(self) -> str:

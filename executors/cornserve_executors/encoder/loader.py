@@ -52,7 +52,7 @@ def load_encoders(settings: EncoderTask, device: str) -> dict[Modality, LoadedEn
         return _load_vllm_encoders(settings, device)
     try:
         config = AutoConfig.from_pretrained(settings.model_id, revision=settings.revision)
-        types = {name: find_family(settings.model_id, config.model_type, name) for name in settings.modalities}
+        types = {name: find_family(config.model_type, name) for name in settings.modalities}
         processors = {
             name: _PROCESSORS[name].from_pretrained(settings.model_id, revision=settings.revision) for name in types
         }

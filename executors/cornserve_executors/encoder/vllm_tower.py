@@ -94,6 +94,8 @@ class VllmTower:
             ).create_engine_config()
         except (OSError, ValueError) as error:
             raise ExecutorStartError(f"{task.model_id} cannot be loaded: {str(error).splitlines()[0]}") from error
+        if not config.model_config.is_multimodal_model:
+            raise ExecutorStartError(f"{task.model_id} is a text model, which has no encoders")
         if task.constant:
             return cls(config, task.modalities, None, "")
         model, digest = _load_model(config)

@@ -132,7 +132,7 @@ def test_the_options_of_frames_by_model_type_are_those_of_the_families() -> None
 
     every = MediaOptions(fps=1, num_frames=8, min_frames=2, max_frames=8)
     for family in VIDEO_FAMILIES:
-        kind = find_family(str(family.path), family.model_type, "video")
+        kind = find_family(family.model_type, "video")
         assert issubclass(kind, VideoEncoderFamily)
         for name, value in every.frames.items():
             options = MediaOptions.model_validate({name: value})
