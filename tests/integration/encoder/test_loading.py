@@ -119,7 +119,7 @@ async def test_weights_may_have_the_prefix_of_a_model_with_a_head(model: Path, t
 
 
 def test_a_model_without_an_encoder_is_rejected(tiny_llama: Path) -> None:
-    with pytest.raises(ExecutorStartError, match="tiny_llama.* is a text model, which has no encoders"):
+    with pytest.raises(ExecutorStartError, match=r"tiny_llama.* is a text model, which has no encoders"):
         load(tiny_llama)
 
 

@@ -18,7 +18,7 @@ AnyFamily = TransformersFamily | VllmFamily
 
 def find_family(model_type: str, modality: Modality) -> type[TransformersFamily]:
     """Returns the family of a known model type. Raises `ExecutorStartError` if it cannot be imported."""
-    (found,) = entry_points(group=ENCODER_FAMILIES[modality], name=model_type)
+    found, *_ = entry_points(group=ENCODER_FAMILIES[modality], name=model_type)
     try:
         family: type[TransformersFamily] = found.load()
     except Exception as error:
