@@ -5,9 +5,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from hashlib import sha256
 from pathlib import Path
-from threading import Lock
+from threading import local
 from typing import Any
 
 import numpy as np
@@ -54,20 +55,18 @@ class VllmTower:
     def __init__(self, config: Any, modalities: Sequence[Modality], model: Any | None, weights: str) -> None:
         self._config = config
         self._model = model
-        tokenizer = cached_tokenizer_from_config(config.model_config)
-        self._processor = MULTIMODAL_REGISTRY.create_processor(config.model_config, tokenizer=tokenizer)
-        self._processing = Lock()
-        """vLLM processes media in one thread."""
-        known = self._processor.info.supported_mm_limits
+        self._processors = _Processors(config.model_config)
+        processor = self._processors.own
+        known = processor.info.supported_mm_limits
         for modality in modalities:
             if modality not in known:
                 raise ExecutorStartError(f"{config.model_config.model} has no encoder of the modality {modality}")
-        self.decoder = MediaDecoder(config.model_config, self._processor.info)
+        self.decoder = MediaDecoder(config.model_config, processor.info)
         self._markers = {
-            modality: medium_marker(config.model_config, self._processor, tokenizer, modality)
+            modality: medium_marker(config.model_config, processor, processor.info.get_tokenizer(), modality)
             for modality in modalities
         }
-        processor_settings = _processor_settings(self._processor.info.get_hf_processor())
+        processor_settings = _processor_settings(processor.info.get_hf_processor())
         model_settings = config.model_config.hf_config.to_dict() | {"_name_or_path": ""}
         self.digest = sha256(repr((weights, model_settings, processor_settings, self.dtype)).encode()).hexdigest()
         """Identifies everything except the medium that the embeddings depend on."""
@@ -120,8 +119,7 @@ class VllmTower:
         return self._process(media.modality, self.decoder.decode(media), arguments)
 
     def _process(self, modality: Modality, decoded: Decoded, arguments: Mapping[str, Any]) -> ProcessedMedium:
-        with self._processing:
-            return process_medium(self._processor, self._markers[modality], modality, decoded, arguments)
+        return process_medium(self._processors.own, self._markers[modality], modality, decoded, arguments)
 
     def sample(self, modality: Modality) -> ProcessedMedium:
         """Returns a processed medium of a usual size."""
@@ -141,6 +139,14 @@ class VllmTower:
             for _, _, inputs in group_and_batch_mm_kwargs(items, device=self._config.device_config.device):
                 rows += self._model.embed_multimodal(**inputs)
         return rows
+
+
+class _Processors(local):
+    """vLLM's processors of a model. Each thread has its own one, because vLLM uses a processor in one thread only."""
+
+    def __init__(self, model_config: Any) -> None:
+        tokenizer = deepcopy(cached_tokenizer_from_config(model_config))
+        self.own = MULTIMODAL_REGISTRY.create_processor(model_config, tokenizer=tokenizer)
 
 
 class _DigestingLoader(DefaultModelLoader):  # type: ignore[misc]
