@@ -11,14 +11,12 @@ def import_vllm() -> None:
     settings.prepare_environment()
     _import_engines(
         *("llm.engine", "llm.cpu_worker", "embedding.engine", "classification.engine"),
-        *("scoring.engine", "transcription.engine"),
+        *("scoring.engine", "transcription.engine", "encoder.engine", "encoder.vllm_tower"),
     )
 
 
 def import_transformers() -> None:
-    _import_engines(
-        *("encoder.engine", "omni.engine", "talker.engine", "talker.vocoder_engine", "text_to_speech.engine")
-    )
+    _import_engines(*("omni.engine", "talker.engine", "talker.vocoder_engine", "text_to_speech.engine"))
 
 
 def import_diffusers() -> None:
