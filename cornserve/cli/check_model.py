@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from http import HTTPStatus
 from importlib.util import find_spec
-from json import loads
+from json import dumps, loads
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import uuid4
 
 import typer
-from pydantic_core import to_json
 
 from cornserve.cli.console import CliError, print_json, print_rows, stderr
 from cornserve.cli.engine_options import EngineOption, TrustRemoteCode, engine_options
@@ -166,7 +165,7 @@ def _direct_outputs(task: dict[str, Any], chats: Sequence[Chat]) -> DirectOutput
         command = [sys.executable, "-P", "-m", _DIRECT_VLLM, str(result)]
         with log.open("wb") as output:
             done = subprocess.run(
-                command, input=to_json({"task": task, "chats": chats}), stdout=output, stderr=output, check=False
+                command, input=dumps({"task": task, "chats": chats}).encode(), stdout=output, stderr=output, check=False
             )
         if done.returncode:
             lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]

@@ -43,7 +43,19 @@ COMMANDS = [
 ]
 
 UNREACHABLE = "http://127.0.0.1:9"
-SLOW_IMPORTS = {"pydantic", "httpx", "httpx2", "grpc", "fastapi", "asyncio", "psutil", "aiohttp", "uvloop", "rich"}
+SLOW_IMPORTS = {
+    "pydantic",
+    "pydantic_core",
+    "httpx",
+    "httpx2",
+    "grpc",
+    "fastapi",
+    "asyncio",
+    "psutil",
+    "aiohttp",
+    "uvloop",
+    "rich",
+}
 SLOW_IMPORTS |= {"numpy", "pulp", "highspy", "matplotlib", "yaml", "kubernetes"}
 
 
