@@ -59,8 +59,18 @@ def media(model: Any) -> set[str]:
     info = model._processor_factory.info
     found: list[Any] = [info] if inspect.isclass(info) else [*vars(sys.modules[info.__module__]).values()]
     infos: list[Any] = [each for each in found if inspect.isclass(each) and issubclass(each, BaseProcessingInfo)]
-    sources = [inspect.getsource(each.get_supported_mm_limits) for each in infos]
+    sources = [source for each in infos for source in _limit_sources(each)]
     return {modality for source in sources for modality in re.findall(r'"(image|audio|video)"', source)}
+
+
+def _limit_sources(info: Any) -> Iterator[str]:
+    """Yields the source of the method that returns the limits, and of those that it extends."""
+    for base in info.__mro__:
+        if method := vars(base).get("get_supported_mm_limits"):
+            source = inspect.getsource(method)
+            yield source
+            if "super()" not in source:
+                return
 
 
 def generates_text(model: Any) -> bool:

@@ -18,7 +18,7 @@ from uuid import uuid4
 import typer
 
 from cornserve.cli.console import CliError, print_json, print_rows, stderr
-from cornserve.cli.engine_options import EngineOption, TrustRemoteCode, engine_options
+from cornserve.cli.engine_options import EngineOption, Revision, TrustRemoteCode, engine_options
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import Json, Url, WaitTimeout
 from cornserve.cli.temporary_app import temporary_app
@@ -50,6 +50,7 @@ def check_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model directory, or a Hugging Face id.")],
     option: EngineOption = None,
     trust_remote_code: TrustRemoteCode = False,
+    revision: Revision = None,
     timeout: WaitTimeout = None,
     url: Url = None,
     json: Json = False,
@@ -68,7 +69,7 @@ def check_model(
     if model.endswith(".py"):
         raise CliError(f"{model} is an app: give a model directory or a Hugging Face id (OWNER/NAME)")
     options = engine_options(option or [], [], trust_remote_code)
-    target = resolve_target(model, name=f"check-{uuid4().hex[:8]}", options=options)
+    target = resolve_target(model, name=f"check-{uuid4().hex[:8]}", options=options, revision=revision)
     if target.warning:
         stderr().print(f"warning: {target.warning}", markup=False)
     paths = model_paths(target.spec)

@@ -13,7 +13,7 @@ import typer
 from cornserve.cli.adaptation_options import with_adaptation
 from cornserve.cli.autoscaling_options import with_autoscaling
 from cornserve.cli.console import CliError, print_json, stderr
-from cornserve.cli.engine_options import EngineOption, TrustRemoteCode, engine_options
+from cornserve.cli.engine_options import EngineOption, Revision, TrustRemoteCode, engine_options
 from cornserve.cli.gateway import open_client
 from cornserve.cli.media_options import MediaIoKwargs, MmProcessorKwargs, default_media_options
 from cornserve.cli.options import BUDGET, Json, Url, WaitTimeout
@@ -76,6 +76,7 @@ def deploy(
         ),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
+    revision: Revision = None,
     lora: Annotated[
         str | None,
         typer.Option(
@@ -261,6 +262,7 @@ def deploy(
             routing=routing,
             shares=_shares(share or []),
             options=engine_options(option or [], engine_arg or [], trust_remote_code),
+            revision=revision,
             lora=lora,
             drawer=drawer,
             media_options=default_media_options(media_io_kwargs, mm_processor_kwargs),

@@ -30,6 +30,15 @@ TrustRemoteCode = Annotated[
     ),
 ]
 
+Revision = Annotated[
+    str | None,
+    typer.Option(
+        "--revision",
+        help="Branch, tag or commit of the repository of a Hugging Face id. By default, its main branch.",
+        show_default=False,
+    ),
+]
+
 
 def engine_options(
     settings: Sequence[str], engine_args: Sequence[str], trust_remote_code: bool

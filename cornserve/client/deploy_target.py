@@ -42,6 +42,8 @@ class DeployOptions(TypedDict, total=False):
     options: Mapping[str, JsonValue] | None
     """Options of the model's executors, such as `{"max_model_len": 32768}`, or `{"llm.dtype": "float16"}` for one
     executor."""
+    revision: str | None
+    """The branch, tag or commit of the repository of a Hugging Face id."""
     lora: str | None
     """The LoRA adapter that the app applies to the model, a name in the option `lora_modules`."""
     drawer: str | None
@@ -71,6 +73,7 @@ def resolve_target(
     routing: str = DEFAULT_ROUTING,
     shares: Mapping[str, float] | None = None,
     options: Mapping[str, JsonValue] | None = None,
+    revision: str | None = None,
     lora: str | None = None,
     drawer: str | None = None,
     media_options: MediaOptions | None = None,
@@ -81,7 +84,9 @@ def resolve_target(
 
     A planned model has all paths of its family, unless shares are given.
     """
-    target = _resolve(what, name, replicas, routing, shares, options, lora, drawer, media_options, allow_paths)
+    target = _resolve(
+        what, name, replicas, routing, shares, options, revision, lora, drawer, media_options, allow_paths
+    )
     if plan is None:
         return target
     from cornserve.app.load import with_all_paths
@@ -105,6 +110,7 @@ def _resolve(
     routing: str,
     shares: Mapping[str, float] | None,
     options: Mapping[str, JsonValue] | None,
+    revision: str | None,
     lora: str | None,
     drawer: str | None,
     media_options: MediaOptions | None,
@@ -118,6 +124,7 @@ def _resolve(
             policies=AppPolicies(routing=routing),
             shares=None if shares is None else dict(shares),
             executors=_executor_overrides(options or {}),
+            revision=revision,
             lora=lora,
             drawer=None if drawer is None else _drawer(drawer),
             media_options=media_options,
@@ -231,20 +238,21 @@ def _model_target(name: str, spec: AppSpec) -> DeployTarget:
     from cornserve.client.example_command import example_command
     from cornserve.client.hub_models import UnknownHubModelError, summarize_hub_model
 
-    model = spec.model
+    model, unread = spec.model, ""
     assert model is not None
-    warning = ""
     if not Path(model).is_absolute():
         try:
             spec = spec.changed(model_summary=summarize_hub_model(model, spec.revision))
         except UnknownHubModelError as error:
-            warning = (
-                f"no directory {model} exists, and the config files of this id cannot be read, so its name decides "
-                f"what it is: {error}"
-            )
+            unread = str(error)
     elif not Path(model).is_dir():  # It exists where the executors run.
         return DeployTarget(name, spec, example_command(name))
-    types = [kind for path in model_paths(spec).values() for kind in path.request_types()]
+    paths = model_paths(spec)
+    types = [kind for path in paths.values() for kind in path.request_types()]
+    warning = unread and (
+        f"no directory {model} exists, and the config files of this id cannot be read, so its name decides that it has "
+        f"the path {next(iter(paths))}: {unread}"
+    )
     return DeployTarget(name, spec, example_command(name, types), warning)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -39,13 +40,13 @@ def summarize_hub_model(model: str, revision: str | None) -> ModelSummary:
 
     hub = HfApi()
     try:
-        is_cached_only = not _answers(hub, model, revision)
+        unavailable = _unavailable(hub, model, revision)
         directory = hub.snapshot_download(
             model,
             revision=revision,
             allow_patterns=[*CONFIG_FILES],
             etag_timeout=TIMEOUT_SECONDS,
-            local_files_only=is_cached_only,
+            local_files_only=bool(unavailable),
             tqdm_class=cast(Any, partial(tqdm, disable=True)),
         )
     except GatedRepoError as error:
@@ -55,12 +56,12 @@ def summarize_hub_model(model: str, revision: str | None) -> ModelSummary:
     except RepositoryNotFoundError as error:
         raise UnknownHubModelError(f"{constants.ENDPOINT} has no such model, or it is private") from error
     except LocalEntryNotFoundError as error:
-        reason = "downloads are disabled" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} does not answer"
+        reason = unavailable or f"{constants.ENDPOINT} does not answer"
         raise UnknownHubModelError(f"{reason}, and {constants.HF_HUB_CACHE} does not have it") from error
     except Exception as error:  # Transports raise many types.
         raise UnknownHubModelError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
     files = Path(directory)
-    if not any((files / name).is_file() for name in CONFIG_FILES) and _has_only_gguf(model, revision):
+    if _has_only_gguf(model, revision):
         raise DefinitionError(
             f"{model} consists of GGUF files, which Cornserve does not read from the hub: deploy the id of the "
             "original weights, or of another quantization (AWQ, GPTQ, FP8)"
@@ -68,9 +69,10 @@ def summarize_hub_model(model: str, revision: str | None) -> ModelSummary:
     return summarize_files(model, files)
 
 
-def _answers(hub: HfApi, model: str, revision: str | None) -> bool:
-    """Returns whether the hub answers in time. Raises an error if it refuses."""
+def _unavailable(hub: HfApi, model: str, revision: str | None) -> str:
+    """Returns why the hub cannot be used, or an empty text. Raises an error if it refuses the model."""
     from httpx2 import TransportError
+    from huggingface_hub import constants
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
@@ -83,9 +85,15 @@ def _answers(hub: HfApi, model: str, revision: str | None) -> bool:
         hub.model_info(model, revision=revision, timeout=TIMEOUT_SECONDS)
     except (GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError):
         raise
-    except (TransportError, HfHubHTTPError, OfflineModeIsEnabled):
-        return False
-    return True
+    except OfflineModeIsEnabled:
+        return "downloads are disabled"
+    except TransportError:
+        return f"{constants.ENDPOINT} does not answer"
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        advice = " (check HF_TOKEN)" if status == HTTPStatus.UNAUTHORIZED else ""
+        return f"{constants.ENDPOINT} answers with the status {status}{advice}"
+    return ""
 
 
 def _has_only_gguf(model: str, revision: str | None) -> bool:

@@ -10,11 +10,11 @@ from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.classification import Classify
 from cornserve_tasklib.edit_images import EditImages
 from cornserve_tasklib.embedding import Embed
-from cornserve_tasklib.encoder_families import MODEL_TYPES, encoder_modalities
+from cornserve_tasklib.encoder_families import MODEL_TYPES
 from cornserve_tasklib.generate_images import GenerateImages
 from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media import Modality
-from cornserve_tasklib.model_families import PIPELINES, WITHOUT_ENDPOINT, default_paths
+from cornserve_tasklib.model_families import PIPELINES, WITHOUT_ENDPOINT, default_paths, separate_modalities
 from cornserve_tasklib.model_summary import ModelSummary, summarize_architecture
 from cornserve_tasklib.scoring import Score
 from cornserve_tasklib.text_to_speech import Speak
@@ -141,7 +141,7 @@ def _reason(name: str) -> str:
 
 def chat_media(summary: ModelSummary) -> list[Modality]:
     """Returns the modalities of the media in chats with a model, as far as they are known."""
-    apart = encoder_modalities(summary.model_type)
+    apart = separate_modalities(summary)
     known = CHAT_MEDIA.items()
     return [*apart] or [modality for modality, names in known if names.intersection(summary.architectures)]
 

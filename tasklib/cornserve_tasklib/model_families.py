@@ -104,7 +104,7 @@ def _paths(model: str, options: ModelOptions, summary: ModelSummary | None) -> M
     architectures = summary.architectures
     _check_code(model, summary, options)
     _check_pooling(model, architectures)
-    if all(name.endswith("ForSequenceClassification") for name in architectures):
+    if all(_classifies_texts(name, summary.model_type) for name in architectures):
         return _classifier_paths(model, summary.labels, options)
     if architectures == ["VitsModel"]:
         if summary.tokenizer_problem:
@@ -116,7 +116,7 @@ def _paths(model: str, options: ModelOptions, summary: ModelSummary | None) -> M
     if transcribes and not MULTIMODAL_CHATS.intersection(architectures):
         return _transcribe_path(model, options)
     model_type = summary.model_type or ""
-    modalities = _encoded_apart(summary)
+    modalities = separate_modalities(summary)
     if modalities:
         has_talker = model_type in _SPEAKING_TYPES and summary.speaks
         return _multimodal_paths(model, model_type, modalities, summary.tool_parser, has_talker, transcribes, options)
@@ -127,7 +127,7 @@ def _paths(model: str, options: ModelOptions, summary: ModelSummary | None) -> M
     raise DefinitionError(f"unsupported architecture {summary.kind} of {model}: {_supported()}")
 
 
-def _encoded_apart(summary: ModelSummary) -> tuple[Modality, ...]:
+def separate_modalities(summary: ModelSummary) -> tuple[Modality, ...]:
     """Returns the modalities that a separate encoder can encode."""
     if any(name.endswith(_MULTIMODAL) for name in summary.architectures):
         found = encoder_modalities(summary.model_type)
@@ -351,5 +351,24 @@ def _embeds_texts(architecture: str, model_type: str | None) -> bool:
     if architecture in POOLING["embedding"]:
         return True
     base = architecture.removesuffix("Model")
-    is_language_model = f"{base}ForCausalLM" in TEXT_CHATS or model_type in TEXT_TYPES
-    return base != architecture and is_language_model and architecture not in MULTIMODAL_CHATS | TEXT_CHATS
+    has_head = base.endswith(("Head", "MT"))
+    return (
+        base != architecture
+        and not has_head
+        and _reads_texts(base, model_type)
+        and architecture not in MULTIMODAL_CHATS | TEXT_CHATS
+    )
+
+
+def _classifies_texts(architecture: str, model_type: str | None) -> bool:
+    base = architecture.removesuffix("ForSequenceClassification")
+    return base != architecture and (architecture in POOLING["classification"] or _reads_texts(base, model_type))
+
+
+def _reads_texts(base: str, model_type: str | None) -> bool:
+    """Returns whether a model is one of texts.
+
+    Args:
+        base: the name of its architecture without the end that names its task.
+    """
+    return f"{base}ForCausalLM" in TEXT_CHATS or model_type in TEXT_TYPES

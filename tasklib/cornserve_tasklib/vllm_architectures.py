@@ -68,13 +68,13 @@ CHAT_MEDIA: Final[dict[Modality, frozenset[str]]] = {
             Glm5NextForConditionalGeneration GlmOcrForConditionalGeneration Granite4VisionForConditionalGeneration
             H2OVLChatModel HCXVisionV2ForCausalLM HfMoondream Idefics3ForConditionalGeneration
             InklingForConditionalGeneration InternS1ForConditionalGeneration InternS1ProForConditionalGeneration
-            InternS2MobiusForConditionalGeneration InternS2PreviewForConditionalGeneration
+            InternS2MobiusForConditionalGeneration InternS2PreviewForConditionalGeneration InternVLChatModel
             InternVLForConditionalGeneration IsaacForConditionalGeneration KeyeForConditionalGeneration
             KeyeVL1_5ForConditionalGeneration KimiK3ForConditionalGeneration KimiVLForConditionalGeneration
             Lfm2VlForConditionalGeneration LightOnOCRForConditionalGeneration Llama4ForConditionalGeneration
             Llama_Nemotron_Nano_VL LlavaForConditionalGeneration LlavaNextForConditionalGeneration
             LlavaOnevision2ForConditionalGeneration LlavaOnevisionForConditionalGeneration MiMoV2OmniForCausalLM
-            MiniCPMV MiniCPMV4_6ForConditionalGeneration MiniCPMV4_7ForConditionalGeneration
+            MiniCPMO MiniCPMV MiniCPMV4_6ForConditionalGeneration MiniCPMV4_7ForConditionalGeneration
             MiniMaxM3SparseForConditionalGeneration Mistral3ForConditionalGeneration Molmo2ForConditionalGeneration
             MolmoForCausalLM Moondream3ForCausalLM MuseGlimmerForCausalLM MuseGlimmerForConditionalGeneration NVLM_D
             NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_VL_V2 NemotronH_Omni_Reasoning_V3
@@ -113,7 +113,7 @@ CHAT_MEDIA: Final[dict[Modality, frozenset[str]]] = {
             InternS2PreviewForConditionalGeneration InternVLChatModel InternVLForConditionalGeneration
             KeyeForConditionalGeneration KeyeVL1_5ForConditionalGeneration LlavaNextVideoForConditionalGeneration
             LlavaOnevision2ForConditionalGeneration LlavaOnevisionForConditionalGeneration MiMoV2OmniForCausalLM
-            MiniCPMV MiniCPMV4_6ForConditionalGeneration MiniCPMV4_7ForConditionalGeneration
+            MiniCPMO MiniCPMV MiniCPMV4_6ForConditionalGeneration MiniCPMV4_7ForConditionalGeneration
             MiniMaxM3SparseForConditionalGeneration Molmo2ForConditionalGeneration MuseGlimmerForCausalLM
             MuseGlimmerForConditionalGeneration NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_VL_V2
             NemotronH_Omni_Reasoning_V3 NemotronH_Super_Omni_Reasoning_V3 OpenPanguVLForConditionalGeneration Ovis2_5

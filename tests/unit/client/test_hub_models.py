@@ -11,7 +11,6 @@ import pytest
 from huggingface_hub import constants
 
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec
 from cornserve.client import DeployTargetError
 from cornserve.client.deploy_target import DeployTarget, resolve_target
 from tests.hub import COMMIT, GATED, MODEL, Hub, running_hub
@@ -85,18 +84,21 @@ def test_without_files_the_name_decides_with_a_warning(hub: Hub, model: str, rea
     target = resolve_target(model)
 
     assert paths(target) == ["Chat"]
-    assert target.warning.startswith(f"no directory {model} exists, and the config files of this id cannot be read")
+    assert target.warning.startswith(
+        f"no directory {model} exists, and the config files of this id cannot be read, so its name decides that it has "
+        "the path chat: "
+    )
     assert reason in target.warning
 
 
 def test_a_revision_that_does_not_exist_is_named(hub: Hub) -> None:
-    target = resolve_target(AppSpec(model=MODEL, revision="v9"))
+    target = resolve_target(MODEL, revision="v9")
 
     assert target.warning.endswith("it has no revision v9: give a branch, tag or commit")
 
 
 def test_files_in_gguf_are_refused(hub: Hub) -> None:
-    hub.files.clear()
+    del hub.files["model.safetensors"]
     hub.files["model-q4.gguf"] = b"weights"
 
     with pytest.raises(DeployTargetError, match=f"{MODEL} consists of GGUF files"):

@@ -89,6 +89,9 @@ REFUSED = [
     ("ViTForImageClassification", "vit"),
     ("Wav2Vec2ForCTC", "wav2vec2"),
     ("BertForTokenClassification", "bert"),
+    ("Wav2Vec2ForSequenceClassification", "wav2vec2"),
+    ("MarianMTModel", "marian"),
+    ("XLNetLMHeadModel", "xlnet"),
     ("ColQwen3", "colqwen3"),
 ]
 
