@@ -51,7 +51,7 @@ def model_paths(spec: AppSpec) -> ModelPaths:
     """
     assert spec.model is not None
     media = spec.media_options or MediaOptions()
-    options = ModelOptions(spec.revision, spec.lora, _options(spec), media, spec.drawer)
+    options = ModelOptions(spec.revision, spec.lora, _options(spec), media, spec.drawer, spec.drawer_summary)
     return default_paths(spec.model, options, spec.model_summary)
 
 

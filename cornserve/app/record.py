@@ -83,6 +83,8 @@ class AppSpec(BaseModel):
     adapters and equal options share executors."""
     drawer: ModelId | None = None
     """The image model with which the app draws when a chat asks for a picture."""
+    drawer_summary: ModelSummary | None = None
+    """The facts in the config files of the image model's id, like `model_summary`."""
     media_options: MediaOptions | None = None
     """The frames and sizes in which the model receives media, unless a request sets others. Apps with different ones
     share executors."""
@@ -113,7 +115,7 @@ class AppSpec(BaseModel):
             raise ValueError(f"shares: all of {self.shares} are 0: set at least one to a number greater than 0")
         if self.allow_paths and self.model is not None:
             raise ValueError("allow_paths: only code of an app with source uses paths: remove them")
-        for name in ("revision", "model_summary", "lora", "drawer", "media_options", "storage"):
+        for name in ("revision", "model_summary", "lora", "drawer", "drawer_summary", "media_options", "storage"):
             if getattr(self, name) is not None and self.model is None:
                 raise ValueError(f"{name}: cannot be set for an app with source: remove it, or set it in the source")
         return self

@@ -23,6 +23,7 @@ from cornserve.validation_errors import describe_all
 from cornserve_policies.registry import DEFAULT_ROUTING
 from cornserve_tasklib.hub import MODEL_FILES, is_hub_id
 from cornserve_tasklib.media_options import MediaOptions
+from cornserve_tasklib.model_summary import ModelSummary
 
 MakeSpec = Callable[..., AppSpec]
 
@@ -238,22 +239,30 @@ def _model_target(name: str, spec: AppSpec) -> DeployTarget:
     from cornserve.client.example_command import example_command
     from cornserve.client.hub_models import UnknownHubModelError, summarize_hub_model
 
-    model, unread = spec.model, ""
-    assert model is not None
-    if not Path(model).is_absolute():
+    assert spec.model is not None
+    unread: dict[str, str] = {}
+
+    def summary(model: str, revision: str | None) -> ModelSummary | None:
         try:
-            spec = spec.changed(model_summary=summarize_hub_model(model, spec.revision))
+            return summarize_hub_model(model, revision)
         except UnknownHubModelError as error:
-            unread = str(error)
-    elif not Path(model).is_dir():  # It exists where the executors run.
+            unread[model] = str(error)
+            return None
+
+    if spec.drawer is not None and not Path(spec.drawer).is_absolute():
+        spec = spec.changed(drawer_summary=summary(spec.drawer, None))
+    if not Path(spec.model).is_absolute():
+        spec = spec.changed(model_summary=summary(spec.model, spec.revision))
+    elif not Path(spec.model).is_dir():  # It exists where the executors run.
         return DeployTarget(name, spec, example_command(name))
     paths = model_paths(spec)
     types = [kind for path in paths.values() for kind in path.request_types()]
-    warning = unread and (
-        f"no directory {model} exists, and the config files of this id cannot be read, so its name decides that it has "
-        f"the path {next(iter(paths))}: {unread}"
-    )
-    return DeployTarget(name, spec, example_command(name, types), warning)
+    warnings = [
+        f"no directory {model} exists, and the config files of this id cannot be read, so its name decides what it is"
+        f"{f' (path {next(iter(paths))})' if model == spec.model else ''}: {reason}"
+        for model, reason in unread.items()
+    ]
+    return DeployTarget(name, spec, example_command(name, types), "; ".join(warnings))
 
 
 def _check_same_name(name: str, defined: str | None, origin: Path | str) -> None:

@@ -38,7 +38,7 @@ def summarize_hub_model(model: str, revision: str | None) -> ModelSummary:
     )
     from huggingface_hub.utils.tqdm import tqdm
 
-    hub = HfApi()
+    hub, unavailable = HfApi(), ""
     try:
         unavailable = _unavailable(hub, model, revision)
         directory = hub.snapshot_download(

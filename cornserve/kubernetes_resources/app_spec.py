@@ -95,6 +95,8 @@ class ModelSection(_Section):
     drawer: ModelId | None = None
     """The image model with which the app draws when a chat asks for a picture: a Hugging Face id, or a model directory
     in the executors' containers."""
+    drawer_summary: ModelSummary | None = None
+    """The facts in the config files of the drawer's id, like `summary`."""
     media_options: MediaOptions | None = None
     """The frames and sizes in which the model receives media, unless a request sets others. Apps with different ones
     share executors."""

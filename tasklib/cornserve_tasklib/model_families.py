@@ -79,7 +79,7 @@ def default_paths(
         raise DefinitionError(f"media_options: {model} receives no media in chats: remove them")
     if options.drawer is not None:
         image_options = {name: given for name, given in options.by_executor.items() if name == IMAGE_GENERATOR}
-        drawer_paths = _paths(options.drawer, ModelOptions(by_executor=image_options), None)
+        drawer_paths = _paths(options.drawer, ModelOptions(by_executor=image_options), options.drawer_summary)
         return {**drawing_paths(model, paths, options.drawer, drawer_paths)}
     return paths
 

@@ -13,6 +13,7 @@ from cornserve.validation_errors import describe_all
 from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.image_generation import ImageGeneratorOptions
 from cornserve_tasklib.media_options import MediaOptions
+from cornserve_tasklib.model_summary import ModelSummary
 from cornserve_tasklib.text_to_speech import TextToSpeechOptions
 
 Options = TypeVar("Options", bound=BaseModel)
@@ -38,6 +39,8 @@ class ModelOptions:
     """See `Mllm.media_options`."""
     drawer: str | None = None
     """The image model of a `DrawingChat`: a Hugging Face id, or the absolute path of a model directory."""
+    drawer_summary: ModelSummary | None = None
+    """The facts in the files of the image model. By default, the files of a directory are read."""
 
     def check_executors(self, model: str, executors: Iterable[str]) -> None:
         """Raises `DefinitionError` if there are options for other executors than those of the model."""

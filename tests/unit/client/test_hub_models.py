@@ -85,10 +85,28 @@ def test_without_files_the_name_decides_with_a_warning(hub: Hub, model: str, rea
 
     assert paths(target) == ["Chat"]
     assert target.warning.startswith(
-        f"no directory {model} exists, and the config files of this id cannot be read, so its name decides that it has "
-        "the path chat: "
+        f"no directory {model} exists, and the config files of this id cannot be read, so its name decides "
+        "what it is (path chat): "
     )
     assert reason in target.warning
+
+
+def test_the_files_of_an_image_model_decide_how_it_draws(cache: Path) -> None:
+    model = cached(cache, "team/chat", config__json=CAUSAL)
+    drawer = cached(cache, "team/pictures", model_index__json={"_class_name": "FluxPipeline"})
+
+    target = resolve_target(model, drawer=drawer)
+
+    assert (paths(target), target.warning) == (["DrawingChat"], "")
+
+
+def test_an_image_model_whose_files_cannot_be_read_is_guessed_with_a_warning(cache: Path) -> None:
+    model = cached(cache, "team/chat", config__json=CAUSAL)
+
+    target = resolve_target(model, drawer="Qwen/Qwen-Image")
+
+    assert paths(target) == ["DrawingChat"]
+    assert target.warning.startswith("no directory Qwen/Qwen-Image exists, and the config files of this id cannot")
 
 
 def test_a_revision_that_does_not_exist_is_named(hub: Hub) -> None:
