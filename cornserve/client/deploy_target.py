@@ -239,28 +239,29 @@ def _model_target(name: str, spec: AppSpec) -> DeployTarget:
     from cornserve.client.example_command import example_command
     from cornserve.client.hub_models import UnknownHubModelError, summarize_hub_model
 
-    assert spec.model is not None
+    model, drawer = spec.model, spec.drawer
+    assert model is not None
     unread: dict[str, str] = {}
 
-    def summary(model: str, revision: str | None) -> ModelSummary | None:
+    def summary(id: str, revision: str | None) -> ModelSummary | None:
         try:
-            return summarize_hub_model(model, revision)
+            return summarize_hub_model(id, revision)
         except UnknownHubModelError as error:
-            unread[model] = str(error)
+            unread[id] = str(error)
             return None
 
-    if spec.drawer is not None and not Path(spec.drawer).is_absolute():
-        spec = spec.changed(drawer_summary=summary(spec.drawer, None))
-    if not Path(spec.model).is_absolute():
-        spec = spec.changed(model_summary=summary(spec.model, spec.revision))
-    elif not Path(spec.model).is_dir():  # It exists where the executors run.
+    if drawer is not None and not Path(drawer).is_absolute():
+        spec = spec.changed(drawer_summary=summary(drawer, None))
+    if not Path(model).is_absolute():
+        spec = spec.changed(model_summary=summary(model, spec.revision))
+    elif not Path(model).is_dir():  # It exists where the executors run.
         return DeployTarget(name, spec, example_command(name))
     paths = model_paths(spec)
     types = [kind for path in paths.values() for kind in path.request_types()]
     warnings = [
-        f"no directory {model} exists, and the config files of this id cannot be read, so its name decides what it is"
-        f"{f' (path {next(iter(paths))})' if model == spec.model else ''}: {reason}"
-        for model, reason in unread.items()
+        f"no directory {id} exists, and the config files of this id cannot be read, so its name decides what it is"
+        f"{f' (path {next(iter(paths))})' if id == model else ''}: {reason}"
+        for id, reason in unread.items()
     ]
     return DeployTarget(name, spec, example_command(name, types), "; ".join(warnings))
 
