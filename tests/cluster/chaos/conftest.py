@@ -78,9 +78,14 @@ def under_traffic(installation: EchoInstallation, record_fault: FaultRecorder) -
         async with clients.running():
             await clients.wait_for_requests(REQUESTS)
             yield clients
-            async with asyncio.timeout(SETTLE_SECONDS):
-                while await asyncio.to_thread(installation.state) != before:
-                    await asyncio.sleep(POLL_SECONDS)
+            state = before
+            try:
+                async with asyncio.timeout(SETTLE_SECONDS):
+                    while (state := await asyncio.to_thread(installation.state)) != before:
+                        await asyncio.sleep(POLL_SECONDS)
+            except TimeoutError as error:
+                message = f"after {SETTLE_SECONDS:.0f} s, the installation is {state}, and was {before}"
+                raise AssertionError(message) from error
             await clients.wait_for_requests(REQUESTS)
         summary = clients.summary()
         failed = f"{len(summary.failures)} failed, {summary.lost_streams} streams lost"
