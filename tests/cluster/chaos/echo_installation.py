@@ -139,7 +139,9 @@ class EchoInstallation:
 
     def state(self) -> InstallationState:
         items = self.get("pods,deployments,services,poddisruptionbudgets")["items"]
-        pods = [item for item in items if item["kind"] == "Pod" and not has_ended(item)]
+        # The Job that fills Secrets after an upgrade ends by itself.
+        running = [item for item in items if item["kind"] == "Pod" and not has_ended(item)]
+        pods = [pod for pod in running if component_of(pod) != "secrets"]
         groups = [item for item in items if item["kind"] != "Pod" and component_of(item) == "executor"]
         return InstallationState(
             Counter(item["kind"] for item in groups),
