@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
+from hashlib import sha256
 
 import torch
 
@@ -100,6 +101,13 @@ def is_finite(source: memoryview, dtype: str, target: torch.dtype) -> bool:
 def byte_view(tensor: torch.Tensor) -> memoryview:
     """Returns the bytes of a host tensor in C order: its memory, or a copy if it is not contiguous."""
     return memoryview(tensor.contiguous().view(-1).view(torch.uint8).numpy())
+
+
+def tensor_digest(tensor: torch.Tensor) -> str:
+    """Returns a digest of the dtype, the shape and the contents."""
+    digest = sha256(repr((tensor.dtype, tensor.shape)).encode())
+    digest.update(byte_view(tensor.cpu()))
+    return digest.hexdigest()
 
 
 def _host_tensor(buffer: memoryview, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:

@@ -20,7 +20,7 @@ from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.encoder.checkpoint import EncoderCheckpoint
 from cornserve_executors.encoder.families.registry import AnyFamily, TransformersFamily, find_family
 from cornserve_executors.encoder.families.vllm_family import VllmFamily
-from cornserve_executors.tensor_copies import byte_view
+from cornserve_executors.tensor_copies import tensor_digest
 from cornserve_executors.vllm.settings import prepare_environment
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.encoder_families import encoder_modalities
@@ -151,7 +151,7 @@ def _load_weights(
     with ThreadPoolExecutor() as threads:
         for name, tensor in checkpoint.read_tensors(names):
             # The name, size and time of a file do not identify its contents, and differ between nodes.
-            digests[names[name]] = threads.submit(_digest, tensor)
+            digests[names[name]] = threads.submit(tensor_digest, tensor)
             weights[names[name]] = tensor.to(device, dtype, copy=True)
     missing = sorted(model.state_dict().keys() - weights.keys())
     if missing:
@@ -159,12 +159,6 @@ def _load_weights(
     model.load_state_dict(weights, assign=True)
     model.to(device)  # Moves the buffers, such as the frequencies of rotary embeddings.
     return {name: digest.result() for name, digest in digests.items()}
-
-
-def _digest(tensor: torch.Tensor) -> str:
-    digest = sha256(repr((tensor.dtype, tensor.shape)).encode())
-    digest.update(byte_view(tensor))
-    return digest.hexdigest()
 
 
 def _first_line(error: Exception) -> str:

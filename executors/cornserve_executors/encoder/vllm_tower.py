@@ -25,22 +25,15 @@ from vllm.tokenizers import cached_tokenizer_from_config
 
 from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.media.audio_decoding import DecodedAudio
-from cornserve_executors.tensor_copies import byte_view
-from cornserve_executors.vllm.media_decoder import Decoded, MediaDecoder, row_size
+from cornserve_executors.media.video_decoding import DecodedVideo
+from cornserve_executors.media.video_sampling import VideoSource
+from cornserve_executors.tensor_copies import tensor_digest
+from cornserve_executors.vllm.media_decoder import Decoded, MediaDecoder, row_size, video_input
 from cornserve_executors.vllm.processed_media import ProcessedMedium, UnsendableItemError, medium_marker, process_medium
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.media import Media, Modality
 
 SAMPLE_RATE = 16_000
-
-SAMPLE_VIDEO = {
-    "total_num_frames": 4,
-    "fps": 2.0,
-    "duration": 2.0,
-    "video_backend": "pyav",
-    "frames_indices": [0, 1, 2, 3],
-    "do_sample_frames": False,
-}
 
 
 class VllmTower:
@@ -125,7 +118,7 @@ class VllmTower:
         """Returns a processed medium of a usual size."""
         samples: dict[Modality, Decoded] = {
             "image": PIL.Image.new("RGB", (224, 224)),
-            "video": (np.zeros((4, 224, 224, 3), np.uint8), SAMPLE_VIDEO),
+            "video": video_input(DecodedVideo(np.zeros((4, 224, 224, 3), np.uint8), [*range(4)], VideoSource(4, 2, 2))),
             "audio": DecodedAudio(np.zeros(SAMPLE_RATE, np.float32), SAMPLE_RATE),
         }
         return self._process(modality, samples[modality], {})
@@ -158,7 +151,7 @@ class _DigestingLoader(DefaultModelLoader):  # type: ignore[misc]
         super().load_weights(model, model_config)
         with ThreadPoolExecutor() as threads:
             weights = model.state_dict()
-            digests = [*zip(weights, threads.map(_digest, weights.values()), strict=True)]
+            digests = [*zip(weights, threads.map(tensor_digest, weights.values()), strict=True)]
         self.digest = sha256(repr(sorted(digests)).encode()).hexdigest()
 
 
@@ -170,12 +163,6 @@ def _load_model(config: Any) -> tuple[Any, str]:
         loader = _DigestingLoader(config.load_config)
         model = loader.load_model(vllm_config=config, model_config=config.model_config)
     return model.eval(), loader.digest
-
-
-def _digest(tensor: torch.Tensor) -> str:
-    digest = sha256(repr((tensor.dtype, tensor.shape)).encode())
-    digest.update(byte_view(tensor.cpu().contiguous()))
-    return digest.hexdigest()
 
 
 def _processor_settings(processor: Any) -> list[Any]:

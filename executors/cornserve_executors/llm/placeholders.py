@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from vllm.inputs.engine import MultiModalInput, mm_input
 from vllm.multimodal.inputs import (
-    MultiModalBatchedField,
     MultiModalFieldElem,
     MultiModalKwargsItem,
     MultiModalKwargsItems,
@@ -23,7 +22,7 @@ from vllm.multimodal.inputs import (
 from vllm.multimodal.parse import AudioProcessorItems, ImageProcessorItems, MultiModalDataItems, VideoProcessorItems
 from vllm.renderers import BaseRenderer
 
-from cornserve_executors.vllm.processed_media import medium_marker, process_description
+from cornserve_executors.vllm.processed_media import kwargs_item, medium_marker, process_description
 from cornserve_tasklib.media import IMAGE_SIZE, EncodedMedia, MediaField, Modality, PromptUpdates
 
 
@@ -132,8 +131,8 @@ class PlaceholderRenderer:
         else:
             embeddings = torch.empty(medium.rows, self._width, device="meta")
             items = processor.info.data_parser.parse_mm_data({self._modality: [embeddings]})
-        fields = {name: value for name, value in medium.fields.items() if name != IMAGE_SIZE}
-        item = _item(fields or {"empty": 0})  # vLLM ignores items without fields.
+        fields = {name: torch.tensor(value) for name, value in medium.fields.items() if name != IMAGE_SIZE}
+        item = kwargs_item(fields)
         updates = processor._get_mm_prompt_updates(items, {}, MultiModalKwargsItems({self._modality: [item]}))
         tokens, found = processor._apply_prompt_updates(self._unprocessed, updates)
         (position,) = found[self._modality]
@@ -205,13 +204,6 @@ def assemble_prompt(
         text = placeholder.tokens[embedded.stop :]
         position = at + len(placeholder.marker)
     return mm_input(tokens + merge(text + rendered[position:]), MultiModalKwargsItems(items), identifiers, ranges)
-
-
-def _item(fields: Mapping[str, MediaField]) -> MultiModalKwargsItem:
-    batched = MultiModalBatchedField(keep_on_cpu=True)
-    return MultiModalKwargsItem(
-        {name: MultiModalFieldElem(data=torch.tensor(value), field=batched) for name, value in fields.items()}
-    )
 
 
 def _batch_of_one(value: MediaField) -> object:

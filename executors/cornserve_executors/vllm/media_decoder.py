@@ -22,7 +22,7 @@ from cornserve_executors.media.size_limits import (
     size_argument,
     tile_arguments,
 )
-from cornserve_executors.media.video_decoding import decode_video, sampled_pixels
+from cornserve_executors.media.video_decoding import DecodedVideo, decode_video, sampled_pixels
 from cornserve_executors.media.video_sampling import FrameSampling
 from cornserve_tasklib.media import Audio, Image, Media, Modality, Video
 
@@ -54,9 +54,7 @@ class MediaDecoder:
             case Image():
                 return decode_image(media)
             case Video():
-                video = decode_video(media, self._sampling.with_options(media.options))
-                # Some processors of vLLM sample again, at their own rate, if all frames were sampled.
-                return video.frames, video.metadata | {"do_sample_frames": False}
+                return video_input(decode_video(media, self._sampling.with_options(media.options)))
             case Audio():
                 audio = decode_audio(media)
                 check_conversion(media, audio.sample_rate, int(self._sample_rate or audio.sample_rate))
@@ -78,6 +76,12 @@ class MediaDecoder:
             refuse_other_sizes(media)
             return {}
         return self._arguments_of[media.modality](media)
+
+
+def video_input(video: DecodedVideo) -> Decoded:
+    """Returns the frames and their description."""
+    # Some processors of vLLM sample again, at their own rate, if all frames were sampled.
+    return video.frames, video.metadata | {"do_sample_frames": False}
 
 
 @cache

@@ -130,8 +130,7 @@ def process_description(
             f"the encoder has vLLM {prompt.vllm_version}, this executor has vLLM {vllm.__version__}"
         )
     data = {name: _data(value) for name, value in fields.items()}
-    # vLLM ignores items without fields.
-    item = _item(data or {"empty": torch.zeros(1)})
+    item = kwargs_item(data)
     cache = _ItemCache({identifier: (item, [_update(modality, update) for update in prompt.updates])})
     try:
         return _apply(processor, marker, modality, None, identifier, cache, {})
@@ -149,6 +148,13 @@ def medium_marker(model_config: Any, processor: Any, tokenizer: Any, modality: M
     return tokens
 
 
+def kwargs_item(fields: Mapping[str, Any]) -> MultiModalKwargsItem:
+    """Returns the inputs of the model for one medium, by name."""
+    batched = MultiModalBatchedField(keep_on_cpu=True)
+    known = fields or {"empty": torch.zeros(1)}  # vLLM ignores items without fields.
+    return MultiModalKwargsItem({name: MultiModalFieldElem(data=data, field=batched) for name, data in known.items()})
+
+
 def _apply(
     processor: Any,
     marker: Sequence[int],
@@ -163,11 +169,6 @@ def _apply(
     uuids = parse_mm_uuids({modality: [identifier]})
     inputs = ProcessorInputs([*marker], items, uuids, hf_processor_mm_kwargs=arguments, cache=cache)
     return processor.apply(inputs, TimingContext(enabled=False))
-
-
-def _item(fields: Mapping[str, Any]) -> MultiModalKwargsItem:
-    batched = MultiModalBatchedField(keep_on_cpu=True)
-    return MultiModalKwargsItem({name: MultiModalFieldElem(data=data, field=batched) for name, data in fields.items()})
 
 
 def _nbytes(data: object) -> int:
