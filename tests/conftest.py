@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 from typing import Any
 
@@ -44,8 +45,17 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     for marker in item.iter_markers("chaos"):
         if marker.kwargs:
             FaultRecorder(item.user_properties)(FaultResult(**marker.kwargs))
+    _require_coroutine_function(item)
     if FULL and item.get_closest_marker("chaos") is not None:
         item.add_marker(pytest.mark.timeout(FULL_TIMEOUT_SECONDS), append=False)
+
+
+def _require_coroutine_function(item: pytest.Item) -> None:
+    """Refuses `def` under the mark `asyncio` at collection. pytest-asyncio fails such a test only if it runs."""
+    function = getattr(item, "function", None)
+    function = getattr(getattr(function, "hypothesis", None), "inner_test", function)
+    if item.get_closest_marker("asyncio") is not None and not inspect.iscoroutinefunction(function):
+        raise pytest.UsageError(f"{item.nodeid} has the mark asyncio: define it by `async def`")
 
 
 def pytest_collection_finish() -> None:

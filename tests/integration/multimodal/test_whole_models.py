@@ -129,7 +129,7 @@ async def test_encoders_apart_give_the_tokens_of_vllm_alone(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_encoders_of_each_architecture_are_compared() -> None:
+async def test_the_encoders_of_each_architecture_are_compared() -> None:
     assert {architecture(whole_model(*model)) for model in APART} == VLLM_ENCODERS.keys()
 
 
