@@ -8,24 +8,35 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import PIL.Image
 from transformers import PretrainedConfig
+from vllm.inputs.engine import MultiModalInput
 from vllm.renderers import BaseRenderer
 
 from cornserve.concurrency import gather_all
 from cornserve.transport import TensorView
+from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.llm.connector import ENCODED
-from cornserve_executors.llm.placeholders import Placeholder, PlaceholderRenderer
+from cornserve_executors.llm.received_media import add_sound, receive_medium
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_executors.vllm.media_decoder import SAMPLINGS, Decoded, MediaDecoder, row_size, video_loader
-from cornserve_executors.vllm.processed_media import OtherProcessorError
+from cornserve_executors.vllm.private_api import processing_thread
+from cornserve_executors.vllm.processed_media import (
+    MissingPlaceholderError,
+    OtherProcessorError,
+    ProcessedMedium,
+    PromptMedium,
+    assemble_prompt,
+    medium_marker,
+    process_medium,
+)
 from cornserve_tasklib.encoder_families import encoder_modalities
 from cornserve_tasklib.engine import EngineSettings
 from cornserve_tasklib.media import MODALITIES, EncodedMedia, Media, MediaPart, Modality, Video
@@ -35,6 +46,8 @@ SMALL_PIXELS = 4_000_000
 
 NO_VIDEO = {"video": 0}
 """Limits of unsupported media."""
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +105,20 @@ class ChatMedia:
     def __init__(self, model_config: Any, renderer: BaseRenderer) -> None:
         self._model = model_config.model
         self._row_sizes = {modality: row_size(model_config, modality) for modality in MODALITIES}
-        info = renderer.get_mm_processor().info if model_config.supports_multimodal_inputs else None
-        self._limits: Mapping[str, int] = {} if info is None else info.allowed_mm_limits
-        self._placeholders = {
-            modality: PlaceholderRenderer(model_config, renderer, modality)
-            for modality in MODALITIES
-            if self.encodes(modality) or (modality in self._limits and not any(self._limits.values()))
-        }
-        if info is not None:
-            self._decoder = MediaDecoder(model_config, info)
+        self._limits: Mapping[str, int] = {}
+        self._markers: dict[Modality, list[int]] = {}
+        """The prompt of a medium alone, before processing, for each modality that the model accepts."""
         self._decode_pools = DecodePools(SMALL_PIXELS)
+        self._thread = processing_thread(renderer)
+        if model_config.supports_multimodal_inputs:
+            self._processor = renderer.get_mm_processor()
+            self._limits = self._processor.info.allowed_mm_limits
+            self._decoder = MediaDecoder(model_config, self._processor.info)
+            self._markers = {
+                modality: medium_marker(model_config, self._processor, renderer.get_tokenizer(), modality)
+                for modality in MODALITIES
+                if self.encodes(modality) or (modality in self._limits and not any(self._limits.values()))
+            }
 
     def encodes(self, modality: Modality) -> bool:
         """Returns whether the engine has loaded the model's encoder of this modality."""
@@ -158,9 +175,9 @@ class ChatMedia:
                 )
 
     def _check_accepted(self, media: Media) -> None:
-        if not self._placeholders:
+        if not self._markers:
             raise UnusableMediaError(media.where, f"{self._model} is a text model and does not accept {media.plural}")
-        if media.modality not in self._placeholders:
+        if media.modality not in self._markers:
             raise UnusableMediaError(media.where, f"{self._model} does not accept {media.plural}")
 
     def _received(self, media: Media, tensor: TensorView) -> ReceivedMedia:
@@ -174,45 +191,80 @@ class ChatMedia:
             )
         return ReceivedMedia(media, f"{ENCODED}{encoded.key}", encoded, tensor)
 
-    async def placeholder(self, medium: RawMedia | ReceivedMedia, owner: str) -> Placeholder:
-        """Returns the medium's placeholder in a prompt."""
+    async def processed(self, medium: RawMedia | ReceivedMedia, owner: str) -> PromptMedium:
+        """Returns the medium after vLLM's processor."""
         if isinstance(medium, ReceivedMedia):
-            return await self._encoded_placeholder(medium)
+            return PromptMedium(medium.identifier, await self._run(partial(self._receive, medium)))
         async with self.decoded([medium], owner) as (decoded,):
-            return await self.process(medium, decoded)
+            return PromptMedium(medium.identifier, await self.process(medium, decoded))
 
-    async def with_sound(self, video: Placeholder, sound: Placeholder) -> Placeholder:
-        """Returns the placeholder of a video with its sound."""
-        return await asyncio.to_thread(self._placeholders["video"].with_sound, video, sound)
+    async def with_sound(self, video: PromptMedium, sound: PromptMedium) -> PromptMedium:
+        """Returns a video with its sound."""
+        return await self._run(partial(add_sound, self._processor, video, sound))
 
-    async def process(self, raw: RawMedia, decoded: Decoded) -> Placeholder:
+    async def process(self, raw: RawMedia, decoded: Decoded) -> ProcessedMedium:
         """Runs the model's processor on a decoded medium."""
+        modality, arguments = raw.media.modality, self._decoder.arguments(raw.media)
         try:
-            return await self._placeholders[raw.media.modality].from_decoded(
-                raw.identifier, decoded, self._decoder.arguments(raw.media)
+            return await self._run(
+                partial(process_medium, self._processor, self._markers[modality], modality, decoded, arguments)
             )
         except ValueError as error:
             raise UnusableMediaError(
                 raw.media.where, f"the model's processor rejects it: {error.__cause__ or error}"
             ) from error
 
-    async def _encoded_placeholder(self, received: ReceivedMedia) -> Placeholder:
-        where = received.media.where
-        renderer = self._placeholders[received.media.modality]
+    async def assemble(
+        self, tokens: Sequence[int], media: Sequence[RawMedia | ReceivedMedia], processed: Sequence[PromptMedium]
+    ) -> MultiModalInput:
+        """Returns the engine's prompt for a rendered chat.
+
+        Args:
+            processed: the media after vLLM's processor. Videos have their sounds.
+
+        Raises:
+            RuntimeError: a received medium is of another model.
+        """
         try:
-            placeholder = await renderer.from_encoded(received.identifier, received.encoded)
+            return await self._run(partial(assemble_prompt, self._processor, tokens, processed))
+        except MissingPlaceholderError as error:
+            for medium in media:
+                if isinstance(medium, ReceivedMedia):
+                    await self._run(partial(self._check_changes, medium))
+            raise InvalidRequestError("the model's chat template does not render all media") from error
+
+    async def _run(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _receive(self, received: ReceivedMedia) -> ProcessedMedium:
+        modality, encoded, where = received.media.modality, received.encoded, received.media.where
+        try:
+            processed = receive_medium(self._processor, modality, encoded, self._row_sizes[modality])
         except OtherProcessorError as error:
-            raise RuntimeError(
-                f"{where}: the embeddings cannot be used: {error}: check that the encoder has the same model and the "
-                "same version of vLLM"
-            ) from error
+            raise _other_processor_error(where, str(error)) from error
         except KeyError as error:
             raise RuntimeError(
                 f"{where}: the encoder did not send the field {error}: check that it has the same model"
             ) from error
-        if placeholder.rows != received.encoded.rows:
+        if processed.rows != encoded.rows:
             raise RuntimeError(
-                f"{where}: the encoder sent {received.encoded.rows} rows instead of {placeholder.rows}: "
+                f"{where}: the encoder sent {encoded.rows} rows instead of {processed.rows}: "
                 "check that it has the same model"
             )
-        return placeholder
+        return processed
+
+    def _check_changes(self, received: ReceivedMedia) -> None:
+        """Raises `RuntimeError` if the changes of the prompt do not apply to the medium alone."""
+        medium = PromptMedium(received.identifier, self._receive(received))
+        try:
+            assemble_prompt(self._processor, self._markers[received.media.modality], [medium])
+        except MissingPlaceholderError as error:
+            reason = f"its changes of the prompt do not apply: {error}"
+            raise _other_processor_error(received.media.where, reason) from error
+
+
+def _other_processor_error(where: str, reason: str) -> RuntimeError:
+    return RuntimeError(
+        f"{where}: the embeddings cannot be used: {reason}: check that the encoder has the same model and the same "
+        "version of vLLM"
+    )

@@ -2,8 +2,8 @@
 
 vLLM renders chats whose media are raw images. It cannot render chats with encoded media: it does not mix raw and
 encoded ones, and for most models it requires the pixels. For such chats, vLLM's template renders a marker for each,
-vLLM's processor computes the tokens that replace the marker, and this module assembles the prompt. Chats with videos or
-audio, chats with several large images, and chats with options of media are rendered in the same way, so that their
+and vLLM's processor replaces the markers, given the entries that its cache would have for the media. Chats with videos
+or audio, chats with several large images, and chats with options of media are rendered in the same way, so that their
 media are never decoded together.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
+from vllm.inputs.engine import MultiModalInput
 from vllm.renderers import BaseRenderer
 from vllm.renderers.online_renderer import OnlineRenderer
 
@@ -24,8 +25,8 @@ from cornserve.transport import TensorView
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.llm.chat_media import SMALL_PIXELS, ChatMedia, RawMedia, ReceivedMedia
 from cornserve_executors.llm.connector import tensor_reference
-from cornserve_executors.llm.placeholders import Placeholder, assemble_prompt
 from cornserve_executors.vllm.media_decoder import Decoded
+from cornserve_executors.vllm.processed_media import PromptMedium
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.media import Audio, Media, MediaPart, Modality
 from cornserve_tasklib.messages import ChatMessage, ContentPart, TextPart
@@ -92,7 +93,7 @@ class ChatPrompt:
         """Returns the engine's prompt. Raises `InvalidRequestError` if the request cannot be rendered."""
         if not self._is_rendered_by_vllm:
             renderer = copy(renderer)
-            renderer.renderer = AssemblingRenderer(renderer.renderer, self._placeholders)
+            renderer.renderer = AssemblingRenderer(renderer.renderer, self._assemble)
         try:
             # With its cache, vLLM would omit media that it has rendered before, even if that request was cancelled.
             result = await renderer.render_chat(request, skip_mm_cache=True)
@@ -108,42 +109,33 @@ class ChatPrompt:
         _, (prompt,) = result
         return prompt
 
-    async def _placeholders(self) -> list[Placeholder]:
-        found = await gather_all(self._chat_media.placeholder(medium, self._owner) for medium in self._media)
-        placeholders: list[Placeholder] = []
-        for medium, placeholder in zip(self._media, found, strict=True):
+    async def _assemble(self, tokens: Sequence[int]) -> MultiModalInput:
+        """Returns the engine's prompt for the rendered chat."""
+        found = await gather_all(self._chat_media.processed(medium, self._owner) for medium in self._media)
+        processed: list[PromptMedium] = []
+        for medium, prompt_medium in zip(self._media, found, strict=True):
             if _is_sound(medium.media):
-                placeholders[-1] = await self._chat_media.with_sound(placeholders[-1], placeholder)
+                processed[-1] = await self._chat_media.with_sound(processed[-1], prompt_medium)
             else:
-                placeholders.append(placeholder)
-        return placeholders
+                processed.append(prompt_medium)
+        return await self._chat_media.assemble(tokens, self._media, processed)
 
 
 class AssemblingRenderer:
-    """Replaces the renderer inside vLLM's `OnlineRenderer` for chats whose prompt is assembled from placeholders."""
+    """Replaces the renderer inside vLLM's `OnlineRenderer` for chats whose prompt is assembled from processed media."""
 
-    def __init__(self, renderer: BaseRenderer, make_placeholders: Callable[[], Awaitable[list[Placeholder]]]) -> None:
+    def __init__(self, renderer: BaseRenderer, assemble: Callable[[list[int]], Awaitable[MultiModalInput]]) -> None:
         self._renderer = renderer
-        self._make_placeholders = make_placeholders
+        self._assemble = assemble
         self.tokenizer = renderer.tokenizer
         self.get_tokenizer = renderer.get_tokenizer
 
     async def render_chat_async(self, conversations: Any, chat_params: Any, tok_params: Any, **_: Any) -> Any:
         (messages,) = conversations
-        placeholders = await self._make_placeholders()
         conversation, rendered = await self._renderer.render_messages_async(messages, chat_params)
         del rendered["multi_modal_data"], rendered["multi_modal_uuids"]
         (tokens,) = await self._renderer.tokenize_prompts_async([rendered], tok_params)
-        prompt = assemble_prompt(tokens["prompt_token_ids"], placeholders, self._merge_tokens)
-        if prompt is None:
-            raise InvalidRequestError("the model's chat template does not render all media")
-        return [conversation], [prompt]
-
-    def _merge_tokens(self, tokens: list[int]) -> list[int]:
-        """Merges tokens as the model's processor does after it has inserted placeholders."""
-        merged: list[int]
-        merged, _ = self._renderer.get_mm_processor()._apply_token_matches(tokens, {})
-        return merged
+        return [conversation], [await self._assemble(tokens["prompt_token_ids"])]
 
 
 def _is_sound(media: Media) -> bool:

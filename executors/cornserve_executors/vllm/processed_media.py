@@ -1,23 +1,32 @@
-"""Media that vLLM's processor has processed, as data that encoders send to language models.
+"""Media that vLLM's processor has processed, as data that encoders send to language models, and in prompts.
 
 The processor treats each medium by itself. Its cache has an entry for each: the inputs of the model, and the changes of
 the prompt. An encoder records the entry of a medium, and sends its changes and its small inputs, such as grids. A
-language model gives the entry to its own processor in place of the medium.
+language model gives the entries of all media to its own processor in place of the media.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 import torch
 import vllm
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from vllm.inputs.engine import MultiModalInput, mm_input
 from vllm.model_executor.model_loader import get_model_cls
 from vllm.multimodal.cache import BaseMultiModalProcessorCache
-from vllm.multimodal.inputs import MultiModalBatchedField, MultiModalFieldElem, MultiModalKwargsItem
+from vllm.multimodal.inputs import (
+    MultiModalBatchedField,
+    MultiModalFieldElem,
+    MultiModalKwargsItem,
+    MultiModalKwargsItems,
+    MultiModalSharedField,
+    PlaceholderRange,
+)
 from vllm.multimodal.parse import parse_mm_uuids
 from vllm.multimodal.processing import PromptUpdateDetails
 from vllm.multimodal.processing.context import TimingContext
@@ -70,16 +79,35 @@ class _ItemCache(BaseMultiModalProcessorCache):  # type: ignore[misc]
         return CacheInfo(hits=0, total=0)
 
 
+class MissingPlaceholderError(ValueError):
+    """A prompt lacks the placeholder of a medium."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessedMedium:
     """A medium after vLLM's processor."""
 
     modality: Modality
     item: MultiModalKwargsItem
-    """Its inputs of the model, with pixels or features on the host."""
+    """Its inputs of the model, with pixels or features on the host. Those of received media lack large inputs."""
     updates: Sequence[ResolvedPromptUpdate]
-    rows: int
-    """The number of its embeddings."""
+
+    @property
+    def rows(self) -> int:
+        """The number of its embeddings."""
+        return sum(self._embedded_tokens)
+
+    @property
+    def embedded_token(self) -> int:
+        """The token of the prompt in the place of an embedding."""
+        token: int = self.updates[0].content.full[self._embedded_tokens.index(True)]
+        return token
+
+    @property
+    def _embedded_tokens(self) -> list[bool]:
+        """Whether an embedding replaces the token, for each token of the placeholder."""
+        tokens, mask = self.updates[0].content.full, self.updates[0].content.is_embed
+        return [True] * len(tokens) if mask is None else mask(tokens).tolist()
 
     @property
     def nbytes(self) -> int:
@@ -95,6 +123,34 @@ class ProcessedMedium:
             prompt=PromptUpdates(vllm_version=vllm.__version__, updates=[*map(_describe_update, self.updates)]),
         )
 
+    @classmethod
+    def from_description(
+        cls, modality: Modality, fields: Mapping[str, MediaField], prompt: PromptUpdates
+    ) -> ProcessedMedium:
+        """Raises `OtherProcessorError` if another version of vLLM has processed the medium."""
+        if prompt.vllm_version != vllm.__version__:
+            raise OtherProcessorError(
+                f"the encoder has vLLM {prompt.vllm_version}, this executor has vLLM {vllm.__version__}"
+            )
+        item = kwargs_item({name: _data(value) for name, value in fields.items()})
+        return cls(modality, item, [_update(modality, update) for update in prompt.updates])
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMedium:
+    """A medium of a prompt."""
+
+    identifier: str
+    """Identifies the contents. vLLM assumes that media with equal identifiers are equal."""
+    processed: ProcessedMedium
+    sound: PromptMedium | None = None
+    """The sound of a video, in the same tokens."""
+
+    @property
+    def item(self) -> MultiModalKwargsItem:
+        """The inputs of the model."""
+        return self.processed.item if self.sound is None else with_sound_flag(self.processed.item)
+
 
 def process_medium(
     processor: Any, marker: Sequence[int], modality: Modality, medium: object, arguments: Mapping[str, Any]
@@ -106,36 +162,50 @@ def process_medium(
         arguments: vLLM's `mm_processor_kwargs`.
     """
     cache = _ItemCache({})
-    prompt = _apply(processor, marker, modality, medium, "medium", cache, arguments)
+    _apply(processor, marker, {modality: [medium]}, {modality: ["medium"]}, cache, arguments)
     ((item, updates),) = cache.recorded
-    (position,) = prompt["mm_placeholders"][modality]
-    return ProcessedMedium(modality, item, updates, position.get_num_embeds())
+    return ProcessedMedium(modality, item, updates)
 
 
-def process_description(
-    processor: Any,
-    marker: Sequence[int],
-    modality: Modality,
-    fields: Mapping[str, MediaField],
-    prompt: PromptUpdates,
-    identifier: str,
-) -> Any:
-    """Returns the engine's input for a prompt with a described medium alone. Blocks for less than a millisecond.
+def assemble_prompt(processor: Any, tokens: Sequence[int], media: Sequence[PromptMedium]) -> MultiModalInput:
+    """Returns the engine's input: replaces the marker of each medium in the tokens of a rendered chat. Blocks.
+
+    Media of one modality are in order. Chat templates may move the media of one modality before another's.
 
     Raises:
-        OtherProcessorError: the medium was processed for another model, or by another version of vLLM.
+        MissingPlaceholderError: a marker is missing.
     """
-    if prompt.vllm_version != vllm.__version__:
-        raise OtherProcessorError(
-            f"the encoder has vLLM {prompt.vllm_version}, this executor has vLLM {vllm.__version__}"
-        )
-    data = {name: _data(value) for name, value in fields.items()}
-    item = kwargs_item(data)
-    cache = _ItemCache({identifier: (item, [_update(modality, update) for update in prompt.updates])})
+    by_modality: dict[Modality, dict[str, PromptMedium]] = defaultdict(dict)
+    for number, medium in enumerate(media):
+        by_modality[medium.processed.modality][str(number)] = medium
+    known = {
+        key: (medium.processed.item, medium.processed.updates)
+        for media_of in by_modality.values()
+        for key, medium in media_of.items()
+    }
+    nothing = {modality: [None] * len(media_of) for modality, media_of in by_modality.items()}
+    keys = {modality: [*media_of] for modality, media_of in by_modality.items()}
     try:
-        return _apply(processor, marker, modality, None, identifier, cache, {})
-    except (AssertionError, RuntimeError, ValueError) as error:  # vLLM raises an AssertionError if a target is missing.
-        raise OtherProcessorError(f"its changes of the prompt do not apply: {error}") from error
+        processed = _apply(processor, tokens, nothing, keys, _ItemCache(known), {})
+    except (AssertionError, RuntimeError, ValueError) as error:  # An AssertionError if a marker is missing.
+        raise MissingPlaceholderError(str(error)) from error
+    prompt: list[int] = processed["prompt_token_ids"]
+    parts: list[tuple[PlaceholderRange, Modality, PromptMedium]] = []
+    for modality, media_of in by_modality.items():
+        for medium, place in zip(media_of.values(), processed["mm_placeholders"][modality], strict=True):
+            parts.append((place, modality, medium))
+            if medium.sound is not None:
+                of_place = torch.tensor(prompt[place.offset : place.offset + place.length])
+                is_embed = of_place == medium.sound.processed.embedded_token
+                parts.append((replace(place, is_embed=is_embed), "audio", medium.sound))
+    items: dict[str, list[MultiModalKwargsItem]] = defaultdict(list)
+    identifiers: dict[str, list[str]] = defaultdict(list)
+    places: dict[str, list[PlaceholderRange]] = defaultdict(list)
+    for place, modality, medium in sorted(parts, key=lambda part: part[0].offset):
+        items[modality].append(medium.item)
+        identifiers[modality].append(medium.identifier)
+        places[modality].append(place)
+    return mm_input(prompt, MultiModalKwargsItems(items), identifiers, places)
 
 
 def medium_marker(model_config: Any, processor: Any, tokenizer: Any, modality: Modality) -> list[int]:
@@ -155,19 +225,24 @@ def kwargs_item(fields: Mapping[str, Any]) -> MultiModalKwargsItem:
     return MultiModalKwargsItem({name: MultiModalFieldElem(data=data, field=batched) for name, data in known.items()})
 
 
+def with_sound_flag(video: MultiModalKwargsItem) -> MultiModalKwargsItem:
+    """Returns the inputs of a video whose sound is in the same tokens."""
+    flag = MultiModalFieldElem(data=torch.tensor(True), field=MultiModalSharedField(batch_size=1, keep_on_cpu=True))
+    return MultiModalKwargsItem({**video, "use_audio_in_video": flag})
+
+
 def _apply(
     processor: Any,
-    marker: Sequence[int],
-    modality: Modality,
-    medium: object,
-    identifier: str,
+    tokens: Sequence[int],
+    media: Mapping[Modality, Sequence[object]],
+    keys: Mapping[Modality, Sequence[str]],
     cache: _ItemCache,
     arguments: Mapping[str, Any],
 ) -> Any:
     # An engine without the encoder of a modality has the limit 0 for its media.
-    items = processor.info.parse_mm_data({modality: [medium]}, validate=False)
-    uuids = parse_mm_uuids({modality: [identifier]})
-    inputs = ProcessorInputs([*marker], items, uuids, hf_processor_mm_kwargs=arguments, cache=cache)
+    items = processor.info.parse_mm_data(media, validate=False)
+    uuids = parse_mm_uuids(keys)
+    inputs = ProcessorInputs([*tokens], items, uuids, hf_processor_mm_kwargs=arguments, cache=cache)
     return processor.apply(inputs, TimingContext(enabled=False))
 
 

@@ -45,4 +45,8 @@ class ThinkerVideos(ThinkerFamily, VideoEncoderFamily):
         return self._checkpoint_size
 
     def time_fields(self, video: VideoFrames) -> dict[str, MediaField]:
-        return {"second_per_grid_ts": self.processor.temporal_patch_size / self.assumed_fps}
+        # vLLM requires the flag in videos of Qwen3-Omni.
+        return {
+            "second_per_grid_ts": self.processor.temporal_patch_size / self.assumed_fps,
+            "use_audio_in_video": 0,
+        }
