@@ -13,6 +13,8 @@ from vllm.lora.layers.base_linear import BaseLinearLayerWithLoRA
 from vllm.lora.request import LoRARequest
 from vllm.model_executor.layers.linear import ColumnParallelLinear, QKVParallelLinear, RowParallelLinear
 
+from cornserve_executors.vllm.private_api import adapter_manager, load_adapter
+
 
 class AdapterError(Exception):
     """The model cannot apply an adapter completely."""
@@ -32,7 +34,7 @@ def check_adapter(manager: Any, request: LoRARequest) -> None:
     Args:
         manager: vLLM's `WorkerLoRAManager`.
     """
-    layers = _layers(manager._adapter_manager)
+    layers = _layers(adapter_manager(manager))
     for name, weights in _load(manager, request).items():
         layer = layers.get(name.removesuffix(".base_layer"))
         if layer is None:
@@ -54,12 +56,11 @@ def check_adapter(manager: Any, request: LoRARequest) -> None:
 def _load(manager: Any, request: LoRARequest) -> dict[str, Any]:
     """Returns the weights of an adapter by the name of their layer, before vLLM packs them."""
     try:
-        loras: dict[str, Any] = manager._load_adapter(request).loras
+        return load_adapter(manager, request)
     except ValueError as error:
         if unexpected := re.search(r"expected target modules in .* but received \['([^']+)'", str(error)):
             raise _missing(unexpected[1]) from error
         raise
-    return loras
 
 
 def _missing(name: str) -> AdapterError:

@@ -104,6 +104,7 @@ class ChatMedia:
 
     def __init__(self, model_config: Any, renderer: BaseRenderer) -> None:
         self._model = model_config.model
+        self._hidden_size = model_config.get_inputs_embeds_size()
         self._row_sizes = {modality: row_size(model_config, modality) for modality in MODALITIES}
         self._limits: Mapping[str, int] = {}
         self._markers: dict[Modality, list[int]] = {}
@@ -239,7 +240,7 @@ class ChatMedia:
     def _receive(self, received: ReceivedMedia) -> ProcessedMedium:
         modality, encoded, where = received.media.modality, received.encoded, received.media.where
         try:
-            processed = receive_medium(self._processor, modality, encoded, self._row_sizes[modality])
+            processed = receive_medium(self._processor, modality, encoded, self._hidden_size)
         except OtherProcessorError as error:
             raise _other_processor_error(where, str(error)) from error
         except KeyError as error:

@@ -50,5 +50,5 @@ def _text_lengths(tokens: Sequence[int], prompt: Sequence[int], tokenizer: Any) 
         raise InvalidRequestError(f"unsupported tokenizer {type(tokenizer).__name__}: responses cannot be continued")
     # Decodes as vLLM's detokenizer does.
     stream = DecodeStream(ids=list(prompt), skip_special_tokens=True)
-    texts = (stream.step(tokenizer._tokenizer, token) or "" for token in tokens)
+    texts = (stream.step(tokenizer.backend_tokenizer, token) or "" for token in tokens)
     return list(accumulate((len(text) for text in texts), initial=0))

@@ -29,6 +29,8 @@ from vllm.sequence import IntermediateTensors
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
+from cornserve_executors.vllm.private_api import keep_hidden_states_of_layer
+
 STATES = "hidden_states"
 """The key in `SamplingParams.extra_args`. The value is `{"key": …, "positions": …}`, as in `WantedStates`."""
 
@@ -52,7 +54,7 @@ class KeepsHiddenStates:
             return
         talker = vllm_config.model_config.hf_config.talker_config
         if hasattr(talker, "accept_hidden_layer"):
-            self.language_model.model._set_aux_hidden_state_layers((talker.accept_hidden_layer,))
+            keep_hidden_states_of_layer(self.language_model.model, talker.accept_hidden_layer)
         tokens, width = vllm_config.scheduler_config.max_num_batched_tokens, vllm_config.model_config.get_hidden_size()
         KeepsHiddenStates.allocate(tokens, width)
 

@@ -15,11 +15,11 @@ from cornserve_tasklib.media import IMAGE_SIZE, EncodedMedia, MediaField, Modali
 _ITEMS = {"image": ImageProcessorItems, "video": VideoProcessorItems, "audio": AudioProcessorItems}
 
 
-def receive_medium(processor: Any, modality: Modality, encoded: EncodedMedia, row_size: int) -> ProcessedMedium:
+def receive_medium(processor: Any, modality: Modality, encoded: EncodedMedia, hidden_size: int) -> ProcessedMedium:
     """Returns a received medium.
 
     Args:
-        row_size: the length of an embedding of the language model.
+        hidden_size: the length of an embedding of the language model, of one level.
 
     Raises:
         KeyError: the encoder did not send a field that vLLM requires for the model.
@@ -35,7 +35,7 @@ def receive_medium(processor: Any, modality: Modality, encoded: EncodedMedia, ro
     elif required:
         media = MultiModalDataItems({modality: _ITEMS[modality]([None])})
     else:
-        embeddings = torch.empty(encoded.rows, row_size, device="meta")
+        embeddings = torch.empty(encoded.rows, hidden_size, device="meta")
         media = processor.info.data_parser.parse_mm_data({modality: [embeddings]})
     item = kwargs_item({name: _data(value) for name, value in fields.items()})
     (updates,) = prompt_updates(processor, media, {}, {modality: [item]})[modality]

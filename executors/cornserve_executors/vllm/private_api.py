@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
+from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalKwargsItem, MultiModalKwargsItems
 from vllm.multimodal.parse import MultiModalDataItems
 from vllm.multimodal.processing.processor import ResolvedPromptUpdate
@@ -34,3 +35,19 @@ def prompt_updates(
         media, arguments, MultiModalKwargsItems(items)
     )
     return updates
+
+
+def adapter_manager(worker_manager: Any) -> Any:
+    """Returns the manager of the layers that accept LoRA adapters, of a `WorkerLoRAManager`."""
+    return worker_manager._adapter_manager
+
+
+def load_adapter(worker_manager: Any, request: LoRARequest) -> dict[str, Any]:
+    """Returns the weights of a LoRA adapter by the name of their layer, before vLLM packs them."""
+    loras: dict[str, Any] = worker_manager._load_adapter(request).loras
+    return loras
+
+
+def keep_hidden_states_of_layer(model: Any, layer: int) -> None:
+    """Lets a language model return the hidden states before a layer, too."""
+    model._set_aux_hidden_state_layers((layer,))
