@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from copy import deepcopy
+from copy import copy, deepcopy
 from hashlib import sha256
 from pathlib import Path
 from threading import local
@@ -14,11 +15,13 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import torch
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
 from vllm.config import set_current_vllm_config
 from vllm.distributed import ensure_model_parallel_initialized, init_distributed_environment
 from vllm.engine.arg_utils import EngineArgs
 from vllm.forward_context import set_forward_context
 from vllm.model_executor.model_loader import DefaultModelLoader
+from vllm.model_executor.model_loader.weight_utils import filter_mm_encoder_only_safetensors_files
 from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.utils import group_and_batch_mm_kwargs
 from vllm.tokenizers import cached_tokenizer_from_config
@@ -142,10 +145,35 @@ class _Processors(local):
         self.own = MULTIMODAL_REGISTRY.create_processor(model_config, tokenizer=tokenizer)
 
 
-class _DigestingLoader(DefaultModelLoader):  # type: ignore[misc]
-    """Loads weights, and digests those of the encoders before vLLM converts them for its kernels."""
+class _EncoderLoader(DefaultModelLoader):  # type: ignore[misc]
+    """Loads the weights of the encoders, and digests them before vLLM converts them for its kernels."""
 
     digest = ""
+
+    def get_all_weights(self, model_config: Any, model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yields the weights. Opens and downloads only the files that contain weights of the encoders."""
+        index = _checkpoint_file(model_config, SAFE_WEIGHTS_INDEX_NAME)
+        if index is None:
+            yield from super().get_all_weights(model_config, model)
+            return
+        files = {*json.loads(index.read_text())["weight_map"].values()}
+        paths = filter_mm_encoder_only_safetensors_files(
+            [str(index.with_name(file)) for file in files],
+            str(index.parent),
+            index.name,
+            self._encoder_only_lm_prefixes or (),
+            weights_mapper=self._encoder_only_weights_mapper,
+        )
+        # Without an index beside them, vLLM does not require the other files.
+        with tempfile.TemporaryDirectory() as directory:
+            for name in (Path(path).name for path in paths):
+                file = _checkpoint_file(model_config, name)
+                if file is None:
+                    raise ExecutorStartError(f"{model_config.model} lacks a file with weights of the encoder: {name}")
+                Path(directory, name).symlink_to(file.absolute())
+            linked = copy(model_config)
+            linked.model = directory
+            yield from super().get_all_weights(linked, model)
 
     def load_weights(self, model: Any, model_config: Any) -> None:
         super().load_weights(model, model_config)
@@ -160,9 +188,17 @@ def _load_model(config: Any) -> tuple[Any, str]:
     with set_current_vllm_config(config), tempfile.TemporaryDirectory() as directory:
         init_distributed_environment(1, 0, f"file://{Path(directory, 'store')}", 0, backend="gloo")
         ensure_model_parallel_initialized(1, 1)
-        loader = _DigestingLoader(config.load_config)
+        loader = _EncoderLoader(config.load_config)
         model = loader.load_model(vllm_config=config, model_config=config.model_config)
     return model.eval(), loader.digest
+
+
+def _checkpoint_file(model_config: Any, name: str) -> Path | None:
+    """Returns a file of the model. Downloads it if the model is on the hub and the file is not in the cache."""
+    path = cached_file(
+        model_config.model, name, revision=model_config.revision, _raise_exceptions_for_missing_entries=False
+    )
+    return None if path is None else Path(path)
 
 
 def _processor_settings(processor: Any) -> list[Any]:

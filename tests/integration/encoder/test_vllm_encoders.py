@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cornserve_executors.base import ExecutorStartError
 from cornserve_tasklib.encoder import EncoderTask
+from tests.hub import MODEL, running_hub
 from tests.images import as_image, noise
 from tests.integration.encoder.engine import encode_rows, running_engine
 from tests.models.tiny_families import whole_model
@@ -64,3 +70,37 @@ def test_an_encoder_that_cannot_run_apart_is_refused(name: str, modality: str, r
 
     with pytest.raises(ExecutorStartError, match=reason):
         load_encoders(task, "cpu")
+
+
+LOAD = """
+import sys
+from cornserve_executors.encoder.loader import load_encoders
+from cornserve_tasklib.encoder import EncoderTask
+
+print(load_encoders(EncoderTask(model_id=sys.argv[1]), "cpu")["image"].fingerprint)
+"""
+
+
+def test_files_of_the_language_model_are_not_downloaded(model: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save
+
+    shards: dict[str, dict[str, Any]] = {"encoder.safetensors": {}, "language.safetensors": {}}
+    for name, tensor in load_file(model / "model.safetensors").items():
+        is_language = name.startswith(("language_model", "model.language_model", "lm_head"))
+        shards["language.safetensors" if is_language else "encoder.safetensors"][name] = tensor
+    files = {path.name: path.read_bytes() for path in model.iterdir() if path.suffix != ".safetensors"}
+    files |= {file: save(tensors, {"format": "pt"}) for file, tensors in shards.items()}
+    index = {name: file for file, tensors in shards.items() for name in tensors}
+    files["model.safetensors.index.json"] = json.dumps({"weight_map": index}).encode()
+
+    fingerprints = set()
+    with running_hub(files) as hub:
+        for model_id in (MODEL, str(model)):
+            environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
+            load = [sys.executable, "-c", LOAD, model_id]
+            loaded = subprocess.run(load, env=environment, capture_output=True, text=True, timeout=150, check=True)
+            fingerprints.add(loaded.stdout.split()[-1])
+
+    assert len(fingerprints) == 1
+    assert hub.downloads["encoder.safetensors"] == 1
+    assert hub.downloads["language.safetensors"] == 0
