@@ -27,9 +27,6 @@ VIDEO_FRAMES_PER_SECOND = 2
 VIDEO_FRAMES_PER_TOKEN = 2
 """The consecutive frames that Qwen2.5-VL merges."""
 
-IMAGE_SIZE: Final = "image_size"
-"""The field [height, width], in pixels, for models whose placeholders vLLM derives from the size of an image alone."""
-
 Modality = Literal["image", "audio", "video"]
 """The type of a medium."""
 
@@ -206,7 +203,7 @@ class EncodedMedia(BaseModel):
     rows: Annotated[int, Ge(1)]
     """The number of embeddings. Each replaces one placeholder token of the prompt."""
     fields: Mapping[str, MediaField]
-    """Further inputs of the language model, under vLLM's names, or `IMAGE_SIZE`. Example: `image_grid_thw` is [t, h, w]
+    """Further inputs of the language model, under vLLM's names. Example: `image_grid_thw` is [t, h, w]
     in patches."""
     prompt: PromptUpdates | None = None
     """The changes of the prompt. Encoders of transformers send none: vLLM's processor derives them from the fields."""

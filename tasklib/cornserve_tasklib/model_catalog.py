@@ -45,7 +45,7 @@ EXACT_IN_FAMILIES: Final = frozenset(
         *("CLIPModel", "Cohere2VisionForConditionalGeneration", "Exaone4_5_ForConditionalGeneration"),
         *("Glm4vForConditionalGeneration", "Glm4vMoeForConditionalGeneration", "GlmAsrForConditionalGeneration"),
         *("GlmOcrForConditionalGeneration", "GraniteSpeechForConditionalGeneration"),
-        *("Idefics3ForConditionalGeneration", "LightOnOCRForConditionalGeneration", "Llama4ForConditionalGeneration"),
+        *("Idefics3ForConditionalGeneration", "Llama4ForConditionalGeneration"),
         *("Qwen3ForSequenceClassification", "Qwen3VLMoeForConditionalGeneration", "SiglipModel"),
     }
 )

@@ -5,7 +5,7 @@ To add a family, write a module `tiny_NAME.py` and add a row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.models.cache import cached_model
@@ -20,10 +20,14 @@ class TinyFamily:
     """The module in this folder, without the prefix `tiny_`."""
     model_type: str
     """transformers' name of the family."""
-    fields: dict[str, list[int]] = field(default_factory=dict)
-    """The fields that the language model needs for an image of 300×200 pixels."""
+    fields: dict[str, list[int]] | None = None
+    """The fields that the language model needs for an image of 300×200 pixels. None for encoders of vLLM, which send
+    the result of vLLM's processor."""
     video_fields: dict[str, list[int] | float | list[float]] | None = None
-    """The fields for a video of 300×200 pixels with 12 frames at 3 frames per second. None: a family without videos."""
+    """The fields for a video of 300×200 pixels with 12 frames at 3 frames per second. None: a family without videos, or
+    an encoder of vLLM."""
+    videos_on_vllm: bool = False
+    """Whether vLLM's encoder of the model encodes videos."""
 
     def __str__(self) -> str:
         return self.name
@@ -31,7 +35,7 @@ class TinyFamily:
     @property
     def vision(self) -> tuple[str, ...]:
         """The modalities of the vision tower."""
-        return ("image",) if self.video_fields is None else ("image", "video")
+        return ("image", "video") if self.videos_on_vllm or self.video_fields is not None else ("image",)
 
     @property
     def path(self) -> Path:
@@ -46,12 +50,12 @@ FAMILIES = [
         {"image_grid_thw": [1, 14, 22]},
         {"video_grid_thw": [4, 12, 18], "second_per_grid_ts": 1.0},
     ),
-    TinyFamily("internvl", "internvl", {"image_num_patches": [5]}),
+    TinyFamily("internvl", "internvl", videos_on_vllm=True),
     TinyFamily("llava", "llava"),
     TinyFamily("qwen2vl", "qwen2_vl", {"image_grid_thw": [1, 14, 22]}, {"video_grid_thw": [4, 12, 18]}),
     TinyFamily("llava_onevision", "llava_onevision", {"image_sizes": [200, 300]}, {}),
-    TinyFamily("gemma3", "gemma3", {"image_size": [200, 300]}),
-    TinyFamily("mistral3", "mistral3", {"image_size": [200, 300]}),
+    TinyFamily("gemma3", "gemma3"),
+    TinyFamily("mistral3", "mistral3"),
     TinyFamily(
         "qwen3vl",
         "qwen3_vl",

@@ -75,35 +75,6 @@ def cohere2_vision(directory: Path) -> None:
     save(Cohere2VisionForConditionalGeneration, config, processor, directory, _SIGLIP)
 
 
-def lighton_ocr(directory: Path) -> None:
-    from transformers import (
-        LightOnOcrConfig,
-        LightOnOcrForConditionalGeneration,
-        LightOnOcrProcessor,
-        PixtralImageProcessor,
-    )
-
-    roles = {
-        "image_token": "<|image_pad|>",
-        "image_break_token": "<|vision_pad|>",
-        "image_end_token": "<|vision_end|>",
-    }
-    words = tokenizer([*roles.values()], extra_special_tokens=roles)
-    longest_edge = 4 * TILE
-    processor = LightOnOcrProcessor(
-        image_processor=PixtralImageProcessor(size={"longest_edge": longest_edge}, patch_size=2 * PATCH),
-        tokenizer=words,
-        patch_size=PATCH,
-        chat_template=chat_template("<|image_pad|>"),
-    )
-    config = LightOnOcrConfig(
-        text_config=text_config(words, model_type="qwen3", head_dim=32, tie_word_embeddings=True),
-        vision_config=vision_config(model_type="pixtral", head_dim=32, image_size=longest_edge),
-        image_token_id=words.convert_tokens_to_ids("<|image_pad|>"),
-    )
-    save(LightOnOcrForConditionalGeneration, config, processor, directory)
-
-
 def glm_ocr(directory: Path) -> None:
     from transformers import (
         Glm4vImageProcessor,
@@ -211,7 +182,7 @@ def aria(directory: Path) -> None:
 
 
 MODELS: tuple[Callable[[Path], None], ...] = (
-    *(idefics3, cohere2_vision, lighton_ocr),
+    *(idefics3, cohere2_vision),
     *(glm_ocr, exaone4_5, aria),
 )
 

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import time
-import wave
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from typing import Any
 
-import numpy as np
-import PIL.Image
 import torch
 from transformers import Qwen2_5_VLConfig, Qwen2VLImageProcessor, Qwen3OmniMoeConfig, WhisperFeatureExtractor
 from transformers.utils import logging
@@ -22,8 +17,8 @@ from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.differences import relative_difference
 from benchmarks.gpu_check.random_weights import build_random
 from benchmarks.gpu_check.running import running
+from benchmarks.harness.media import random_audio, random_image
 from cornserve.concurrency import gather_all
-from cornserve.task import Blob
 from cornserve_executors.device_thread import DeviceThread
 from cornserve_executors.encoder.engine import EncoderEngine
 from cornserve_executors.encoder.families.family import EncodingPlan
@@ -34,7 +29,7 @@ from cornserve_executors.encoder.loader import LoadedEncoder, build_empty_model
 from cornserve_executors.encoder.media_inputs import media_inputs
 from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_tasklib.encoder import EncoderTask
-from cornserve_tasklib.media import Audio, Image, Media, Modality
+from cornserve_tasklib.media import Media, Modality
 
 SIZE = {"shortest_edge": 56 * 56, "longest_edge": 16384 * 28 * 28}
 """The limits on the pixels of an image in both models."""
@@ -129,10 +124,10 @@ class _EncoderMeasurement:
         """Yields the media of each size, enough for the largest batch."""
         numbers = range(max(self._sizes.batches))
         for side in self._sizes.sides:
-            yield f"images of {side}x{side}", [_image(number, side) for number in numbers]
+            yield f"images of {side}x{side}", [random_image(number, side) for number in numbers]
         if "audio" in self._encoders:
             for seconds in self._sizes.seconds:
-                yield f"audio of {seconds} s", [_audio(number, seconds) for number in numbers]
+                yield f"audio of {seconds} s", [random_audio(number, seconds) for number in numbers]
 
     async def _measure(self, label: str, media: Sequence[Media]) -> None:
         family: Any = self._encoders[media[0].modality].family
@@ -201,26 +196,3 @@ def _call_transformers(model: Any, prepared: Any) -> torch.Tensor:
     mask = torch.ones(1, features.shape[2], dtype=torch.long, device=model.device)
     rows: torch.Tensor = model.get_audio_features(features, mask).last_hidden_state
     return rows.cpu()
-
-
-def _image(seed: int, side: int) -> Image:
-    pixels = np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    PIL.Image.fromarray(pixels).save(file, "JPEG")
-    return Image(width=side, height=side, format="JPEG", **_file_fields(file))
-
-
-def _audio(seed: int, seconds: float) -> Audio:
-    samples = np.random.default_rng(seed).integers(-3000, 3000, round(seconds * SAMPLE_RATE)).astype("<i2")
-    file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setnchannels(1)
-        writer.setsampwidth(2)
-        writer.setframerate(SAMPLE_RATE)
-        writer.writeframes(samples.tobytes())
-    return Audio(sample_rate=SAMPLE_RATE, channels=1, seconds=seconds, format="WAV", **_file_fields(file))
-
-
-def _file_fields(file: io.BytesIO) -> dict[str, Any]:
-    data = file.getvalue()
-    return {"data": Blob(data), "digest": sha256(data).hexdigest(), "where": "media"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,6 @@ from vllm.distributed import ensure_model_parallel_initialized, init_distributed
 from vllm.engine.arg_utils import EngineArgs
 from vllm.forward_context import set_forward_context
 from vllm.model_executor.model_loader import DefaultModelLoader
-from vllm.model_executor.model_loader.weight_utils import filter_mm_encoder_only_safetensors_files
 from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.utils import group_and_batch_mm_kwargs
 from vllm.tokenizers import cached_tokenizer_from_config
@@ -32,6 +30,7 @@ from cornserve_executors.media.video_decoding import DecodedVideo
 from cornserve_executors.media.video_sampling import VideoSource
 from cornserve_executors.tensor_copies import tensor_digest
 from cornserve_executors.vllm.media_decoder import Decoded, MediaDecoder, row_size, video_input
+from cornserve_executors.vllm.private_api import encoder_files
 from cornserve_executors.vllm.processed_media import ProcessedMedium, UnsendableItemError, medium_marker, process_medium
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.media import Media, Modality
@@ -93,7 +92,10 @@ class VllmTower:
             raise ExecutorStartError(f"{task.model_id} is a text model, which has no encoders")
         if task.constant:
             return cls(config, task.modalities, None, "")
-        model, digest = _load_model(config)
+        try:
+            model, digest = _load_model(config)
+        except (KeyError, OSError, RuntimeError, ValueError) as error:  # vLLM's errors for weights that do not fit
+            raise ExecutorStartError(f"{task.model_id} cannot be loaded: {str(error).splitlines()[0]}") from error
         return cls(config, task.modalities, model, digest)
 
     @property
@@ -156,17 +158,9 @@ class _EncoderLoader(DefaultModelLoader):  # type: ignore[misc]
         if index is None:
             yield from super().get_all_weights(model_config, model)
             return
-        files = {*json.loads(index.read_text())["weight_map"].values()}
-        paths = filter_mm_encoder_only_safetensors_files(
-            [str(index.with_name(file)) for file in files],
-            str(index.parent),
-            index.name,
-            self._encoder_only_lm_prefixes or (),
-            weights_mapper=self._encoder_only_weights_mapper,
-        )
-        # Without an index beside them, vLLM does not require the other files.
+        # In a directory without an index, vLLM does not require the other files.
         with tempfile.TemporaryDirectory() as directory:
-            for name in (Path(path).name for path in paths):
+            for name in encoder_files(self, index):
                 file = _checkpoint_file(model_config, name)
                 if file is None:
                     raise ExecutorStartError(f"{model_config.model} lacks a file with weights of the encoder: {name}")

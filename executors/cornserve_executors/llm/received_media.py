@@ -10,7 +10,7 @@ from vllm.multimodal.parse import AudioProcessorItems, ImageProcessorItems, Mult
 
 from cornserve_executors.vllm.private_api import prompt_updates
 from cornserve_executors.vllm.processed_media import ProcessedMedium, PromptMedium, kwargs_item, with_sound_flag
-from cornserve_tasklib.media import IMAGE_SIZE, EncodedMedia, MediaField, Modality
+from cornserve_tasklib.media import EncodedMedia, MediaField, Modality
 
 _ITEMS = {"image": ImageProcessorItems, "video": VideoProcessorItems, "audio": AudioProcessorItems}
 
@@ -29,10 +29,7 @@ def receive_medium(processor: Any, modality: Modality, encoded: EncodedMedia, hi
         return ProcessedMedium.from_description(modality, encoded.fields, encoded.prompt)
     required = processor.info.data_parser.placeholder_metadata_fields(modality)
     fields = {name: encoded.fields[name] for name in required} | dict(encoded.fields)
-    size: Any = fields.pop(IMAGE_SIZE, None)
-    if size is not None:  # The processor accepts no embeddings, only pixels.
-        media = MultiModalDataItems({modality: ImageProcessorItems([torch.empty(*size, 3, device="meta")])})
-    elif required:
+    if required:
         media = MultiModalDataItems({modality: _ITEMS[modality]([None])})
     else:
         embeddings = torch.empty(encoded.rows, hidden_size, device="meta")

@@ -1,12 +1,16 @@
-"""All uses of vLLM's private names. The page "Upgrade vLLM" in docs/ lists the tests that check them."""
+"""All calls of vLLM's private names. docs/how-to/upgrade-vllm.md lists the tests that check them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from pathlib import Path
 from typing import Any
 
 from vllm.lora.request import LoRARequest
+from vllm.model_executor.model_loader import DefaultModelLoader
+from vllm.model_executor.model_loader.weight_utils import filter_mm_encoder_only_safetensors_files
 from vllm.multimodal.inputs import MultiModalKwargsItem, MultiModalKwargsItems
 from vllm.multimodal.parse import MultiModalDataItems
 from vllm.multimodal.processing.processor import ResolvedPromptUpdate
@@ -51,3 +55,20 @@ def load_adapter(worker_manager: Any, request: LoRARequest) -> dict[str, Any]:
 def keep_hidden_states_of_layer(model: Any, layer: int) -> None:
     """Lets a language model return the hidden states before a layer, too."""
     model._set_aux_hidden_state_layers((layer,))
+
+
+def encoder_files(loader: DefaultModelLoader, index: Path) -> list[str]:
+    """Returns the names of the files with weights of the encoders, while the loader of an encoder loads weights.
+
+    Args:
+        index: the index of the checkpoint, which names its files.
+    """
+    files = {*json.loads(index.read_text())["weight_map"].values()}
+    paths: list[str] = filter_mm_encoder_only_safetensors_files(
+        [str(index.with_name(file)) for file in files],
+        str(index.parent),
+        index.name,
+        loader._encoder_only_lm_prefixes or (),
+        weights_mapper=loader._encoder_only_weights_mapper,
+    )
+    return [Path(path).name for path in paths]

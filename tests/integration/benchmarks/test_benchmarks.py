@@ -190,6 +190,16 @@ def test_deployments_of_two_models_are_compared_with_imports_and_without(smollm2
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("model", "modality"), [("gemma3", "image"), ("qwen2audio", "audio")])
+def test_media_in_flight_are_compared_with_one(model: str, modality: str) -> None:
+    report = run("encoders.py", str(tiny_model(model)), "--modality", modality, "--size", "2")
+
+    assert report["load_cpu_seconds"] > 0
+    assert [row["in_flight"] for row in report["figures"]] == [1, 8, 32]
+    assert all(row["media_per_second"] > 0 and row["cpu_ms"] > 0 for row in report["figures"])
+
+
+@pytest.mark.slow
 def test_concurrent_speeches_are_compared_with_one_at_a_time(tiny_qwen3omni_talker: Path) -> None:
     figures = run("talker.py", str(tiny_qwen3omni_talker), "--concurrency", "2")["figures"]
 

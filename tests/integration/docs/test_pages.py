@@ -116,6 +116,7 @@ NOT_RUN_PAGES = [
     "docs/how-to/operate-on-kubernetes.md",  # needs a cluster
     "docs/how-to/use-the-cli-with-a-cluster.md",  # needs a cluster
     "docs/reference/app-resource.md",  # needs a cluster; the examples are checked by tests/integration/kubernetes
+    "docs/how-to/upgrade-vllm.md",  # changes what is installed
     "docs/how-to/check-a-gpu.md",  # checked by tests/integration/benchmarks
     "docs/performance.md",  # needs an idle machine
     "docs/reference/gpu-assumptions.md",  # installs the packages for GPUs

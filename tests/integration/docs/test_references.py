@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
@@ -365,3 +366,16 @@ def test_pages_name_neither_a_package_registry_nor_a_local_path() -> None:
     registry = r"https?://(?!127\.0\.0\.1)[\w.]*(pypi|pytorch|conda|mirror)"
     for page in pages():
         assert not re.search(rf"{registry}|/(?:home|root|work)/\w", (ROOT / page).read_text()), page
+
+
+def test_the_page_about_upgrades_lists_all_private_names_of_vllm_and_their_tests() -> None:
+    page = (ROOT / "docs/how-to/upgrade-vllm.md").read_text()
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    tree = ast.parse((ROOT / "executors/cornserve_executors/vllm/private_api.py").read_text())
+    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr.startswith("_")}
+
+    listed = {name for first, *_ in rows for name in re.findall(r"`(_\w+)`", first)}
+    tests = {name for *_, last in rows for name in re.findall(r"`(.+?)`", last)}
+
+    assert listed == names
+    assert {test for test in tests if not (ROOT / test).is_file()} == set()

@@ -49,7 +49,8 @@ async def test_an_image_is_planned_from_its_size_and_a_constant_encoder_publishe
 
         assert plan == await engine.plan(image, "request")
         assert constant.cache_key(image) != engine.cache_key(image)
-    assert plan.fields == family.fields
+    if family.fields is not None:
+        assert plan.fields == family.fields
     assert zeros.dtype == real.dtype
     torch.testing.assert_close(zeros, torch.zeros_like(real))
 

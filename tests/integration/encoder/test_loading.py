@@ -71,10 +71,10 @@ async def test_files_of_the_language_model_are_not_opened(model: Path, tmp_path:
         assert torch.equal(await encode_rows(copy, image), await encode_rows(original, image))
 
 
-def test_only_weights_of_the_encoder_are_loaded(model: Path) -> None:
-    expected = {name: tensor for name, tensor in tensors_of(model).items() if is_encoder_tensor(name)}
+def test_only_weights_of_the_encoder_are_loaded(tiny_qwen25vl: Path) -> None:
+    expected = {name: tensor for name, tensor in tensors_of(tiny_qwen25vl).items() if is_encoder_tensor(name)}
 
-    module: Any = load(model).family.model  # type: ignore[union-attr]
+    module: Any = load(tiny_qwen25vl).family.model  # type: ignore[union-attr]
 
     assert {name for name, _ in module.named_parameters()} == set(expected)
     assert {parameter.device.type for parameter in module.parameters()} == {"cpu"}
@@ -83,10 +83,10 @@ def test_only_weights_of_the_encoder_are_loaded(model: Path) -> None:
     )
 
 
-def test_a_huge_language_model_in_the_same_file_takes_no_memory(tiny_qwen25vl: Path, tmp_path: Path) -> None:
-    load(tiny_qwen25vl)
-    shutil.copytree(tiny_qwen25vl, tmp_path, dirs_exist_ok=True)
-    _add_huge_tensor(tmp_path / "model.safetensors", "model.layers.2.mlp.up_proj.weight")
+def test_a_huge_language_model_in_the_same_file_takes_no_memory(model: Path, tmp_path: Path) -> None:
+    load(model)
+    shutil.copytree(model, tmp_path, dirs_exist_ok=True)
+    _add_huge_tensor(tmp_path / "model.safetensors", "language_model.model.layers.2.mlp.up_proj.weight")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     load(tmp_path)
@@ -128,12 +128,14 @@ def test_a_checkpoint_with_missing_weights_is_rejected(model: Path, tmp_path: Pa
     missing = min(encoder)
     del encoder[missing]
 
-    with pytest.raises(ExecutorStartError, match=f"lacks weights of the encoder: {missing}"):
+    with pytest.raises(ExecutorStartError, match=rf"weights .*{missing}"):
         load(copy_with_weights(model, tmp_path, {"a.safetensors": encoder}))
 
 
 def test_a_directory_without_weights_is_rejected(model: Path, tmp_path: Path) -> None:
     shutil.copytree(model, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
 
-    with pytest.raises(ExecutorStartError, match=r"has no weights: model\.safetensors not found"):
+    with pytest.raises(
+        ExecutorStartError, match=r"has no weights: model\.safetensors not found|Cannot find any model weights"
+    ):
         load(tmp_path)
