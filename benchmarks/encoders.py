@@ -38,7 +38,7 @@ class EncoderFigures:
     in_flight: int
     media_per_second: float
     cpu_ms: float
-    """For each medium, of all threads."""
+    """CPU time of all threads for each medium."""
 
 
 def main() -> None:
