@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base import ExecutorStartError
 from cornserve_tasklib.encoder import EncoderTask
 from tests.hub import MODEL, running_hub
 from tests.images import as_image, noise
+from tests.integration.encoder.client import calling
 from tests.integration.encoder.engine import encode_rows, running_engine
+from tests.integration.llm.process import ExecutorProcess, running_executor
 from tests.models.tiny_families import whole_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
@@ -104,3 +112,39 @@ def test_files_of_the_language_model_are_not_downloaded(model: Path, tmp_path: P
     assert len(fingerprints) == 1
     assert hub.downloads["encoder.safetensors"] == 1
     assert hub.downloads["language.safetensors"] == 0
+
+
+@pytest.fixture(scope="module")
+def executor(
+    tiny_internvl: Path, fork_variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ExecutorProcess]:
+    """An encoder with memory for the embeddings of 85 images. A request may use half of it."""
+    directory = tmp_path_factory.mktemp("executor")
+    options = ["--shared-memory", str(directory), "--slab-mib", "1"]
+    task = EncoderTask(model_id=str(tiny_internvl))
+    with running_executor(task, directory, *options, environment=fork_variables) as executor:
+        executor.until_ready()
+        yield executor
+
+
+names = count()
+
+
+@settings(max_examples=10)
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=6))
+async def test_requests_that_share_little_memory_all_end(executor: ExecutorProcess, sizes: list[int]) -> None:
+    """The size of a request is the number of its images, whose embeddings are kept until its last image is encoded."""
+
+    async def send(size: int) -> set[int]:
+        name = f"request-{next(names)}"
+        images = [as_image(noise(next(names), 112, 84)) for _ in range(size)]
+        async with calling(name, executor.endpoint) as caller:
+            caller.send_together(*images)
+            ends = await caller.end_events(size)
+            caller.release_all()
+        return {end.code for end in ends}
+
+    async with asyncio.timeout(60):
+        codes = await asyncio.gather(*map(send, sizes))
+
+    assert codes == [{pb.CODE_OK}] * len(sizes)
