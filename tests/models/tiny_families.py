@@ -66,13 +66,13 @@ FAMILIES = [
         "qwen25omni",
         "qwen2_5_omni",
         {"image_grid_thw": [1, 14, 22]},
-        {"video_grid_thw": [4, 20, 28], "second_per_grid_ts": 1.0},
+        {"video_grid_thw": [4, 20, 28], "second_per_grid_ts": 1.0, "use_audio_in_video": 0},
     ),
     TinyFamily(
         "qwen3omni",
         "qwen3_omni_moe",
         {"image_grid_thw": [1, 12, 18]},
-        {"video_grid_thw": [4, 20, 28], "second_per_grid_ts": 2.0},
+        {"video_grid_thw": [4, 20, 28], "second_per_grid_ts": 2.0, "use_audio_in_video": 0},
     ),
 ]
 
