@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -38,13 +39,21 @@ class LoopClock:
             self.advance(1)
             await asyncio.sleep(0.005)
 
-    async def advance_until(self, condition: Callable[[], bool], *, step: float) -> None:
-        """Advances the clock by `step` again and again until the condition holds."""
+    async def advance_until(self, condition: Callable[[], bool], *, step: float, at_most: float = inf) -> None:
+        """Advances the clock by `step` again and again until the condition holds.
+
+        Args:
+            at_most: the seconds after which the clock stands still. On a busy machine, other processes may need more
+                real time, in which no other time limit is to expire.
+        """
+        advanced = 0.0
         deadline = time.monotonic() + REAL_SECONDS
         while not condition():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the condition does not hold after {REAL_SECONDS} s")
-            self.advance(step)
+            if advanced < at_most:
+                self.advance(step)
+                advanced += step
             await asyncio.sleep(0.005)
 
     async def advance_during(self, awaitable: Awaitable[T], *, step: float) -> T:

@@ -40,6 +40,7 @@ def run_fork_server(descriptor: int, temporary: str, run_forked: Callable[[Forke
     # A service manager or a terminal signals all processes at once, and the parent then finishes its requests.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # A forked process may get it before it reports stacks.
     signal_on_parent_death(signal.SIGCONT)  # A stopped fork server would not notice the end of its parent.
     logs.configure()
     for gap in Protection.of_machine().gaps:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.app.record import AppSpec
+from cornserve.app_host import host_process
 from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.description import AppDescription
 from cornserve.app_host.errors import AppLoadError
@@ -112,8 +113,14 @@ async def test_an_app_that_cannot_be_imported_is_rejected_with_the_reason(
     ],
 )
 async def test_an_import_that_hangs_is_rejected_with_its_line(
-    fork_server: ForkServer, tmp_path: Path, clock: LoopClock, source: str, location: str
+    fork_server: ForkServer,
+    tmp_path: Path,
+    clock: LoopClock,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    location: str,
 ) -> None:
+    monkeypatch.setattr(host_process, "TRACE_SECONDS", 30)  # On a busy machine, the process may need so long.
     begins = tmp_path / "begins"
     loading = asyncio.create_task(load(fork_server, announced(source, begins)))
     await until(begins.exists)

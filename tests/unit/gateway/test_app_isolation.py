@@ -241,7 +241,7 @@ async def test_code_that_blocks_the_process_after_its_request_is_ended(
     await until(begins.exists)
     response = asyncio.create_task(call(gateway, "a b"))
 
-    await clock.advance_until(lambda: not host.is_running(), step=0.1)
+    await clock.advance_until(lambda: not host.is_running(), step=0.1, at_most=20)
 
     assert (await response).text == events("A", "B")
 
@@ -257,7 +257,7 @@ async def test_a_process_that_blocks_while_its_request_waits_for_an_executor_is_
 
     await until(blocked.exists)
 
-    await clock.advance_until(lambda: not host.is_running(), step=0.1)
+    await clock.advance_until(lambda: not host.is_running(), step=0.1, at_most=20)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
 
@@ -319,7 +319,7 @@ async def test_a_request_is_parsed_in_a_new_process_after_another_request_has_en
     await until(lambda: host.cpu_times().user > 0.3)
 
     hello = asyncio.create_task(chat("hello"))
-    await clock.advance_until(lambda: not host.is_running(), step=0.1)
+    await clock.advance_until(lambda: not host.is_running(), step=0.1, at_most=20)
 
     assert '"text":"hello"' in (await hello).text
     assert "ran for more than 1 s" in (await looping).text
