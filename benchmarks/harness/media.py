@@ -25,6 +25,7 @@ def random_image(seed: int, side: int) -> Image:
 
 
 def random_audio(seed: int, seconds: float) -> Audio:
+    """Returns audio of one channel."""
     samples = np.random.default_rng(seed).integers(-3000, 3000, round(seconds * SAMPLE_RATE)).astype("<i2")
     file = io.BytesIO()
     with wave.open(file, "wb") as writer:

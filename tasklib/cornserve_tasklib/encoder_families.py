@@ -30,7 +30,7 @@ MODEL_TYPES: Final[dict[str, str]] = {
     "Qwen3OmniMoeForConditionalGeneration": "qwen3_omni_moe",
     "Qwen3VLForConditionalGeneration": "qwen3_vl",
 }
-"""transformers' names of the model types of the families of Cornserve, by architecture."""
+"""transformers' names of model types that Cornserve knows, by architecture."""
 
 _PIXELS: Final = frozenset(PixelOptions.model_fields)
 _SAMPLED: Final = frozenset({"fps", "min_frames", "max_frames"})
@@ -38,7 +38,7 @@ _SAMPLED: Final = frozenset({"fps", "min_frames", "max_frames"})
 
 MEDIA_OPTIONS: Final[dict[str, frozenset[str]]] = {
     "gemma3": frozenset(),
-    "internvl": frozenset(TileOptions.model_fields),
+    "internvl": frozenset(TileOptions.model_fields) | {"fps", "num_frames"},
     "llava": frozenset(),
     "llava_onevision": frozenset({"fps", "num_frames"}),
     "mistral3": frozenset(),

@@ -33,7 +33,6 @@ from cornserve_tasklib.media import Media, Modality
 
 SIZE = {"shortest_edge": 56 * 56, "longest_edge": 16384 * 28 * 28}
 """The limits on the pixels of an image in both models."""
-SAMPLE_RATE = 16_000
 MAX_BATCH_PATCHES = 1 << 20
 """A budget that no batch of the check reaches."""
 ROUNDS, ROUND_SECONDS = 3, 2

@@ -54,5 +54,10 @@ class EncoderCheckpoint:
         return path
 
     def _find_file(self, name: str) -> Path | None:
-        path = cached_file(self._model_id, name, revision=self._revision, _raise_exceptions_for_missing_entries=False)
-        return None if path is None else Path(path)
+        return find_file(self._model_id, self._revision, name)
+
+
+def find_file(model_id: str, revision: str | None, name: str) -> Path | None:
+    """Returns a file of a model. Downloads it if the model is on the hub and the file is not in the cache."""
+    path = cached_file(model_id, name, revision=revision, _raise_exceptions_for_missing_entries=False)
+    return None if path is None else Path(path)

@@ -191,9 +191,8 @@ class VllmInputs(MediaInputs[VllmFamily]):
 
     def plan(self, media: Media) -> EncodingPlan:
         processed = self.family.tower.process(media)
-        described = processed.describe("")
         patches = max(1, processed.nbytes // PATCH_BYTES)
-        return EncodingPlan(patches, described.rows, described.fields, described.prompt, processed)
+        return EncodingPlan(patches, processed.rows, *processed.describe(), processed)
 
     def planned_size(self, media: Media) -> int:
         return self.family.tower.decoder.decoded_size(media)
@@ -202,7 +201,8 @@ class VllmInputs(MediaInputs[VllmFamily]):
         return _larger(self.planned_size(media), plan)
 
     def prepare(self, media: Media, plan: EncodingPlan) -> PreparedItem:
-        processed, plan.prepared = plan.prepared or self.family.tower.process(media), None
+        processed = plan.prepared or self.family.tower.process(media)
+        plan.forget()
         return PreparedItem(processed, plan)
 
     def sample(self) -> PreparedItem:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import torch
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
 from vllm.config import set_current_vllm_config
 from vllm.distributed import ensure_model_parallel_initialized, init_distributed_environment
 from vllm.engine.arg_utils import EngineArgs
@@ -25,6 +24,7 @@ from vllm.multimodal.utils import group_and_batch_mm_kwargs
 from vllm.tokenizers import cached_tokenizer_from_config
 
 from cornserve_executors.base import ExecutorStartError
+from cornserve_executors.encoder.checkpoint import INDEX, find_file
 from cornserve_executors.media.audio_decoding import DecodedAudio
 from cornserve_executors.media.video_decoding import DecodedVideo
 from cornserve_executors.media.video_sampling import VideoSource
@@ -67,7 +67,7 @@ class VllmTower:
         """Identifies everything except the medium that the embeddings depend on."""
         for modality in modalities:
             try:
-                self.sample(modality).describe("")
+                self.sample(modality).describe()
             except UnsendableItemError as error:
                 raise ExecutorStartError(
                     f"the encoders of {config.model_config.model} cannot run apart: {error}"
@@ -95,7 +95,9 @@ class VllmTower:
         try:
             model, digest = _load_model(config)
         except (KeyError, OSError, RuntimeError, ValueError) as error:  # vLLM's errors for weights that do not fit
-            raise ExecutorStartError(f"{task.model_id} cannot be loaded: {str(error).splitlines()[0]}") from error
+            raise ExecutorStartError(
+                f"the weights of {task.model_id} cannot be loaded: {str(error).splitlines()[0]}"
+            ) from error
         return cls(config, task.modalities, model, digest)
 
     @property
@@ -154,16 +156,17 @@ class _EncoderLoader(DefaultModelLoader):  # type: ignore[misc]
 
     def get_all_weights(self, model_config: Any, model: Any) -> Iterator[tuple[str, torch.Tensor]]:
         """Yields the weights. Opens and downloads only the files that contain weights of the encoders."""
-        index = _checkpoint_file(model_config, SAFE_WEIGHTS_INDEX_NAME)
+        model_id, revision = model_config.model, model_config.revision
+        index = find_file(model_id, revision, INDEX)
         if index is None:
             yield from super().get_all_weights(model_config, model)
             return
         # In a directory without an index, vLLM does not require the other files.
         with tempfile.TemporaryDirectory() as directory:
             for name in encoder_files(self, index):
-                file = _checkpoint_file(model_config, name)
+                file = find_file(model_id, revision, name)
                 if file is None:
-                    raise ExecutorStartError(f"{model_config.model} lacks a file with weights of the encoder: {name}")
+                    raise ExecutorStartError(f"{model_id} lacks a file with weights of the encoder: {name}")
                 Path(directory, name).symlink_to(file.absolute())
             linked = copy(model_config)
             linked.model = directory
@@ -185,14 +188,6 @@ def _load_model(config: Any) -> tuple[Any, str]:
         loader = _EncoderLoader(config.load_config)
         model = loader.load_model(vllm_config=config, model_config=config.model_config)
     return model.eval(), loader.digest
-
-
-def _checkpoint_file(model_config: Any, name: str) -> Path | None:
-    """Returns a file of the model. Downloads it if the model is on the hub and the file is not in the cache."""
-    path = cached_file(
-        model_config.model, name, revision=model_config.revision, _raise_exceptions_for_missing_entries=False
-    )
-    return None if path is None else Path(path)
 
 
 def _processor_settings(processor: Any) -> list[Any]:

@@ -29,7 +29,7 @@ from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_executors.vllm.media_decoder import SAMPLINGS, Decoded, MediaDecoder, row_size, video_loader
 from cornserve_executors.vllm.private_api import processing_thread
 from cornserve_executors.vllm.processed_media import (
-    MissingPlaceholderError,
+    MissingMarkerError,
     OtherProcessorError,
     ProcessedMedium,
     PromptMedium,
@@ -43,9 +43,6 @@ from cornserve_tasklib.media import MODALITIES, EncodedMedia, Media, MediaPart, 
 
 SMALL_PIXELS = 4_000_000
 """Media with at most this decoded size do not wait for larger ones."""
-
-NO_VIDEO = {"video": 0}
-"""Limits of unsupported media."""
 
 Result = TypeVar("Result")
 
@@ -84,7 +81,7 @@ def media_limits(config: EngineSettings) -> dict[str, int]:
     accepts_videos = (
         "video" in modalities if modalities else video_loader(config.model_id, config.revision) in SAMPLINGS
     )
-    return {} if accepts_videos else NO_VIDEO
+    return {} if accepts_videos else {"video": 0}
 
 
 def model_fields(config: EngineSettings) -> dict[str, Any]:
@@ -192,18 +189,18 @@ class ChatMedia:
             )
         return ReceivedMedia(media, f"{ENCODED}{encoded.key}", encoded, tensor)
 
-    async def processed(self, medium: RawMedia | ReceivedMedia, owner: str) -> PromptMedium:
+    async def prompt_medium(self, medium: RawMedia | ReceivedMedia, owner: str) -> PromptMedium:
         """Returns the medium after vLLM's processor."""
         if isinstance(medium, ReceivedMedia):
             return PromptMedium(medium.identifier, await self._run(partial(self._receive, medium)))
         async with self.decoded([medium], owner) as (decoded,):
-            return PromptMedium(medium.identifier, await self.process(medium, decoded))
+            return PromptMedium(medium.identifier, await self.process_decoded(medium, decoded))
 
     async def with_sound(self, video: PromptMedium, sound: PromptMedium) -> PromptMedium:
-        """Returns a video with its sound."""
+        """Returns the video of a sound, in whose tokens the sound is."""
         return await self._run(partial(add_sound, self._processor, video, sound))
 
-    async def process(self, raw: RawMedia, decoded: Decoded) -> ProcessedMedium:
+    async def process_decoded(self, raw: RawMedia, decoded: Decoded) -> ProcessedMedium:
         """Runs the model's processor on a decoded medium."""
         modality, arguments = raw.media.modality, self._decoder.arguments(raw.media)
         try:
@@ -221,18 +218,18 @@ class ChatMedia:
         """Returns the engine's prompt for a rendered chat.
 
         Args:
-            processed: the media after vLLM's processor. Videos have their sounds.
+            processed: the media after vLLM's processor.
 
         Raises:
             RuntimeError: a received medium is of another model.
         """
         try:
             return await self._run(partial(assemble_prompt, self._processor, tokens, processed))
-        except MissingPlaceholderError as error:
+        except MissingMarkerError as error:
             for medium in media:
                 if isinstance(medium, ReceivedMedia):
-                    await self._run(partial(self._check_changes, medium))
-            raise InvalidRequestError("the model's chat template does not render all media") from error
+                    await self._run(partial(self._check_prompt_updates, medium))
+            raise InvalidRequestError(f"the model's chat template does not render all media: {error}") from error
 
     async def _run(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -243,10 +240,6 @@ class ChatMedia:
             processed = receive_medium(self._processor, modality, encoded, self._hidden_size)
         except OtherProcessorError as error:
             raise _other_processor_error(where, str(error)) from error
-        except KeyError as error:
-            raise RuntimeError(
-                f"{where}: the encoder did not send the field {error}: check that it has the same model"
-            ) from error
         if processed.rows != encoded.rows:
             raise RuntimeError(
                 f"{where}: the encoder sent {encoded.rows} rows instead of {processed.rows}: "
@@ -254,13 +247,13 @@ class ChatMedia:
             )
         return processed
 
-    def _check_changes(self, received: ReceivedMedia) -> None:
-        """Raises `RuntimeError` if the changes of the prompt do not apply to the medium alone."""
+    def _check_prompt_updates(self, received: ReceivedMedia) -> None:
+        """Raises `RuntimeError` if the prompt updates do not apply to the medium alone."""
         medium = PromptMedium(received.identifier, self._receive(received))
         try:
             assemble_prompt(self._processor, self._markers[received.media.modality], [medium])
-        except MissingPlaceholderError as error:
-            reason = f"its changes of the prompt do not apply: {error}"
+        except MissingMarkerError as error:
+            reason = f"its prompt updates do not apply: {error}"
             raise _other_processor_error(received.media.where, reason) from error
 
 

@@ -102,7 +102,7 @@ class ChatPrompt:
         except ValueError:
             # vLLM does not name the faulty medium, so process them one by one.
             for raw, decoded in zip(self._raw, self._decoded, strict=False):
-                await self._chat_media.process(raw, decoded)
+                await self._chat_media.process_decoded(raw, decoded)
             raise
         if isinstance(result, ErrorResponse):
             raise InvalidRequestError(result.error.message)
@@ -111,13 +111,12 @@ class ChatPrompt:
 
     async def _assemble(self, tokens: Sequence[int]) -> MultiModalInput:
         """Returns the engine's prompt for the rendered chat."""
-        found = await gather_all(self._chat_media.processed(medium, self._owner) for medium in self._media)
+        found = await gather_all(self._chat_media.prompt_medium(medium, self._owner) for medium in self._media)
         processed: list[PromptMedium] = []
         for medium, prompt_medium in zip(self._media, found, strict=True):
             if _is_sound(medium.media):
                 processed[-1] = await self._chat_media.with_sound(processed[-1], prompt_medium)
-            else:
-                processed.append(prompt_medium)
+            processed.append(prompt_medium)
         return await self._chat_media.assemble(tokens, self._media, processed)
 
 

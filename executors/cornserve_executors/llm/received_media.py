@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from vllm.multimodal.inputs import MultiModalFieldElem, MultiModalKwargsItem, MultiModalSharedField
 from vllm.multimodal.parse import AudioProcessorItems, ImageProcessorItems, MultiModalDataItems, VideoProcessorItems
 
 from cornserve_executors.vllm.private_api import prompt_updates
-from cornserve_executors.vllm.processed_media import ProcessedMedium, PromptMedium, kwargs_item, with_sound_flag
+from cornserve_executors.vllm.processed_media import OtherProcessorError, ProcessedMedium, PromptMedium, kwargs_item
 from cornserve_tasklib.media import EncodedMedia, MediaField, Modality
 
 _ITEMS = {"image": ImageProcessorItems, "video": VideoProcessorItems, "audio": AudioProcessorItems}
@@ -22,32 +23,35 @@ def receive_medium(processor: Any, modality: Modality, encoded: EncodedMedia, hi
         hidden_size: the length of an embedding of the language model, of one level.
 
     Raises:
-        KeyError: the encoder did not send a field that vLLM requires for the model.
-        OtherProcessorError: another version of vLLM has processed the medium.
+        OtherProcessorError: the encoder has another model, or another version of vLLM.
     """
     if encoded.prompt is not None:
         return ProcessedMedium.from_description(modality, encoded.fields, encoded.prompt)
     required = processor.info.data_parser.placeholder_metadata_fields(modality)
-    fields = {name: encoded.fields[name] for name in required} | dict(encoded.fields)
+    missing = [name for name in required if name not in encoded.fields]
+    if missing:
+        raise OtherProcessorError(f"the encoder did not send the field {missing[0]}")
     if required:
         media = MultiModalDataItems({modality: _ITEMS[modality]([None])})
-    else:
+    else:  # The processor counts the embeddings, as for videos of LLaVA-OneVision.
         embeddings = torch.empty(encoded.rows, hidden_size, device="meta")
         media = processor.info.data_parser.parse_mm_data({modality: [embeddings]})
-    item = kwargs_item({name: _data(value) for name, value in fields.items()})
+    item = kwargs_item({name: _tensor(name, value) for name, value in encoded.fields.items()})
     (updates,) = prompt_updates(processor, media, {}, {modality: [item]})[modality]
     return ProcessedMedium(modality, item, updates)
 
 
 def add_sound(processor: Any, video: PromptMedium, sound: PromptMedium) -> PromptMedium:
-    """Returns the video with its sound, whose tokens the model interleaves. Blocks."""
+    """Returns the video of a sound, whose tokens the model interleaves. Blocks."""
     # The processor counts these media, and reads the items.
     media = MultiModalDataItems({"video": VideoProcessorItems([None]), "audio": AudioProcessorItems([None])})
-    items = {"video": [with_sound_flag(video.processed.item)], "audio": [sound.processed.item]}
+    flag = MultiModalFieldElem(data=torch.tensor(True), field=MultiModalSharedField(batch_size=1, keep_on_cpu=True))
+    item = MultiModalKwargsItem({**video.processed.item, "use_audio_in_video": flag})
+    items = {"video": [item], "audio": [sound.processed.item]}
     (updates,) = prompt_updates(processor, media, {"use_audio_in_video": True}, items)["video"]
-    return replace(video, processed=replace(video.processed, updates=updates), sound=sound)
+    return replace(video, processed=replace(video.processed, item=item, updates=updates))
 
 
-def _data(value: MediaField) -> object:
-    # Tensors would round the seconds of `timestamps`, which become a text.
-    return value if isinstance(value, list) and isinstance(value[0], float) else torch.tensor(value)
+def _tensor(name: str, value: MediaField) -> object:
+    # A tensor would round these seconds, which become a text.
+    return value if name == "timestamps" else torch.tensor(value)

@@ -25,6 +25,7 @@ from cornserve_executors.media.size_limits import (
 from cornserve_executors.media.video_decoding import DecodedVideo, decode_video, sampled_pixels
 from cornserve_executors.media.video_sampling import FrameSampling
 from cornserve_tasklib.media import Audio, Image, Media, Modality, Video
+from cornserve_tasklib.media_options import TileOptions
 
 SAMPLINGS = {"opencv": FrameSampling(), "qwen2_vl": FrameSampling("qwen2_vl"), "qwen3_vl": FrameSampling("qwen3_vl")}
 """The sampling of vLLM's loaders of videos, as far as `FrameSampling` has it."""
@@ -111,5 +112,11 @@ def _arguments_of(model_config: Any, info: Any) -> Mapping[Modality, ArgumentsOf
         return {modality: partial(size_argument, size) for modality, size in sizes.items()}
     if model_type in TILED_TYPES:
         processor = info.get_hf_processor().image_processor
-        return {"image": partial(tile_arguments, processor.min_patches, processor.max_patches)}
+        return {"image": partial(tile_arguments, processor.min_patches, processor.max_patches), "video": _without_tiles}
+    return {}
+
+
+def _without_tiles(video: Media) -> dict[str, Any]:
+    """Returns no arguments: a frame is one tile, whatever the limits on those of images."""
+    refuse_other_sizes(video, TileOptions)
     return {}

@@ -9,24 +9,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import torch
 import vllm
 from pydantic import ConfigDict, TypeAdapter, ValidationError
-from vllm.inputs.engine import MultiModalInput, mm_input
+from vllm.inputs.engine import MultiModalInput
 from vllm.model_executor.model_loader import get_model_cls
 from vllm.multimodal.cache import BaseMultiModalProcessorCache
-from vllm.multimodal.inputs import (
-    MultiModalBatchedField,
-    MultiModalFieldElem,
-    MultiModalKwargsItem,
-    MultiModalKwargsItems,
-    MultiModalSharedField,
-    PlaceholderRange,
-)
+from vllm.multimodal.inputs import MultiModalBatchedField, MultiModalFieldElem, MultiModalKwargsItem
 from vllm.multimodal.parse import parse_mm_uuids
 from vllm.multimodal.processing import PromptUpdateDetails
 from vllm.multimodal.processing.context import TimingContext
@@ -34,7 +27,7 @@ from vllm.multimodal.processing.inputs import ProcessorInputs
 from vllm.multimodal.processing.processor import ResolvedPromptUpdate, UpdateMode
 from vllm.utils.cache import CacheInfo
 
-from cornserve_tasklib.media import EncodedMedia, MediaField, MediaTensor, Modality, PromptUpdate, PromptUpdates
+from cornserve_tasklib.media import MediaField, MediaTensor, Modality, PromptUpdate, PromptUpdates
 
 _FIELD = TypeAdapter[MediaField](MediaField, config=ConfigDict(strict=True))
 
@@ -79,8 +72,8 @@ class _ItemCache(BaseMultiModalProcessorCache):  # type: ignore[misc]
         return CacheInfo(hits=0, total=0)
 
 
-class MissingPlaceholderError(ValueError):
-    """A prompt lacks the placeholder of a medium."""
+class MissingMarkerError(ValueError):
+    """A prompt lacks the marker of a medium."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,33 +88,18 @@ class ProcessedMedium:
     @property
     def rows(self) -> int:
         """The number of its embeddings."""
-        return sum(self._embedded_tokens)
-
-    @property
-    def embedded_token(self) -> int:
-        """The token of the prompt in the place of an embedding."""
-        token: int = self.updates[0].content.full[self._embedded_tokens.index(True)]
-        return token
-
-    @property
-    def _embedded_tokens(self) -> list[bool]:
-        """Whether an embedding replaces the token, for each token of the placeholder."""
-        tokens, mask = self.updates[0].content.full, self.updates[0].content.is_embed
-        return [True] * len(tokens) if mask is None else mask(tokens).tolist()
+        content = self.updates[0].content
+        return len(content.full) if content.is_embed is None else int(content.is_embed(content.full).sum())
 
     @property
     def nbytes(self) -> int:
         return sum(_nbytes(element.data) for element in self.item.values())
 
-    def describe(self, key: str) -> EncodedMedia:
-        """Raises `UnsendableItemError`."""
+    def describe(self) -> tuple[dict[str, MediaField], PromptUpdates]:
+        """Returns the small inputs of the model, and the changes of the prompt. Raises `UnsendableItemError`."""
         small = {name: field.data for name, field in self.item.items() if _nbytes(field.data) <= MAX_FIELD_BYTES}
-        return EncodedMedia(
-            key=key,
-            rows=self.rows,
-            fields={name: _field(name, value) for name, value in small.items()},
-            prompt=PromptUpdates(vllm_version=vllm.__version__, updates=[*map(_describe_update, self.updates)]),
-        )
+        fields = {name: _field(name, value) for name, value in small.items()}
+        return fields, PromptUpdates(vllm_version=vllm.__version__, updates=[*map(_describe_update, self.updates)])
 
     @classmethod
     def from_description(
@@ -143,13 +121,6 @@ class PromptMedium:
     identifier: str
     """Identifies the contents. vLLM assumes that media with equal identifiers are equal."""
     processed: ProcessedMedium
-    sound: PromptMedium | None = None
-    """The sound of a video, in the same tokens."""
-
-    @property
-    def item(self) -> MultiModalKwargsItem:
-        """The inputs of the model."""
-        return self.processed.item if self.sound is None else with_sound_flag(self.processed.item)
 
 
 def process_medium(
@@ -173,39 +144,17 @@ def assemble_prompt(processor: Any, tokens: Sequence[int], media: Sequence[Promp
     Media of one modality are in order. Chat templates may move the media of one modality before another's.
 
     Raises:
-        MissingPlaceholderError: a marker is missing.
+        MissingMarkerError: a marker is missing.
     """
-    by_modality: dict[Modality, dict[str, PromptMedium]] = defaultdict(dict)
-    for number, medium in enumerate(media):
-        by_modality[medium.processed.modality][str(number)] = medium
-    known = {
-        key: (medium.processed.item, medium.processed.updates)
-        for media_of in by_modality.values()
-        for key, medium in media_of.items()
-    }
-    nothing = {modality: [None] * len(media_of) for modality, media_of in by_modality.items()}
-    keys = {modality: [*media_of] for modality, media_of in by_modality.items()}
+    identifiers: dict[Modality, list[str]] = defaultdict(list)
+    for medium in media:
+        identifiers[medium.processed.modality].append(medium.identifier)
+    known = {medium.identifier: (medium.processed.item, medium.processed.updates) for medium in media}
+    nothing = {modality: [None] * len(found) for modality, found in identifiers.items()}
     try:
-        processed = _apply(processor, tokens, nothing, keys, _ItemCache(known), {})
+        return _apply(processor, tokens, nothing, identifiers, _ItemCache(known), {})
     except (AssertionError, RuntimeError, ValueError) as error:  # An AssertionError if a marker is missing.
-        raise MissingPlaceholderError(str(error)) from error
-    prompt: list[int] = processed["prompt_token_ids"]
-    parts: list[tuple[PlaceholderRange, Modality, PromptMedium]] = []
-    for modality, media_of in by_modality.items():
-        for medium, place in zip(media_of.values(), processed["mm_placeholders"][modality], strict=True):
-            parts.append((place, modality, medium))
-            if medium.sound is not None:
-                of_place = torch.tensor(prompt[place.offset : place.offset + place.length])
-                is_embed = of_place == medium.sound.processed.embedded_token
-                parts.append((replace(place, is_embed=is_embed), "audio", medium.sound))
-    items: dict[str, list[MultiModalKwargsItem]] = defaultdict(list)
-    identifiers: dict[str, list[str]] = defaultdict(list)
-    places: dict[str, list[PlaceholderRange]] = defaultdict(list)
-    for place, modality, medium in sorted(parts, key=lambda part: part[0].offset):
-        items[modality].append(medium.item)
-        identifiers[modality].append(medium.identifier)
-        places[modality].append(place)
-    return mm_input(prompt, MultiModalKwargsItems(items), identifiers, places)
+        raise MissingMarkerError(str(error)) from error
 
 
 def medium_marker(model_config: Any, processor: Any, tokenizer: Any, modality: Modality) -> list[int]:
@@ -221,27 +170,21 @@ def medium_marker(model_config: Any, processor: Any, tokenizer: Any, modality: M
 def kwargs_item(fields: Mapping[str, Any]) -> MultiModalKwargsItem:
     """Returns the inputs of the model for one medium, by name."""
     batched = MultiModalBatchedField(keep_on_cpu=True)
-    known = fields or {"empty": torch.zeros(1)}  # vLLM ignores items without fields.
-    return MultiModalKwargsItem({name: MultiModalFieldElem(data=data, field=batched) for name, data in known.items()})
-
-
-def with_sound_flag(video: MultiModalKwargsItem) -> MultiModalKwargsItem:
-    """Returns the inputs of a video whose sound is in the same tokens."""
-    flag = MultiModalFieldElem(data=torch.tensor(True), field=MultiModalSharedField(batch_size=1, keep_on_cpu=True))
-    return MultiModalKwargsItem({**video, "use_audio_in_video": flag})
+    inputs = fields or {"empty": torch.zeros(1)}  # vLLM ignores items without fields.
+    return MultiModalKwargsItem({name: MultiModalFieldElem(data=data, field=batched) for name, data in inputs.items()})
 
 
 def _apply(
     processor: Any,
     tokens: Sequence[int],
     media: Mapping[Modality, Sequence[object]],
-    keys: Mapping[Modality, Sequence[str]],
+    identifiers: Mapping[Modality, Sequence[str]],
     cache: _ItemCache,
     arguments: Mapping[str, Any],
-) -> Any:
+) -> MultiModalInput:
     # An engine without the encoder of a modality has the limit 0 for its media.
     items = processor.info.parse_mm_data(media, validate=False)
-    uuids = parse_mm_uuids(keys)
+    uuids = parse_mm_uuids(identifiers)
     inputs = ProcessorInputs([*tokens], items, uuids, hf_processor_mm_kwargs=arguments, cache=cache)
     return processor.apply(inputs, TimingContext(enabled=False))
 

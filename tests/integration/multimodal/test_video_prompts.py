@@ -11,7 +11,13 @@ from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib import Video
 from tests.integration.encoder.engine import encode_rows, running_engine
-from tests.integration.multimodal.media_chats import OPTION_CONTENTS, SOUND_CONTENTS, VIDEO_CONTENTS, media_chat
+from tests.integration.multimodal.media_chats import (
+    OPTION_CONTENTS,
+    SOUND_CONTENTS,
+    VIDEO_CONTENTS,
+    media_chat,
+    with_options,
+)
 from tests.integration.multimodal.test_prompt_renderer import make_renderer
 from tests.integration.multimodal.vllm_reference import vllm_prompt
 from tests.models.tiny_families import tiny_model
@@ -108,3 +114,16 @@ async def test_frames_that_cannot_be_decoded_are_omitted_as_by_vllm_but_refused_
 async def test_models_without_videos_name_them() -> None:
     with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[0\]: .* does not accept videos"):
         await make_renderer(tiny_model("llava")).render(media_chat([as_video(4, 64, 64, fps=2)]), stream=False)
+
+
+@pytest.mark.slow
+async def test_limits_on_the_tiles_of_images_do_not_change_videos(tiny_internvl: Path) -> None:
+    renderer = make_renderer(tiny_internvl)
+    video = as_video(4, 64, 64, fps=2)
+
+    prompts = [
+        await renderer.render(media_chat(content), stream=False)
+        for content in (["See ", video], with_options(["See ", video], max_patches=2))
+    ]
+
+    assert prompts[0].prompt_tokens == prompts[1].prompt_tokens

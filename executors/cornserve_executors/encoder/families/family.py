@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class EncodingPlan:
-    """The result of encoding a medium. Families of transformers compute it from the size of the medium alone."""
+    """What encoding a medium will produce. Families of transformers compute it from the size of the medium alone."""
 
     patches: int
     """Patches that the vision tower processes, or positions of the audio tower: a measure of the work."""
@@ -47,7 +47,7 @@ class PreparedImage:
     """The input of the vision tower for one image or video."""
 
     pixels: torch.Tensor
-    """A tensor on the host. Its first dimension counts patches, tiles or frames, depending on the family."""
+    """A tensor on the host, whose dimensions depend on the family."""
     plan: EncodingPlan
 
 
