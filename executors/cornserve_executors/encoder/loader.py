@@ -89,7 +89,13 @@ def _load_vllm_encoders(settings: EncoderTask, device: str) -> dict[Modality, Lo
     prepare_environment()
     from cornserve_executors.encoder.vllm_tower import VllmTower  # vLLM takes seconds to import.
 
-    tower = VllmTower.load(settings, device)
+    try:
+        tower = VllmTower.load(settings, device)
+    except ExecutorStartError:
+        raise
+    except Exception as error:  # vLLM and transformers raise many types for files that they cannot load.
+        reason = _first_line(error) or type(error).__name__
+        raise ExecutorStartError(f"{settings.model_id} cannot be loaded: {reason}") from error
     return {
         modality: LoadedEncoder(
             VllmFamily(tower, modality),
@@ -162,4 +168,4 @@ def _load_weights(
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
+    return next(iter(str(error).splitlines()), "")

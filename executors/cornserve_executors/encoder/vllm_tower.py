@@ -75,29 +75,21 @@ class VllmTower:
 
     @classmethod
     def load(cls, task: EncoderTask, device: str) -> VllmTower:
-        """Loads the encoders. Blocks. Raises `ExecutorStartError`."""
-        try:
-            config = EngineArgs(
-                model=task.model_id,
-                revision=task.revision,
-                dtype="float32" if task.dtype == "auto" and device == "cpu" else task.dtype,
-                enforce_eager=True,
-                mm_encoder_only=True,
-                mm_processor_cache_gb=0,
-                enable_prefix_caching=False,
-            ).create_engine_config()
-        except (OSError, ValueError) as error:
-            raise ExecutorStartError(f"{task.model_id} cannot be loaded: {str(error).splitlines()[0]}") from error
+        """Loads the encoders. Blocks. Raises `ExecutorStartError`, and errors of vLLM for files that it cannot load."""
+        config = EngineArgs(
+            model=task.model_id,
+            revision=task.revision,
+            dtype="float32" if task.dtype == "auto" and device == "cpu" else task.dtype,
+            enforce_eager=True,
+            mm_encoder_only=True,
+            mm_processor_cache_gb=0,
+            enable_prefix_caching=False,
+        ).create_engine_config()
         if not config.model_config.is_multimodal_model:
             raise ExecutorStartError(f"{task.model_id} is a text model, which has no encoders")
         if task.constant:
             return cls(config, task.modalities, None, "")
-        try:
-            model, digest = _load_model(config)
-        except (KeyError, OSError, RuntimeError, ValueError) as error:  # vLLM's errors for weights that do not fit
-            raise ExecutorStartError(
-                f"the weights of {task.model_id} cannot be loaded: {str(error).splitlines()[0]}"
-            ) from error
+        model, digest = _load_model(config)
         return cls(config, task.modalities, model, digest)
 
     @property
@@ -153,6 +145,7 @@ class _EncoderLoader(DefaultModelLoader):  # type: ignore[misc]
     """Loads the weights of the encoders, and digests them before vLLM converts them for its kernels."""
 
     digest = ""
+    _model_id = ""
 
     def get_all_weights(self, model_config: Any, model: Any) -> Iterator[tuple[str, torch.Tensor]]:
         """Yields the weights. Opens and downloads only the files that contain weights of the encoders."""
@@ -172,7 +165,18 @@ class _EncoderLoader(DefaultModelLoader):  # type: ignore[misc]
             linked.model = directory
             yield from super().get_all_weights(linked, model)
 
+    def track_weights_loading(self, model: Any, loaded_weights: set[str] | None, *, quantized: bool) -> None:
+        """Requires all weights of a model that is not quantized. vLLM does not require those of linear layers."""
+        if loaded_weights is not None and not quantized:
+            missing = sorted({name for name, _ in model.named_parameters()} - loaded_weights)
+            if missing:
+                raise ExecutorStartError(
+                    f"the checkpoint of {self._model_id} lacks weights of the encoder: {', '.join(missing)}"
+                )
+        super().track_weights_loading(model, loaded_weights, quantized=quantized)
+
     def load_weights(self, model: Any, model_config: Any) -> None:
+        self._model_id = model_config.model
         super().load_weights(model, model_config)
         with ThreadPoolExecutor() as threads:
             weights = model.state_dict()

@@ -229,7 +229,7 @@ class ChatMedia:
             for medium in media:
                 if isinstance(medium, ReceivedMedia):
                     await self._run(partial(self._check_prompt_updates, medium))
-            raise InvalidRequestError(f"the model's chat template does not render all media: {error}") from error
+            raise not_rendered(error) from error
 
     async def _run(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -240,6 +240,8 @@ class ChatMedia:
             processed = receive_medium(self._processor, modality, encoded, self._hidden_size)
         except OtherProcessorError as error:
             raise _other_processor_error(where, str(error)) from error
+        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:  # of damaged metadata
+            raise _other_processor_error(where, f"its metadata is damaged: {error}") from error
         if processed.rows != encoded.rows:
             raise RuntimeError(
                 f"{where}: the encoder sent {encoded.rows} rows instead of {processed.rows}: "
@@ -253,8 +255,12 @@ class ChatMedia:
         try:
             assemble_prompt(self._processor, self._markers[received.media.modality], [medium])
         except MissingMarkerError as error:
-            reason = f"its prompt updates do not apply: {error}"
+            reason = f"its changes of the prompt do not apply: {error}"
             raise _other_processor_error(received.media.where, reason) from error
+
+
+def not_rendered(error: Exception) -> InvalidRequestError:
+    return InvalidRequestError(f"the media have no place in the chat that the model's template has rendered: {error}")
 
 
 def _other_processor_error(where: str, reason: str) -> RuntimeError:

@@ -23,7 +23,7 @@ from vllm.renderers.online_renderer import OnlineRenderer
 from cornserve.concurrency import gather_all
 from cornserve.transport import TensorView
 from cornserve_executors.base import InvalidRequestError
-from cornserve_executors.llm.chat_media import SMALL_PIXELS, ChatMedia, RawMedia, ReceivedMedia
+from cornserve_executors.llm.chat_media import SMALL_PIXELS, ChatMedia, RawMedia, ReceivedMedia, not_rendered
 from cornserve_executors.llm.connector import tensor_reference
 from cornserve_executors.vllm.media_decoder import Decoded
 from cornserve_executors.vllm.processed_media import PromptMedium
@@ -99,11 +99,15 @@ class ChatPrompt:
             result = await renderer.render_chat(request, skip_mm_cache=True)
         except InvalidRequestError:
             raise
-        except ValueError:
+        except (AssertionError, RuntimeError, ValueError) as error:
+            if not self._is_rendered_by_vllm:
+                raise
             # vLLM does not name the faulty medium, so process them one by one.
-            for raw, decoded in zip(self._raw, self._decoded, strict=False):
+            for raw, decoded in zip(self._raw, self._decoded, strict=True):
                 await self._chat_media.process_decoded(raw, decoded)
-            raise
+            if isinstance(error, ValueError):
+                raise
+            raise not_rendered(error) from error
         if isinstance(result, ErrorResponse):
             raise InvalidRequestError(result.error.message)
         _, (prompt,) = result
