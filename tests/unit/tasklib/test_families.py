@@ -456,7 +456,7 @@ def test_all_paths_of_a_model_have_its_options_of_media(tmp_path: Path) -> None:
             MediaOptions(max_pixels=1, num_frames=1),
             r"media_options\.num_frames: .* not have this option",
         ),
-        ("OpenGVLab/InternVL3-8B-hf", MediaOptions(max_pixels=1), r"\.max_pixels: .*: use max_patches, min_patches"),
+        ("OpenGVLab/InternVL3-8B-hf", MediaOptions(max_pixels=1), r"\.max_pixels: .*: use fps, max_patches, min_p"),
         ("Qwen/Qwen2-Audio-7B-Instruct", MediaOptions(min_pixels=1), r"media_options\.min_pixels: .*: remove it"),
         (
             "Qwen/Qwen2-VL-2B-Instruct",

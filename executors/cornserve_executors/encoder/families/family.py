@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class EncodingPlan:
-    """What encoding a medium will produce. Families of transformers compute it from the size of the medium alone."""
+    """The future result of encoding a medium. Families of transformers compute it from the size of the medium alone."""
 
     patches: int
     """Patches that the vision tower processes, or positions of the audio tower: a measure of the work."""
