@@ -43,6 +43,8 @@ class ApiServerProxy:
         """Closes all connections and refuses others, like an API server that has ended."""
         if self._server is not None:
             self._server.close()
+            self._server = None
+        await asyncio.sleep(0.01)  # The event loop calls `_accept` for connections that it has accepted.
         await self.drop_connections()
 
     async def drop_connections(self) -> None:
@@ -65,6 +67,9 @@ class ApiServerProxy:
         return file
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:
+            writer.transport.abort()
+            return
         self.connections += 1
         files = self._api_server.files
         task = asyncio.current_task()
