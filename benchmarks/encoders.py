@@ -23,6 +23,7 @@ from rich.table import Table
 
 from benchmarks.harness.machine import MachineInfo
 from benchmarks.harness.media import random_audio, random_image
+from benchmarks.harness.running import running
 from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.media import Media
@@ -75,22 +76,20 @@ async def _measure(arguments: argparse.Namespace) -> tuple[float, list[EncoderFi
 
     task = EncoderTask(model_id=str(arguments.model), modality=arguments.modality)
     engine = EncoderEngine.load(task, EncoderStats(arguments.modality))
-    work = asyncio.create_task(engine.run())
     try:
-        await engine.warm_up()
-        load_seconds = time.process_time() - started
-        rates, times = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
-        for number in range(arguments.rounds):
-            for in_flight in (1, 8, 32):
-                seeds = range(number * arguments.media, (number + 1) * arguments.media)
-                media = [_medium(arguments.modality, arguments.size, seed) for seed in seeds]
-                wall, cpu = time.perf_counter(), time.process_time()
-                await _encode_all(engine, media, in_flight)
-                rates[in_flight].append(len(media) / (time.perf_counter() - wall))
-                times[in_flight].append(1000 * (time.process_time() - cpu) / len(media))
+        async with running(engine):
+            await engine.warm_up()
+            load_seconds = time.process_time() - started
+            rates, times = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
+            for number in range(arguments.rounds):
+                for in_flight in (1, 8, 32):
+                    seeds = range(number * arguments.media, (number + 1) * arguments.media)
+                    media = [_medium(arguments.modality, arguments.size, seed) for seed in seeds]
+                    wall, cpu = time.perf_counter(), time.process_time()
+                    await _encode_all(engine, media, in_flight)
+                    rates[in_flight].append(len(media) / (time.perf_counter() - wall))
+                    times[in_flight].append(1000 * (time.process_time() - cpu) / len(media))
     finally:
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
         engine.shutdown()
     return load_seconds, [EncoderFigures(count, median(rates[count]), median(times[count])) for count in rates]
 

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.harness.machine import MachineInfo
+from benchmarks.harness.running import running
 from cornserve.concurrency import gather_all
 from cornserve_executors.talker.stats import TalkerStats
 from cornserve_tasklib.talker import SpokenChunk, TalkerOptions, TalkerRequest, TalkerTask
@@ -81,23 +82,21 @@ async def _measure(model: Path, concurrency: int, tokens: int, rounds: int) -> T
 
     options = TalkerOptions(max_batch_speeches=concurrency, max_tokens=tokens)
     engine = TalkerEngine.load(TalkerTask(model_id=str(model), options=options), TalkerStats())
-    work = asyncio.create_task(engine.run())
     try:
-        await engine.warm_up()
-        alone, together = [], []
-        alone_rates, together_rates = [], []
-        for _ in range(rounds):
-            started = time.perf_counter()
-            turns = [await _speak(engine, seed) for seed in range(concurrency)]
-            alone_rates.append(_rate(turns, started))
-            started = time.perf_counter()
-            batch = await gather_all(_speak(engine, seed) for seed in range(concurrency))
-            together_rates.append(_rate(batch, started))
-            alone += turns
-            together += batch
+        async with running(engine):
+            await engine.warm_up()
+            alone, together = [], []
+            alone_rates, together_rates = [], []
+            for _ in range(rounds):
+                started = time.perf_counter()
+                turns = [await _speak(engine, seed) for seed in range(concurrency)]
+                alone_rates.append(_rate(turns, started))
+                started = time.perf_counter()
+                batch = await gather_all(_speak(engine, seed) for seed in range(concurrency))
+                together_rates.append(_rate(batch, started))
+                alone += turns
+                together += batch
     finally:
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
         engine.shutdown()
     return TalkerFigures(
         alone_audio_seconds_per_second=median(alone_rates),

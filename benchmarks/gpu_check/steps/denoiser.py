@@ -25,7 +25,7 @@ from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel
 from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.differences import relative_difference
 from benchmarks.gpu_check.random_weights import build_random
-from benchmarks.gpu_check.running import running
+from benchmarks.harness.running import running
 from cornserve.concurrency import gather_all
 from cornserve_demo.tokenizer import make_tokenizer
 from cornserve_executors.device_thread import DeviceThread

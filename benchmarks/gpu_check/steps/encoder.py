@@ -16,8 +16,8 @@ from transformers.utils import logging
 from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.differences import relative_difference
 from benchmarks.gpu_check.random_weights import build_random
-from benchmarks.gpu_check.running import running
 from benchmarks.harness.media import random_audio, random_image
+from benchmarks.harness.running import running
 from cornserve.concurrency import gather_all
 from cornserve_executors.device_thread import DeviceThread
 from cornserve_executors.encoder.engine import EncoderEngine

@@ -16,7 +16,7 @@ from transformers.utils import logging
 from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.differences import relative_difference
 from benchmarks.gpu_check.random_speech import RandomSpeech, random_qwen3_omni, random_qwen25_omni
-from benchmarks.gpu_check.running import running
+from benchmarks.harness.running import running
 from cornserve.concurrency import gather_all
 from cornserve.task import TensorStream
 from cornserve_executors.device_thread import DeviceThread
