@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 
 from cornserve.fair_queue import FairQueue
 
@@ -21,14 +21,13 @@ class WeightedSemaphore:
         self._waiters = FairQueue[tuple[int, asyncio.Future[None]]]()
 
     @asynccontextmanager
-    async def acquire(self, weight: int, owner: Hashable) -> AsyncIterator[None]:
-        """Waits until the weight fits, and holds it until the block ends."""
+    async def acquire(self, weight: int, owner: Hashable) -> AsyncIterator[ExitStack]:
+        """Waits until the weight fits, and holds it until the block ends: closing the yielded stack releases it."""
         weight = min(weight, self._capacity)
         await self._wait(weight, owner)
-        try:
-            yield
-        finally:
-            self._release(weight)
+        with ExitStack() as held:
+            held.callback(self._release, weight)
+            yield held
 
     async def _wait(self, weight: int, owner: Hashable) -> None:
         admitted = asyncio.get_running_loop().create_future()

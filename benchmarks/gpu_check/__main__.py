@@ -31,7 +31,7 @@ class Step:
     """Its share of the time, on a GPU. A step that needs less leaves the rest to the following ones."""
 
 
-STEPS = (Step("tensors", 60), Step("denoiser", 150), Step("talker", 110), Step("encoder", 80))
+STEPS = (Step("tensors", 60), Step("denoiser", 150), Step("talker", 110))
 """The steps, ordered by their value."""
 
 RUN_SECONDS = 400
@@ -84,7 +84,7 @@ def _check(arguments: argparse.Namespace, started: float) -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/gpu_check",
-        description="Measures tensors, image models, talkers and encoders on one NVIDIA GPU, within seven minutes.",
+        description="Measures tensors, image models and talkers on one NVIDIA GPU, within seven minutes.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -13,7 +13,6 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Sequence
-from importlib.metadata import distribution
 from pathlib import Path
 
 from benchmarks.gpu_check.versions import COMMIT, LOCK, checkout_commit
@@ -68,7 +67,6 @@ def pack(file: Path, python: str) -> int:
     with tempfile.TemporaryDirectory() as name:
         packages = Path(name) / SITE_PACKAGES
         _install(packages, python)
-        _add_entry_points(packages)
         commit = Path(name) / COMMIT.name
         commit.write_text(checkout_commit())
         partial = file.with_name(f"{file.name}.partial")
@@ -107,14 +105,6 @@ def locked_requirements(names: Sequence[str]) -> str:
     if missing:
         raise ArchiveError(f"{LOCK.name} has no version of {', '.join(missing)}")
     return "\n".join(found[name] for name in names)
-
-
-def _add_entry_points(packages: Path) -> None:
-    """Adds the metadata of Cornserve, whose entry points name the families of encoders."""
-    metadata = packages / "cornserve.dist-info"
-    metadata.mkdir()
-    for name in ("METADATA", "entry_points.txt"):
-        (metadata / name).write_text(distribution("cornserve").read_text(name) or "")
 
 
 def _repository_files() -> list[str]:

@@ -1,20 +1,11 @@
-"""The families of models whose encoders can run in separate executors, from all installed packages."""
+"""The multimodal models whose encoders can run in separate executors, and the options of their media."""
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.metadata import entry_points
 from typing import Final
 
-from cornserve_tasklib.media import MODALITIES, Modality
+from cornserve_tasklib.media import MODALITIES, VISION, Modality
 from cornserve_tasklib.media_options import PixelOptions, TileOptions
-
-ENCODER_FAMILIES: Final[dict[Modality, str]] = {
-    "image": "cornserve.encoder_families",
-    "audio": "cornserve.audio_encoder_families",
-    "video": "cornserve.video_encoder_families",
-}
-"""The entry point groups in which packages register families, under transformers' name of the model type."""
 
 MODEL_TYPES: Final[dict[str, str]] = {
     "Gemma3ForConditionalGeneration": "gemma3",
@@ -49,42 +40,36 @@ MEDIA_OPTIONS: Final[dict[str, frozenset[str]]] = {
     "qwen3_omni_moe": _SAMPLED | _PIXELS,
     "qwen3_vl": _SAMPLED | _PIXELS,
 }
-"""The names of the `MediaOptions` that the processors of a model have, by the model type. Types of other packages are
-not listed."""
+"""The names of the `MediaOptions` that the processors of a model have, by the model type. The executors
+know the options of other types."""
 
-
-@cache
-def encoder_families(modality: Modality) -> tuple[str, ...]:
-    """Returns the model types of all families of a modality, sorted. Imports none of them.
-
-    The first call reads the metadata of each installed package.
-    """
-    return tuple(sorted(entry_points(group=ENCODER_FAMILIES[modality]).names))
-
-
-def encoder_modalities(model_type: object) -> tuple[Modality, ...]:
-    """Returns the modalities of a model type for which there is an encoder family."""
-    return tuple(modality for modality in MODALITIES if model_type in encoder_families(modality))
-
-
-VLLM_ENCODERS: Final[dict[str, tuple[Modality, ...]]] = {
+ENCODER_MODALITIES: Final[dict[str, tuple[Modality, ...]]] = {
     "AriaForConditionalGeneration": ("image",),
     "AudioFlamingo3ForConditionalGeneration": ("audio",),
     "Cohere2VisionForConditionalGeneration": ("image",),
-    "Exaone4_5_ForConditionalGeneration": ("image", "video"),
+    "Exaone4_5_ForConditionalGeneration": VISION,
     "Gemma3ForConditionalGeneration": ("image",),
     "Glm4vForConditionalGeneration": ("image",),
     "Glm4vMoeForConditionalGeneration": ("image",),
     "GlmAsrForConditionalGeneration": ("audio",),
     "GlmOcrForConditionalGeneration": ("image",),
     "Idefics3ForConditionalGeneration": ("image",),
-    "InternVLForConditionalGeneration": ("image", "video"),
+    "InternVLForConditionalGeneration": VISION,
     "Llama4ForConditionalGeneration": ("image",),
     "LlavaForConditionalGeneration": ("image",),
     "LlavaNextForConditionalGeneration": ("image",),
+    "LlavaOnevisionForConditionalGeneration": VISION,
     "Mistral3ForConditionalGeneration": ("image",),
+    "PaliGemmaForConditionalGeneration": ("image",),
+    "Qwen2AudioForConditionalGeneration": ("audio",),
+    "Qwen2VLForConditionalGeneration": VISION,
+    "Qwen2_5OmniForConditionalGeneration": MODALITIES,
+    "Qwen2_5OmniModel": MODALITIES,
+    "Qwen2_5_VLForConditionalGeneration": VISION,
     "Qwen3ASRForConditionalGeneration": ("audio",),
-    "Qwen3VLMoeForConditionalGeneration": ("image", "video"),
+    "Qwen3OmniMoeForConditionalGeneration": MODALITIES,
+    "Qwen3VLForConditionalGeneration": VISION,
+    "Qwen3VLMoeForConditionalGeneration": VISION,
 }
-"""Architectures without a family, with the modalities that vLLM's encoders encode apart. `make families` compares each
-one with the whole model."""
+"""The modalities that separate encoders of an architecture encode. `make families` compares each one with the whole
+model."""

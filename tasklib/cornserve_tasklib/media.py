@@ -176,8 +176,8 @@ class PromptUpdate(BaseModel):
 
     mode: Literal["insert", "replace"]
     """Whether the target stays before the tokens, or is replaced by them."""
-    target: list[int]
-    """Tokens of the rendered chat."""
+    target: list[int] | None
+    """Tokens of the rendered chat. None: the processor of the language model determines the place."""
     tokens: list[int]
     embedded: list[int] | None
     """The lengths of runs of tokens that embeddings do not replace and replace, in turn. None: they replace all."""
@@ -205,5 +205,4 @@ class EncodedMedia(BaseModel):
     fields: Mapping[str, MediaField]
     """Further inputs of the language model, under vLLM's names. Example: `image_grid_thw` is [t, h, w]
     in patches."""
-    prompt: PromptUpdates | None = None
-    """The changes of the prompt. Encoders of transformers send none: vLLM's processor derives them from the fields."""
+    prompt: PromptUpdates

@@ -12,7 +12,7 @@ from cornserve_tasklib.drawing_paths import drawing_paths
 from cornserve_tasklib.edit_images import EditImages
 from cornserve_tasklib.embedding import Embed
 from cornserve_tasklib.encoder import EncoderOptions
-from cornserve_tasklib.encoder_families import MEDIA_OPTIONS, VLLM_ENCODERS, encoder_modalities
+from cornserve_tasklib.encoder_families import ENCODER_MODALITIES, MEDIA_OPTIONS
 from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.generate_images import GenerateImages
 from cornserve_tasklib.hub import check_model_id
@@ -129,11 +129,7 @@ def _paths(model: str, options: ModelOptions, summary: ModelSummary | None) -> M
 
 def separate_modalities(summary: ModelSummary) -> tuple[Modality, ...]:
     """Returns the modalities that a separate encoder can encode."""
-    if any(name.endswith(_MULTIMODAL) for name in summary.architectures):
-        found = encoder_modalities(summary.model_type)
-        if found:
-            return found
-    return next((VLLM_ENCODERS[name] for name in summary.architectures if name in VLLM_ENCODERS), ())
+    return next((ENCODER_MODALITIES[name] for name in summary.architectures if name in ENCODER_MODALITIES), ())
 
 
 def _pipeline_path(model: str, pipeline: str, options: ModelOptions) -> ModelPaths:
@@ -292,7 +288,7 @@ def _multimodal_paths(
 
 
 def _whole_path(model: str, tool_parser: str | None, transcribes: bool, options: ModelOptions) -> ModelPaths:
-    """Returns the paths of a multimodal model without an encoder family: vLLM runs all of it."""
+    """Returns the paths of a multimodal model whose encoders do not run apart."""
     options.check_executors(model, ["llm", *(["transcription"] if transcribes else [])])
     fields = _chat_fields(model, tool_parser, options)
     whole = Mllm(**fields, encoder_modalities=(), media_options=options.media)

@@ -15,12 +15,12 @@ from cornserve.transport import Slot, TensorTooLargeError
 from cornserve_executors.base import InvocationContext
 from cornserve_executors.device_executor import DeviceExecutor
 from cornserve_executors.encoder.stats import EncoderStats
+from cornserve_executors.vllm import settings
 from cornserve_tasklib.encoder import Embeddings, EncoderTask
 from cornserve_tasklib.media import Media
 
 if TYPE_CHECKING:
-    from cornserve_executors.encoder.engine import EncoderEngine
-    from cornserve_executors.encoder.families.family import EncodingPlan
+    from cornserve_executors.encoder.engine import EncoderEngine, EncodingPlan
 
 OUTPUT = "embeddings"
 
@@ -29,7 +29,7 @@ PREPARED_SECONDS = 0.1
 
 
 class EncoderExecutor(DeviceExecutor[EncoderTask, Media, Embeddings]):
-    library = "torch"
+    library = "vllm"
 
     _engine: EncoderEngine
 
@@ -42,6 +42,7 @@ class EncoderExecutor(DeviceExecutor[EncoderTask, Media, Embeddings]):
     def import_engine(self) -> Callable[[EncoderTask], EncoderEngine]:
         # On CPUs, oneDNN caches kernels for the last 1024 batch sizes, half a megabyte each, without a measurable gain.
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
+        settings.prepare_environment()
         from cornserve_executors.encoder.engine import EncoderEngine
 
         return partial(EncoderEngine.load, stats=self._stats)
@@ -55,8 +56,7 @@ class EncoderExecutor(DeviceExecutor[EncoderTask, Media, Embeddings]):
     async def _embed(self, request: Media, key: str, context: InvocationContext) -> Embeddings:
         if self._reuse(request, key, context):
             return Embeddings()
-        with self._stats.pending(request.modality):
-            plan = await self._engine.plan(request, context.request_id)
+        with self._stats.pending(request.modality), await self._engine.plan(request, context.request_id) as plan:
             # Allocate before encoding, so that no finished embeddings wait for shared memory.
             slot = await self._allocate(request, plan, context)
             if self._reuse(request, key, context):  # Another request has encoded the medium in the meantime.

@@ -39,7 +39,7 @@ class EncodingWork:
     request_id: str
     modality: Modality
     patches: int
-    """See `EncodingPlan.patches`."""
+    """See `ProcessedMedium.patches`."""
     is_part: bool = False
     """Whether the medium is encoded in parts, because it is long."""
 

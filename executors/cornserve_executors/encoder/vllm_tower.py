@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy, deepcopy
@@ -15,7 +16,12 @@ import numpy as np
 import PIL.Image
 import torch
 from vllm.config import set_current_vllm_config
-from vllm.distributed import ensure_model_parallel_initialized, init_distributed_environment
+from vllm.distributed import (
+    destroy_distributed_environment,
+    destroy_model_parallel,
+    ensure_model_parallel_initialized,
+    init_distributed_environment,
+)
 from vllm.engine.arg_utils import EngineArgs
 from vllm.forward_context import set_forward_context
 from vllm.model_executor.model_loader import DefaultModelLoader
@@ -24,7 +30,8 @@ from vllm.multimodal.utils import group_and_batch_mm_kwargs
 from vllm.tokenizers import cached_tokenizer_from_config
 
 from cornserve_executors.base import ExecutorStartError
-from cornserve_executors.encoder.checkpoint import INDEX, find_file
+from cornserve_executors.checkpoint import INDEX, find_file
+from cornserve_executors.encoder.video_parts import split_video
 from cornserve_executors.media.audio_decoding import DecodedAudio
 from cornserve_executors.media.video_decoding import DecodedVideo
 from cornserve_executors.media.video_sampling import VideoSource
@@ -33,9 +40,15 @@ from cornserve_executors.vllm.media_decoder import Decoded, MediaDecoder, row_si
 from cornserve_executors.vllm.private_api import encoder_files
 from cornserve_executors.vllm.processed_media import ProcessedMedium, UnsendableItemError, medium_marker, process_medium
 from cornserve_tasklib.encoder import EncoderTask
-from cornserve_tasklib.media import Media, Modality
+from cornserve_tasklib.encoder_families import ENCODER_MODALITIES
+from cornserve_tasklib.media import Media, Modality, Video
 
 SAMPLE_RATE = 16_000
+
+SAMPLE_FRAMES = 4
+
+PATCH_PIXELS = 14 * 14
+"""Pixels that a patch counts as when memory is limited: those of most models. A patch of Qwen3-VL has 16 * 16."""
 
 
 class VllmTower:
@@ -63,19 +76,35 @@ class VllmTower:
         }
         processor_settings = _processor_settings(processor.info.get_hf_processor())
         model_settings = config.model_config.hf_config.to_dict() | {"_name_or_path": ""}
-        self.digest = sha256(repr((weights, model_settings, processor_settings, self.dtype)).encode()).hexdigest()
-        """Identifies everything except the medium that the embeddings depend on."""
-        for modality in modalities:
-            try:
-                self.sample(modality).describe()
-            except UnsendableItemError as error:
-                raise ExecutorStartError(
-                    f"the encoders of {config.model_config.model} cannot run apart: {error}"
-                ) from error
+        self._digest = repr((weights, model_settings, processor_settings, self.dtype))
+        self._splits_videos = any(
+            "video" in ENCODER_MODALITIES.get(name, ()) for name in config.model_config.architectures
+        )
+        samples = {modality: self.sample(modality) for modality in modalities}
+        self._sample_sizes = {modality: sample.patches * PATCH_PIXELS for modality, sample in samples.items()}
+        try:
+            for sample in samples.values():
+                sample.describe()
+        except UnsendableItemError as error:
+            reason = f"the encoders of {config.model_config.model} cannot run apart: {error}"
+            raise ExecutorStartError(reason) from error
 
     @classmethod
     def load(cls, task: EncoderTask, device: str) -> VllmTower:
-        """Loads the encoders. Blocks. Raises `ExecutorStartError`, and errors of vLLM for files that it cannot load."""
+        """Loads the encoders. Blocks. Raises `ExecutorStartError`.
+
+        Constant encoders have no weights: they process media, but cannot encode them.
+        """
+        try:
+            return cls._load(task, device)
+        except ExecutorStartError:
+            raise
+        except Exception as error:  # vLLM and transformers raise many types for files that they cannot load.
+            reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+            raise ExecutorStartError(f"{task.model_id} cannot be loaded: {reason}") from error
+
+    @classmethod
+    def _load(cls, task: EncoderTask, device: str) -> VllmTower:
         config = EngineArgs(
             model=task.model_id,
             revision=task.revision,
@@ -88,7 +117,7 @@ class VllmTower:
         if not config.model_config.is_multimodal_model:
             raise ExecutorStartError(f"{task.model_id} is a text model, which has no encoders")
         if task.constant:
-            return cls(config, task.modalities, None, "")
+            return cls(config, task.modalities, None, "constant")
         model, digest = _load_model(config)
         return cls(config, task.modalities, model, digest)
 
@@ -97,8 +126,22 @@ class VllmTower:
         dtype: torch.dtype = self._config.model_config.dtype
         return dtype
 
+    def fingerprint(self, modality: Modality) -> str:
+        """Identifies everything except the medium that the embeddings of a modality depend on."""
+        return sha256(f"{modality} {self._digest}".encode()).hexdigest()
+
     def row_size(self, modality: Modality) -> int:
         return row_size(self._config.model_config, modality)
+
+    def memory(self, media: Media) -> int:
+        """Returns the pixels or samples, of 4 bytes each, for which a medium needs memory when it is processed.
+
+        Processors may enlarge small images and frames, and extend audio, at least to the size of a sample.
+        """
+        decoded, sample = self.decoder.decoded_size(media), self._sample_sizes[media.modality]
+        if isinstance(media, Video):
+            return max(decoded, sample // SAMPLE_FRAMES * (decoded // (media.width * media.height)))
+        return max(decoded, sample)
 
     def process(self, media: Media) -> ProcessedMedium:
         """Decodes a medium and processes it. Blocks.
@@ -117,20 +160,62 @@ class VllmTower:
         """Returns a processed medium of a usual size."""
         samples: dict[Modality, Decoded] = {
             "image": PIL.Image.new("RGB", (224, 224)),
-            "video": video_input(DecodedVideo(np.zeros((4, 224, 224, 3), np.uint8), [*range(4)], VideoSource(4, 2, 2))),
+            "video": video_input(
+                DecodedVideo(
+                    np.zeros((SAMPLE_FRAMES, 224, 224, 3), np.uint8),
+                    [*range(SAMPLE_FRAMES)],
+                    VideoSource(SAMPLE_FRAMES, original_fps=2, duration=SAMPLE_FRAMES / 2),
+                )
+            ),
             "audio": DecodedAudio(np.zeros(SAMPLE_RATE, np.float32), SAMPLE_RATE),
         }
         return self._process(modality, samples[modality], {})
 
+    def split(self, medium: ProcessedMedium, max_patches: int) -> list[ProcessedMedium]:
+        """Returns the parts in which a medium is encoded, of `max_patches` patches each if possible.
+
+        Videos are split if `make families` compares the architecture with the whole model. The attention of others
+        may cross frames.
+        """
+        if medium.modality != "video" or not self._splits_videos or medium.patches <= max_patches:
+            return [medium]
+        return split_video(medium, max_patches)
+
     def encode(self, media: Sequence[ProcessedMedium]) -> list[torch.Tensor]:
-        """Returns the embeddings of each medium. Media of one modality next to each other are a batch."""
+        """Returns the embeddings of each medium.
+
+        Blocks, except that a GPU may still be computing when this returns.
+
+        Returns:
+            For each medium, a tensor of shape `(rows, row_size)` on the model's device, in its dtype.
+
+        Raises:
+            torch.OutOfMemoryError: the batch does not fit into the device's memory.
+        """
         assert self._model is not None
-        items = [(medium.modality, medium.item) for medium in media]
-        rows: list[torch.Tensor] = []
+        batches = defaultdict[tuple[Modality, int], list[int]](list)
+        for index, medium in enumerate(media):
+            batches[medium.modality, self._window(medium)].append(index)
+        found: dict[int, torch.Tensor] = {}
         with set_current_vllm_config(self._config), set_forward_context(None, self._config):
-            for _, _, inputs in group_and_batch_mm_kwargs(items, device=self._config.device_config.device):
-                rows += self._model.embed_multimodal(**inputs)
-        return rows
+            for batch in batches.values():
+                rows: list[torch.Tensor] = []
+                items = [(media[index].modality, media[index].item) for index in batch]
+                for _, _, inputs in group_and_batch_mm_kwargs(items, device=self._config.device_config.device):
+                    rows += self._model.embed_multimodal(**inputs)
+                found.update(zip(batch, rows, strict=True))
+        return [found[index] for index in range(len(media))]
+
+    def _window(self, medium: ProcessedMedium) -> int:
+        """Returns the feature frames of the longest window of an audio, or 0.
+
+        Qwen's audio towers pad the windows of a batch to the longest one, which changes the last positions of shorter
+        ones. Batches of equal windows make the embeddings of an audio independent of the others.
+        """
+        if "audio_feature_lengths" not in medium.item:
+            return 0
+        frames = int(medium.item["audio_feature_lengths"].data)
+        return min(frames, int(2 * self._model.config.audio_config.n_window))  # type: ignore[union-attr]
 
 
 class _Processors(local):
@@ -187,6 +272,9 @@ class _EncoderLoader(DefaultModelLoader):  # type: ignore[misc]
 def _load_model(config: Any) -> tuple[Any, str]:
     """Returns the model without its language model, and a digest of its weights."""
     with set_current_vllm_config(config), tempfile.TemporaryDirectory() as directory:
+        # The groups of an earlier model of the process may lack that of experts.
+        destroy_model_parallel()
+        destroy_distributed_environment()
         init_distributed_environment(1, 0, f"file://{Path(directory, 'store')}", 0, backend="gloo")
         ensure_model_parallel_initialized(1, 1)
         loader = _EncoderLoader(config.load_config)

@@ -37,7 +37,6 @@ from cornserve_executors.vllm.processed_media import (
     medium_marker,
     process_medium,
 )
-from cornserve_tasklib.encoder_families import encoder_modalities
 from cornserve_tasklib.engine import EngineSettings
 from cornserve_tasklib.media import MODALITIES, EncodedMedia, Media, MediaPart, Modality, Video
 
@@ -74,14 +73,10 @@ class ReceivedMedia:
 def media_limits(config: EngineSettings) -> dict[str, int]:
     """Returns vLLM's limits of media in a prompt.
 
-    Videos are refused if vLLM samples the frames for the model in a way that `FrameSampling` does not have, and for
-    families of encoders without videos. Without a limit, vLLM reserves memory for videos.
+    Videos are refused if vLLM samples the frames for the model in a way that `FrameSampling` does not have. Without a
+    limit, vLLM reserves memory for videos.
     """
-    modalities = encoder_modalities(model_fields(config).get("model_type"))
-    accepts_videos = (
-        "video" in modalities if modalities else video_loader(config.model_id, config.revision) in SAMPLINGS
-    )
-    return {} if accepts_videos else {"video": 0}
+    return {} if video_loader(config.model_id, config.revision) in SAMPLINGS else {"video": 0}
 
 
 def model_fields(config: EngineSettings) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 
 from cornserve.weighted_semaphore import WeightedSemaphore
@@ -30,6 +31,23 @@ LARGE_NICENESS = 5
 about a third of the time of another thread (sched(7)): less would starve large media on a busy machine."""
 
 
+@dataclass(frozen=True, slots=True)
+class DecodeMemory:
+    """The reserved memory of a medium."""
+
+    pool: DecodePool
+    held: ExitStack
+    """Closing it releases the memory."""
+
+    async def run(self, work: Callable[[], Result]) -> Result:
+        """See `DecodePool.run`."""
+        return await self.pool.run(work)
+
+    def keep(self) -> ExitStack:
+        """Keeps the memory after the block that has reserved it, until the returned stack is closed."""
+        return self.held.pop_all()
+
+
 class DecodePool:
     """A thread pool with a limit on the pixels that its users hold.
 
@@ -43,10 +61,10 @@ class DecodePool:
         self._threads = ThreadPoolExecutor(threads, name, initialize_thread)
 
     @asynccontextmanager
-    async def reserve(self, pixels: int, owner: Hashable) -> AsyncIterator[DecodePool]:
+    async def reserve(self, pixels: int, owner: Hashable) -> AsyncIterator[DecodeMemory]:
         """Waits until `pixels` are available, and holds them until the block ends. Owners are served round-robin."""
-        async with self._pixels.acquire(pixels, owner):
-            yield self
+        async with self._pixels.acquire(pixels, owner) as held:
+            yield DecodeMemory(self, held)
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """Runs `work` in a thread. If cancelled, waits for work that has started, because it still uses memory.

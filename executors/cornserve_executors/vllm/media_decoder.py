@@ -71,6 +71,12 @@ class MediaDecoder:
             case Audio():
                 return decoded_samples(media)
 
+    def work(self, media: Media) -> int:
+        """Returns the pixels or samples that are decoded, including those that are not kept."""
+        if isinstance(media, Video):
+            return max(media.frames * media.width * media.height, self.decoded_size(media))
+        return self.decoded_size(media)
+
     def arguments(self, media: Media) -> dict[str, Any]:
         """Returns vLLM's `mm_processor_kwargs` for a medium. Raises `UnsupportedOptionError`."""
         if media.modality not in self._arguments_of:

@@ -34,6 +34,9 @@ _FIELD = TypeAdapter[MediaField](MediaField, config=ConfigDict(strict=True))
 MAX_FIELD_BYTES = 16 << 10
 """The size of the largest input that is sent. Larger ones are pixels, which only the encoder needs."""
 
+PATCH_BYTES = 3 * 14 * 14 * 4
+"""Bytes of the pixels of a patch in float32."""
+
 Entry = tuple[MultiModalKwargsItem, Sequence[ResolvedPromptUpdate]]
 """An entry of the processor's cache."""
 
@@ -92,8 +95,12 @@ class ProcessedMedium:
         return len(content.full) if content.is_embed is None else int(content.is_embed(content.full).sum())
 
     @property
-    def nbytes(self) -> int:
-        return sum(_nbytes(element.data) for element in self.item.values())
+    def patches(self) -> int:
+        """A measure of the work of encoding: the patches of its grid, or else its inputs in units of a patch's."""
+        for name in ("image_grid_thw", "video_grid_thw"):
+            if name in self.item:
+                return int(self.item[name].data.prod())
+        return max(1, sum(_nbytes(element.data) for element in self.item.values()) // PATCH_BYTES)
 
     def describe(self) -> tuple[dict[str, MediaField], PromptUpdates]:
         """Returns the small inputs of the model, and the changes of the prompt. Raises `UnsendableItemError`."""
@@ -213,12 +220,10 @@ def _data(field: MediaField) -> object:
 
 
 def _describe_update(update: ResolvedPromptUpdate) -> PromptUpdate:
-    if not isinstance(update.target, list):
-        raise UnsendableItemError("its place in the prompt is a function, not tokens")
     tokens, mask = update.content.full, update.content.is_embed
     return PromptUpdate(
         mode=update.mode.value,
-        target=update.target,
+        target=update.target if isinstance(update.target, list) else None,
         tokens=tokens,
         embedded=None if mask is None else _runs(mask(tokens).tolist()),
     )

@@ -38,7 +38,6 @@ ON_THE_INSTANCE = [
 """Pages that share the instance and the model of `make run`."""
 ALONE = [
     "docs/how-to/adapt-to-the-load.md",
-    "docs/how-to/add-a-model-family.md",
     "docs/how-to/add-a-unit-task.md",
     "docs/how-to/deploy-a-plan.md",
     "docs/how-to/deploy-an-app.md",
@@ -72,7 +71,6 @@ SLOW = {
     "docs/how-to/speak-responses.md",
     "docs/how-to/transcribe-speech.md",
     # Imports an engine.
-    "docs/how-to/add-a-model-family.md",
     # Generate hundreds of tokens, run forty commands, or plan for many models.
     "docs/how-to/deploy-an-app.md",
     "docs/how-to/measure-an-app.md",

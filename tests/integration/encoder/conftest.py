@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["tiny_qwen25vl", "tiny_internvl"])
 def model(request: pytest.FixtureRequest) -> Path:
-    """A tiny model on an encoder of transformers, and one on an encoder of vLLM."""
+    """A tiny model whose images keep their size, and one whose images have tiles."""
     path: Path = request.getfixturevalue(request.param)
     return path
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cornserve_executors.media.audio_decoding import DecodedAudio
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib.media import Audio
 from tests.audio import as_audio, sound
@@ -64,29 +65,29 @@ async def test_audio_is_encoded_as_by_transformers_alone_and_in_a_batch(name: st
             torch.testing.assert_close(actual, reference, **TOLERANCE)
 
 
-async def test_audio_is_planned_in_the_threads_that_decode(
+async def test_audio_is_decoded_in_the_threads_of_its_size(
     tiny_qwen2audio: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cornserve_executors.encoder import media_inputs
+    from cornserve_executors.vllm import media_decoder
 
     threads = []
 
-    def count_samples(audio: Audio, max_seconds: float) -> tuple[int, int]:
+    def decode_audio(audio: Audio) -> DecodedAudio:
         threads.append(threading.current_thread().name)
-        return round(max_seconds * 16_000), 16_000
+        return DecodedAudio(sound(0, 1)[:, 0], 16_000)
 
-    monkeypatch.setattr(media_inputs, "count_samples", count_samples)
+    monkeypatch.setattr(media_decoder, "decode_audio", decode_audio)
     async with running_engine(tiny_qwen2audio, modality="audio", constant=True) as engine:
-        plan = await engine.plan(as_audio(sound(0, 1)), "request")
+        for seconds in (1, 250):
+            (await engine.plan(as_audio(sound(0, seconds)), "request")).forget()
 
-    assert plan.rows == 750
-    assert [name.startswith("small-media") for name in threads] == [True]
+    assert [name.partition("-")[0] for name in threads] == ["small", "large"]
 
 
 async def test_unusable_audio_is_named(tiny_qwen2audio: Path) -> None:
     async with running_engine(tiny_qwen2audio, modality="audio", constant=True) as engine:
         for media, reason in (
-            (as_audio(sound(0, 0.01)), "the model does not accept the audio: 160 samples are too few"),
+            (as_audio(sound(0, 0.01)), "the model does not accept the audio: .* too short"),
             (as_audio(sound(0, 1, 44_101), 44_101), "the sample rate 44101 cannot be converted to 16000"),
             (as_audio(sound(0)).model_copy(update={"format": "MP3"}), "not valid MP3 audio"),
             (as_image(noise(0, 20, 20)), "this encoder encodes audio, not image"),

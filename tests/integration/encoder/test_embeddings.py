@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import PIL.Image
 import pytest
@@ -18,7 +18,7 @@ from tests.integration.encoder.engine import encode_rows, running_engine
 from tests.integration.encoder.reference import TOLERANCE, transformers_rows
 
 if TYPE_CHECKING:
-    from cornserve_executors.encoder.engine import EncoderEngine
+    from cornserve_executors.encoder.engine import EncoderEngine, EncodingPlan
 
 PICTURES = [noise(seed, *size) for seed, size in enumerate([(112, 84), (84, 112), (300, 200)])]
 
@@ -69,9 +69,14 @@ async def test_concurrent_requests_for_the_same_image_share_one_encoding(
 ) -> None:
     import torch
 
-    first, *others = await asyncio.gather(
-        *(encode_rows(engine, as_image(PICTURES[0]), f"request-{n}") for n in range(5))
-    )
+    image = as_image(PICTURES[0])
+    plans = [await engine.plan(image, f"request-{number}") for number in range(5)]
+
+    async def encode(plan: EncodingPlan) -> Any:
+        async with engine.encoded(image, plan, "request") as rows:
+            return rows.clone()
+
+    first, *others = await asyncio.gather(*map(encode, plans))
 
     assert all(torch.equal(first, other) for other in others)
     counted = {sample.name: sample.value for metric in stats.metrics() for sample in metric.samples}

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cornserve.transport import LostError, Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_tasklib.encoder import EncoderTask
+from cornserve_tasklib.media import MediaTensor
 from tests.credentials import CREDENTIALS
 from tests.images import as_image, encode_file, image_from_file, noise
 from tests.integration.docs.documented_metrics import documented_metrics
@@ -81,7 +82,7 @@ async def test_a_consumer_reads_the_embeddings(
         (end,) = await caller.end_events(1)
 
     assert end.code == pb.CODE_OK
-    assert encoded.fields == {"image_grid_thw": [1, 14, 22]}
+    assert encoded.fields == {"image_grid_thw": MediaTensor(dtype="int64", shape=[3], values=[1, 14, 22])}
     assert encoded.rows == 77
     assert image.digest in encoded.key
     assert data == expected.tobytes()

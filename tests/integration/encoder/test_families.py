@@ -38,19 +38,17 @@ async def test_images_are_encoded_as_by_transformers_alone_and_in_a_batch(family
 
 @pytest.mark.slow
 @families
-async def test_an_image_is_planned_from_its_size_and_a_constant_encoder_publishes_zeros(family: TinyFamily) -> None:
+async def test_a_constant_encoder_publishes_zeros_of_the_same_shape(family: TinyFamily) -> None:
     import torch
 
     image = as_image(noise(0, 300, 200))
     async with running_engine(family.path, constant=True) as constant, running_engine(family.path) as engine:
         await constant.warm_up()
-        plan = await constant.plan(image, "request")
+        with await constant.plan(image, "request") as plan, await engine.plan(image, "request") as same:
+            assert plan.describe("key") == same.describe("key")
         real, zeros = await encode_rows(engine, image), await encode_rows(constant, image)
 
-        assert plan == await engine.plan(image, "request")
         assert constant.cache_key(image) != engine.cache_key(image)
-    if family.fields is not None:
-        assert plan.fields == family.fields
     assert zeros.dtype == real.dtype
     torch.testing.assert_close(zeros, torch.zeros_like(real))
 

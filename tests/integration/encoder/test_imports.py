@@ -8,9 +8,6 @@ import sys
 import pytest
 
 ENGINES = (
-    "cornserve_executors.encoder.engine",
-    "cornserve_executors.encoder.families.qwen2_5_vl",
-    "cornserve_executors.encoder.families.qwen3_omni",
     "cornserve_executors.image_generator.engine",
     "cornserve_executors.image_generator.pipeline_engine",
     "cornserve_executors.talker.engine",

@@ -1,4 +1,4 @@
-"""Encoders of models without a family: vLLM's own."""
+"""The processing and the weights of encoders, with a model whose images have tiles."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ async def test_a_medium_that_waited_too_long_for_memory_is_processed_again(model
     image = as_image(noise(1, 300, 200))
     async with running_engine(model) as engine:
         expected = await encode_rows(engine, image)
-        plan = await engine.plan(image, "request")
-        plan.forget()
+        with await engine.plan(image, "request") as plan:
+            plan.forget()
 
-        async with engine.encoded(image, plan, "request") as rows:
-            assert torch.equal(rows, expected)
+            async with engine.encoded(image, plan, "request") as rows:
+                assert torch.equal(rows, expected)
 
 
 async def test_keys_depend_on_the_weights_and_not_on_the_directory(model: Path, tmp_path: Path) -> None:
@@ -64,28 +64,23 @@ async def test_keys_depend_on_the_weights_and_not_on_the_directory(model: Path, 
     assert keys[0] == keys[1] != keys[2]
 
 
-@pytest.mark.parametrize(
-    ("name", "modality", "reason"),
-    [
-        ("llava_next", "audio", "has no encoder of the modality audio"),
-        ("paligemma", "image", "cannot run apart: its place in the prompt is a function, not tokens"),
-    ],
-)
-def test_an_encoder_that_cannot_run_apart_is_refused(name: str, modality: str, reason: str) -> None:
-    from cornserve_executors.encoder.loader import load_encoders
+def test_a_modality_that_the_model_does_not_encode_is_refused(model: Path) -> None:
+    from cornserve_executors.encoder.vllm_tower import VllmTower
 
-    task = EncoderTask.model_validate({"model_id": str(whole_model("whole", name)), "modality": modality})
+    task = EncoderTask(model_id=str(model), modality="audio")
 
-    with pytest.raises(ExecutorStartError, match=reason):
-        load_encoders(task, "cpu")
+    with pytest.raises(ExecutorStartError, match="has no encoder of the modality audio"):
+        VllmTower.load(task, "cpu")
 
 
 LOAD = """
 import sys
-from cornserve_executors.encoder.loader import load_encoders
+from cornserve_executors.encoder.vllm_tower import VllmTower
+from cornserve_executors.vllm.settings import prepare_environment
 from cornserve_tasklib.encoder import EncoderTask
 
-print(load_encoders(EncoderTask(model_id=sys.argv[1]), "cpu")["image"].fingerprint)
+prepare_environment()
+print(VllmTower.load(EncoderTask(model_id=sys.argv[1]), "cpu").fingerprint("image"))
 """
 
 

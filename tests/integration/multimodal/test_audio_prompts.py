@@ -102,9 +102,7 @@ async def test_a_separate_encoder_has_the_same_tokens_and_features(
 ) -> None:
     import torch
 
-    from cornserve_executors.encoder.families.audio_family import AudioEncoderFamily
-    from cornserve_executors.encoder.loader import load_encoders
-    from cornserve_executors.encoder.media_inputs import AudioInputs
+    from cornserve_executors.encoder.vllm_tower import VllmTower
 
     expected = (await renderer_of(model).render(media_chat(content), stream=False)).prompt
     kind = "e" * len(media_in(content))
@@ -112,20 +110,18 @@ async def test_a_separate_encoder_has_the_same_tokens_and_features(
     async with running_encoder(tiny_model(model), tmp_path, modality="audio") as encoder:
         embeddings = await encoder.encode_all(media_in(content), kind)
         prompt = (await language_only.render(media_chat(content, kind), embeddings, stream=False)).prompt
-    family = load_encoders(EncoderTask(model_id=str(tiny_model(model)), modality="audio"), "cpu")["audio"].family
-    assert isinstance(family, AudioEncoderFamily)
-    encoder_inputs = AudioInputs(family)
+    tower = VllmTower.load(EncoderTask(model_id=str(tiny_model(model)), modality="audio", constant=True), "cpu")
 
     assert prompt["prompt_token_ids"] == expected["prompt_token_ids"]
     assert prompt["mm_placeholders"] == expected["mm_placeholders"]
     for audio, wanted in zip(media_in(content), inputs(expected), strict=True):
         assert isinstance(audio, Audio)
-        prepared = encoder_inputs.prepare(audio, encoder_inputs.plan(audio))
+        item = tower.process(audio).item
         (name,) = wanted.keys() & FEATURES
         # vLLM disables oneDNN when it converts the sample rate, for the whole process.
         is_converted = audio.sample_rate != 16_000
         torch.testing.assert_close(
-            prepared.features.reshape(wanted[name].shape), wanted[name], rtol=0, atol=1e-4 if is_converted else 0
+            item[name].data.reshape(wanted[name].shape), wanted[name], rtol=0, atol=1e-4 if is_converted else 0
         )
 
 

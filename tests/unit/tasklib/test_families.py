@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,8 +31,8 @@ from cornserve_tasklib import (
     Transcribe,
     VocoderOptions,
 )
-from cornserve_tasklib.encoder_families import VLLM_ENCODERS, encoder_families
-from cornserve_tasklib.media import Modality
+from cornserve_tasklib.encoder_families import ENCODER_MODALITIES
+from cornserve_tasklib.media import MODALITIES, Modality
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_families import alternatives, default_paths
 from cornserve_tasklib.model_options import ModelOptions
@@ -308,8 +307,8 @@ def test_an_unsupported_architecture_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "architecture",
     [
-        *("PaliGemmaForConditionalGeneration", "SmolVLMForConditionalGeneration"),
-        *("MolmoForCausalLM", "InternVLChatModel", "UltravoxModel", "MiniCPMV"),
+        *("SmolVLMForConditionalGeneration", "MolmoForCausalLM"),
+        *("InternVLChatModel", "UltravoxModel", "MiniCPMV"),
     ],
 )
 def test_a_multimodal_model_is_served_whole_if_its_encoders_were_not_compared(
@@ -320,15 +319,17 @@ def test_a_multimodal_model_is_served_whole_if_its_encoders_were_not_compared(
     assert default_paths(model) == {"monolith": Mllm(model_id=model, encoder_modalities=())}
 
 
-@pytest.mark.parametrize(("architecture", "modalities"), VLLM_ENCODERS.items())
-def test_the_encoders_of_vllm_can_run_apart(
+@pytest.mark.parametrize(("architecture", "modalities"), ENCODER_MODALITIES.items())
+def test_the_encoders_of_an_architecture_can_run_apart(
     tmp_path: Path, architecture: str, modalities: tuple[Modality, ...]
 ) -> None:
     paths = default_paths(model_directory(tmp_path, architecture))
 
-    assert [*paths] == ["monolith", "e-l", "e-el", *(["transcribe"] if architecture in TRANSCRIBERS else [])]
+    joint = ["joint-e-l", "joint-e-el"] if modalities == MODALITIES else []
+    transcribe = ["transcribe"] if architecture in TRANSCRIBERS else []
+    assert [*paths] == ["monolith", "e-l", "e-el", *joint, *transcribe]
     encoders = [task.modalities for task in unit_tasks(paths["e-l"]) if isinstance(task, EncoderTask)]
-    assert encoders == [modalities]
+    assert sum(encoders, ()) == (("image", "video", "audio") if joint else modalities)
 
 
 @pytest.mark.parametrize(
@@ -493,25 +494,6 @@ def test_equal_sets_of_modalities_are_the_same_encoder() -> None:
 def test_a_model_of_a_known_type_needs_a_head_that_generates(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError, match=r"unsupported architecture .* or a multimodal model of vLLM "):
         default_paths(model_directory(tmp_path, "Qwen2_5_VLForImageSegmentation", QWEN[1]))
-
-
-@pytest.fixture
-def installed_later() -> Iterator[None]:
-    """Makes this process read the installed packages again, in the test and after it."""
-    encoder_families.cache_clear()
-    yield
-    encoder_families.cache_clear()
-
-
-@pytest.mark.usefixtures("installed_later")
-def test_another_package_adds_families_by_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    metadata = tmp_path / "more_families-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: more-families\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[cornserve.encoder_families]\nnew = new_family:MissingFamily\n")
-    monkeypatch.syspath_prepend(tmp_path)
-
-    assert "e-l" in default_paths(model_directory(tmp_path, "NewForConditionalGeneration", "new"))
 
 
 @pytest.mark.parametrize("model", MULTIMODAL_IDS)
