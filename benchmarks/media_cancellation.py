@@ -84,7 +84,7 @@ async def _cancel(
     Returns None if the request is complete earlier.
     """
     request = asyncio.create_task(client.run(call, RequestSample(0, 0)))
-    while not await metrics.sum(HELD):  # Allocated right before the audio is decoded to be encoded.
+    while not await metrics.sum(f'cornserve_encoder_decoding_items{{modality="{modality}"}}'):
         if request.done():
             return None
         await asyncio.sleep(POLL_SECONDS)

@@ -22,6 +22,7 @@ from cornserve_executors.encoder.video_parts import join_rows
 from cornserve_executors.encoder.vllm_tower import PATCH_PIXELS, VllmTower
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_executors.media.errors import UnusableMediaError
+from cornserve_executors.vllm.media_metadata import describe_medium
 from cornserve_executors.vllm.processed_media import ProcessedMedium
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.media import EncodedMedia, Media
@@ -39,7 +40,7 @@ class EncodingPlan:
     def __init__(self, processed: ProcessedMedium, memory: ExitStack) -> None:
         self.rows = processed.rows
         """Number of embeddings."""
-        self.fields, self.prompt = processed.describe()
+        self.fields, self.prompt = describe_medium(processed)
         self._processed: ProcessedMedium | None = processed
         self._memory = memory
 

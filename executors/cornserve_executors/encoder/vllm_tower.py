@@ -37,8 +37,9 @@ from cornserve_executors.media.video_decoding import DecodedVideo
 from cornserve_executors.media.video_sampling import VideoSource
 from cornserve_executors.tensor_copies import tensor_digest
 from cornserve_executors.vllm.media_decoder import Decoded, MediaDecoder, row_size, video_input
+from cornserve_executors.vllm.media_metadata import UnsendableItemError, describe_medium
 from cornserve_executors.vllm.private_api import encoder_files
-from cornserve_executors.vllm.processed_media import ProcessedMedium, UnsendableItemError, medium_marker, process_medium
+from cornserve_executors.vllm.processed_media import ProcessedMedium, medium_marker, process_medium
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.encoder_families import ENCODER_MODALITIES
 from cornserve_tasklib.media import Media, Modality, Video
@@ -84,7 +85,7 @@ class VllmTower:
         self._sample_sizes = {modality: sample.patches * PATCH_PIXELS for modality, sample in samples.items()}
         try:
             for sample in samples.values():
-                sample.describe()
+                describe_medium(sample)
         except UnsendableItemError as error:
             reason = f"the encoders of {config.model_config.model} cannot run apart: {error}"
             raise ExecutorStartError(reason) from error

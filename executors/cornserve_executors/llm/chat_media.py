@@ -23,20 +23,14 @@ from cornserve.concurrency import gather_all
 from cornserve.transport import TensorView
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.llm.connector import ENCODED
+from cornserve_executors.llm.prompt_media import MissingMarkerError, PromptMedium, assemble_prompt
 from cornserve_executors.llm.received_media import add_sound, receive_medium
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_executors.vllm.media_decoder import SAMPLINGS, Decoded, MediaDecoder, row_size, video_loader
+from cornserve_executors.vllm.media_metadata import OtherProcessorError
 from cornserve_executors.vllm.private_api import processing_thread
-from cornserve_executors.vllm.processed_media import (
-    MissingMarkerError,
-    OtherProcessorError,
-    ProcessedMedium,
-    PromptMedium,
-    assemble_prompt,
-    medium_marker,
-    process_medium,
-)
+from cornserve_executors.vllm.processed_media import ProcessedMedium, medium_marker, process_medium
 from cornserve_tasklib.engine import EngineSettings
 from cornserve_tasklib.media import MODALITIES, EncodedMedia, Media, MediaPart, Modality, Video
 

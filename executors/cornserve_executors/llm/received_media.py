@@ -9,8 +9,10 @@ import torch
 from vllm.multimodal.inputs import MultiModalFieldElem, MultiModalKwargsItem, MultiModalSharedField
 from vllm.multimodal.parse import AudioProcessorItems, MultiModalDataItems, VideoProcessorItems
 
+from cornserve_executors.llm.prompt_media import PromptMedium
+from cornserve_executors.vllm.media_metadata import restore_medium
 from cornserve_executors.vllm.private_api import prompt_updates
-from cornserve_executors.vllm.processed_media import ProcessedMedium, PromptMedium
+from cornserve_executors.vllm.processed_media import ProcessedMedium
 from cornserve_tasklib.media import EncodedMedia, Modality
 
 
@@ -23,7 +25,7 @@ def receive_medium(processor: Any, modality: Modality, encoded: EncodedMedia, hi
     Raises:
         OtherProcessorError: the encoder has another version of vLLM.
     """
-    received = ProcessedMedium.from_description(modality, encoded.fields, encoded.prompt)
+    received = restore_medium(modality, encoded.fields, encoded.prompt)
     if all(update.target is not None for update in received.updates):
         return received
     # The processor determines the place, as of PaliGemma's images, for embeddings as for pixels.

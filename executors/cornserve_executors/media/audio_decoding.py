@@ -11,7 +11,7 @@ import io
 from collections.abc import Generator
 from contextlib import closing
 from functools import lru_cache
-from math import ceil, gcd, inf
+from math import ceil, gcd
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,36 +55,13 @@ def decoded_samples(audio: Audio) -> int:
     return ceil((audio.seconds + TOLERANCE_SECONDS) * audio.sample_rate)
 
 
-def decode_audio(audio: Audio, max_seconds: float = inf) -> DecodedAudio:
+def decode_audio(audio: Audio) -> DecodedAudio:
     """Decodes audio to one channel, at the file's sample rate. Blocks.
-
-    Args:
-        max_seconds: the duration after which samples are checked, but not kept, except for less than a block.
 
     Raises `UnusableMediaError`, an `InvalidRequestError`, unless the file is complete audio of the declared duration.
     """
-    kept: list[npt.NDArray[np.float32]] = []
-    samples = sample_rate = 0
-    for block, sample_rate in _blocks(audio):
-        if samples < max_seconds * sample_rate:
-            kept.append(block)
-            samples += len(block)
-    return DecodedAudio(np.concatenate(kept), sample_rate)
-
-
-def count_samples(audio: Audio, max_seconds: float) -> tuple[int, int]:
-    """Returns the number and the rate of the samples of `decode_audio`, in constant memory. Blocks.
-
-    Args:
-        max_seconds: the duration after which counting stops. The rest of the file may be invalid.
-    """
-    samples = sample_rate = 0
-    with closing(_blocks(audio)) as blocks:
-        for block, sample_rate in blocks:
-            samples += len(block)
-            if samples >= max_seconds * sample_rate:
-                break
-    return samples, sample_rate
+    blocks, rates = zip(*_blocks(audio), strict=True)
+    return DecodedAudio(np.concatenate(blocks), rates[0])
 
 
 def check_conversion(audio: Audio, sample_rate: int, target: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError
@@ -24,16 +23,6 @@ def run_cancellable(work: Callable[[], Result], cancelled: threading.Event) -> R
         raise error.with_traceback(None) from None
     finally:
         _cancelled.reset(token)
-
-
-async def run_in_thread(work: Callable[[], Result]) -> Result:
-    """Runs `work` in a thread. If cancelled, returns at once; the work ends at its next `raise_if_cancelled`."""
-    cancelled = threading.Event()
-    try:
-        return await asyncio.to_thread(run_cancellable, work, cancelled)
-    except asyncio.CancelledError:
-        cancelled.set()
-        raise
 
 
 def raise_if_cancelled() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,10 @@ from vllm.transformers_utils.processor import get_video_processor_cls_name_from_
 
 from cornserve_executors.media.audio_decoding import DecodedAudio, check_conversion, decode_audio, decoded_samples
 from cornserve_executors.media.image_decoding import decode_image
-from cornserve_executors.media.size_limits import (
-    RESIZED_TYPES,
-    TILED_TYPES,
-    ArgumentsOf,
-    refuse_other_sizes,
-    size_argument,
-    tile_arguments,
-)
 from cornserve_executors.media.video_decoding import DecodedVideo, decode_video, sampled_pixels
 from cornserve_executors.media.video_sampling import FrameSampling
+from cornserve_executors.vllm.processor_arguments import processor_arguments, refuse_other_sizes
 from cornserve_tasklib.media import Audio, Image, Media, Modality, Video
-from cornserve_tasklib.media_options import TileOptions
 
 SAMPLINGS = {"opencv": FrameSampling(), "qwen2_vl": FrameSampling("qwen2_vl"), "qwen3_vl": FrameSampling("qwen3_vl")}
 """The sampling of vLLM's loaders of videos, as far as `FrameSampling` has it."""
@@ -47,7 +38,7 @@ class MediaDecoder:
         has_videos = "video" in info.allowed_mm_limits
         loader = video_loader(model_config.model, model_config.revision) if has_videos else ""
         self._sampling = SAMPLINGS.get(loader, FrameSampling())
-        self._arguments_of = _arguments_of(model_config, info)
+        self._arguments_of = processor_arguments(model_config, info)
 
     def decode(self, media: Media) -> Decoded:
         """Blocks. Raises `UnusableMediaError`."""
@@ -104,25 +95,3 @@ def row_size(model_config: Any, modality: Modality) -> int:
     vision = None if modality == "audio" else getattr(config, "vision_config", None)
     levels = 1 + len(getattr(vision, "deepstack_visual_indexes", ()))
     return levels * int(model_config.get_inputs_embeds_size())
-
-
-def _arguments_of(model_config: Any, info: Any) -> Mapping[Modality, ArgumentsOf]:
-    """Returns the arguments of the model's processors for media with options of sizes, by modality."""
-    model_type = model_config.hf_config.model_type
-    if model_type in RESIZED_TYPES:
-        processor = info.get_hf_processor()
-        sizes: Mapping[Modality, Any] = {
-            "image": processor.image_processor.size,
-            "video": processor.video_processor.size,
-        }
-        return {modality: partial(size_argument, size) for modality, size in sizes.items()}
-    if model_type in TILED_TYPES:
-        processor = info.get_hf_processor().image_processor
-        return {"image": partial(tile_arguments, processor.min_patches, processor.max_patches), "video": _without_tiles}
-    return {}
-
-
-def _without_tiles(video: Media) -> dict[str, Any]:
-    """Returns no arguments: a frame is one tile, whatever the limits on those of images."""
-    refuse_other_sizes(video, TileOptions)
-    return {}

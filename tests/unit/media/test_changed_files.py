@@ -15,7 +15,7 @@ from cornserve.gateway.media.errors import MediaError
 from cornserve.gateway.media.inspection import RULES, inspect_sound
 from cornserve.limits import Limits
 from cornserve.task import Blob
-from cornserve_executors.media.audio_decoding import count_samples, decode_audio
+from cornserve_executors.media.audio_decoding import decode_audio
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_executors.media.image_decoding import decode_image, image_size
 from cornserve_executors.media.video_decoding import decode_video
@@ -98,7 +98,6 @@ def decode(media: Media) -> None:
             image_size(media)
             decode_image(media)
         case Audio():
-            count_samples(media, 30)
             decode_audio(media)
         case Video():
             decode_video(media, FrameSampling(num_frames=3))

@@ -1,15 +1,16 @@
-"""The limits on the sizes in which models receive media: on pixels for Qwen's models, on tiles for InternVL."""
+"""Arguments of vLLM's processors: limits on the sizes of media, on pixels for Qwen's models, on tiles for InternVL."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from pydantic import BaseModel
 
 from cornserve_executors.media.errors import UnsupportedOptionError
 from cornserve_tasklib.encoder_families import MEDIA_OPTIONS
-from cornserve_tasklib.media import Media
+from cornserve_tasklib.media import Media, Modality
 from cornserve_tasklib.media_options import PixelOptions, TileOptions
 
 ArgumentsOf = Callable[[Media], dict[str, Any]]
@@ -29,13 +30,13 @@ def refuse_other_sizes(media: Media, known: type[BaseModel] | None = None) -> No
             raise UnsupportedOptionError(f"mm_processor_kwargs.{name}: the model does not have this option: remove it")
 
 
-def size_argument(size: Mapping[str, int], media: Media) -> dict[str, Any]:
-    """Returns the size of a processor as its argument, if the medium has limits on pixels. See `limited_size`."""
+def _size_argument(size: Mapping[str, int], media: Media) -> dict[str, Any]:
+    """Returns the size of a processor as its argument, if the medium has limits on pixels."""
     refuse_other_sizes(media, PixelOptions)
-    return {"size": limited_size(size, media)} if media.options.pixels else {}
+    return {"size": _limited_size(size, media)} if media.options.pixels else {}
 
 
-def limited_size(size: Mapping[str, int], media: Media) -> dict[str, int]:
+def _limited_size(size: Mapping[str, int], media: Media) -> dict[str, int]:
     """Returns the size of a processor with the limits of a medium.
 
     Raises `UnsupportedOptionError` for limits above the model's own, for which no memory is reserved.
@@ -52,7 +53,7 @@ def limited_size(size: Mapping[str, int], media: Media) -> dict[str, int]:
     }
 
 
-def tile_arguments(smallest: int, largest: int, media: Media) -> dict[str, Any]:
+def _tile_arguments(smallest: int, largest: int, media: Media) -> dict[str, Any]:
     """Returns the limits on tiles of a medium as arguments of a processor, whose own limits are given.
 
     Raises `UnsupportedOptionError` for limits beyond the processor's own.
@@ -63,3 +64,28 @@ def tile_arguments(smallest: int, largest: int, media: Media) -> dict[str, Any]:
             reason = f"{tiles} is not within the model's limits: give {smallest} to {largest}"
             raise UnsupportedOptionError(f"mm_processor_kwargs.{name}: {reason}")
     return dict(media.options.tiles)
+
+
+def processor_arguments(model_config: Any, info: Any) -> Mapping[Modality, ArgumentsOf]:
+    """Returns the arguments of the model's processors for media with options of sizes, by modality."""
+    model_type = model_config.hf_config.model_type
+    if model_type in RESIZED_TYPES:
+        processor = info.get_hf_processor()
+        sizes: Mapping[Modality, Any] = {
+            "image": processor.image_processor.size,
+            "video": processor.video_processor.size,
+        }
+        return {modality: partial(_size_argument, size) for modality, size in sizes.items()}
+    if model_type in TILED_TYPES:
+        processor = info.get_hf_processor().image_processor
+        return {
+            "image": partial(_tile_arguments, processor.min_patches, processor.max_patches),
+            "video": _without_tiles,
+        }
+    return {}
+
+
+def _without_tiles(video: Media) -> dict[str, Any]:
+    """Returns no arguments: a frame is one tile, whatever the limits on those of images."""
+    refuse_other_sizes(video, TileOptions)
+    return {}
