@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import socket
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Self
 
@@ -24,21 +25,36 @@ class InstanceAddresses:
     """If several gateways share the port: a `host:port` for each of them, on which no other gateway listens."""
 
     @classmethod
-    def choose(cls, options: InstanceOptions) -> Self:
-        """Chooses free ports. Raises `InstanceStartError` if the port of the options is in use."""
+    @contextmanager
+    def chosen(cls, options: InstanceOptions) -> Iterator[Self]:
+        """Chooses free ports, and reserves those of the gateways' own addresses until the block ends.
+
+        Raises `InstanceStartError` if the port of the options is in use.
+        """
         own = options.gateways if options.gateways > 1 else 0
-        with ExitStack() as listeners:  # All are open at once, so that the ports differ.
-            port, *ports = [
-                listeners.enter_context(_listen(host, port)).getsockname()[1]
-                for host, port in [(options.host, options.port), *[(LOOPBACK, 0)] * (1 + own)]
-            ]
-        controller, *gateways = [f"{LOOPBACK}:{free}" for free in ports]
-        return cls(_url(options.host, port), port, controller, gateways)
+        with ExitStack() as reserved:
+            with _listen(options.host, options.port) as common, _listen(LOOPBACK, 0) as metrics:
+                gateways = [f"{LOOPBACK}:{_port(reserved.enter_context(_reserve()))}" for _ in range(own)]
+                port, controller = _port(common), f"{LOOPBACK}:{_port(metrics)}"
+            yield cls(_url(options.host, port), port, controller, gateways)
 
     @property
     def gateway_urls(self) -> list[str]:
         """A URL for each gateway."""
         return [f"http://{address}" for address in self.gateways] or [self.url]
+
+
+def _reserve() -> socket.socket:
+    """Reserves a free port, also while a gateway restarts: only processes of this user that share it can listen."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    reserved.bind((LOOPBACK, 0))
+    return reserved
+
+
+def _port(bound: socket.socket) -> int:
+    port: int = bound.getsockname()[1]
+    return port
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -62,7 +62,7 @@ async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], 
         signals = stack.enter_context(_stop_signals())
         options.prepare_home()
         await _prepare_store(home, report)
-        addresses = InstanceAddresses.choose(options)
+        addresses = stack.enter_context(InstanceAddresses.chosen(options))
         instance = Instance.of_current_process(
             addresses.url, addresses.gateway_urls, list(map(str, options.slot_types))
         )
