@@ -12,6 +12,7 @@ import pytest
 
 from cornserve_executors.base import InvalidRequestError
 from cornserve_tasklib.encoder_families import ENCODER_MODALITIES
+from tests.audio import as_audio, sound
 from tests.images import as_image, noise
 from tests.integration.multimodal.encoder import running_encoder
 from tests.integration.multimodal.engine import running_llm
@@ -35,9 +36,10 @@ IMAGES: dict[str, MediaContent] = {
 }
 
 ONE_SOUND: dict[str, MediaContent] = {name: AUDIO_CONTENTS[name] for name in ("one", "8-bit 8 kHz", "5.1 channels")}
-SOUNDS: dict[str, MediaContent] = {
-    name: AUDIO_CONTENTS[name] for name in ("one", "8-bit 8 kHz", "several formats", "the same twice")
+SOUNDS: dict[str, MediaContent] = {name: AUDIO_CONTENTS[name] for name in ("one", "8-bit 8 kHz", "the same twice")} | {
+    "several": ["Compare ", as_audio(sound(4, 1.1)), " with ", as_audio(sound(5, 2)), as_audio(sound(6, 1.4)), "."],
 }
+"""Sounds of at least a second: vLLM's embeddings of shorter ones depend on the other sounds of a batch."""
 
 Contents = Mapping[str, MediaContent]
 
