@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Annotated, ClassVar, Final, Literal, Self, get_args
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, ConfigDict, Field
 
 from cornserve.task import Blob, Tensor
@@ -169,6 +169,9 @@ MediaField = int | float | list[int] | list[float] | MediaTensor
 """An input of a language model that describes a medium. JSON keeps the difference between 2 and 2.0."""
 
 
+MAX_RUN_TOKENS: Final = 1 << 20
+
+
 class PromptUpdate(BaseModel):
     """The tokens that replace the marker of a medium in a prompt, determined by vLLM's processor of the model."""
 
@@ -178,7 +181,8 @@ class PromptUpdate(BaseModel):
     """Whether the target stays before the tokens, or is replaced by them."""
     target: list[int] | None
     """Tokens of the rendered chat. None: the processor of the language model determines the place."""
-    tokens: list[int]
+    tokens: list[int | tuple[int, Annotated[int, Ge(2), Le(MAX_RUN_TOKENS)]]]
+    """A pair is a run of equal tokens: the token, and its number."""
     embedded: list[int] | None
     """The lengths of runs of tokens that embeddings do not replace and replace, in turn. None: they replace all."""
 

@@ -79,15 +79,22 @@ def _describe_update(update: ResolvedPromptUpdate) -> PromptUpdate:
     return PromptUpdate(
         mode=update.mode.value,
         target=update.target if isinstance(update.target, list) else None,
-        tokens=tokens,
+        tokens=_token_runs(tokens),
         embedded=None if mask is None else _runs(mask(tokens).tolist()),
     )
 
 
 def _update(modality: Modality, update: PromptUpdate) -> ResolvedPromptUpdate:
     mask = None if update.embedded is None else torch.tensor(_mask(update.embedded), dtype=torch.bool)
-    details = PromptUpdateDetails(update.tokens, None if mask is None else lambda _: mask)
+    tokens = [token for run in update.tokens for token in ([run] if isinstance(run, int) else [run[0]] * run[1])]
+    details = PromptUpdateDetails(tokens, None if mask is None else lambda _: mask)
     return ResolvedPromptUpdate(modality, 0, UpdateMode(update.mode), update.target, details)
+
+
+def _token_runs(tokens: Iterable[int]) -> list[int | tuple[int, int]]:
+    """Returns tokens, with a pair for each run of equal ones: a long video has thousands of placeholders."""
+    runs = [(token, sum(1 for _ in run)) for token, run in groupby(tokens)]
+    return [token if length == 1 else (token, length) for token, length in runs]
 
 
 def _runs(mask: Iterable[bool]) -> list[int]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cornserve.transport.protocol import MAX_METADATA_BYTES
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_executors.media.errors import UnusableMediaError
@@ -135,6 +136,14 @@ async def test_a_video_is_encoded_once_and_a_file_may_be_an_image_and_a_video(ti
 async def count_rows(engine: EncoderEngine, medium: Media) -> int:
     with await engine.plan(medium, "request") as plan:
         return plan.rows
+
+
+@families()
+async def test_the_metadata_of_the_longest_video_fit(family: TinyFamily) -> None:
+    video = as_video(800, 280, 280, fps=2)
+    async with running_engine(family.path, modality="video", constant=True) as engine:
+        with await engine.plan(video.with_options(MediaOptions(fps=2)), "request") as plan:
+            assert len(plan.describe("key").model_dump_json()) < MAX_METADATA_BYTES
 
 
 @families()
