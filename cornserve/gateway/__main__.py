@@ -154,7 +154,8 @@ def _listen(host: str, port: int, own_address: str | None) -> list[socket.socket
     shares_port = own_address is not None
     listeners = [socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=shares_port)]
     if own_address is not None:
-        own_host, _, own_port = own_address.rpartition(":")  # Which the supervisor has reserved.
+        # The supervisor has reserved the own address.
+        own_host, _, own_port = own_address.rpartition(":")
         listeners.append(socket.create_server((own_host, int(own_port)), backlog=BACKLOG, reuse_port=True))
     return listeners
 
