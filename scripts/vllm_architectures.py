@@ -97,6 +97,46 @@ def text_types() -> set[str]:
     return {name for mapping in mappings for name in getattr(modeling_auto, f"MODEL_FOR_{mapping}_MAPPING_NAMES")}
 
 
+def further_texts() -> set[str]:
+    """Returns the architectures of texts that vLLM does not register, but runs: with transformers, or by converting a
+    registered one to another kind."""
+    import transformers
+    from transformers.models.auto import modeling_auto
+    from vllm.config.model import iter_architecture_defaults
+    from vllm.model_executor.models import ModelRegistry
+
+    suffixes = [suffix for suffix, _ in iter_architecture_defaults()]
+
+    def runs(name: str) -> bool:
+        model = getattr(transformers, name)
+        ends = [suffix for suffix in suffixes if name.endswith(suffix)]
+        converted = {name.removesuffix(end) + suffix for end in ends for suffix in suffixes}
+        return bool(
+            model.is_backend_compatible()
+            or model._can_set_attn_implementation()
+            or converted & ModelRegistry.models.keys()
+        )
+
+    of_texts = text_types()
+    mappings = [
+        getattr(modeling_auto, f"MODEL_FOR_{kind}_MAPPING_NAMES") for kind in ("CAUSAL_LM", "SEQUENCE_CLASSIFICATION")
+    ]
+    found = {name for mapping in mappings for name in _names(mapping.values())}
+    found |= {
+        name
+        for kind, names in modeling_auto.MODEL_MAPPING_NAMES.items()
+        if kind in of_texts
+        for name in _names([names])
+    }
+    return {name for name in found - ModelRegistry.models.keys() if runs(name)}
+
+
+def _names(values: Iterable[Any]) -> Iterator[str]:
+    """Yields the classes of a mapping of transformers, which has one or several for a type."""
+    for value in values:
+        yield from [value] if isinstance(value, str) else value
+
+
 def transcribes(model: Any) -> bool:
     """Returns whether the model transcribes complete audio."""
     from vllm.model_executor.models.interfaces import supports_realtime, supports_transcription
@@ -158,7 +198,10 @@ CHAT_MEDIA: Final[dict[Modality, frozenset[str]]] = {{
 """Architectures of `MULTIMODAL_CHATS` that accept media of a modality."""
 
 TEXT_CHATS: Final = {_frozenset(texts)}
-"""They generate text from text. vLLM runs further ones with transformers."""
+"""They generate text from text."""
+
+FURTHER_TEXTS: Final = {_frozenset(further_texts())}
+"""Models of texts that vLLM runs with transformers, or by converting one of its own to another kind."""
 
 TRANSCRIBERS: Final = {_frozenset(transcribing)}
 """They transcribe speech. Those that are not in `MULTIMODAL_CHATS` do nothing else."""

@@ -31,6 +31,7 @@ from cornserve_tasklib.text_to_speech import Speak
 from cornserve_tasklib.transcription import Transcribe
 from cornserve_tasklib.vllm_architectures import (
     CONFIG_TYPES,
+    FURTHER_TEXTS,
     MULTIMODAL_CHATS,
     POOLING,
     TEXT_CHATS,
@@ -105,12 +106,14 @@ def _paths(model: str, options: ModelOptions, summary: ModelSummary | None) -> M
     _check_code(model, summary, options)
     _check_pooling(model, architectures)
     if all(_classifies_texts(name, summary.model_type) for name in architectures):
+        _check_implementation(model, summary)
         return _classifier_paths(model, summary.labels, options)
     if architectures == ["VitsModel"]:
         if summary.tokenizer_problem:
             raise DefinitionError(f"{model} {summary.tokenizer_problem}")
         return _speech_path(model, options)
     if _is_embedding_model(summary):
+        _check_implementation(model, summary)
         return _embed_path(model, options)
     transcribes = bool(TRANSCRIBERS.intersection(architectures))
     if transcribes and not MULTIMODAL_CHATS.intersection(architectures):
@@ -123,6 +126,7 @@ def _paths(model: str, options: ModelOptions, summary: ModelSummary | None) -> M
     if MULTIMODAL_CHATS.intersection(architectures):
         return _whole_path(model, summary.tool_parser, transcribes, options)
     if any(name in TEXT_CHATS or name.endswith("ForCausalLM") for name in architectures):
+        _check_implementation(model, summary)
         return _chat_path(model, summary.tool_parser, options)
     raise DefinitionError(f"unsupported architecture {summary.kind} of {model}: {_supported()}")
 
@@ -224,6 +228,17 @@ def _check_pooling(model: str, architectures: list[str]) -> None:
                 f"{model} is a model for {kind} ({', '.join(architectures)}), which vLLM serves at /pooling, an "
                 f"endpoint that Cornserve does not have: {_supported()}"
             )
+
+
+def _check_implementation(model: str, summary: ModelSummary) -> None:
+    """Raises `DefinitionError` for a model of texts that vLLM cannot run. The code of a repository can implement it."""
+    known = TEXT_CHATS.union(FURTHER_TEXTS, MULTIMODAL_CHATS, *POOLING.values())
+    unknown = [name for name in summary.architectures if name not in known]
+    if unknown and not summary.has_own_code:
+        raise DefinitionError(
+            f"{model} is a {unknown[0]}, which vLLM {VLLM_VERSION} does not implement and cannot run with "
+            f"transformers: {_supported()}"
+        )
 
 
 def _engine_without_adapters(model: str, kind: str, executor: str, options: ModelOptions) -> EngineOptions:

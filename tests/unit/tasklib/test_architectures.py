@@ -28,8 +28,10 @@ SERVED: dict[tuple[str, str], set[str]] = {
     ("BertModel", "bert"): {"embed"},
     ("XLMRobertaModel", "xlm-roberta"): {"embed"},
     ("Qwen3Model", "qwen3"): {"embed"},
-    ("MPNetModel", "mpnet"): {"embed"},
+    ("GPT2Model", "gpt2"): {"embed"},
     ("BertForSequenceClassification", "bert"): {"classify"},
+    ("FalconForSequenceClassification", "falcon"): {"classify"},
+    ("DiffLlamaForCausalLM", "diffllama"): CHAT,
     # Images, videos and audio, with encoders apart.
     ("Qwen2VLForConditionalGeneration", "qwen2_vl"): APART,
     ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl"): APART,
@@ -92,6 +94,10 @@ REFUSED = [
     ("Wav2Vec2ForSequenceClassification", "wav2vec2"),
     ("MarianMTModel", "marian"),
     ("XLNetLMHeadModel", "xlnet"),
+    ("MPNetModel", "mpnet"),
+    ("DebertaV2ForSequenceClassification", "deberta-v2"),
+    ("GPTNeoForCausalLM", "gpt_neo"),
+    ("InventedForCausalLM", "invented"),
     ("ColQwen3", "colqwen3"),
 ]
 
