@@ -17,7 +17,7 @@ INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 
 
-class Checkpoint:
+class SafetensorsCheckpoint:
     """A checkpoint in a directory or on Hugging Face's hub. Only the files that are needed are downloaded."""
 
     def __init__(self, model_id: str, revision: str | None = None) -> None:

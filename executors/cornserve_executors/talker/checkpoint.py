@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from cornserve_executors.base import ExecutorStartError
-from cornserve_executors.checkpoint import Checkpoint
+from cornserve_executors.checkpoint import SafetensorsCheckpoint
 from cornserve_tasklib.model_settings import ModelSettings
 
 _EMBEDDINGS = "thinker.model.embed_tokens.weight"
@@ -25,7 +25,7 @@ class SpeechCheckpoint:
 
     def __init__(self, settings: ModelSettings) -> None:
         self.model_id, self.revision = settings.model_id, settings.revision
-        self._checkpoint = Checkpoint(settings.model_id, settings.revision)
+        self._checkpoint = SafetensorsCheckpoint(settings.model_id, settings.revision)
 
     def fill(self, module: Any, prefix: str, device: str, dtype: torch.dtype) -> Any:
         """Returns a module with the tensors whose names have a prefix, without gradients.
