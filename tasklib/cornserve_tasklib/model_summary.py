@@ -135,8 +135,10 @@ class _Files:
 
 def _labels(config: dict[str, Any]) -> int:
     """Returns the number of labels of a classifier. transformers has two by default."""
-    labels = config.get("id2label")
-    return len(labels) if isinstance(labels, dict) else 2
+    labels, number = config.get("id2label"), config.get("num_labels")
+    if isinstance(labels, dict):
+        return len(labels)
+    return number if isinstance(number, int) else 2
 
 
 _TOOL_CALL_FORMATS = {

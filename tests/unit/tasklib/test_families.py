@@ -107,8 +107,9 @@ def test_a_model_of_sentence_transformers_is_an_embedding_model(tmp_path: Path) 
     assert default_paths(model) == {"embed": Embed(model_id=model)}
 
 
-def test_a_classifier_with_one_label_scores_and_classifies(tmp_path: Path) -> None:
-    config = {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
+@pytest.mark.parametrize("labels", [{"id2label": {"0": "LABEL_0"}}, {"num_labels": 1}])
+def test_a_classifier_with_one_label_scores_and_classifies(tmp_path: Path, labels: dict[str, object]) -> None:
+    config = {"architectures": ["BertForSequenceClassification"], **labels}
     (tmp_path / "config.json").write_text(json.dumps(config))
 
     paths = default_paths(str(tmp_path))
