@@ -103,8 +103,8 @@ async def _encode_all(engine: EncoderEngine, media: Sequence[Media], in_flight: 
 
     async def encode() -> None:
         for number, medium in remaining:
-            plan = await engine.plan(medium, str(number))
-            async with engine.encoded(medium, plan, str(number)):
+            prepared = await engine.prepare(medium, str(number))
+            async with engine.encoded(medium, prepared, str(number)):
                 pass
 
     await asyncio.gather(*(encode() for _ in range(in_flight)))

@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Self
 
 from cornserve.fair_queue import FairQueue
+
+
+class Reservation:
+    """A weight that is held until it is released, or until the block of a `with` statement ends."""
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release: Callable[[], None] | None = release
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Releases the weight. Further calls do nothing."""
+        release, self._release = self._release, None
+        if release is not None:
+            release()
 
 
 class WeightedSemaphore:
@@ -20,14 +41,17 @@ class WeightedSemaphore:
         self._acquired = 0
         self._waiters = FairQueue[tuple[int, asyncio.Future[None]]]()
 
-    @asynccontextmanager
-    async def acquire(self, weight: int, owner: Hashable) -> AsyncIterator[ExitStack]:
-        """Waits until the weight fits, and holds it until the block ends: closing the yielded stack releases it."""
+    async def reserve(self, weight: int, owner: Hashable) -> Reservation:
+        """Waits until the weight fits. The caller releases the reservation."""
         weight = min(weight, self._capacity)
         await self._wait(weight, owner)
-        with ExitStack() as held:
-            held.callback(self._release, weight)
-            yield held
+        return Reservation(partial(self._release, weight))
+
+    @asynccontextmanager
+    async def acquire(self, weight: int, owner: Hashable) -> AsyncIterator[None]:
+        """Waits until the weight fits, and holds it until the block ends."""
+        with await self.reserve(weight, owner):
+            yield
 
     async def _wait(self, weight: int, owner: Hashable) -> None:
         admitted = asyncio.get_running_loop().create_future()

@@ -52,9 +52,6 @@ _SPEAKING_TYPES = ("qwen2_5_omni", "qwen3_omni_moe")
 WITHOUT_ENDPOINT: Final[tuple[PoolingKind, ...]] = ("late interaction", "reward", "token classification")
 """The kinds of models whose results no endpoint has."""
 
-_MULTIMODAL = ("ForConditionalGeneration", "OmniModel")
-"""The ends of the architectures of multimodal models that generate. The second one is that of Qwen2.5-Omni."""
-
 ModelPaths = dict[str, Task[Any, Any]]
 """Tasks by path name. The first one is the default."""
 

@@ -1,4 +1,4 @@
-"""The tiny models of all encoder families.
+"""The tiny models that are compared with transformers, too.
 
 To add a family, write a module `tiny_NAME.py` and add a row.
 """

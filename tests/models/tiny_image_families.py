@@ -1,4 +1,4 @@
-"""Makes models of two layers with random weights that read images or videos, of architectures without encoder family.
+"""Makes models of two layers with random weights that read images or videos, of further architectures.
 
 python -m tests.models.tiny_image_families DIRECTORY: a directory for each
 """

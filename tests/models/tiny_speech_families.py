@@ -1,4 +1,4 @@
-"""Makes models of two layers with random weights that transcribe speech, of architectures without an encoder family.
+"""Makes models of two layers with random weights that transcribe speech, of further architectures.
 
 python -m tests.models.tiny_speech_families DIRECTORY: a directory for each
 """

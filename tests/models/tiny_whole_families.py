@@ -1,4 +1,4 @@
-"""Makes models of two layers with random weights, of architectures that have no encoder family.
+"""Makes models of two layers with random weights, of further architectures.
 
 python -m tests.models.tiny_whole_families DIRECTORY: a directory for each
 """

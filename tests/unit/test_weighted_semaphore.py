@@ -36,6 +36,21 @@ async def test_weights_that_fit_are_held_together() -> None:
             await stack.enter_async_context(semaphore.acquire(weight, ""))
 
 
+async def test_a_reservation_is_released_once() -> None:
+    semaphore = WeightedSemaphore(10)
+    async with asyncio.timeout(60):
+        first, second = await semaphore.reserve(5, ""), await semaphore.reserve(5, "")
+        waiting = asyncio.create_task(semaphore.reserve(6, ""))
+        first.release()
+        first.release()
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        second.release()
+        with await waiting:
+            pass
+        (await semaphore.reserve(10, "")).release()
+
+
 async def test_a_light_waiter_does_not_overtake_a_heavy_one() -> None:
     semaphore = WeightedSemaphore(10)
     first, heavy, light = Holder(semaphore, 6), Holder(semaphore, 8), Holder(semaphore, 1)

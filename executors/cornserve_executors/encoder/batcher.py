@@ -26,9 +26,10 @@ Input = TypeVar("Input")
 Output = TypeVar("Output")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _BatchItem(Generic[Input, Output]):
-    input: Input
+    input: Input | None
+    """None after the caller has left."""
     work: EncodingWork
     output: asyncio.Future[Output] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -67,16 +68,20 @@ class Batcher(Generic[Input, Output]):
         self._failure: EngineDeadError | None = None
 
     async def encode(self, input: Input, work: EncodingWork) -> Output:
-        """Queues an input and returns its output. Cancelling the call removes the input from the queue.
+        """Queues an input and returns its output. Cancelling the call frees the input.
 
         Raises `EngineDeadError` if the device has failed permanently.
         """
         if self._failure is not None:
             raise EngineDeadError(str(self._failure))
         item: _BatchItem[Input, Output] = _BatchItem(input, work)
+        del input  # The traceback of a cancellation keeps this frame.
         self._queue_for(work).push(item, work.request_id)
         self._arrived.set()
-        return await item.output
+        try:
+            return await item.output
+        finally:
+            item.input = None
 
     def _queue_for(self, work: EncodingWork) -> FairQueue[_BatchItem[Input, Output]]:
         if work.patches > self._max_patches:
@@ -144,10 +149,14 @@ class Batcher(Generic[Input, Output]):
                     await self._encode_isolating_failures([item])
 
     async def _encode_batch(self, batch: Sequence[_BatchItem[Input, Output]]) -> None:
+        batch = [item for item in batch if not item.output.done()]
+        inputs = [item.input for item in batch if item.input is not None]
+        if not inputs:
+            return
         loop = asyncio.get_running_loop()
         started = time.perf_counter()
         with self._stats.batch([item.work for item in batch]):
-            outputs = await loop.run_in_executor(self._device, self._encode, [item.input for item in batch])
+            outputs = await loop.run_in_executor(self._device, self._encode, inputs)
         self._patches_per_second = sum(item.work.patches for item in batch) / (time.perf_counter() - started)
         for item, output in zip(batch, outputs, strict=True):
             if not item.output.done():

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 import torch
 
 from cornserve.concurrency import gather_all
+from cornserve.weighted_semaphore import Reservation
 from cornserve_executors import tensor_copies
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.device_thread import DeviceThread, run_on_device
@@ -19,54 +19,59 @@ from cornserve_executors.encoder.batcher import Batcher
 from cornserve_executors.encoder.single_flight import SingleFlight
 from cornserve_executors.encoder.stats import EncoderStats, EncodingWork
 from cornserve_executors.encoder.video_parts import join_rows
-from cornserve_executors.encoder.vllm_tower import PATCH_PIXELS, VllmTower
+from cornserve_executors.encoder.vllm_tower import VllmTower
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_executors.vllm.media_metadata import describe_medium
-from cornserve_executors.vllm.processed_media import ProcessedMedium
+from cornserve_executors.vllm.processed_media import PATCH_PIXELS, ProcessedMedium
 from cornserve_tasklib.encoder import EncoderTask
-from cornserve_tasklib.media import EncodedMedia, Media
+from cornserve_tasklib.media import EncodedMedia, Media, MediaField, PromptUpdates
 
 BATCH_PARTS = 64
 """The number of parts of long media that fill a batch. Other media wait for a part, so it is short on slow devices."""
 
 
-class EncodingPlan:
-    """The future result of encoding a medium.
+class PreparedMedium:
+    """A processed medium that waits to be encoded. It holds its share of the memory for decoded media.
 
-    Keeps the processed medium, and its share of the memory for decoded media, until it is encoded or forgotten.
+    Args:
+        fields: see `EncodedMedia`.
+        prompt: see `EncodedMedia`.
+        memory: released when the medium is encoded or released.
     """
 
-    def __init__(self, processed: ProcessedMedium, memory: ExitStack) -> None:
+    def __init__(
+        self,
+        processed: ProcessedMedium,
+        fields: Mapping[str, MediaField],
+        prompt: PromptUpdates,
+        memory: Reservation,
+    ) -> None:
         self.rows = processed.rows
         """Number of embeddings."""
-        self.fields, self.prompt = describe_medium(processed)
-        self._processed: ProcessedMedium | None = processed
-        self._memory = memory
+        self._fields = fields
+        self._prompt = prompt
+        self._held: tuple[ProcessedMedium, Reservation] | None = (processed, memory)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.forget()
+    def __exit__(self, *error: object) -> None:
+        self.release()
 
     def describe(self, key: str) -> EncodedMedia:
-        return EncodedMedia(key=key, rows=self.rows, fields=self.fields, prompt=self.prompt)
+        return EncodedMedia(key=key, rows=self.rows, fields=self._fields, prompt=self._prompt)
 
-    def forget(self) -> None:
-        """Frees the memory of the processed medium. It is processed again if it is encoded after all."""
-        self._processed = None
-        self._memory.close()
+    def take(self) -> tuple[ProcessedMedium, Reservation] | None:
+        """Returns the processed medium and its memory, which the caller then owns. None if they were released."""
+        held, self._held = self._held, None
+        return held
 
-    def take(self) -> tuple[ProcessedMedium, ExitStack] | None:
-        """Returns the processed medium and its memory, which the caller frees. None if it was forgotten."""
-        if self._processed is None:
-            return None
-        taken = self._processed, self._memory.pop_all()
-        self._processed = None
-        return taken
+    def release(self) -> None:
+        """Frees the processed medium and its memory. It is processed again if it is encoded after all."""
+        if (held := self.take()) is not None:
+            _, memory = held
+            memory.release()
 
 
 class EncoderEngine:
@@ -85,7 +90,8 @@ class EncoderEngine:
         )
         self._fingerprints = {modality: tower.fingerprint(modality) for modality in config.modalities}
         self._part_patches = max(1, config.max_batch_patches // BATCH_PARTS)
-        self._single_flight = SingleFlight[torch.Tensor]()
+        self._processing = SingleFlight[tuple[ProcessedMedium, Mapping[str, MediaField], PromptUpdates]]()
+        self._encoding = SingleFlight[torch.Tensor]()
         self._is_constant = config.constant
 
     @classmethod
@@ -101,16 +107,16 @@ class EncoderEngine:
     def cache_key(self, media: Media) -> str:
         """Returns a key of the embeddings: equal keys imply equal embeddings.
 
-        Raises `UnusableMediaError` for a medium of another modality, like `plan`.
+        Raises `UnusableMediaError` for a medium of another modality, like `prepare`.
         """
         self._check_modality(media)
         return f"{self._fingerprints[media.modality][:16]}-{media.contents}"
 
-    def shape(self, media: Media, plan: EncodingPlan) -> tuple[int, int]:
-        return plan.rows, self._tower.row_size(media.modality)
+    def shape(self, media: Media, prepared: PreparedMedium) -> tuple[int, int]:
+        return prepared.rows, self._tower.row_size(media.modality)
 
-    def nbytes(self, media: Media, plan: EncodingPlan) -> int:
-        rows, columns = self.shape(media, plan)
+    def nbytes(self, media: Media, prepared: PreparedMedium) -> int:
+        rows, columns = self.shape(media, prepared)
         return rows * columns * int(self._tower.dtype.itemsize)
 
     async def run(self) -> None:
@@ -121,32 +127,37 @@ class EncoderEngine:
         """Encodes a medium of each modality, so that torch and the processors complete their lazy initialization."""
         if self._is_constant:
             return
-        for modality in self._modalities:
-            sample = await asyncio.to_thread(self._tower.sample, modality)
+        for sample in self._tower.samples.values():
             await asyncio.get_running_loop().run_in_executor(self._device.thread, self._encode_batch, [sample])
 
-    async def plan(self, media: Media, request_id: str) -> EncodingPlan:
-        """Decodes and processes a medium, once memory is available. Raises `UnusableMediaError`."""
-        self._check_modality(media)
-        pool = self._decode_pools.pool_for(self._tower.decoder.work(media))
-        async with pool.reserve(self._tower.memory(media), request_id) as memory:
-            with self._stats.decoding(media.modality), self._stats.preprocessing(media.modality):
-                processed = await memory.run(partial(self._process, media))
-            return EncodingPlan(processed, memory.keep())
+    async def prepare(self, media: Media, request_id: str) -> PreparedMedium:
+        """Decodes and processes a medium, once memory is available. Raises `UnusableMediaError`.
+
+        Concurrent calls for the same medium share the work.
+        """
+        key = self.cache_key(media)
+        pool = self._decode_pools.pool_for(self._tower.decode_pixels(media))
+        memory = await pool.reserve(self._tower.memory_pixels(media), request_id)
+        process = partial(pool.run, partial(self._process, media))
+        try:
+            with self._stats.decoding(media.modality), self._stats.preprocessing(media.modality), _named(media):
+                async with self._processing.join(key, process) as (processed, fields, prompt):
+                    return PreparedMedium(processed, fields, prompt, memory)
+        except BaseException:
+            memory.release()
+            raise
 
     @asynccontextmanager
-    async def encoded(self, media: Media, plan: EncodingPlan, request_id: str) -> AsyncIterator[torch.Tensor]:
+    async def encoded(self, media: Media, prepared: PreparedMedium, request_id: str) -> AsyncIterator[torch.Tensor]:
         """Yields the embeddings on the device. Requests for the same medium share them until the block ends."""
         key = self.cache_key(media)
-        if key in self._single_flight:
+        if key in self._encoding:
             self._stats.count_deduplicated(media.modality)
-            plan.forget()
-        try:
-            encode = partial(self._encode, media, plan, request_id)
-            async with self._single_flight.join(key, encode) as rows:
+            prepared.release()
+        encode = partial(self._encode, media, prepared, request_id)
+        with _named(media):
+            async with self._encoding.join(key, encode) as rows:
                 yield rows
-        except UnusableMediaError as error:  # Names the position of the medium in the first request.
-            raise UnusableMediaError(media.where, error.reason) from error
 
     async def write(self, rows: torch.Tensor, destination: memoryview) -> None:
         await asyncio.to_thread(tensor_copies.copy_to_buffer, rows, destination)
@@ -161,24 +172,25 @@ class EncoderEngine:
             encoded = " and ".join(self._modalities)
             raise UnusableMediaError(media.where, f"this encoder encodes {encoded}, not {media.modality}")
 
-    def _process(self, media: Media) -> ProcessedMedium:
+    def _process(self, media: Media) -> tuple[ProcessedMedium, Mapping[str, MediaField], PromptUpdates]:
         try:
-            return self._tower.process(media)
+            processed = self._tower.process(media)
+            return processed, *describe_medium(processed)
         except InvalidRequestError:
             raise
         except ValueError as error:
             reason = f"the model does not accept the {media.modality}: {error.__cause__ or error}"
             raise UnusableMediaError(media.where, reason) from error
 
-    async def _encode(self, media: Media, plan: EncodingPlan, request_id: str) -> torch.Tensor:
+    async def _encode(self, media: Media, prepared: PreparedMedium, request_id: str) -> torch.Tensor:
         if self._is_constant:
-            return torch.zeros(self.shape(media, plan), dtype=self._tower.dtype)
-        while (taken := plan.take()) is None:
-            plan = await self.plan(media, request_id)
+            return torch.zeros(self.shape(media, prepared), dtype=self._tower.dtype)
+        taken = prepared.take() or (await self.prepare(media, request_id)).take()
+        assert taken is not None
         processed, memory = taken
         with memory, self._stats.encoding(media.modality):
             rows = await self._encode_parts(processed, request_id)
-        self._stats.count_encoded(media.modality, plan.rows)
+        self._stats.count_encoded(media.modality, prepared.rows)
         return rows
 
     async def _encode_parts(self, processed: ProcessedMedium, request_id: str) -> torch.Tensor:
@@ -191,3 +203,12 @@ class EncoderEngine:
 
     def _encode_batch(self, media: Sequence[ProcessedMedium]) -> Sequence[torch.Tensor]:
         return run_on_device(partial(self._tower.encode, media))
+
+
+@contextmanager
+def _named(media: Media) -> Iterator[None]:
+    """Names the position of a medium in errors of shared work, which name that of the first request."""
+    try:
+        yield
+    except UnusableMediaError as error:
+        raise UnusableMediaError(media.where, error.reason) from error

@@ -20,7 +20,7 @@ from cornserve_tasklib.encoder import Embeddings, EncoderTask
 from cornserve_tasklib.media import Media
 
 if TYPE_CHECKING:
-    from cornserve_executors.encoder.engine import EncoderEngine, EncodingPlan
+    from cornserve_executors.encoder.engine import EncoderEngine, PreparedMedium
 
 OUTPUT = "embeddings"
 
@@ -56,29 +56,29 @@ class EncoderExecutor(DeviceExecutor[EncoderTask, Media, Embeddings]):
     async def _embed(self, request: Media, key: str, context: InvocationContext) -> Embeddings:
         if self._reuse(request, key, context):
             return Embeddings()
-        with self._stats.pending(request.modality), await self._engine.plan(request, context.request_id) as plan:
+        with self._stats.pending(request.modality), await self._engine.prepare(request, context.request_id) as prepared:
             # Allocate before encoding, so that no finished embeddings wait for shared memory.
-            slot = await self._allocate(request, plan, context)
+            slot = await self._allocate(request, prepared, context)
             if self._reuse(request, key, context):  # Another request has encoded the medium in the meantime.
                 slot.discard()
                 return Embeddings()
-            metadata = plan.describe(key).model_dump_json().encode()
-            async with self._engine.encoded(request, plan, context.request_id) as rows:
+            metadata = prepared.describe(key).model_dump_json().encode()
+            async with self._engine.encoded(request, prepared, context.request_id) as rows:
                 await self._engine.write(rows, slot.buffer)
                 # Publish inside the block: other requests then find the medium either here or in shared memory.
-                slot.publish(self._engine.dtype, self._engine.shape(request, plan), metadata, key)
+                slot.publish(self._engine.dtype, self._engine.shape(request, prepared), metadata, key)
         return Embeddings()
 
-    async def _allocate(self, media: Media, plan: EncodingPlan, context: InvocationContext) -> Slot:
-        forget = asyncio.get_running_loop().call_later(PREPARED_SECONDS, plan.forget)
+    async def _allocate(self, media: Media, prepared: PreparedMedium, context: InvocationContext) -> Slot:
+        release = asyncio.get_running_loop().call_later(PREPARED_SECONDS, prepared.release)
         try:
-            return await context.allocate(OUTPUT, self._engine.nbytes(media, plan))
+            return await context.allocate(OUTPUT, self._engine.nbytes(media, prepared))
         except TensorTooLargeError as error:
             raise TensorTooLargeError(
                 f"{media.where}: with this {media.modality}, the request", error.wanted, error.limit
             ) from error
         finally:
-            forget.cancel()
+            release.cancel()
 
     def _reuse(self, media: Media, key: str, context: InvocationContext) -> bool:
         found = context.reuse(OUTPUT, key)

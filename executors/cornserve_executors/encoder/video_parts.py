@@ -1,4 +1,7 @@
-"""Parts of long videos: models encode each frame, or each pair of frames, independently of the others."""
+"""Parts of long videos.
+
+The models with videos in `ENCODER_MODALITIES` encode each frame, or each pair, independently of the others.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ GRID = "video_grid_thw"
 TILES = "video_num_patches"
 """vLLM's name of the number of tiles of a video: one for each frame."""
 
-PIXELS = ("pixel_values_videos", "pixel_values_flat_video")
+PIXELS = frozenset({"pixel_values_videos", "pixel_values_flat_video"})
 """vLLM's names of the pixels of a video, whose first dimension is the patches of a grid, or frames."""
 
 
@@ -26,23 +29,23 @@ def split_video(video: ProcessedMedium, max_patches: int) -> list[ProcessedMediu
     Args:
         max_patches: the number of patches of a part, unless a frame has more.
     """
-    (name,) = (name for name in PIXELS if name in video.item)
-    pixels = video.item[name].data
+    (pixels_name,) = PIXELS & video.item.keys()
+    pixels = video.item[pixels_name].data
     assert isinstance(pixels, torch.Tensor)
     height, width = video.item[GRID].data[1:].tolist() if GRID in video.item else (1, 1)
     frames = len(pixels) // (height * width)
     frames_per_part = max(1, frames * max_patches // video.patches)
 
-    def part(pixels: torch.Tensor) -> ProcessedMedium:
-        frames = len(pixels) // (height * width)
-        changes = {name: pixels, GRID: torch.tensor([frames, height, width]), TILES: torch.tensor(frames)}
+    def part(part_pixels: torch.Tensor) -> ProcessedMedium:
+        count = len(part_pixels) // (height * width)
+        changes = {pixels_name: part_pixels, GRID: torch.tensor([count, height, width]), TILES: torch.tensor(count)}
         fields = {
             field: replace(element, data=changes[field]) if field in changes else element
             for field, element in video.item.items()
         }
         return replace(video, item=MultiModalKwargsItem(fields))
 
-    return [part(pixels) for pixels in pixels.split(frames_per_part * height * width)]
+    return [*map(part, pixels.split(frames_per_part * height * width))]
 
 
 def join_rows(parts: Sequence[torch.Tensor], rows: int) -> torch.Tensor:

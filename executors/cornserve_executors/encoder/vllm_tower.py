@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy, deepcopy
 from hashlib import sha256
 from pathlib import Path
-from threading import local
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ from cornserve_executors.tensor_copies import tensor_digest
 from cornserve_executors.vllm.media_decoder import Decoded, MediaDecoder, row_size, video_input
 from cornserve_executors.vllm.media_metadata import UnsendableItemError, describe_medium
 from cornserve_executors.vllm.private_api import encoder_files
-from cornserve_executors.vllm.processed_media import ProcessedMedium, medium_marker, process_medium
+from cornserve_executors.vllm.processed_media import PATCH_PIXELS, ProcessedMedium, medium_marker, process_medium
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.encoder_families import ENCODER_MODALITIES
 from cornserve_tasklib.media import Media, Modality, Video
@@ -48,8 +47,18 @@ SAMPLE_RATE = 16_000
 
 SAMPLE_FRAMES = 4
 
-PATCH_PIXELS = 14 * 14
-"""Pixels that a patch counts as when memory is limited: those of most models. A patch of Qwen3-VL has 16 * 16."""
+_SAMPLES: dict[Modality, Callable[[], Decoded]] = {
+    "image": lambda: PIL.Image.new("RGB", (224, 224)),
+    "video": lambda: video_input(
+        DecodedVideo(
+            np.zeros((SAMPLE_FRAMES, 224, 224, 3), np.uint8),
+            [*range(SAMPLE_FRAMES)],
+            VideoSource(SAMPLE_FRAMES, original_fps=2, duration=SAMPLE_FRAMES / 2),
+        )
+    ),
+    "audio": lambda: DecodedAudio(np.zeros(SAMPLE_RATE, np.float32), SAMPLE_RATE),
+}
+"""Media of a usual size."""
 
 
 class VllmTower:
@@ -64,13 +73,13 @@ class VllmTower:
     def __init__(self, config: Any, modalities: Sequence[Modality], model: Any | None, weights: str) -> None:
         self._config = config
         self._model = model
-        self._processors = _Processors(config.model_config)
-        processor = self._processors.own
+        processor = _create_processor(config.model_config)
+        self._idle_processors = [processor]
         known = processor.info.supported_mm_limits
         for modality in modalities:
             if modality not in known:
                 raise ExecutorStartError(f"{config.model_config.model} has no encoder of the modality {modality}")
-        self.decoder = MediaDecoder(config.model_config, processor.info)
+        self._decoder = MediaDecoder(config.model_config, processor.info)
         self._markers = {
             modality: medium_marker(config.model_config, processor, processor.info.get_tokenizer(), modality)
             for modality in modalities
@@ -81,10 +90,10 @@ class VllmTower:
         self._splits_videos = any(
             "video" in ENCODER_MODALITIES.get(name, ()) for name in config.model_config.architectures
         )
-        samples = {modality: self.sample(modality) for modality in modalities}
-        self._sample_sizes = {modality: sample.patches * PATCH_PIXELS for modality, sample in samples.items()}
+        self.samples = {modality: self._process(modality, _SAMPLES[modality](), {}) for modality in modalities}
+        """A processed medium of a usual size for each modality."""
         try:
-            for sample in samples.values():
+            for sample in self.samples.values():
                 describe_medium(sample)
         except UnsendableItemError as error:
             reason = f"the encoders of {config.model_config.model} cannot run apart: {error}"
@@ -134,12 +143,17 @@ class VllmTower:
     def row_size(self, modality: Modality) -> int:
         return row_size(self._config.model_config, modality)
 
-    def memory(self, media: Media) -> int:
-        """Returns the pixels or samples, of 4 bytes each, for which a medium needs memory when it is processed.
+    def decode_pixels(self, media: Media) -> int:
+        """Returns the pixels or samples that are decoded, including those that are not kept."""
+        return self._decoder.decode_pixels(media)
 
-        Processors may enlarge small images and frames, and extend audio, at least to the size of a sample.
+    def memory_pixels(self, media: Media) -> int:
+        """Estimates the pixels or samples for which a medium needs memory.
+
+        Processors may enlarge small images and frames, and extend audio, at least to the size of the sample. The tiles
+        of long images are not counted.
         """
-        decoded, sample = self.decoder.decoded_size(media), self._sample_sizes[media.modality]
+        decoded, sample = self._decoder.kept_pixels(media), self.samples[media.modality].patches * PATCH_PIXELS
         if isinstance(media, Video):
             return max(decoded, sample // SAMPLE_FRAMES * (decoded // (media.width * media.height)))
         return max(decoded, sample)
@@ -151,26 +165,19 @@ class VllmTower:
             UnusableMediaError: the file is not valid.
             ValueError: the model does not accept it.
         """
-        arguments = self.decoder.arguments(media)
-        return self._process(media.modality, self.decoder.decode(media), arguments)
+        arguments = self._decoder.arguments(media)
+        return self._process(media.modality, self._decoder.decode(media), arguments)
 
     def _process(self, modality: Modality, decoded: Decoded, arguments: Mapping[str, Any]) -> ProcessedMedium:
-        return process_medium(self._processors.own, self._markers[modality], modality, decoded, arguments)
-
-    def sample(self, modality: Modality) -> ProcessedMedium:
-        """Returns a processed medium of a usual size."""
-        samples: dict[Modality, Decoded] = {
-            "image": PIL.Image.new("RGB", (224, 224)),
-            "video": video_input(
-                DecodedVideo(
-                    np.zeros((SAMPLE_FRAMES, 224, 224, 3), np.uint8),
-                    [*range(SAMPLE_FRAMES)],
-                    VideoSource(SAMPLE_FRAMES, original_fps=2, duration=SAMPLE_FRAMES / 2),
-                )
-            ),
-            "audio": DecodedAudio(np.zeros(SAMPLE_RATE, np.float32), SAMPLE_RATE),
-        }
-        return self._process(modality, samples[modality], {})
+        # vLLM uses a processor in one thread at a time.
+        try:
+            processor = self._idle_processors.pop()
+        except IndexError:
+            processor = _create_processor(self._config.model_config)
+        try:
+            return process_medium(processor, self._markers[modality], modality, decoded, arguments)
+        finally:
+            self._idle_processors.append(processor)
 
     def split(self, medium: ProcessedMedium, max_patches: int) -> list[ProcessedMedium]:
         """Returns the parts in which a medium is encoded, of `max_patches` patches each if possible.
@@ -219,23 +226,24 @@ class VllmTower:
         return min(frames, int(2 * self._model.config.audio_config.n_window))  # type: ignore[union-attr]
 
 
-class _Processors(local):
-    """vLLM's processors of a model. Each thread has its own one, because vLLM uses a processor in one thread only."""
-
-    def __init__(self, model_config: Any) -> None:
-        tokenizer = deepcopy(cached_tokenizer_from_config(model_config))
-        self.own = MULTIMODAL_REGISTRY.create_processor(model_config, tokenizer=tokenizer)
+def _create_processor(model_config: Any) -> Any:
+    """Returns vLLM's processor of a model, with a copy of the tokenizer."""
+    tokenizer = deepcopy(cached_tokenizer_from_config(model_config))
+    return MULTIMODAL_REGISTRY.create_processor(model_config, tokenizer=tokenizer)
 
 
 class _EncoderLoader(DefaultModelLoader):  # type: ignore[misc]
     """Loads the weights of the encoders, and digests them before vLLM converts them for its kernels."""
 
     digest = ""
-    _model_id = ""
+
+    def __init__(self, load_config: Any, model_id: str) -> None:
+        super().__init__(load_config)
+        self._model_id = model_id
 
     def get_all_weights(self, model_config: Any, model: Any) -> Iterator[tuple[str, torch.Tensor]]:
         """Yields the weights. Opens and downloads only the files that contain weights of the encoders."""
-        model_id, revision = model_config.model, model_config.revision
+        model_id, revision = self._model_id, model_config.revision
         index = find_file(model_id, revision, INDEX)
         if index is None:
             yield from super().get_all_weights(model_config, model)
@@ -262,7 +270,6 @@ class _EncoderLoader(DefaultModelLoader):  # type: ignore[misc]
         super().track_weights_loading(model, loaded_weights, quantized=quantized)
 
     def load_weights(self, model: Any, model_config: Any) -> None:
-        self._model_id = model_config.model
         super().load_weights(model, model_config)
         with ThreadPoolExecutor() as threads:
             weights = model.state_dict()
@@ -273,12 +280,12 @@ class _EncoderLoader(DefaultModelLoader):  # type: ignore[misc]
 def _load_model(config: Any) -> tuple[Any, str]:
     """Returns the model without its language model, and a digest of its weights."""
     with set_current_vllm_config(config), tempfile.TemporaryDirectory() as directory:
-        # The groups of an earlier model of the process may lack that of experts.
+        # An earlier model of the process may lack the group for expert parallelism.
         destroy_model_parallel()
         destroy_distributed_environment()
         init_distributed_environment(1, 0, f"file://{Path(directory, 'store')}", 0, backend="gloo")
         ensure_model_parallel_initialized(1, 1)
-        loader = _EncoderLoader(config.load_config)
+        loader = _EncoderLoader(config.load_config, config.model_config.model)
         model = loader.load_model(vllm_config=config, model_config=config.model_config)
     return model.eval(), loader.digest
 

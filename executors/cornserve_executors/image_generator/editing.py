@@ -44,7 +44,7 @@ class SourceImages:
         Raises `InvalidRequestError` for an image that cannot be used.
         """
         pixels = image.width * image.height
-        async with self._decode_pools.pool_for(pixels).reserve(pixels, request_id) as pool:
+        async with self._decode_pools.pool_for(pixels).acquire(pixels, request_id) as pool:
             return await pool.run(partial(self._decode, image))
 
     def shutdown(self) -> None:

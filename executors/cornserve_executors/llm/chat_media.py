@@ -45,8 +45,10 @@ class RawMedia:
     """A media file, which this engine encodes."""
 
     media: Media
-    decoded_size: int
+    kept_pixels: int
     """Pixels of an image or of sampled frames, samples of audio. Each takes at most 4 bytes."""
+    decode_pixels: int
+    """Pixels or samples that are decoded, including those that are not kept."""
 
     @property
     def identifier(self) -> str:
@@ -131,8 +133,8 @@ class ChatMedia:
     @asynccontextmanager
     async def decoded(self, media: Sequence[RawMedia], owner: str) -> AsyncIterator[list[Decoded]]:
         """Decodes media in threads, once memory is available to `owner`. Closes them when the block ends."""
-        size = sum(raw.decoded_size for raw in media)
-        async with self._decode_pools.pool_for(size).reserve(size, owner) as pool:
+        pool = self._decode_pools.pool_for(sum(raw.decode_pixels for raw in media))
+        async with pool.acquire(sum(raw.kept_pixels for raw in media), owner):
             decoded = await gather_all(pool.run(partial(self._decoder.decode, raw.media)) for raw in media)
             try:
                 yield decoded
@@ -149,7 +151,7 @@ class ChatMedia:
                 f"the {media.modality} is not encoded, and the language model has no encoder (with_enc: false)",
             )
         self._decoder.arguments(media)  # Raises an error for unknown ones.
-        return RawMedia(media, self._decoder.decoded_size(media))
+        return RawMedia(media, self._decoder.kept_pixels(media), self._decoder.decode_pixels(media))
 
     def _check_numbers(self, media: Sequence[Media]) -> None:
         numbers = Counter[Modality]()

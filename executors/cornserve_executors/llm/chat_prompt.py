@@ -55,7 +55,7 @@ class ChatPrompt:
 
     @property
     def _is_rendered_by_vllm(self) -> bool:
-        is_small = len(self._raw) == 1 or sum(raw.decoded_size for raw in self._raw) <= SMALL_PIXELS
+        is_small = len(self._raw) == 1 or sum(raw.kept_pixels for raw in self._raw) <= SMALL_PIXELS
         has_plain_images_only = all(
             isinstance(medium, RawMedia) and medium.media.modality == "image" and not medium.media.options.key
             for medium in self._media

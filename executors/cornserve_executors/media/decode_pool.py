@@ -11,11 +11,10 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
-from cornserve.weighted_semaphore import WeightedSemaphore
+from cornserve.weighted_semaphore import Reservation, WeightedSemaphore
 from cornserve_executors.media.cancellation import run_cancellable
 
 Result = TypeVar("Result")
@@ -31,23 +30,6 @@ LARGE_NICENESS = 5
 about a third of the time of another thread (sched(7)): less would starve large media on a busy machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeMemory:
-    """The reserved memory of a medium."""
-
-    pool: DecodePool
-    held: ExitStack
-    """Closing it releases the memory."""
-
-    async def run(self, work: Callable[[], Result]) -> Result:
-        """See `DecodePool.run`."""
-        return await self.pool.run(work)
-
-    def keep(self) -> ExitStack:
-        """Keeps the memory after the block that has reserved it, until the returned stack is closed."""
-        return self.held.pop_all()
-
-
 class DecodePool:
     """A thread pool with a limit on the pixels that its users hold.
 
@@ -61,10 +43,14 @@ class DecodePool:
         self._threads = ThreadPoolExecutor(threads, name, initialize_thread)
 
     @asynccontextmanager
-    async def reserve(self, pixels: int, owner: Hashable) -> AsyncIterator[DecodeMemory]:
+    async def acquire(self, pixels: int, owner: Hashable) -> AsyncIterator[DecodePool]:
         """Waits until `pixels` are available, and holds them until the block ends. Owners are served round-robin."""
-        async with self._pixels.acquire(pixels, owner) as held:
-            yield DecodeMemory(self, held)
+        with await self.reserve(pixels, owner):
+            yield self
+
+    async def reserve(self, pixels: int, owner: Hashable) -> Reservation:
+        """Waits until `pixels` are available, like `acquire`. The caller releases the reservation."""
+        return await self._pixels.reserve(pixels, owner)
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """Runs `work` in a thread. If cancelled, waits for work that has started, because it still uses memory.
@@ -79,7 +65,9 @@ class DecodePool:
         except asyncio.CancelledError:
             cancelled.set()
             if not job.cancel():
-                await asyncio.wait({done})
+                while not done.done():  # A further cancellation does not end the wait.
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.wait({done})
                 done.exception()  # Retrieved, so that asyncio does not warn.
             raise
 

@@ -62,7 +62,7 @@ class SpeechDecoder:
     async def clips(self, audio: Audio, owner: str) -> AsyncIterator[Clips]:
         """Decodes the audio once memory is available to `owner`. The memory is in use until the block ends."""
         size = decoded_samples(audio)
-        async with self._pools.pool_for(size).reserve(size, owner) as pool:
+        async with self._pools.pool_for(size).acquire(size, owner) as pool:
             yield await pool.run(partial(self._decode, audio))
 
     def _decode(self, audio: Audio) -> Clips:

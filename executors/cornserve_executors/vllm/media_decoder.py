@@ -52,7 +52,7 @@ class MediaDecoder:
                 check_conversion(media, audio.sample_rate, int(self._sample_rate or audio.sample_rate))
                 return audio
 
-    def decoded_size(self, media: Media) -> int:
+    def kept_pixels(self, media: Media) -> int:
         """Returns the pixels of an image or of sampled frames, or the samples of audio. Each takes at most 4 bytes."""
         match media:
             case Image(width=width, height=height):
@@ -62,11 +62,11 @@ class MediaDecoder:
             case Audio():
                 return decoded_samples(media)
 
-    def work(self, media: Media) -> int:
+    def decode_pixels(self, media: Media) -> int:
         """Returns the pixels or samples that are decoded, including those that are not kept."""
         if isinstance(media, Video):
-            return max(media.frames * media.width * media.height, self.decoded_size(media))
-        return self.decoded_size(media)
+            return max(media.frames * media.width * media.height, self.kept_pixels(media))
+        return self.kept_pixels(media)
 
     def arguments(self, media: Media) -> dict[str, Any]:
         """Returns vLLM's `mm_processor_kwargs` for a medium. Raises `UnsupportedOptionError`."""

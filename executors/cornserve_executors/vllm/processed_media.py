@@ -24,7 +24,10 @@ from vllm.utils.cache import CacheInfo
 
 from cornserve_tasklib.media import Modality
 
-PATCH_BYTES = 3 * 14 * 14 * 4
+PATCH_PIXELS = 14 * 14
+"""Pixels that a patch counts as when memory is limited: those of most models. A patch of Qwen3-VL has 16 * 16."""
+
+PATCH_BYTES = 3 * 4 * PATCH_PIXELS
 """Bytes of the pixels of a patch in float32."""
 
 Entry = tuple[MultiModalKwargsItem, Sequence[ResolvedPromptUpdate]]
@@ -78,7 +81,7 @@ class ProcessedMedium:
         for name in ("image_grid_thw", "video_grid_thw"):
             if name in self.item:
                 return int(self.item[name].data.prod())
-        return max(1, sum(nbytes(element.data) for element in self.item.values()) // PATCH_BYTES)
+        return max(1, sum(_nbytes(element.data) for element in self.item.values()) // PATCH_BYTES)
 
 
 def process_medium(
@@ -122,8 +125,8 @@ def apply_processor(
     return processor.apply(inputs, TimingContext(enabled=False))
 
 
-def nbytes(data: object) -> int:
+def _nbytes(data: object) -> int:
     """Returns the bytes of the tensors of an input of a model, and 8 for each number."""
     if isinstance(data, torch.Tensor):
         return int(data.nbytes)
-    return sum(map(nbytes, data)) if isinstance(data, list | tuple) else 8
+    return sum(map(_nbytes, data)) if isinstance(data, list | tuple) else 8

@@ -23,6 +23,25 @@ TILED_TYPES: Final = frozenset(kind for kind, options in MEDIA_OPTIONS.items() i
 """transformers' types of the models whose processors have limits on tiles."""
 
 
+def processor_arguments(model_config: Any, info: Any) -> Mapping[Modality, ArgumentsOf]:
+    """Returns the arguments of the model's processors for media with options of sizes, by modality."""
+    model_type = model_config.hf_config.model_type
+    if model_type in RESIZED_TYPES:
+        processor = info.get_hf_processor()
+        sizes: Mapping[Modality, Any] = {
+            "image": processor.image_processor.size,
+            "video": processor.video_processor.size,
+        }
+        return {modality: partial(_size_argument, size) for modality, size in sizes.items()}
+    if model_type in TILED_TYPES:
+        processor = info.get_hf_processor().image_processor
+        return {
+            "image": partial(_tile_arguments, processor.min_patches, processor.max_patches),
+            "video": _without_tiles,
+        }
+    return {}
+
+
 def refuse_other_sizes(media: Media, known: type[BaseModel] | None = None) -> None:
     """Raises `UnsupportedOptionError` if the medium has options of sizes other than the fields of `known`."""
     for name in media.options.sizes:
@@ -39,7 +58,7 @@ def _size_argument(size: Mapping[str, int], media: Media) -> dict[str, Any]:
 def _limited_size(size: Mapping[str, int], media: Media) -> dict[str, int]:
     """Returns the size of a processor with the limits of a medium.
 
-    Raises `UnsupportedOptionError` for limits above the model's own, for which no memory is reserved.
+    Raises `UnsupportedOptionError` for limits above the model's own, because vLLM reserves no memory for them.
     """
     largest = size["longest_edge"]
     for name, pixels in media.options.pixels.items():
@@ -64,25 +83,6 @@ def _tile_arguments(smallest: int, largest: int, media: Media) -> dict[str, Any]
             reason = f"{tiles} is not within the model's limits: give {smallest} to {largest}"
             raise UnsupportedOptionError(f"mm_processor_kwargs.{name}: {reason}")
     return dict(media.options.tiles)
-
-
-def processor_arguments(model_config: Any, info: Any) -> Mapping[Modality, ArgumentsOf]:
-    """Returns the arguments of the model's processors for media with options of sizes, by modality."""
-    model_type = model_config.hf_config.model_type
-    if model_type in RESIZED_TYPES:
-        processor = info.get_hf_processor()
-        sizes: Mapping[Modality, Any] = {
-            "image": processor.image_processor.size,
-            "video": processor.video_processor.size,
-        }
-        return {modality: partial(_size_argument, size) for modality, size in sizes.items()}
-    if model_type in TILED_TYPES:
-        processor = info.get_hf_processor().image_processor
-        return {
-            "image": partial(_tile_arguments, processor.min_patches, processor.max_patches),
-            "video": _without_tiles,
-        }
-    return {}
 
 
 def _without_tiles(video: Media) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tests.integration.docs import models_reference
 from tests.models.tiny_families import FAMILIES, tiny_model, whole_model
 
 SINGLE = ("llama", "bert", "reranker", "whisper", "vits", "flux", "sd3", "qwenimage", "qwenimageedit", "qwen2audio")
-"""Models whose tests run in CI, besides the families of encoders for images."""
+"""Models whose tests run in CI, besides those with encoders of images."""
 
 OTHER_NAME = "Qwen2_5OmniModel"
 """The name of `Qwen2_5OmniForConditionalGeneration` in published models. vLLM has one class for both."""

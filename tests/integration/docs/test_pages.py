@@ -70,7 +70,6 @@ SLOW = {
     "docs/how-to/serve-lora-adapters.md",
     "docs/how-to/speak-responses.md",
     "docs/how-to/transcribe-speech.md",
-    # Imports an engine.
     # Generate hundreds of tokens, run forty commands, or plan for many models.
     "docs/how-to/deploy-an-app.md",
     "docs/how-to/measure-an-app.md",

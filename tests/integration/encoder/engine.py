@@ -37,8 +37,8 @@ async def encode_rows(engine: EncoderEngine, media: Media, request_id: str = "re
     """Returns the embeddings that the engine writes to shared memory, as a torch tensor."""
     import torch
 
-    with await engine.plan(media, request_id) as plan:
-        slot = bytearray(engine.nbytes(media, plan))
-        async with engine.encoded(media, plan, request_id) as rows:
+    with await engine.prepare(media, request_id) as prepared:
+        slot = bytearray(engine.nbytes(media, prepared))
+        async with engine.encoded(media, prepared, request_id) as rows:
             await engine.write(rows, memoryview(slot))
-        return torch.frombuffer(slot, dtype=getattr(torch, engine.dtype)).view(engine.shape(media, plan))
+        return torch.frombuffer(slot, dtype=getattr(torch, engine.dtype)).view(engine.shape(media, prepared))

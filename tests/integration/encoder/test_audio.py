@@ -65,6 +65,16 @@ async def test_audio_is_encoded_as_by_transformers_alone_and_in_a_batch(name: st
             torch.testing.assert_close(actual, reference, **TOLERANCE)
 
 
+@pytest.mark.parametrize(
+    "name", ["qwen3omni", *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen2audio", "qwen25omni"))]
+)
+async def test_the_metadata_of_short_audio_fit(name: str) -> None:
+    async with running_engine(tiny_model(name), modality="audio", constant=True) as engine:
+        for seconds in (0.05, 0.1, 0.3, 0.32, 0.5):
+            with await engine.prepare(as_audio(sound(0, seconds)), "request") as prepared:
+                assert len(prepared.describe("key").model_dump_json()) < 1000
+
+
 async def test_audio_is_decoded_in_the_threads_of_its_size(
     tiny_qwen2audio: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,7 +89,7 @@ async def test_audio_is_decoded_in_the_threads_of_its_size(
     monkeypatch.setattr(media_decoder, "decode_audio", decode_audio)
     async with running_engine(tiny_qwen2audio, modality="audio", constant=True) as engine:
         for seconds in (1, 250):
-            (await engine.plan(as_audio(sound(0, seconds)), "request")).forget()
+            (await engine.prepare(as_audio(sound(0, seconds)), "request")).release()
 
     assert [name.partition("-")[0] for name in threads] == ["small", "large"]
 
@@ -93,4 +103,4 @@ async def test_unusable_audio_is_named(tiny_qwen2audio: Path) -> None:
             (as_image(noise(0, 20, 20)), "this encoder encodes audio, not image"),
         ):
             with pytest.raises(UnusableMediaError, match=rf"messages\[0\].content\[0\]: {reason}"):
-                await engine.plan(media, "request")
+                await engine.prepare(media, "request")

@@ -13,17 +13,19 @@ import pytest
 
 from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_executors.media.errors import UnusableMediaError
+from cornserve_tasklib.media import Media
 from tests.images import as_image, encode_file, image_from_file, noise
 from tests.integration.encoder.engine import encode_rows, running_engine
 from tests.integration.encoder.reference import TOLERANCE, transformers_rows
 
 if TYPE_CHECKING:
-    from cornserve_executors.encoder.engine import EncoderEngine, EncodingPlan
+    from cornserve_executors.encoder.engine import EncoderEngine, PreparedMedium
+    from cornserve_executors.vllm.processed_media import ProcessedMedium
 
 PICTURES = [noise(seed, *size) for seed, size in enumerate([(112, 84), (84, 112), (300, 200)])]
 
 
-async def test_the_exif_orientation_is_applied_before_planning_and_encoding(model: Path, engine: EncoderEngine) -> None:
+async def test_the_exif_orientation_is_applied(model: Path, engine: EncoderEngine) -> None:
     import torch
 
     exif = PIL.Image.Exif()
@@ -70,18 +72,56 @@ async def test_concurrent_requests_for_the_same_image_share_one_encoding(
     import torch
 
     image = as_image(PICTURES[0])
-    plans = [await engine.plan(image, f"request-{number}") for number in range(5)]
+    all_prepared = [await engine.prepare(image, f"request-{number}") for number in range(5)]
 
-    async def encode(plan: EncodingPlan) -> Any:
-        async with engine.encoded(image, plan, "request") as rows:
+    async def encode(prepared: PreparedMedium) -> Any:
+        async with engine.encoded(image, prepared, "request") as rows:
             return rows.clone()
 
-    first, *others = await asyncio.gather(*map(encode, plans))
+    first, *others = await asyncio.gather(*map(encode, all_prepared))
 
     assert all(torch.equal(first, other) for other in others)
     counted = {sample.name: sample.value for metric in stats.metrics() for sample in metric.samples}
     assert counted["cornserve_encoder_items_total"] == 1
     assert counted["cornserve_encoder_deduplicated_total"] == 4
+
+
+async def test_concurrent_requests_for_the_same_image_process_it_once(
+    engine: EncoderEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cornserve_executors.encoder.vllm_tower import VllmTower
+
+    processed: list[Media] = []
+    process = VllmTower.process
+
+    def counted(tower: VllmTower, media: Media) -> ProcessedMedium:
+        processed.append(media)
+        return process(tower, media)
+
+    monkeypatch.setattr(VllmTower, "process", counted)
+    image = as_image(PICTURES[0])
+    for prepared in await asyncio.gather(*(engine.prepare(image, f"request-{number}") for number in range(5))):
+        prepared.release()
+
+    assert len(processed) == 1
+
+
+async def test_media_that_cannot_be_sent_release_their_memory(
+    engine: EncoderEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The images of all failed requests together would exceed the memory for decoded media."""
+    from cornserve_executors.encoder import engine as module
+    from cornserve_executors.vllm.media_metadata import UnsendableItemError
+
+    def fail(_: object) -> None:
+        raise UnsendableItemError("the input pixels of the model has the type object")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "describe_medium", fail)
+        for number in range(5):
+            with pytest.raises(UnusableMediaError, match="has the type object"):
+                await engine.prepare(as_image(noise(number, 1700, 1700)), "request")
+    (await engine.prepare(as_image(PICTURES[0]), "request")).release()
 
 
 async def test_an_error_names_the_position_in_each_request(engine: EncoderEngine) -> None:
@@ -95,12 +135,12 @@ async def test_an_error_names_the_position_in_each_request(engine: EncoderEngine
     assert isinstance(first, UnusableMediaError)
 
 
-async def test_an_unsupported_shape_is_rejected_before_decoding(tiny_qwen25vl: Path) -> None:
+async def test_an_unsupported_shape_is_rejected(tiny_qwen25vl: Path) -> None:
     async with running_engine(tiny_qwen25vl) as engine:
         with pytest.raises(
             UnusableMediaError, match=r"messages.* the model does not accept the image: .* aspect ratio"
         ):
-            await engine.plan(as_image(PIL.Image.new("RGB", (2000, 4))), "request")
+            await engine.prepare(as_image(PIL.Image.new("RGB", (2000, 4))), "request")
 
 
 async def test_the_cache_key_depends_on_the_image_and_the_encoder(tiny_qwen25vl: Path, tiny_internvl: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every encoder family: its embeddings equal those of transformers up to float32 rounding."""
+"""Encoders of images: their embeddings equal those of transformers up to float32 rounding."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ async def test_a_constant_encoder_publishes_zeros_of_the_same_shape(family: Tiny
     image = as_image(noise(0, 300, 200))
     async with running_engine(family.path, constant=True) as constant, running_engine(family.path) as engine:
         await constant.warm_up()
-        with await constant.plan(image, "request") as plan, await engine.plan(image, "request") as same:
-            assert plan.describe("key") == same.describe("key")
+        with await constant.prepare(image, "request") as prepared, await engine.prepare(image, "request") as same:
+            assert prepared.describe("key") == same.describe("key")
         real, zeros = await encode_rows(engine, image), await encode_rows(constant, image)
 
         assert constant.cache_key(image) != engine.cache_key(image)

@@ -123,7 +123,5 @@ def test_a_checkpoint_with_missing_weights_is_rejected(model: Path, tmp_path: Pa
 def test_a_directory_without_weights_is_rejected(model: Path, tmp_path: Path) -> None:
     shutil.copytree(model, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
 
-    with pytest.raises(
-        ExecutorStartError, match=r"has no weights: model\.safetensors not found|Cannot find any model weights"
-    ):
+    with pytest.raises(ExecutorStartError, match="Cannot find any model weights"):
         load(tmp_path)

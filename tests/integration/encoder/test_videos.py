@@ -105,8 +105,8 @@ async def test_videos_are_encoded_as_by_transformers_alone_and_in_a_batch(family
 async def test_a_constant_encoder_publishes_zeros_for_videos(family: TinyFamily) -> None:
     medium = as_video(12, 300, 200, fps=3)
     async with running_engine(family.path, modality="video", constant=True) as engine:
-        with await engine.plan(medium, "request") as plan:
-            shape = engine.shape(medium, plan)
+        with await engine.prepare(medium, "request") as prepared:
+            shape = engine.shape(medium, prepared)
         rows = await encode_rows(engine, medium)
 
     assert rows.shape == shape
@@ -134,16 +134,16 @@ async def test_a_video_is_encoded_once_and_a_file_may_be_an_image_and_a_video(ti
 
 
 async def count_rows(engine: EncoderEngine, medium: Media) -> int:
-    with await engine.plan(medium, "request") as plan:
-        return plan.rows
+    with await engine.prepare(medium, "request") as prepared:
+        return prepared.rows
 
 
 @families()
 async def test_the_metadata_of_the_longest_video_fit(family: TinyFamily) -> None:
     video = as_video(800, 280, 280, fps=2)
     async with running_engine(family.path, modality="video", constant=True) as engine:
-        with await engine.plan(video.with_options(MediaOptions(fps=2)), "request") as plan:
-            assert len(plan.describe("key").model_dump_json()) < MAX_METADATA_BYTES
+        with await engine.prepare(video.with_options(MediaOptions(fps=2)), "request") as prepared:
+            assert len(prepared.describe("key").model_dump_json()) < MAX_METADATA_BYTES
 
 
 @families()

@@ -41,10 +41,10 @@ async def test_a_medium_that_waited_too_long_for_memory_is_processed_again(model
     image = as_image(noise(1, 300, 200))
     async with running_engine(model) as engine:
         expected = await encode_rows(engine, image)
-        with await engine.plan(image, "request") as plan:
-            plan.forget()
+        with await engine.prepare(image, "request") as prepared:
+            prepared.release()
 
-            async with engine.encoded(image, plan, "request") as rows:
+            async with engine.encoded(image, prepared, "request") as rows:
                 assert torch.equal(rows, expected)
 
 

@@ -46,15 +46,15 @@ class LocalEncoder:
             changes: wrong fields of their metadata.
         """
         media = as_image(medium) if isinstance(medium, PIL.Image.Image) else medium
-        plan = await self._engine.plan(media, "request")
+        prepared = await self._engine.prepare(media, "request")
         name = f"request-{next(self._numbers)}"
         production = self._transport.produce(name, 0, 1, arrived_us=1)
         self._held.callback(production.release)
-        slot = await production.allocate("embeddings", self._engine.nbytes(media, plan))
-        async with self._engine.encoded(media, plan, name) as embeddings:
+        slot = await production.allocate("embeddings", self._engine.nbytes(media, prepared))
+        async with self._engine.encoded(media, prepared, name) as embeddings:
             await self._engine.write(embeddings, slot.buffer)
-        encoded = plan.describe(self._engine.cache_key(media)).model_copy(update=changes)
-        slot.publish(self._engine.dtype, self._engine.shape(media, plan), encoded.model_dump_json().encode())
+        encoded = prepared.describe(self._engine.cache_key(media)).model_copy(update=changes)
+        slot.publish(self._engine.dtype, self._engine.shape(media, prepared), encoded.model_dump_json().encode())
         source = TensorId(self._endpoint, name, 0, 1, "embeddings")
         return await self._held.enter_async_context(self._transport.consume(source)), production
 

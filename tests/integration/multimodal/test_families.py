@@ -1,4 +1,4 @@
-"""Every encoder family: all paths generate the tokens of the monolith, which is stock vLLM."""
+"""Models with encoders of images: all paths generate the tokens of the monolith, which is stock vLLM."""
 
 from __future__ import annotations
 

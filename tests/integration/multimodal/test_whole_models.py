@@ -1,4 +1,4 @@
-"""Architectures without an encoder family: vLLM runs the whole model, and the tokens are those of vLLM's own server."""
+"""Further architectures, whole and with encoders apart: the tokens are those of vLLM's own server."""
 
 from __future__ import annotations
 
@@ -113,7 +113,10 @@ APART = [
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [pytest.param(*model, marks=() if model[1] == "llava_next" else pytest.mark.families) for model in APART],
+    [
+        pytest.param(*model, marks=() if model[1] in ("llava_next", "paligemma") else pytest.mark.families)
+        for model in APART
+    ],
 )
 async def test_encoders_apart_give_the_tokens_of_vllm_alone(
     kind: str, name: str, fork_variables: dict[str, str], tmp_path: Path

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -92,6 +94,40 @@ async def test_images_queued_during_a_batch_are_encoded_together(device: Doublin
 
         assert await asyncio.gather(first, *waiting) == [0, 2, 4, 6]
     assert device.batches == [[0], [1, 2, 3]]
+
+
+async def test_the_input_of_a_cancelled_call_is_freed_at_once(stats: EncoderStats) -> None:
+    class Pixels:
+        pass
+
+    started, released = threading.Event(), threading.Event()
+
+    def encode(inputs: Sequence[Pixels]) -> Sequence[Pixels]:
+        started.set()
+        assert released.wait(20)
+        return inputs
+
+    with ThreadPoolExecutor(1) as thread:
+        batcher = Batcher[Pixels, Pixels](encode, thread, 100, stats)
+        running = asyncio.create_task(batcher.run())
+        encoding = asyncio.create_task(batcher.encode(Pixels(), work(1, "a")))
+        await until(started.is_set)
+        pixels = Pixels()
+        freed = weakref.ref(pixels)
+        queued = asyncio.create_task(batcher.encode(pixels, work(1, "b")))
+        del pixels
+        await asyncio.sleep(0)
+
+        queued.cancel()
+        await asyncio.gather(queued, return_exceptions=True)
+        del queued
+        gc.collect()
+
+        assert freed() is None
+        released.set()
+        await encoding
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_batch_stays_within_its_budget(device: DoublingDevice, stats: EncoderStats) -> None:

@@ -24,16 +24,16 @@ def pools() -> Iterator[DecodePools]:
 
 async def test_small_images_do_not_wait_for_large_ones(pools: DecodePools) -> None:
     async with AsyncExitStack() as stack, asyncio.timeout(60):
-        await stack.enter_async_context(pools.pool_for(MAX_LARGE_PIXELS).reserve(MAX_LARGE_PIXELS, "large"))
+        await stack.enter_async_context(pools.pool_for(MAX_LARGE_PIXELS).acquire(MAX_LARGE_PIXELS, "large"))
         for _ in range(MAX_SMALL_IMAGES):
-            await stack.enter_async_context(pools.pool_for(SMALL).reserve(SMALL, "small"))
+            await stack.enter_async_context(pools.pool_for(SMALL).acquire(SMALL, "small"))
 
 
 async def test_large_images_wait_until_their_pixels_are_available(pools: DecodePools) -> None:
     order: list[str] = []
 
     async def use(pixels: int, owner: str) -> None:
-        async with pools.pool_for(pixels).reserve(pixels, owner) as pool:
+        async with pools.pool_for(pixels).acquire(pixels, owner) as pool:
             await pool.run(lambda: order.append(f"{owner} begins"))
             await asyncio.sleep(0)
             order.append(f"{owner} ends")
@@ -51,7 +51,7 @@ async def test_a_cancelled_user_holds_its_pixels_until_its_work_ends(pools: Deco
         assert proceed.wait(20)
 
     async def use() -> None:
-        async with pools.pool_for(MAX_LARGE_PIXELS).reserve(MAX_LARGE_PIXELS, "a") as pool:
+        async with pools.pool_for(MAX_LARGE_PIXELS).acquire(MAX_LARGE_PIXELS, "a") as pool:
             await pool.run(work)
 
     cancelled = asyncio.create_task(use())
@@ -59,6 +59,8 @@ async def test_a_cancelled_user_holds_its_pixels_until_its_work_ends(pools: Deco
     cancelled.cancel()
     other = asyncio.create_task(use())
     started.clear()
+    await asyncio.sleep(0)
+    cancelled.cancel()  # A second cancellation has no effect.
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not cancelled.done()
