@@ -30,6 +30,9 @@ from cornserve_tasklib.media import EncodedMedia, Media, MediaField, PromptUpdat
 BATCH_PARTS = 64
 """The number of parts of long media that fill a batch. Other media wait for a part, so it is short on slow devices."""
 
+MAX_REASON = 300
+"""Characters of a message of vLLM or transformers, which can contain the medium itself."""
+
 
 class PreparedMedium:
     """A processed medium that waits to be encoded. It holds its share of the memory for decoded media.
@@ -179,7 +182,8 @@ class EncoderEngine:
         except InvalidRequestError:
             raise
         except ValueError as error:
-            reason = f"the model does not accept the {media.modality}: {error.__cause__ or error}"
+            line, *_ = str(error.__cause__ or error).splitlines() or [type(error).__name__]
+            reason = f"the model does not accept the {media.modality}: {line[:MAX_REASON]}"
             raise UnusableMediaError(media.where, reason) from error
 
     async def _encode(self, media: Media, prepared: PreparedMedium, request_id: str) -> torch.Tensor:
@@ -188,18 +192,21 @@ class EncoderEngine:
         taken = prepared.take() or (await self.prepare(media, request_id)).take()
         assert taken is not None
         processed, memory = taken
+        parts = self._tower.split(processed, self._part_patches)
+        # The traceback of a cancellation keeps this frame, which must not keep the pixels.
+        del taken, processed
         with memory, self._stats.encoding(media.modality):
-            rows = await self._encode_parts(processed, request_id)
+            rows = await self._encode_parts(parts, prepared.rows, request_id)
         self._stats.count_encoded(media.modality, prepared.rows)
         return rows
 
-    async def _encode_parts(self, processed: ProcessedMedium, request_id: str) -> torch.Tensor:
-        parts = self._tower.split(processed, self._part_patches)
-        rows = await gather_all(
-            self._batcher.encode(part, EncodingWork(request_id, part.modality, part.patches, len(parts) > 1))
-            for part in parts
-        )
-        return rows[0] if len(rows) == 1 else await self._device.run(partial(join_rows, rows, processed.rows))
+    async def _encode_parts(self, parts: list[ProcessedMedium], rows: int, request_id: str) -> torch.Tensor:
+        """Returns the embeddings of a medium. Empties the list of its parts."""
+        works = [EncodingWork(request_id, part.modality, part.patches, len(parts) > 1) for part in parts]
+        encoding = [self._batcher.encode(part, work) for part, work in zip(parts, works, strict=True)]
+        parts.clear()
+        encoded = await gather_all(encoding)
+        return encoded[0] if len(encoded) == 1 else await self._device.run(partial(join_rows, encoded, rows))
 
     def _encode_batch(self, media: Sequence[ProcessedMedium]) -> Sequence[torch.Tensor]:
         return run_on_device(partial(self._tower.encode, media))

@@ -41,7 +41,7 @@ from cornserve_executors.vllm.private_api import encoder_files
 from cornserve_executors.vllm.processed_media import PATCH_PIXELS, ProcessedMedium, medium_marker, process_medium
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.encoder_families import ENCODER_MODALITIES
-from cornserve_tasklib.media import Media, Modality, Video
+from cornserve_tasklib.media import Audio, Media, Modality, Video
 
 SAMPLE_RATE = 16_000
 
@@ -144,19 +144,21 @@ class VllmTower:
         return row_size(self._config.model_config, modality)
 
     def decode_pixels(self, media: Media) -> int:
-        """Returns the pixels or samples that are decoded, including those that are not kept."""
-        return self._decoder.decode_pixels(media)
+        """Returns the pixels or samples that are decoded, or `memory_pixels` if they are more."""
+        return max(self._decoder.decode_pixels(media), self.memory_pixels(media))
 
     def memory_pixels(self, media: Media) -> int:
         """Estimates the pixels or samples for which a medium needs memory.
 
-        Processors may enlarge small images and frames, and extend audio, at least to the size of the sample. The tiles
-        of long images are not counted.
+        Processors may enlarge small images and frames, and extend audio: to the size of the sample, or to the smallest
+        size that the request wants. The tiles of long images are not counted.
         """
-        decoded, sample = self._decoder.kept_pixels(media), self.samples[media.modality].patches * PATCH_PIXELS
-        if isinstance(media, Video):
-            return max(decoded, sample // SAMPLE_FRAMES * (decoded // (media.width * media.height)))
-        return max(decoded, sample)
+        kept, sample = self._decoder.kept_pixels(media), self.samples[media.modality].patches * PATCH_PIXELS
+        if isinstance(media, Audio):
+            return max(kept, sample)
+        frames = kept // (media.width * media.height)
+        enlarged = max(sample // SAMPLE_FRAMES if isinstance(media, Video) else sample, media.options.min_pixels or 0)
+        return max(kept, frames * enlarged)
 
     def process(self, media: Media) -> ProcessedMedium:
         """Decodes a medium and processes it. Blocks.

@@ -101,11 +101,12 @@ def process_medium(
 
 def medium_marker(model_config: Any, processor: Any, tokenizer: Any, modality: Modality) -> list[int]:
     """Returns the tokens of the prompt of a medium alone, before processing."""
-    # Models without a placeholder for chats have a dummy text.
-    text = get_model_cls(model_config).get_placeholder_str(modality, 1) or processor.dummy_inputs.get_dummy_text(
-        {modality: 1}
-    )
-    tokens: list[int] = tokenizer.encode(text, add_special_tokens=False)
+    placeholder = get_model_cls(model_config).get_placeholder_str(modality, 1) or ""
+    dummy = processor.dummy_inputs.get_dummy_text({modality: 1})
+    tokens: list[int] = tokenizer.encode(placeholder, add_special_tokens=False)
+    # Some models have no placeholder for chats. That of LLaVA is not in the tokenizer of models with Pixtral's tower.
+    if dummy and not {*tokens}.intersection(tokenizer.get_added_vocab().values()):
+        tokens = tokenizer.encode(dummy, add_special_tokens=False)
     return tokens
 
 

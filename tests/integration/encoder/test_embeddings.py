@@ -13,7 +13,9 @@ import pytest
 
 from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_executors.media.errors import UnusableMediaError
+from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.media import Media
+from cornserve_tasklib.media_options import MediaOptions
 from tests.images import as_image, encode_file, image_from_file, noise
 from tests.integration.encoder.engine import encode_rows, running_engine
 from tests.integration.encoder.reference import TOLERANCE, transformers_rows
@@ -122,6 +124,16 @@ async def test_media_that_cannot_be_sent_release_their_memory(
             with pytest.raises(UnusableMediaError, match="has the type object"):
                 await engine.prepare(as_image(noise(number, 1700, 1700)), "request")
     (await engine.prepare(as_image(PICTURES[0]), "request")).release()
+
+
+def test_an_image_that_a_request_enlarges_counts_with_its_new_size(tiny_qwen25vl: Path) -> None:
+    from cornserve_executors.encoder.vllm_tower import VllmTower
+
+    tower = VllmTower.load(EncoderTask(model_id=str(tiny_qwen25vl), constant=True), "cpu")
+    image = as_image(noise(1, 56, 56))
+
+    assert tower.memory_pixels(image) < 100_000
+    assert tower.memory_pixels(image.with_options(MediaOptions(min_pixels=150_000))) == 150_000
 
 
 async def test_an_error_names_the_position_in_each_request(engine: EncoderEngine) -> None:
