@@ -25,6 +25,7 @@ from benchmarks.harness.machine import MachineInfo
 from benchmarks.harness.media import random_audio, random_image
 from benchmarks.harness.running import running
 from cornserve_executors.encoder.stats import EncoderStats
+from cornserve_executors.vllm import settings
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.media import Media
 
@@ -72,6 +73,7 @@ def _arguments() -> argparse.Namespace:
 
 async def _measure(arguments: argparse.Namespace) -> tuple[float, list[EncoderFigures]]:
     started = time.process_time()
+    settings.prepare_environment()  # vLLM logs to the standard error.
     from cornserve_executors.encoder.engine import EncoderEngine
 
     task = EncoderTask(model_id=str(arguments.model), modality=arguments.modality)
