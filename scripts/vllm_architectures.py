@@ -101,7 +101,6 @@ def further_texts() -> set[str]:
     """Returns the architectures of texts that vLLM does not register, but runs: with transformers, or by converting a
     registered one to another kind."""
     import transformers
-    from transformers.models.auto import modeling_auto
     from vllm.config.model import iter_architecture_defaults
     from vllm.model_executor.models import ModelRegistry
 
@@ -117,24 +116,36 @@ def further_texts() -> set[str]:
             or converted & ModelRegistry.models.keys()
         )
 
-    of_texts = text_types()
-    mappings = [
-        getattr(modeling_auto, f"MODEL_FOR_{kind}_MAPPING_NAMES") for kind in ("CAUSAL_LM", "SEQUENCE_CLASSIFICATION")
-    ]
-    found = {name for mapping in mappings for name in _names(mapping.values())}
-    found |= {
+    return {
         name
-        for kind, names in modeling_auto.MODEL_MAPPING_NAMES.items()
-        if kind in of_texts
-        for name in _names([names])
+        for kind, name in _text_models()
+        if not _is_part(name, kind) and name not in ModelRegistry.models and runs(name)
     }
-    return {name for name in found - ModelRegistry.models.keys() if runs(name)}
 
 
-def _names(values: Iterable[Any]) -> Iterator[str]:
-    """Yields the classes of a mapping of transformers, which has one or several for a type."""
-    for value in values:
-        yield from [value] if isinstance(value, str) else value
+def _text_models() -> Iterator[tuple[str, str]]:
+    """Yields the type and the architecture of each model of texts of transformers."""
+    from transformers.models.auto import modeling_auto
+
+    of_texts = text_types()
+    for mapping in ("FOR_CAUSAL_LM_", "FOR_SEQUENCE_CLASSIFICATION_", ""):
+        for kind, names in getattr(modeling_auto, f"MODEL_{mapping}MAPPING_NAMES").items():
+            if mapping or kind in of_texts:
+                # There is one class or several for a type.
+                yield from ((kind, name) for name in ([names] if isinstance(names, str) else names))
+
+
+def _is_part(architecture: str, model_type: str) -> bool:
+    """Returns whether a model of texts is not a whole: a decoder without its encoder, or the reverse."""
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto import modeling_auto
+
+    wholes = {
+        **modeling_auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
+        **modeling_auto.MODEL_FOR_TEXT_TO_WAVEFORM_MAPPING_NAMES,
+    }
+    generates = architecture.endswith("ForCausalLM")
+    return CONFIG_MAPPING[model_type].is_encoder_decoder or (generates and model_type in wholes)
 
 
 def transcribes(model: Any) -> bool:

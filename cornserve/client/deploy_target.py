@@ -21,7 +21,7 @@ from cornserve.client.errors import DeployTargetError
 from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
 from cornserve_policies.registry import DEFAULT_ROUTING
-from cornserve_tasklib.hub import MODEL_FILES, is_hub_id
+from cornserve_tasklib.hub import is_hub_id
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_summary import ModelSummary
 
@@ -171,7 +171,7 @@ def _path_or_hub_id(what: str, name: str | None, make_spec: MakeSpec) -> DeployT
     if what.endswith(".py"):
         return _spec(make_spec(source=_text(path)), path, name)
     if is_directory:
-        return _spec(make_spec(model=_model_directory(path)), path, name)
+        return _spec(make_spec(model=str(path.resolve())), path, name)
     if exists or not is_hub_id(what) or "/" not in what:  # a name without "/" is more likely a missing file
         problem = f"cannot deploy {what}" if exists else f"{what} does not exist"
         raise DeployTargetError(
@@ -183,7 +183,7 @@ def _path_or_hub_id(what: str, name: str | None, make_spec: MakeSpec) -> DeployT
 def _drawer(what: str) -> str:
     path = Path(what)
     if path.expanduser().is_dir():
-        return _model_directory(path.expanduser())
+        return str(path.expanduser().resolve())
     if not is_hub_id(what) or "/" not in what:
         raise DeployTargetError(f"cannot draw with {what}: give a model directory or a Hugging Face id (OWNER/NAME)")
     return what
@@ -196,15 +196,6 @@ def _text(path: Path) -> str:
         raise DeployTargetError(
             f"cannot read {path}: {getattr(error, 'strerror', None) or error}: give a readable Python file (.py)"
         ) from error
-
-
-def _model_directory(path: Path) -> str:
-    if not any((path / name).is_file() for name in MODEL_FILES):
-        files = " and no ".join(MODEL_FILES)
-        raise DeployTargetError(
-            f"{path} is not a model directory: it contains no {files}: give the directory of a downloaded model"
-        )
-    return str(path.resolve())
 
 
 def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import Future
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from cornserve.task.errors import DefinitionError
-from cornserve_tasklib.model_summary import CONFIG_FILES, ModelSummary, summarize_files
+from cornserve_tasklib.model_summary import CONFIG_FILES, ModelSummary, check_weights, summarize_files
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 TIMEOUT_SECONDS: Final = 3.0
 """The time after which a hub does not answer."""
+
+LIMIT_SECONDS: Final = 15.0
+"""The time that a hub has to send all config files."""
 
 
 class UnknownHubModelError(Exception):
@@ -28,6 +32,24 @@ def summarize_hub_model(model: str, revision: str | None) -> ModelSummary:
         UnknownHubModelError: neither the hub nor the cache has them, or access is restricted.
         DefinitionError: they do not describe a model.
     """
+    found: Future[ModelSummary] = Future()
+
+    def read() -> None:
+        try:
+            found.set_result(_summarize(model, revision))
+        except Exception as error:
+            found.set_exception(error)
+
+    # The timeouts of a download begin again with each part and each retry.
+    threading.Thread(target=read, name="hub", daemon=True).start()
+    try:
+        return found.result(LIMIT_SECONDS)
+    except TimeoutError:
+        return _summarize(model, revision, unavailable="the hub does not send the files")
+
+
+def _summarize(model: str, revision: str | None, unavailable: str = "") -> ModelSummary:
+    """Reads the config files from the cache if there is a reason why the hub is unavailable."""
     # It takes half a second to import.
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import (
@@ -38,9 +60,9 @@ def summarize_hub_model(model: str, revision: str | None) -> ModelSummary:
     )
     from huggingface_hub.utils.tqdm import tqdm
 
-    hub, unavailable = HfApi(), ""
+    hub = HfApi()
     try:
-        unavailable = _unavailable(hub, model, revision)
+        unavailable = unavailable or _unavailable(hub, model, revision)
         directory = hub.snapshot_download(
             model,
             revision=revision,
@@ -60,13 +82,8 @@ def summarize_hub_model(model: str, revision: str | None) -> ModelSummary:
         raise UnknownHubModelError(f"{reason}, and {constants.HF_HUB_CACHE} does not have it") from error
     except Exception as error:  # Transports raise many types.
         raise UnknownHubModelError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
-    files = Path(directory)
-    if _has_only_gguf(model, revision):
-        raise DefinitionError(
-            f"{model} consists of GGUF files, which Cornserve does not read from the hub: deploy the id of the "
-            "original weights, or of another quantization (AWQ, GPTQ, FP8)"
-        )
-    return summarize_files(model, files)
+    check_weights(model, _file_names(model, revision))
+    return summarize_files(model, Path(directory))
 
 
 def _unavailable(hub: HfApi, model: str, revision: str | None) -> str:
@@ -96,12 +113,12 @@ def _unavailable(hub: HfApi, model: str, revision: str | None) -> str:
     return ""
 
 
-def _has_only_gguf(model: str, revision: str | None) -> bool:
+def _file_names(model: str, revision: str | None) -> list[str]:
+    """Returns the names of the files on the hub, as far as the cache knows them."""
     from huggingface_hub import get_cached_repo_tree
     from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
     try:
-        names = [file.path for file in get_cached_repo_tree(model, revision=revision)]
+        return [file.path for file in get_cached_repo_tree(model, revision=revision)]
     except CachedRepoTreeNotFoundError:  # Another program has downloaded it.
-        return False
-    return any(name.endswith(".gguf") for name in names) and not any(name.endswith(".safetensors") for name in names)
+        return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from json import loads
 from pathlib import Path
 from typing import Any, Final, Self
@@ -10,16 +11,29 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.encoder_families import MODEL_TYPES
-from cornserve_tasklib.hub import MODEL_INDEX
+from cornserve_tasklib.hub import MODEL_FILES, MODEL_INDEX
 from cornserve_tasklib.vits_tokenizer import unsupported_reason
 
+_ADAPTER = "adapter_config.json"
+
+_OTHER_MODELS = {
+    "cosyvoice.yaml": "a CosyVoice model",
+    "cosyvoice2.yaml": "a CosyVoice model",
+    "cosyvoice3.yaml": "a CosyVoice model",
+    "open_clip_config.json": "a model of OpenCLIP",
+}
+"""Models that neither vLLM, transformers nor diffusers load, by the name of a file."""
+
+_OTHER_WEIGHTS = {".gguf": "GGUF", ".onnx": "ONNX"}
+
 CONFIG_FILES: Final = (
-    "config.json",
-    MODEL_INDEX,
+    *MODEL_FILES,
     "tokenizer_config.json",
     "chat_template.jinja",
     "chat_template.json",
     "modules.json",
+    _ADAPTER,
+    *_OTHER_MODELS,
 )
 """The files that a summary is read from. None of them contains weights."""
 
@@ -73,12 +87,15 @@ def summarize_files(model: str, directory: Path) -> ModelSummary:
         directory: contains its config files.
     """
     files = _Files(model, directory)
+    check_weights(model, (path.name for folder in (directory, directory / "onnx") for path in folder.glob("*")))
     if (index := files.json(MODEL_INDEX)) is not None:
         return ModelSummary(pipeline=str(index.get("_class_name")))
     config = files.json("config.json")
     if config is None:
-        raise files.unreadable("config.json", "No such file or directory")
+        raise _without_config(model, directory, files)
     architectures = config.get("architectures")
+    if not architectures and "istftnet" in config:
+        raise _other_model(model, "a Kokoro model")
     if not isinstance(architectures, list) or not architectures:
         raise DefinitionError(
             f"{model}/config.json does not list architectures, but has {architectures!r}: give a model that vLLM, "
@@ -94,6 +111,44 @@ def summarize_files(model: str, directory: Path) -> ModelSummary:
         tool_parser=_tool_parser(files),
         tokenizer_problem=_tokenizer_problem(files) if "VitsModel" in architectures else "",
     )
+
+
+def check_weights(model: str, names: Iterable[str]) -> None:
+    """Raises `DefinitionError` if all weights have a format that vLLM, transformers and diffusers do not read.
+
+    Args:
+        model: its directory or id, for users.
+        names: its files.
+    """
+    suffixes = {Path(name).suffix for name in names}
+    if suffixes.isdisjoint([".safetensors", ".bin", ".pt", ".pth"]) and (found := suffixes & _OTHER_WEIGHTS.keys()):
+        formats = " and ".join(_OTHER_WEIGHTS[suffix] for suffix in sorted(found))
+        raise DefinitionError(
+            f"{model} consists of {formats} files, which vLLM and transformers do not read: give the original weights, "
+            "or another quantization (AWQ, GPTQ, FP8)"
+        )
+
+
+def _without_config(model: str, directory: Path, files: _Files) -> DefinitionError:
+    """Returns the error for a model without a config.json, which names the kind of the model if a file shows it."""
+    if (adapter := files.json(_ADAPTER)) is not None:
+        base = adapter.get("base_model_name_or_path")
+        return DefinitionError(
+            f"{model} is a LoRA adapter{f' of {base}' if base else ''}, not a model: deploy its model with "
+            f"""--option 'lora_modules={{"NAME": "DIRECTORY OF THE ADAPTER"}}' --lora NAME"""
+        )
+    if other := next((other for name, other in _OTHER_MODELS.items() if files.text(name) is not None), None):
+        return _other_model(model, other)
+    if not directory.is_dir():
+        return files.unreadable("config.json", "No such file or directory")
+    return DefinitionError(
+        f"{model} is not a model directory: it contains no {' and no '.join(MODEL_FILES)}: give the directory of a "
+        "downloaded model"
+    )
+
+
+def _other_model(model: str, other: str) -> DefinitionError:
+    return DefinitionError(f"{model} is {other}: give a model that vLLM, transformers or diffusers load")
 
 
 class _Files:

@@ -164,67 +164,59 @@ FURTHER_TEXTS: Final = frozenset(
     """
         AXK1ForSequenceClassification AXK1Model AXK2ForCausalLM AXK2ForSequenceClassification AXK2Model AfmoeModel
         AlbertForSequenceClassification AlbertModel ApertusModel ArceeForSequenceClassification ArceeModel
-        AriaTextForCausalLM AriaTextModel BambaForCausalLM BambaModel BartForCausalLM BartForSequenceClassification
-        BartModel BertGenerationDecoder BertGenerationEncoder BertLMHeadModel BigBirdPegasusForCausalLM
-        BigBirdPegasusForSequenceClassification BigBirdPegasusModel BioGptForCausalLM BioGptForSequenceClassification
-        BioGptModel BitNetForCausalLM BitNetModel BlenderbotForCausalLM BlenderbotModel BlenderbotSmallForCausalLM
-        BlenderbotSmallModel BloomForSequenceClassification BloomModel BltForCausalLM BltModel CLIPTextModel
-        CTRLForSequenceClassification CTRLLMHeadModel CTRLModel CamembertForCausalLM CamembertForSequenceClassification
-        CamembertModel Cohere2Model Cohere2MoeModel CohereCompassForCausalLM CohereCompassTextForSequenceClassification
-        CohereCompassTextModel CohereModel CwmModel Data2VecTextForCausalLM Data2VecTextForSequenceClassification
-        Data2VecTextModel DbrxModel DeepseekV2ForSequenceClassification DeepseekV2Model DeepseekV32Model
-        DeepseekV3ForSequenceClassification DeepseekV3Model DeepseekV4Model DiffLlamaForCausalLM
-        DiffLlamaForSequenceClassification DiffLlamaModel DistilBertForSequenceClassification DistilBertModel
-        DogeForCausalLM DogeForSequenceClassification DogeModel Dots1ForCausalLM Dots1Model ElectraForCausalLM
-        ElectraForSequenceClassification ElectraModel Emu3ForCausalLM Emu3Model Ernie4_5Model Ernie4_5_MoeModel
-        ErnieForCausalLM ErnieForSequenceClassification ErnieModel EsmForSequenceClassification EsmModel
-        EsmcForSequenceClassification EsmcModel EuroBertForSequenceClassification EuroBertModel
-        Exaone4ForSequenceClassification Exaone4Model ExaoneMoeModel FNetForSequenceClassification FNetModel
-        FalconForSequenceClassification FalconH1Model FalconMambaModel FalconModel FlexOlmoModel FuyuForCausalLM
-        FuyuModel GPT2Model GPTBigCodeForSequenceClassification GPTBigCodeModel GPTJForSequenceClassification GPTJModel
+        AriaTextForCausalLM AriaTextModel BambaForCausalLM BambaModel BertGenerationDecoder BertGenerationEncoder
+        BertLMHeadModel BioGptForCausalLM BioGptForSequenceClassification BioGptModel BitNetForCausalLM BitNetModel
+        BloomForSequenceClassification BloomModel BltForCausalLM BltModel CLIPTextModel CTRLForSequenceClassification
+        CTRLLMHeadModel CTRLModel CamembertForCausalLM CamembertForSequenceClassification CamembertModel Cohere2Model
+        Cohere2MoeModel CohereCompassForCausalLM CohereCompassTextForSequenceClassification CohereCompassTextModel
+        CohereModel CwmModel Data2VecTextForCausalLM Data2VecTextForSequenceClassification Data2VecTextModel DbrxModel
+        DeepseekV2ForSequenceClassification DeepseekV2Model DeepseekV32Model DeepseekV3ForSequenceClassification
+        DeepseekV3Model DeepseekV4Model DiffLlamaForCausalLM DiffLlamaForSequenceClassification DiffLlamaModel
+        DistilBertForSequenceClassification DistilBertModel DogeForCausalLM DogeForSequenceClassification DogeModel
+        Dots1ForCausalLM Dots1Model ElectraForCausalLM ElectraForSequenceClassification ElectraModel Emu3Model
+        Ernie4_5Model Ernie4_5_MoeModel ErnieForCausalLM ErnieForSequenceClassification ErnieModel
+        EsmForSequenceClassification EsmModel EsmcForSequenceClassification EsmcModel EuroBertForSequenceClassification
+        EuroBertModel Exaone4ForSequenceClassification Exaone4Model ExaoneMoeModel FNetForSequenceClassification
+        FNetModel FalconForSequenceClassification FalconH1Model FalconMambaModel FalconModel FlexOlmoModel FuyuModel
+        GPT2Model GPTBigCodeForSequenceClassification GPTBigCodeModel GPTJForSequenceClassification GPTJModel
         GPTNeoXForSequenceClassification GPTNeoXModel Gemma2ForSequenceClassification Gemma3ForSequenceClassification
         Gemma3Model Gemma3TextForSequenceClassification Gemma3nModel Gemma3nTextModel Gemma4AssistantForCausalLM
         Gemma4Model Gemma4TextModel Gemma4UnifiedAssistantForCausalLM Gemma4UnifiedForCausalLM Gemma4UnifiedModel
-        Gemma4UnifiedTextModel GemmaForSequenceClassification GemmaModel GitForCausalLM GitModel
-        Glm4ForSequenceClassification Glm4Model Glm4MoeLiteModel Glm4MoeModel GlmForSequenceClassification GlmModel
-        GlmMoeDsaModel GotOcr2ForConditionalGeneration GotOcr2Model GptOssForSequenceClassification GptOssModel
-        GraniteModel GraniteMoeHybridModel GraniteMoeModel GraniteMoeSWAModel GraniteMoeSharedModel GraniteSWAModel
+        Gemma4UnifiedTextModel GemmaForSequenceClassification GemmaModel GitModel Glm4ForSequenceClassification
+        Glm4Model Glm4MoeLiteModel Glm4MoeModel GlmForSequenceClassification GlmModel GlmMoeDsaModel
+        GotOcr2ForConditionalGeneration GotOcr2Model GptOssForSequenceClassification GptOssModel GraniteModel
+        GraniteMoeHybridModel GraniteMoeModel GraniteMoeSWAModel GraniteMoeSharedModel GraniteSWAModel
         GteForSequenceClassification HYV3Model HYV4Model HeliumForCausalLM HeliumForSequenceClassification HeliumModel
         HrmTextModel HunYuanDenseV1ForSequenceClassification HunYuanDenseV1Model HunYuanMoEV1ForSequenceClassification
         HunYuanMoEV1Model HyperCLOVAXModel InklingTextModel Jais2Model JambaModel JetMoeForCausalLM
         JetMoeForSequenceClassification JetMoeModel JinaEmbeddingsV3ForSequenceClassification JinaEmbeddingsV3Model
         KimiLinearModel LagunaModel LayoutLMForSequenceClassification LayoutLMModel Lfm2Model Lfm2MoeModel
-        Llama4TextModel LlamaForSequenceClassification LongcatFlashModel MBartForCausalLM MBartForSequenceClassification
-        MBartModel MT5ForSequenceClassification MT5Model Mamba2Model MambaModel MarianForCausalLM MarianModel
+        Llama4TextModel LlamaForSequenceClassification LongcatFlashModel Mamba2Model MambaModel
         MarkupLMForSequenceClassification MellumModel MiMoV2FlashModel MiniCPM3ForSequenceClassification MiniCPM3Model
         MiniMaxForCausalLM MiniMaxForSequenceClassification MiniMaxM2Model MiniMaxM3VLForCausalLM MiniMaxM3VLTextModel
         MiniMaxModel Ministral3ForSequenceClassification Ministral3Model MinistralForCausalLM
         MinistralForSequenceClassification MinistralModel Mistral4ForSequenceClassification
-        MistralForSequenceClassification MixtralForSequenceClassification MixtralModel MllamaForCausalLM MllamaModel
+        MistralForSequenceClassification MixtralForSequenceClassification MixtralModel MllamaModel
         MobileBertForSequenceClassification MobileBertModel ModernBertDecoderForCausalLM
         ModernBertDecoderForSequenceClassification ModernBertDecoderModel ModernVBertForSequenceClassification
-        ModernVBertModel MoshiForCausalLM MoshiModel MusicgenForCausalLM MusicgenMelodyForCausalLM MusicgenMelodyModel
-        MusicgenModel NanoChatForCausalLM NanoChatModel NemotronForSequenceClassification NemotronHModel NemotronModel
-        NeoMMEModel NomicBertForSequenceClassification OPTForSequenceClassification OPTModel
-        Olmo2ForSequenceClassification Olmo2Model Olmo3ForSequenceClassification Olmo3Model
-        OlmoForSequenceClassification OlmoHybridModel OlmoModel OlmoeModel PLBartForCausalLM
-        PLBartForSequenceClassification PLBartModel PegasusForCausalLM PegasusModel PersimmonForCausalLM
-        PersimmonForSequenceClassification PersimmonModel Phi3ForSequenceClassification Phi3Model
-        Phi4MultimodalForCausalLM Phi4MultimodalModel PhiForSequenceClassification PhiModel PhimoeForCausalLM
-        PhimoeForSequenceClassification PhimoeModel Qwen2ForSequenceClassification Qwen2MoeForSequenceClassification
-        Qwen2MoeModel Qwen3ForSequenceClassification Qwen3Model Qwen3MoeForSequenceClassification Qwen3MoeModel
-        Qwen3NextForSequenceClassification Qwen3NextModel Qwen3_5ForSequenceClassification Qwen3_5Model Qwen3_5MoeModel
-        Qwen3_5MoeTextModel Qwen3_5TextForSequenceClassification Qwen3_5TextModel Qwen4ExpModel Qwen4ExpTextModel
-        RecurrentGemmaForCausalLM RecurrentGemmaModel RoCBertForCausalLM RoCBertForSequenceClassification RoCBertModel
-        RobertaForCausalLM RobertaPreLayerNormForCausalLM RobertaPreLayerNormForSequenceClassification
-        RobertaPreLayerNormModel SeedOssForSequenceClassification SeedOssModel SmolLM3ForSequenceClassification
-        SmolLM3Model SolarOpenForCausalLM SolarOpenModel StableLmForSequenceClassification StableLmModel
-        Starcoder2ForSequenceClassification Starcoder2Model T5ForSequenceClassification
-        T5Gemma2ForSequenceClassification T5GemmaForSequenceClassification T5GemmaModel T5Model Tipsv2TextModel
-        UMT5ForSequenceClassification UMT5Model VaultGemmaModel WhisperForCausalLM WhisperModel XLMRobertaForCausalLM
-        XLMRobertaXLForCausalLM XLMRobertaXLForSequenceClassification XLMRobertaXLModel XmodForCausalLM
-        XmodForSequenceClassification XmodModel YoutuForCausalLM YoutuModel Zamba2ForSequenceClassification Zamba2Model
-        ZambaForCausalLM ZambaForSequenceClassification ZambaModel ZayaForCausalLM ZayaModel xLSTMForCausalLM xLSTMModel
+        ModernVBertModel MoshiForCausalLM MoshiModel MusicgenMelodyModel MusicgenModel NanoChatForCausalLM NanoChatModel
+        NemotronForSequenceClassification NemotronHModel NemotronModel NeoMMEModel NomicBertForSequenceClassification
+        OPTForSequenceClassification OPTModel Olmo2ForSequenceClassification Olmo2Model Olmo3ForSequenceClassification
+        Olmo3Model OlmoForSequenceClassification OlmoHybridModel OlmoModel OlmoeModel PersimmonForCausalLM
+        PersimmonForSequenceClassification PersimmonModel Phi3ForSequenceClassification Phi3Model Phi4MultimodalModel
+        PhiForSequenceClassification PhiModel PhimoeForCausalLM PhimoeForSequenceClassification PhimoeModel
+        Qwen2ForSequenceClassification Qwen2MoeForSequenceClassification Qwen2MoeModel Qwen3ForSequenceClassification
+        Qwen3Model Qwen3MoeForSequenceClassification Qwen3MoeModel Qwen3NextForSequenceClassification Qwen3NextModel
+        Qwen3_5ForSequenceClassification Qwen3_5Model Qwen3_5MoeModel Qwen3_5MoeTextModel
+        Qwen3_5TextForSequenceClassification Qwen3_5TextModel Qwen4ExpModel Qwen4ExpTextModel RecurrentGemmaForCausalLM
+        RecurrentGemmaModel RoCBertForCausalLM RoCBertForSequenceClassification RoCBertModel RobertaForCausalLM
+        RobertaPreLayerNormForCausalLM RobertaPreLayerNormForSequenceClassification RobertaPreLayerNormModel
+        SeedOssForSequenceClassification SeedOssModel SmolLM3ForSequenceClassification SmolLM3Model SolarOpenForCausalLM
+        SolarOpenModel StableLmForSequenceClassification StableLmModel Starcoder2ForSequenceClassification
+        Starcoder2Model Tipsv2TextModel VaultGemmaModel XLMRobertaForCausalLM XLMRobertaXLForCausalLM
+        XLMRobertaXLForSequenceClassification XLMRobertaXLModel XmodForCausalLM XmodForSequenceClassification XmodModel
+        YoutuForCausalLM YoutuModel Zamba2ForSequenceClassification Zamba2Model ZambaForCausalLM
+        ZambaForSequenceClassification ZambaModel ZayaForCausalLM ZayaModel xLSTMForCausalLM xLSTMModel
     """.split()
 )
 """Models of texts that vLLM runs with transformers, or by converting one of its own to another kind."""

@@ -115,7 +115,7 @@ def test_a_revision_that_does_not_exist_is_named(hub: Hub) -> None:
     assert target.warning.endswith("it has no revision v9: give a branch, tag or commit")
 
 
-def test_files_in_gguf_are_refused(hub: Hub) -> None:
+def test_weights_in_gguf_are_refused(hub: Hub) -> None:
     del hub.files["model.safetensors"]
     hub.files["model-q4.gguf"] = b"weights"
 
@@ -131,6 +131,18 @@ def test_a_hub_that_does_not_answer_delays_a_deployment_for_seconds_only(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
         assert "does not answer, and" in resolve_target("Qwen/Qwen3-0.6B").warning
+
+
+def test_a_hub_that_hangs_while_it_sends_files_delays_a_deployment_for_seconds_only(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve.client.hub_models.LIMIT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        files = "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"http://127.0.0.1:{silent.getsockname()[1]}{files}"
+        )
+        assert "the hub does not send the files, and" in resolve_target(MODEL).warning
 
 
 @pytest.mark.parametrize(
@@ -163,7 +175,12 @@ def test_ids_of_each_kind_are_served_by_their_files(
         ("suno/bark", {"config__json": ("BarkModel", "bark")}, "BarkModel"),
         ("team/sdxl", {"model_index__json": {"_class_name": "StableDiffusionXLPipeline"}}, "StableDiffusionXLPipeline"),
         ("team/broken", {"config__json": "{"}, "team/broken/config.json is not a JSON object"),
-        ("team/empty", {}, "team/empty is not a model directory: cannot read its config.json"),
+        ("team/empty", {}, "team/empty is not a model directory: it contains no config.json"),
+        ("team/sql", {"adapter_config__json": {"base_model_name_or_path": "a/b"}}, "is a LoRA adapter of a/b, not"),
+        ("hexgrad/kokoro", {"config__json": {"istftnet": {}, "plbert": {}}}, "is a Kokoro model"),
+        ("team/voice", {"cosyvoice2__yaml": "llm: 1"}, "is a CosyVoice model"),
+        ("team/exported", {"config__json": CAUSAL, "model__onnx": "1"}, "consists of ONNX files"),
+        ("team/decoder", {"config__json": ("WhisperForCausalLM", "whisper")}, "WhisperForCausalLM, which vLLM"),
         ("team/tokenizer", {"config__json": {}}, "team/tokenizer/config.json does not list architectures"),
     ],
 )  # fmt: skip
