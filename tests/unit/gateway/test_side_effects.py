@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
+import psutil
 import pytest
 
 from cornserve.app_host.side_effects import MAX_THREADS
@@ -140,9 +141,11 @@ async def test_calls_do_not_count_as_running_code_and_run_concurrently(
     slow = [asyncio.create_task(order(gateway, "slowly")) for _ in range(3)]
 
     await until(lambda: bought(log) == ["slowly"] * 3)
-    loop = asyncio.get_running_loop()
-    end = loop.time() + 5  # longer than the limit for plays
-    await clock.advance_until(lambda: loop.time() > end, step=0.1)
+    host = await app_host()
+    for _ in range(50):  # longer than the limit for plays
+        clock.advance(0.1)
+        await asyncio.sleep(0.005)
+        await until(lambda: host.status() == psutil.STATUS_SLEEPING)  # it has handled the gateway's commands
 
     assert not any(request.done() for request in slow)
     release(log)
