@@ -25,6 +25,7 @@ COPY pyproject.toml README.md LICENSE /build/cornserve/
 COPY cornserve /build/cornserve/cornserve
 COPY tasklib /build/cornserve/tasklib
 COPY executors /build/cornserve/executors
+COPY plan /build/cornserve/plan
 COPY planner /build/cornserve/planner
 COPY policies /build/cornserve/policies
 RUN python3 -m venv --without-pip /opt/cornserve \

@@ -27,7 +27,7 @@ from coverage import CoverageData
 from scripts.mutations import Mutation, mutations
 from scripts.package_coverage import DATA, ROOT
 
-PRODUCT: Final = ("cornserve", "cornserve_demo", "executors", "planner", "policies", "tasklib")
+PRODUCT: Final = ("cornserve", "cornserve_demo", "executors", "plan", "planner", "policies", "tasklib")
 LOGS: Final = ROOT / ".cache/faults"
 
 _SECONDS: Final = count(int(time.time()) + 1)

@@ -1,287 +1,67 @@
-"""The plan of an app: cells, their replicas, and the probabilities of paths [C §4.3]."""
+"""The plan of an app, with the limits of a deployment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from math import fsum
-from typing import Annotated, Self
+import re
+from typing import Final, Self
 
-from annotated_types import Ge, Gt, Le
-from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from cornserve.app.settings import GpuTypeName
-from cornserve_policies.mixture import efficient_rates
+from cornserve.app.settings import GPU_TYPE_PATTERN
+from cornserve.task.errors import DefinitionError
+from cornserve.validation_errors import describe_all
+from cornserve_plan.fields import Name
+from cornserve_plan.plan import Plan
 
-MAX_PLAN_BYTES = 128 * 1024
+MAX_PLAN_BYTES: Final = 128 * 1024
 """Maximum size of a plan as JSON. Records of apps and routes contain it."""
 
-MAX_RUNNING_CELLS = 64
+MAX_RUNNING_CELLS: Final = 64
 
-MAX_CELL_REPLICAS = 1024
+MAX_CELL_REPLICAS: Final = 1024
 """Maximum number of replicas of an option in a cell."""
 
-SHARES_TOLERANCE = 1e-3
-"""Tolerance of shares, probabilities and loads, which solvers compute."""
 
-Name = Annotated[str, Field(min_length=1, max_length=200)]
-Names = Annotated[list[Name], Field(min_length=1, max_length=64)]
-Fraction = Annotated[float, Ge(0), Le(1)]
-Positive = Annotated[float, Gt(0), AllowInfNan(False)]
-NonNegative = Annotated[float, Ge(0), AllowInfNan(False)]
+class AppPlan(Plan):
+    """A plan that an app is deployed by. `cornserve deploy APP --plan FILE` and `cornserve scale` write it."""
 
-
-class _PlanPart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PlanOption(_PlanPart):
-    """A deployment option: a unit task with its settings. Options with equal tasks and settings share replicas."""
-
-    task: Name
-    """The name of the unit task's class."""
-    settings: dict[str, JsonValue] = Field(max_length=64)
-    """The fields of the unit task."""
-    gpus: int = Field(ge=1, le=1024)
-    """Number of GPUs of a replica; on a machine without GPUs, the number of CPU slots."""
-    gpu_type: GpuTypeName | None = None
-    """The type of these GPUs or slots. By default, any."""
-
-
-class PlanStep(_PlanPart):
-    """A step of a path: an option, and the components that it runs here."""
-
-    option: Name
-    """The name of the option."""
-    components: Names
-    """The components."""
-
-
-class PlanPath(_PlanPart):
-    """A way to serve a request type: its steps in the order of the data."""
-
-    steps: list[PlanStep] = Field(min_length=1, max_length=64)
-    """The steps."""
-
-
-class PlanType(_PlanPart):
-    """A request type: the requests that need the same components."""
-
-    components: Names
-    """The components that its requests need."""
-    share: Fraction
-    """The planned share of all requests."""
-    paths: list[PlanPath] = Field(min_length=1, max_length=64)
-    """The ways to serve it."""
-
-
-class PlanCell(_PlanPart):
-    """A cell: replicas that serve requests together, independently of other cells."""
-
-    gpus: int = Field(ge=1, le=1_000_000)
-    """GPUs of the cell, which identify it in the plan."""
-    count: int = Field(ge=0, le=MAX_RUNNING_CELLS)
-    """The number of these cells that run."""
-    is_shared: bool = False
-    """Whether the first of these cells runs executors that other apps may share."""
-    rate: Positive
-    """Requests per second that the cell serves."""
-    replicas: dict[Name, Annotated[int, Field(ge=1, le=MAX_CELL_REPLICAS)]] = Field(min_length=1, max_length=64)
-    """The replicas of each option."""
-    loads: dict[Name, NonNegative] = Field(max_length=64)
-    """The replicas that each option would need at this rate if they could be divided."""
-    probabilities: dict[Name, Annotated[list[Fraction], Field(max_length=64)]] = Field(max_length=256)
-    """The probability of each path, by request type. A type that the cell cannot serve is absent."""
-
-    def uses(self, plan: AppPlan) -> Iterable[tuple[str, PlanPath]]:
-        """Yields the paths that receive requests in this cell, with their types."""
-        for name, probabilities in self.probabilities.items():
-            for path, probability in zip(plan.types[name].paths, probabilities, strict=True):
-                if probability:
-                    yield name, path
-
-
-class PlanInput(_PlanPart):
-    """A file from which the plan was made, or the app."""
-
-    kind: Name
-    """The kind of content, such as `profile`."""
-    file: Name
-    """The name of the file."""
-    sha256: str = Field(pattern="^[0-9a-f]{64}$", max_length=64)
-    """The digest of the file."""
-
-
-class AppPlan(_PlanPart):
-    """A plan that an app is deployed by: the deployable part of a plan file.
-
-    `cornserve deploy APP --plan FILE` and `cornserve scale` write it.
-    """
-
-    options: dict[Name, PlanOption] = Field(min_length=1, max_length=64)
-    """Deployment options, by name."""
-    types: dict[Name, PlanType] = Field(min_length=1, max_length=256)
-    """Request types, by name."""
     default_type: Name
-    """The type by which requests are routed whose components are not those of any type."""
-    cells: list[PlanCell] = Field(min_length=1, max_length=64)
-    """The cells that run or that later changes of the load may start, smallest first."""
-    target: NonNegative | None = None
-    """Requests per second for which the running cells were chosen. By default, a number of GPUs determines them."""
-    planner: Name
-    """The version of the planner."""
-    inputs: list[PlanInput] = Field(default_factory=list, max_length=64)
-    """The files from which the plan was made."""
     planned_from: str = Field(default="", max_length=12, pattern="^([0-9a-f]{12})?$")
     """The digest of the `planning` from which the controller has made the plan. Empty for a plan that users have made.
     """
 
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        """Returns a plan that was made of the app. Raises `DefinitionError` if apps cannot be deployed by it."""
+        fields = plan.model_dump()
+        if sum(plan.counts.values()) == 1:  # other apps may share the executors of a single cell
+            fields["cells"] = [cell | {"is_shared": bool(cell["count"])} for cell in fields["cells"]]
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            raise DefinitionError(f"the plan: {describe_all(error.errors())}") from error
+
     @model_validator(mode="after")
-    def _check(self) -> Self:
-        _check_types(self)
+    def _check_limits(self) -> Self:
+        for name, option in self.options.items():
+            if option.task is None:
+                raise ValueError(
+                    f"options.{name}.task: is not known: make the plan of an app, with `cornserve plan --from APP`"
+                )
+            if option.gpu_type is not None and not re.fullmatch(GPU_TYPE_PATTERN, option.gpu_type):
+                raise ValueError(f"options.{name}.gpu_type: {option.gpu_type!r} is not a name of letters and digits")
         for index, cell in enumerate(self.cells):
-            _check_cell(self, cell, f"cells.{index}")
-        sizes = [cell.gpus for cell in self.cells]
-        if sizes != sorted(set(sizes)):
-            raise ValueError(f"cells: have {', '.join(map(str, sizes))} GPUs: give each size once, smallest first")
+            for name, count in cell.replicas.items():
+                if count > MAX_CELL_REPLICAS:
+                    raise ValueError(
+                        f"cells.{index}.replicas.{name}: is {count}, but at most {MAX_CELL_REPLICAS} are allowed"
+                    )
         running = sum(self.counts.values())
         if not 1 <= running <= MAX_RUNNING_CELLS:
             raise ValueError(f"cells: {running} cells run: set `count` so that 1 to {MAX_RUNNING_CELLS} run")
-        shared = [cell for cell in self.cells if cell.is_shared]
-        if len(shared) > 1 or not all(cell.count for cell in shared):
-            raise ValueError("cells: `is_shared` is set for several cells or for one that does not run: remove it")
         size = len(self.model_dump_json(exclude_defaults=True).encode())
         if size > MAX_PLAN_BYTES:
             raise ValueError(
                 f"the plan has {size} bytes as JSON: at most {MAX_PLAN_BYTES} are allowed, use fewer types"
             )
         return self
-
-    @property
-    def counts(self) -> dict[int, int]:
-        """The number of running cells, by GPUs of a cell."""
-        return {cell.gpus: cell.count for cell in self.cells if cell.count}
-
-    @property
-    def efficient_rates(self) -> dict[int, float]:
-        """The rates of the cells that mixtures use, by GPUs of a cell."""
-        return efficient_rates({cell.gpus: cell.rate for cell in self.cells})
-
-    @property
-    def rate(self) -> float:
-        """Requests per second that all running cells serve together."""
-        return fsum(cell.count * cell.rate for cell in self.cells)
-
-    @property
-    def target_share(self) -> float:
-        """The share of the running cells' rate for which they were chosen. 1 without a target."""
-        return 1.0 if self.target is None else min(self.target / self.rate, 1.0)
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of all running replicas."""
-        used = self.used_gpus
-        return sum(used[size] * count for size, count in self.counts.items())
-
-    @property
-    def gpus_of(self) -> dict[str, int]:
-        """GPUs of all running replicas by type, for the options that have one."""
-        used: dict[str, int] = {}
-        for _, cell in self.running_cells:
-            for name, count in cell.replicas.items():
-                option = self.options[name]
-                if option.gpu_type is not None:
-                    used[option.gpu_type] = used.get(option.gpu_type, 0) + option.gpus * count
-        return used
-
-    @property
-    def used_gpus(self) -> dict[int, int]:
-        """The GPUs of the replicas of a cell, by GPUs of the cell."""
-        return {
-            cell.gpus: sum(self.options[name].gpus * count for name, count in cell.replicas.items())
-            for cell in self.cells
-        }
-
-    @property
-    def running_cells(self) -> list[tuple[str, PlanCell]]:
-        """All running cells with their names: GPUs and number, or an empty name for the shared one."""
-        return [
-            ("" if cell.is_shared and number == 0 else f"{cell.gpus}-{number}", cell)
-            for cell in self.cells
-            for number in range(cell.count)
-        ]
-
-    def with_gpu_types(self, types: Mapping[str, str | None]) -> AppPlan:
-        """Returns the plan with types of GPUs or slots for options, by name, unless the options have one."""
-        options = {
-            name: option.model_copy(update={"gpu_type": option.gpu_type or types.get(name)})
-            for name, option in self.options.items()
-        }
-        return self.model_copy(update={"options": options})
-
-    def with_counts(self, counts: Mapping[int, int], target: float | None) -> AppPlan:
-        """Returns the plan that runs other numbers of the same cells, by GPUs of a cell."""
-        cells = [
-            {**cell.model_dump(), "count": count, "is_shared": cell.is_shared and count > 0}
-            for cell in self.cells
-            for count in [counts.get(cell.gpus, 0)]
-        ]
-        return AppPlan.model_validate({**self.model_dump(), "cells": cells, "target": target})
-
-
-def describe_cells(counts: Mapping[int, int]) -> str:
-    """Returns the cells for users, such as `2 × 4 GPUs, 1 × 1 GPU`. `counts`: by GPUs of a cell."""
-    return ", ".join(
-        f"{count} × {size} GPU{'' if size == 1 else 's'}" for size, count in sorted(counts.items(), reverse=True)
-    )
-
-
-def _check_types(plan: AppPlan) -> None:
-    if plan.default_type not in plan.types:
-        raise ValueError(f"default_type: {plan.default_type!r} is not a type of the plan: {', '.join(plan.types)}")
-    known: dict[frozenset[str], str] = {}
-    for name, kind in plan.types.items():
-        other = known.setdefault(frozenset(kind.components), name)
-        if other != name:
-            raise ValueError(f"types.{name}.components: are those of {other!r}: remove one of them")
-        for index, path in enumerate(kind.paths):
-            _check_path(plan, kind, path, f"types.{name}.paths.{index}")
-    total = fsum(kind.share for kind in plan.types.values())
-    if abs(total - 1) > SHARES_TOLERANCE:
-        raise ValueError(f"types: their shares add up to {total:g}, not 1")
-
-
-def _check_path(plan: AppPlan, kind: PlanType, path: PlanPath, where: str) -> None:
-    run = [component for step in path.steps for component in step.components]
-    if sorted(run) != sorted(kind.components):
-        raise ValueError(f"{where}: runs {', '.join(run)}, but the type needs {', '.join(kind.components)} once each")
-    for step in path.steps:
-        if step.option not in plan.options:
-            raise ValueError(f"{where}: {step.option!r} is not an option of the plan: {', '.join(plan.options)}")
-
-
-def _check_cell(plan: AppPlan, cell: PlanCell, where: str) -> None:
-    for field, names, known in (
-        ("replicas", cell.replicas, plan.options),
-        ("loads", cell.loads, cell.replicas),
-        ("probabilities", cell.probabilities, plan.types),
-    ):
-        for name in names:
-            if name not in known:
-                raise ValueError(f"{where}.{field}: {name!r} is not known: use {', '.join(known)}")
-    for name, load in cell.loads.items():
-        if load > cell.replicas[name] * (1 + SHARES_TOLERANCE):
-            raise ValueError(f"{where}.loads.{name}: {load:g} is more than its {cell.replicas[name]} replicas")
-    if plan.default_type not in cell.probabilities:
-        raise ValueError(f"{where}.probabilities: have no paths for the default type {plan.default_type!r}: add them")
-    for name, probabilities in cell.probabilities.items():
-        paths = len(plan.types[name].paths)
-        if len(probabilities) != paths:
-            raise ValueError(
-                f"{where}.probabilities.{name}: has {len(probabilities)} numbers, not one per path: {paths}"
-            )
-        if abs(fsum(probabilities) - 1) > SHARES_TOLERANCE:
-            raise ValueError(f"{where}.probabilities.{name}: add up to {fsum(probabilities):g}, not 1")
-    for name, path in cell.uses(plan):
-        for step in path.steps:
-            if step.option not in cell.replicas:
-                raise ValueError(f"{where}: a path of type {name!r} uses {step.option!r}, which has no replicas")

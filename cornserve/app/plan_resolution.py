@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from cornserve.app.graph import AppGraph, GraphStep
-from cornserve.app.plan import AppPlan, PlanCell, PlanOption, PlanPath, PlanStep
+from cornserve.app.plan import AppPlan
 from cornserve.app.route_plan import RouteCell, RoutePlan
 from cornserve.task.errors import DefinitionError
+from cornserve_plan.plan import PlanCell, PlanOption, PlanPath, PlanStep
 
 ADVICE = "make a plan of this app with `cornserve plan --from APP`"
 
@@ -110,7 +111,7 @@ def _check_shared_executors(plan: AppPlan, executors: dict[str, str]) -> None:
             )
 
 
-def _graph_type(name: str, components: list[str], graph: AppGraph) -> str:
+def _graph_type(name: str, components: Collection[str], graph: AppGraph) -> str:
     try:
         return graph.type_of(components)
     except KeyError:

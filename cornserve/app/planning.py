@@ -10,8 +10,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from cornserve.app.plan import SHARES_TOLERANCE, AppPlan, Fraction, Name, Names, NonNegative, Positive
+from cornserve.app.plan import AppPlan
 from cornserve.app.settings import GpuTypeName
+from cornserve_plan.fields import Fraction, Name, NonNegative, Positive
+from cornserve_plan.plan import SHARES_TOLERANCE
 
 MAX_PLANNING_BYTES = 128 * 1024
 """Maximum size of the inputs as JSON. Records of apps contain them."""
@@ -35,13 +37,13 @@ GpuCount = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class _PlanningPart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class WorkloadType(_PlanningPart):
     """A request type of the workload."""
 
-    components: Names
+    components: list[Name] = Field(min_length=1, max_length=64)
     """The components that its requests need."""
     share: Fraction
     """The share of all requests."""
@@ -129,7 +131,7 @@ class PlanningInputs(_PlanningPart):
         """
         workload = {
             name: WorkloadType(
-                components=kind.components,
+                components=list(kind.components),
                 share=shares.get(name, 0.0),
                 sizes=self.workload[name].sizes if name in self.workload else {},
                 frequency=self.workload[name].frequency if name in self.workload else {},

@@ -10,7 +10,7 @@ from typing import Annotated, Self
 from annotated_types import Ge
 from pydantic import AllowInfNan, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
-from cornserve.app.adaptation import AdaptationStatus
+from cornserve.app.adaptation_status import AdaptationStatus
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import AppProfile, PlanningInputs
 from cornserve.app.route_plan import RoutePlan

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from cornserve_policies.path_table import PathTable
+from cornserve_policies.path_table import PathTable, RoutableCell
 from cornserve_policies.replayable_random import check_weights
 
 Probability = Annotated[float, Ge(0), Le(1)]
@@ -60,6 +60,7 @@ class RoutePlan(BaseModel):
         self.path_table()
         return self
 
-    def path_table(self) -> PathTable[RouteCell]:
+    def path_table(self) -> PathTable:
         """Returns the table by which cells and paths are chosen."""
-        return PathTable(self.types, self.default_type, self.cells)
+        cells = [RoutableCell(cell.name, cell.rate, cell.probabilities) for cell in self.cells]
+        return PathTable(self.types, self.default_type, cells)

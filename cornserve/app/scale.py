@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from annotated_types import Gt
 from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
 
-from cornserve.app.adaptation import MixtureProposal, PlanProposal
+from cornserve.app.adaptation_status import MixtureProposal, PlanProposal
 from cornserve.app.plan import MAX_RUNNING_CELLS, AppPlan
 from cornserve.app.record import AppSpec
 from cornserve.app.settings import MAX_EXECUTOR_OVERRIDES, MAX_REPLICAS, ExecutorName, HoldSeconds

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from cornserve.app.adaptation import AutoscaledLoad, MixShift, MixtureProposal, PlanProposal
-from cornserve.app.plan import describe_cells
+from cornserve.app.adaptation_status import AutoscaledLoad, MixShift, MixtureProposal, PlanProposal
 from cornserve.app.record import AppView
 from cornserve.durations import describe_duration
+from cornserve_plan.plan import describe_cells
 
 
 def adaptation_lines(app: AppView, now: datetime) -> Iterator[str]:

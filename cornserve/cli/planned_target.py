@@ -95,10 +95,11 @@ def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> Dep
     except ImportError as error:
         raise CliError('planning needs the planner: run pip install "cornserve[planner]"') from error
     from cornserve.app.model_document import model_document
-    from cornserve.app.plan import describe_cells
-    from cornserve.app.plan_conversion import PlanConversionError, convert_plan
+    from cornserve.app.plan import AppPlan
     from cornserve.client.deploy_target import resolve_target
     from cornserve.control.planning_targets import service_targets
+    from cornserve.task.errors import DefinitionError
+    from cornserve_plan.plan import describe_cells
 
     graph = target_graph(target)
     try:
@@ -118,8 +119,9 @@ def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> Dep
         _check_request(request, graph, model)
         profile = _profile(client, target, graph, model, budget, request)
         result = make_plan(replace(request, profile=profile.file))
-        plan, planning = convert_plan(result.file, "the plan"), _planning(request, graph, profile.file, result.inputs)
-    except (PlannerError, PlanConversionError) as error:
+        plan = AppPlan.of(result.file.deployable())
+        planning = _planning(request, graph, profile.file, result.inputs)
+    except (PlannerError, DefinitionError) as error:
         raise CliError(str(error)) from error
     stderr().print(summary(result.file, f"cells: {describe_cells(result.file.counts)}"))
     plan = plan.with_gpu_types(profile.slot_types)

@@ -39,7 +39,7 @@ def wait_for_replicas(client: Client, app: AppView, timeout: float | None, *, fa
 
 
 def _size(view: AppView) -> str:
-    from cornserve.app.plan import describe_cells
+    from cornserve_plan.plan import describe_cells
 
     plan = view.spec.plan
     if plan is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from cornserve.app.plan import AppPlan
-from cornserve.app.plan_conversion import PlanConversionError, convert_plan
 from cornserve.client.errors import DeployTargetError
+from cornserve.task.errors import DefinitionError
 
 NEEDED = 'reading plan files needs the planner: run pip install "cornserve[planner]"'
 
@@ -19,6 +19,10 @@ def read_plan(path: Path | str) -> AppPlan:
     except ImportError as error:
         raise DeployTargetError(f"{path}: {NEEDED}") from error
     try:
-        return convert_plan(PlanFile.read(Path(path)), str(path))
-    except (PlannerError, PlanConversionError) as error:
+        file = PlanFile.read(Path(path))
+    except PlannerError as error:
         raise DeployTargetError(str(error)) from error
+    try:
+        return AppPlan.of(file.deployable())
+    except (PlannerError, DefinitionError) as error:
+        raise DeployTargetError(f"{path}: {error}") from error

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from cornserve.app.adaptation import AdaptationStatus
+from cornserve.app.adaptation_status import AdaptationStatus
 from cornserve.app.plan import AppPlan
 from cornserve.app.record import Phase
 from cornserve.app.settings import AdaptationSettings, AutoscalingSettings

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
-from cornserve.app.adaptation import AdaptationStatus, MixShift, MixtureProposal, PlanProposal, TypeRate, TypeShare
-from cornserve.app.plan import MAX_RUNNING_CELLS, AppPlan, describe_cells
+from cornserve.app.adaptation_status import (
+    AdaptationStatus,
+    MixShift,
+    MixtureProposal,
+    PlanProposal,
+    TypeRate,
+    TypeShare,
+)
+from cornserve.app.plan import MAX_RUNNING_CELLS, AppPlan
 from cornserve.app.settings import AdaptationSettings
 from cornserve.control.arrival_reader import Arrivals
 from cornserve.control.followed_app import SpecChange
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import AppRecord
+from cornserve_plan.plan import describe_cells
 from cornserve_policies.adaptation import (
     HISTORY_SECONDS,
     MixtureChange,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from cornserve.app.adaptation import AdaptationStatus, AutoscaledLoad
+from cornserve.app.adaptation_status import AdaptationStatus, AutoscaledLoad
 from cornserve.app.settings import AutoscaledExecutor, AutoscalingSettings
 from cornserve.control.arrival_reader import Arrivals
 from cornserve.control.followed_app import SpecChange

@@ -8,12 +8,13 @@ from hashlib import sha256
 from json import dumps
 from math import ceil
 
-from cornserve.app.plan import AppPlan, PlanCell
+from cornserve.app.plan import AppPlan
 from cornserve.app.plan_resolution import by_executor
 from cornserve.app.record import AppSpec
 from cornserve.app.settings import GpuTypeName
 from cornserve.control.launcher.base import AppOwner, ExecutorCell, ExecutorGroup, GroupKey, PodSettings
 from cornserve.task.spec import ExecutorSpec
+from cornserve_plan.plan import PlanCell
 
 ALL_EXECUTORS = "*"
 

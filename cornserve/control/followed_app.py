@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from cornserve.app.adaptation import AdaptationStatus
+from cornserve.app.adaptation_status import AdaptationStatus
 from cornserve.app.settings import AdaptationSettings, AutoscalingSettings
 from cornserve.control.arrival_reader import Arrivals
 from cornserve.control.metrics import ControllerMetrics

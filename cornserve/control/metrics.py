@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from cornserve.app.adaptation import AutoscaledLoad
+from cornserve.app.adaptation_status import AutoscaledLoad
 from cornserve.app.record import AppStatus, ReplicaState
 from cornserve.control.launcher.base import Launcher, Replica, ReplicaId
 from cornserve.observe.histogram import Histogram

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from cornserve.app.graph import always_runs_reason
 from cornserve.app.model_document import model_document
 from cornserve.app.plan import AppPlan
-from cornserve.app.plan_conversion import PlanConversionError, convert_plan
 from cornserve.app.planning import PlanningInputs
 from cornserve.control.planning_job import PlanningJob, PlanningResult
 from cornserve.control.served_rate import StepSeconds, served_rate
+from cornserve.task.errors import DefinitionError
 
 if TYPE_CHECKING:
     from cornserve_planner.plan_file.document import PlanFile
@@ -72,8 +72,8 @@ def make_plan(job: PlanningJob) -> PlanningResult:
                 survive=inputs.survive > 0,
             )
             file = planning.make_plan(request).file
-            plan = convert_plan(file, "the plan").with_gpu_types(_gpu_types(job.running))
-        except (PlannerError, PlanConversionError) as error:
+            plan = AppPlan.of(file.deployable()).with_gpu_types(_gpu_types(job.running))
+        except (PlannerError, DefinitionError) as error:
             return PlanningResult(error=str(error))
     running_rate = None if job.running is None else served_rate(job.running, shares, _seconds(file))
     return PlanningResult(plan=plan, running_rate=running_rate)

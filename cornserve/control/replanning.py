@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import fsum
 from typing import Final
 
-from cornserve.app.adaptation import PlanProposal
+from cornserve.app.adaptation_status import PlanProposal
 from cornserve.app.arrivals import UNPLANNED_TYPE
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import fsum
 
-from cornserve.app.plan import AppPlan, PlanCell
+from cornserve.app.plan import AppPlan
+from cornserve_plan.plan import PlanCell
 
 StepSeconds = Mapping[tuple[frozenset[str], str, frozenset[str]], float]
 """The seconds of a replica's time of a request, by the components of its type, the option, and those that it runs."""

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cornserve.app.record import Route
-from cornserve.app.route_plan import RouteCell
 from cornserve.app.settings import AppPolicies
 from cornserve_policies.path_table import PathTable
 from cornserve_policies.registry import DEFAULT_ROUTING, UnknownPolicyError, routing_policy
@@ -24,14 +23,16 @@ class RequestRoute:
     shares: Sequence[float]
     """The share of requests of each path."""
     groups: Mapping[str, str]
-    """The executor group that runs each executor, by the executor's key. Empty with a plan: see `RouteCell.groups`."""
+    """The executor group that runs each executor, by the executor's key. Empty with a plan: see `cell_groups`."""
     endpoints: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The last known endpoints of each executor group. They stay usable while the executors drain."""
     routing: RoutingPolicy = field(default_factory=LeastLoadedRouting)
     """Selects a replica for each invocation."""
     policies: AppPolicies = field(default_factory=AppPolicies)
-    plan: PathTable[RouteCell] | None = None
+    plan: PathTable | None = None
     """Cells and paths by request type. It replaces `shares`."""
+    cell_groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The executor group that runs each executor in a cell of the plan, by the cell's name and the executor's key."""
     options: Mapping[str, str] = field(default_factory=dict)
     """The deployment options of the plan, by the key of their executor."""
 
@@ -44,14 +45,14 @@ class RequestRoute:
             routing=_routing_policy(route),
             policies=route.spec.policies,
             plan=None if route.plan is None else route.plan.path_table(),
+            cell_groups={} if route.plan is None else {cell.name: cell.groups for cell in route.plan.cells},
             options={} if route.plan is None else route.plan.options,
         )
 
     @property
     def group_keys(self) -> set[str]:
         """The executor groups, of all cells."""
-        cells = () if self.plan is None else self.plan.cells
-        return {*self.groups.values(), *(group for cell in cells for group in cell.groups.values())}
+        return {group for groups in (self.groups, *self.cell_groups.values()) for group in groups.values()}
 
     def with_endpoints(self, endpoints: Mapping[str, Sequence[str]]) -> RequestRoute:
         """Returns the route with newer endpoints of its groups. Groups without newer endpoints keep the old ones.

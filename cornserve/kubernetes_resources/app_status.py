@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from cornserve.app.adaptation import AdaptationStatus
+from cornserve.app.adaptation_status import AdaptationStatus
 from cornserve.app.record import MAX_EXITS
 
 MAX_LISTED_REPLICAS = 128

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
@@ -49,7 +50,7 @@ def _replaced(annotation: Any) -> Any:
             return Union[arguments]  # noqa: UP007  # the arguments are known at run time only
         case origin if origin is Annotated:
             return Annotated[arguments]
-        case origin if origin in (list, dict):
+        case origin if origin in (list, tuple, dict, Mapping):
             return origin[arguments]
         case _:
             return annotation

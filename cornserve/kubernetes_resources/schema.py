@@ -60,7 +60,7 @@ def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Js
     if result.get("type") == "array":
         result.setdefault("x-kubernetes-list-type", "atomic")
     if result.get("type") == "integer":
-        result["format"] = "int32" if "maximum" in schema else "int64"
+        result["format"] = "int32" if schema.get("maximum", 2**63) < 2**31 else "int64"
     return result
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from cornserve_planner.adaptation import Adaptation
 from cornserve_planner.adaptation_search import ROUNDING, AdaptationSearch, AdaptationState, StartableCell, Timeline
+from cornserve_planner.mixture_adaptation import Adaptation
 
 
 @dataclass(frozen=True, slots=True)

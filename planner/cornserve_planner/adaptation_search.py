@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count, pairwise
 
-from cornserve_planner.adaptation import Adaptation
 from cornserve_planner.errors import InfeasibleError
+from cornserve_planner.mixture_adaptation import Adaptation
 
 STATES = 20_000
 """States of the exact search. They take about a second."""

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from cornserve_planner.cells import Cell
+from cornserve_planner.cells import Cell, most_requests
 from cornserve_planner.diagram_layout import DiagramEdge
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.explanation import utilization
 from cornserve_planner.graph import ExecutorGraph
-from cornserve_planner.mixture import most_requests
-from cornserve_planner.plan import Plan
 from cornserve_planner.plan_result import PlanResult
 from cornserve_planner.plot import ChartCurve, DiagramBox, GraphDiagram, RateChart, draw
 from cornserve_planner.problem import PlanningProblem
+from cornserve_planner.solution import Solution
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.strategies import strategy_rates
 
@@ -37,7 +36,7 @@ def draw_plan(result: PlanResult, file: Path) -> None:
         raise InvalidInputError(str(file), f"cannot be drawn: {error}") from error
 
 
-def graph_diagram(graph: ExecutorGraph, problem: PlanningProblem, plan: Plan, count: int = 1) -> GraphDiagram:
+def graph_diagram(graph: ExecutorGraph, problem: PlanningProblem, plan: Solution, count: int = 1) -> GraphDiagram:
     """Builds the diagram of the options that a plan uses and the request rates between them."""
     used = utilization(problem, plan)
     boxes = {REQUESTS: DiagramBox(REQUESTS, [f"{plan.rate:.3g}/s"], 0.0)}
@@ -73,7 +72,7 @@ def _monoliths(problem: PlanningProblem, gpus: int) -> float:
     return max((result.rate for result in results if result.strategy.monolithic), default=0.0)
 
 
-def _edges(graph: ExecutorGraph, problem: PlanningProblem, plan: Plan) -> Iterator[tuple[DiagramEdge, float]]:
+def _edges(graph: ExecutorGraph, problem: PlanningProblem, plan: Solution) -> Iterator[tuple[DiagramEdge, float]]:
     steps = {(path.type, path.name): path.steps for path in problem.paths}
     for entry in plan.rates:
         path_steps = steps[entry.type, entry.path]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cornserve_planner.plan import Objective, Plan
 from cornserve_planner.problem import PlanningProblem
+from cornserve_planner.solution import Objective, Solution
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.capacity import capacity
 from cornserve_planner.strategies import StrategyResult, strategy_costs, strategy_rates
@@ -28,7 +28,7 @@ class PlanExplanation:
         excluded: options that do not fit their GPUs, with the reason.
     """
 
-    plan: Plan
+    plan: Solution
     utilization: Mapping[str, float]
     limiting: tuple[str, ...]
     one_more: Mapping[str, float]
@@ -45,7 +45,7 @@ class PlanExplanation:
         return self.plan.value / best if self.plan.objective is Objective.RATE else best / self.plan.value
 
 
-def explain_plan(problem: PlanningProblem, plan: Plan, budget: Budget | None = None) -> PlanExplanation:
+def explain_plan(problem: PlanningProblem, plan: Solution, budget: Budget | None = None) -> PlanExplanation:
     """Explains a plan that was solved for `problem`, within `budget` if given."""
     budget = budget or Budget()
     used = utilization(problem, plan)
@@ -71,7 +71,7 @@ def explain_plan(problem: PlanningProblem, plan: Plan, budget: Budget | None = N
     )
 
 
-def utilization(problem: PlanningProblem, plan: Plan) -> dict[str, float]:
+def utilization(problem: PlanningProblem, plan: Solution) -> dict[str, float]:
     """Returns, by option, the fraction of its replicas' time that a plan uses."""
     seconds = {(path.type, path.name): path.seconds for path in problem.paths}
     busy = dict.fromkeys(plan.replicas, 0.0)
@@ -81,7 +81,7 @@ def utilization(problem: PlanningProblem, plan: Plan) -> dict[str, float]:
     return {name: busy[name] / count for name, count in plan.replicas.items()}
 
 
-def _binding(plan: Plan, budget: Budget, limiting: tuple[str, ...]) -> str:
+def _binding(plan: Solution, budget: Budget, limiting: tuple[str, ...]) -> str:
     full = f"{', '.join(limiting)} {'is at its' if len(limiting) == 1 else 'are at their'} maximum utilization"
     if plan.objective is Objective.RATE:
         return f"the budget of {budget}: {full} at {plan.rate:.4g} requests/s"

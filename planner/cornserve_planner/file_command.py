@@ -68,7 +68,7 @@ def _workload(file: PlanFile, path: Path) -> Workload:
 def _free_gpus(file: PlanFile, settings: list[str]) -> dict[str, int] | None:
     if not settings:
         return None
-    types = list(dict.fromkeys(name for cell in file.cells for name in cell.gpus))
+    types = list(dict.fromkeys(name for cell in file.cells for name in cell.gpus_of))
     if len(types) == 1:
         settings = [setting if "=" in setting else f"{types[0]}={setting}" for setting in settings]
     return parse_settings("--free", "N, or TYPE=N for plans with several GPU types", settings, parse_count)

@@ -30,13 +30,12 @@ def drift_report(drift: PlanDrift) -> RenderableType:
 def _summary(file: PlanFile) -> str:
     target = "" if file.target is None else f" (target: {file.target:.4g})"
     price = "" if file.dollars is None else f", ${file.dollars:.2f} per hour"
-    return (
-        f"{gpus_text(file.gpus)}, {file.rate:.4g} requests/s{target}: {_cells(file, file.counts) or 'no cells'}{price}"
-    )
+    cells = _cells(file, file.counts) or "no cells"
+    return f"{gpus_text(file.total_gpus)}, {file.rate:.4g} requests/s{target}: {cells}{price}"
 
 
 def _cells(file: PlanFile, counts: Mapping[int, int]) -> str:
-    gpus = {cell.size: cell.gpus for cell in file.cells}
+    gpus = {cell.gpus: cell.gpus_of for cell in file.cells}
     return " + ".join(
         f"{count_text(count, 'cell')} of {gpus_text(gpus[size])}"
         for size, count in sorted(counts.items(), reverse=True)
@@ -79,7 +78,7 @@ def _drift(drift: PlanDrift) -> Iterator[RenderableType]:
     yield _shares(drift)
     for entry in drift.cells:
         yield ""
-        yield title(f"{count_text(entry.cell.count, 'cell')} of {gpus_text(entry.cell.gpus)}")
+        yield title(f"{count_text(entry.cell.count, 'cell')} of {gpus_text(entry.cell.gpus_of)}")
         options = table(("replicas", "utilization", "limit"), text_first=("option",), text=("",))
         for name, used in entry.utilization.items():
             limit = file.options[name].max_utilization

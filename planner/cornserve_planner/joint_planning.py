@@ -17,16 +17,16 @@ from cornserve_planner.explanation import PlanExplanation, explain_plan
 from cornserve_planner.graph import PathStep, RequestType
 from cornserve_planner.inputs import PlanInputs, load_inputs
 from cornserve_planner.joint_problem import JointProblem, join_problems, joint_name
-from cornserve_planner.plan import Plan
 from cornserve_planner.plan_confidence import EstimateSource, PlanConfidence, estimate_sources, plan_confidence
 from cornserve_planner.plan_file.build import plan_file, planned_parts
 from cornserve_planner.plan_file.document import PlanFile, planning_problem
 from cornserve_planner.plan_file.parts import Provenance
-from cornserve_planner.plan_file.provenance import provenance
+from cornserve_planner.plan_file.provenance import PlanOrigin, plan_origin
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.result_document import result_document
 from cornserve_planner.service_targets import ServiceTargets, with_targets
 from cornserve_planner.size_costs import Draws
+from cornserve_planner.solution import Solution
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.optimization import min_dollars, min_gpus
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings
@@ -93,7 +93,7 @@ class JointPlan:
 
     rates: Mapping[str, float]
     problem: PlanningProblem
-    plan: Plan
+    plan: Solution
     explanation: PlanExplanation
     file: PlanFile
     confidence: PlanConfidence
@@ -131,7 +131,7 @@ def plan_models(request: JointRequest) -> JointPlan:
         (Cell(plan.gpus, plan.capacity, plan),),
         {plan.gpus: 1},
         rate,
-        _provenance(request, inputs, joint),
+        _origin(request, inputs, joint),
     )
     limit = Budget(dollars=plan.dollars) if in_dollars else Budget(plan.gpus)
     confidence = plan_confidence(problem, *_estimates(inputs, joint), [(1, plan)], limit, every_option=request.explain)
@@ -170,7 +170,7 @@ class _JointTimes:
         return self._inputs[model].drawn(own, PathStep(self._options[model][step.option], role))
 
 
-def _provenance(request: JointRequest, inputs: Mapping[str, PlanInputs], joint: JointProblem) -> Provenance:
+def _origin(request: JointRequest, inputs: Mapping[str, PlanInputs], joint: JointProblem) -> PlanOrigin:
     options: dict[str, JsonValue] = {
         "model_rate": {name: model.rate for name, model in zip(inputs, request.models, strict=True)},
         "gpus_of": dict(request.gpus_of),
@@ -181,18 +181,17 @@ def _provenance(request: JointRequest, inputs: Mapping[str, PlanInputs], joint: 
         "robust": request.targets.robust,
     }
     found = {
-        name: provenance(
+        name: plan_origin(
             each, model.model, model.workload, model.profile, request.gpu_types, factors={}, options=options
         )
         for (name, each), model in zip(inputs.items(), request.models, strict=True)
     }
-    return next(iter(found.values())).model_copy(
-        update={
-            "inputs": tuple(dict.fromkeys(file for each in found.values() for file in each.inputs)),
-            "rates": tuple(
-                rate.model_copy(update={"option": joint.names[name][rate.option]})
-                for name, each in found.items()
-                for rate in each.rates
-            ),
-        }
+    rates = tuple(
+        rate.model_copy(update={"option": joint.names[name][rate.option]})
+        for name, each in found.items()
+        for rate in each.provenance.rates
+    )
+    return PlanOrigin(
+        inputs=tuple(dict.fromkeys(file for each in found.values() for file in each.inputs)),
+        provenance=Provenance(rates=rates, factors={}, options=options),
     )

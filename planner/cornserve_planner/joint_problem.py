@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
+from pydantic_core import to_json
+
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.plan_file.build import PlannedParts
 from cornserve_planner.plan_file.parts import (
@@ -81,10 +83,10 @@ def _executor_keys(model: str, options: Mapping[str, PlannedOption]) -> Iterable
     """
     seen = Counter[Hashable]()
     for name, option in options.items():
-        if option.executor is None:
+        if option.task is None:
             yield model, name
         else:
-            key = (option.executor.model_dump_json(), option.gpu, option.gpus, option.batch)
+            key = (option.task, to_json(option.settings), option.gpu_type, option.gpus, option.batch)
             seen[key] += 1
             yield *key, seen[key]
 

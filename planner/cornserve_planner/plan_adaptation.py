@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cornserve_planner.adaptation import Adaptation, adapt_mixture
 from cornserve_planner.adaptation_order import AdaptationOrder, order_adaptation
 from cornserve_planner.adaptation_search import StartableCell
 from cornserve_planner.errors import InvalidInputError, require_positive
+from cornserve_planner.mixture_adaptation import Adaptation, adapt_mixture
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_file.parts import PlannedCell, largest_loss
 
@@ -36,7 +36,7 @@ class AdaptedPlan:
     def as_document(self) -> dict[str, Any]:
         """Returns the fields of the adapted plan and of the adaptation."""
         return {
-            **self.file.model_dump(mode="json"),
+            **self.file.as_document(),
             "starts": dict(self.change.starts),
             "stops": dict(self.change.stops),
             "free": dict(self.free),
@@ -68,15 +68,15 @@ def adapt_plan(file: PlanFile, rate: float, free: Mapping[str, int] | None = Non
     change = adapt_mixture(file.solved_cells, file.counts, rate + largest_loss(file.cells))
     adapted = file.with_counts(change.mixture.counts, rate)
     if free is None:
-        more = {name: number - file.gpus.get(name, 0) for name, number in adapted.gpus.items()}
+        more = {name: number - file.total_gpus.get(name, 0) for name, number in adapted.total_gpus.items()}
         free = {name: number for name, number in more.items() if number > 0}
-    known = {name for cell in file.cells for name in cell.gpus}
+    known = {name for cell in file.cells for name in cell.gpus_of}
     for name in free:
         if name not in known:
             raise InvalidInputError("--free", f"{name!r} is not a GPU type of the plan: use {', '.join(sorted(known))}")
-    starting = [cell for cell in file.cells if cell.size in change.starts]
+    starting = [cell for cell in file.cells if cell.gpus in change.starts]
     assumed = _assumed_startups(file, starting)
-    cells = {cell.size: StartableCell(cell.gpus, cell.rate, _startup(file, cell, assumed)) for cell in file.cells}
+    cells = {cell.gpus: StartableCell(cell.gpus_of, cell.rate, _startup(file, cell, assumed)) for cell in file.cells}
     required = min(rate, file.rate if file.target is None else file.target)
     return AdaptedPlan(
         file, adapted, change, order_adaptation(cells, file.counts, change, required, free), free, assumed

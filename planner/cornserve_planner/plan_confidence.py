@@ -11,12 +11,12 @@ import numpy as np
 
 from cornserve_planner.graph import PathStep, RequestType
 from cornserve_planner.inputs import PlanInputs
-from cornserve_planner.plan import Plan
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.profiles.sourced_value import Tag
 from cornserve_planner.rate_confidence import rate_draws
 from cornserve_planner.sensitivity import PlanChange, plan_changes
 from cornserve_planner.size_costs import Draws
+from cornserve_planner.solution import Solution
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.throughput_conversion import interval
 from cornserve_planner.throughput_measurement import joined_sources, weakest_tag
@@ -92,7 +92,7 @@ def plan_confidence(
     problem: PlanningProblem,
     times: EstimatedTimes,
     sources: Mapping[str, EstimateSource],
-    plans: Iterable[tuple[int, Plan]],
+    plans: Iterable[tuple[int, Solution]],
     budget: Budget,
     *,
     every_option: bool = False,

@@ -9,9 +9,8 @@ from typing import Any
 
 from cornserve_planner.errors import InfeasibleError, InvalidInputError
 from cornserve_planner.graph import RequestType
-from cornserve_planner.plan_file.checks import mean_seconds
 from cornserve_planner.plan_file.document import PlanFile
-from cornserve_planner.plan_file.parts import PlannedCell
+from cornserve_planner.plan_file.parts import PlannedCell, mean_seconds
 from cornserve_planner.solve.capacity import capacity
 from cornserve_planner.workload.document import Workload
 
@@ -67,7 +66,7 @@ class PlanDrift:
             "cells": [
                 {
                     "count": entry.cell.count,
-                    "gpus": entry.cell.gpus,
+                    "gpus": entry.cell.gpus_of,
                     "utilization": dict(entry.utilization),
                     "limiting": entry.limiting,
                 }
@@ -114,7 +113,7 @@ def _shares(file: PlanFile, workload: Workload) -> tuple[dict[str, float], dict[
     for kind, share in workload.shares.items():
         if share:
             name = _name(file, kind)
-            route = name is not None and any(cell.count and cell.probabilities[name] for cell in file.cells)
+            route = name is not None and any(cell.count and name in cell.probabilities for cell in file.cells)
             group = served if route else refused
             group[name or kind.name] = group.get(name or kind.name, 0.0) + share
     total = math.fsum(served.values())
@@ -126,13 +125,12 @@ def _shares(file: PlanFile, workload: Workload) -> tuple[dict[str, float], dict[
 def _name(file: PlanFile, kind: RequestType) -> str | None:
     """Returns the type of the file with the same components, preferably the one with the same name.
 
-    Without one, returns the default type of a file with one model.
+    Without one, returns the default type.
     """
     same = [name for name, entry in file.types.items() if frozenset(entry.components) == kind.components]
     if kind.name in file.types and kind.name not in same:
         raise InvalidInputError(f"types.{kind.name}", "has other components in the plan file: rename one of them")
-    defaults = [model.default_type for model in file.models.values()]
-    return kind.name if kind.name in same else next(iter(same), defaults[0] if len(defaults) == 1 else None)
+    return kind.name if kind.name in same else next(iter(same), file.default_type)
 
 
 def _demand(
@@ -141,7 +139,7 @@ def _demand(
     """Returns, by option, the seconds that the mean request of all cells needs in cells of one size."""
     parts: dict[str, float] = {}
     for name, share in shares.items():
-        weights = {other.size: other.count * other.rate for other in running if other.probabilities[name]}
-        parts[name] = share * weights.get(cell.size, 0.0) / math.fsum(weights.values())
+        weights = {other.gpus: other.count * other.rate for other in running if name in other.probabilities}
+        parts[name] = share * weights.get(cell.gpus, 0.0) / math.fsum(weights.values())
     kinds = {name: kind.model_copy(update={"share": parts.get(name, 0.0)}) for name, kind in file.types.items()}
-    return mean_seconds(kinds, cell)
+    return mean_seconds(kinds, cell.probabilities)

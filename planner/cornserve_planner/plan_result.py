@@ -9,10 +9,10 @@ from typing import Any
 from cornserve_planner.cells import Cell
 from cornserve_planner.explanation import PlanExplanation
 from cornserve_planner.inputs import PlanInputs
-from cornserve_planner.plan import Plan
 from cornserve_planner.plan_confidence import PlanConfidence
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.result_document import result_document
+from cornserve_planner.solution import Solution
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class RunningCell:
 
     count: int
     gpus: int
-    plan: Plan
+    plan: Solution
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PlanResult:
     file: PlanFile
     confidence: PlanConfidence
     whole: bool = False
-    direct: Plan | None = None
+    direct: Solution | None = None
 
     @property
     def warnings(self) -> list[str]:

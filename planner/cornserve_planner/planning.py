@@ -6,21 +6,20 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cornserve_planner.cells import Cell, solve_cells
+from cornserve_planner.cells import Cell, Mixture, fewest_gpus, most_requests, solve_cells
 from cornserve_planner.edge_traffic import CORNSERVE_TABLE_1, EdgeBytes
 from cornserve_planner.errors import InfeasibleError, InvalidInputError
 from cornserve_planner.explanation import explain_plan
 from cornserve_planner.inputs import PlanInputs, load_inputs
-from cornserve_planner.mixture import Mixture, fewest_gpus, most_requests
-from cornserve_planner.plan import Loss, Plan
 from cornserve_planner.plan_confidence import PlanConfidence, estimate_sources, plan_confidence
 from cornserve_planner.plan_file.build import plan_file, planned_parts
 from cornserve_planner.plan_file.document import PlanFile
-from cornserve_planner.plan_file.provenance import provenance
+from cornserve_planner.plan_file.provenance import plan_origin
 from cornserve_planner.plan_request import PlanRequest
 from cornserve_planner.plan_result import PlanResult, RunningCell
 from cornserve_planner.profiles.architecture import Architectures
 from cornserve_planner.service_targets import with_targets
+from cornserve_planner.solution import Loss, Solution
 from cornserve_planner.solve import placement
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.cluster import Cluster
@@ -159,7 +158,7 @@ class _PlanSearch:
 
     def _one_plan(
         self,
-        plan: Plan,
+        plan: Solution,
         limit: Budget,
         placed: placement.PlacedPlan | None = None,
         cluster: Cluster | None = None,
@@ -193,9 +192,9 @@ class _PlanSearch:
         cluster: Cluster | None = None,
     ) -> PlanFile:
         request, inputs = self.request, self.inputs
-        found = provenance(
+        origin = plan_origin(
             inputs, request.model, request.workload, request.profile, request.gpu_types,
             factors=request.factors, options=request.fields,
         )  # fmt: skip
         parts = planned_parts(inputs)
-        return plan_file(parts, inputs.problem, tuple(cells), counts, self.rate, found, placed, cluster)
+        return plan_file(parts, inputs.problem, tuple(cells), counts, self.rate, origin, placed, cluster)

@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from cornserve_planner.graph import PathStep, RequestType
-from cornserve_planner.plan import Plan
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.size_costs import Draws
+from cornserve_planner.solution import Solution
 
 
 def rate_draws(
-    problem: PlanningProblem, types: Iterable[RequestType], drawn: Callable[[RequestType, PathStep], Draws], plan: Plan
+    problem: PlanningProblem,
+    types: Iterable[RequestType],
+    drawn: Callable[[RequestType, PathStep], Draws],
+    plan: Solution,
 ) -> Draws:
     """Returns the estimated capacity of a plan in requests per second, followed by random draws.
 

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from cornserve_planner.cells import efficient_cells
 from cornserve_planner.explanation import PlanExplanation
-from cornserve_planner.plan import Objective, Plan
 from cornserve_planner.plan_confidence import PlanConfidence
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_file.parts import gpus_by_type
@@ -20,6 +19,7 @@ from cornserve_planner.plan_result import PlanResult
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.report_parts import count_text, gpus_text, table, title
 from cornserve_planner.size_spread import size_spreads
+from cornserve_planner.solution import Objective, Solution
 from cornserve_planner.throughput_conversion import CONFIDENCE
 
 _UNITS = {Objective.RATE: "requests/s", Objective.GPUS: "GPUs", Objective.DOLLARS: "dollars per hour"}
@@ -124,14 +124,14 @@ def _summary(result: PlanResult) -> Text:
     return summary(result.file, "one plan" if result.whole else " + ".join(cells), result.direct)
 
 
-def summary(file: PlanFile, listed: str, direct: Plan | None = None) -> Text:
+def summary(file: PlanFile, listed: str, direct: Solution | None = None) -> Text:
     """
     Args:
         listed: names the running cells.
         direct: the plan without cells, for comparison.
     """
     serves = (
-        f"{gpus_text(file.gpus)} serve{'s' * (sum(file.gpus.values()) == 1)} {file.rate:.4g} requests/s"
+        f"{gpus_text(file.total_gpus)} serve{'s' * (sum(file.total_gpus.values()) == 1)} {file.rate:.4g} requests/s"
         f"{_headroom(file)}"
     )
     target = "" if file.target is None else f" (target: {file.target:.4g})"
@@ -194,12 +194,12 @@ def _placement(file: PlanFile) -> Iterator[RenderableType]:
 def _unserved(file: PlanFile) -> str:
     """Names the request types that no running cell serves; they are not in the workload."""
     running = [cell for cell in file.cells if cell.count]
-    names = [name for name in file.types if not any(cell.probabilities[name] for cell in running)]
+    names = [name for name in file.types if not any(name in cell.probabilities for cell in running)]
     return f"\nNot in the workload, and refused by this plan: {', '.join(names)}." if names else ""
 
 
 def plan_parts(
-    problem: PlanningProblem, plan: Plan, explanation: PlanExplanation, *, everything: bool
+    problem: PlanningProblem, plan: Solution, explanation: PlanExplanation, *, everything: bool
 ) -> Iterator[RenderableType]:
     """Yields the replicas of a plan, its rates, limits, and the fixed strategies."""
     yield _options(problem, plan, explanation, everything=everything)
@@ -213,7 +213,7 @@ def plan_parts(
     yield _strategies(explanation, everything=everything)
 
 
-def _options(problem: PlanningProblem, plan: Plan, explanation: PlanExplanation, *, everything: bool) -> Table:
+def _options(problem: PlanningProblem, plan: Solution, explanation: PlanExplanation, *, everything: bool) -> Table:
     more = ("gain of one more",) if everything else ()
     rows = table(("replicas", "GPUs each", "utilization", *more), text_first=("option",))
     for name, count in plan.replicas.items():
@@ -222,7 +222,7 @@ def _options(problem: PlanningProblem, plan: Plan, explanation: PlanExplanation,
     return rows
 
 
-def _rates(problem: PlanningProblem, plan: Plan) -> Table:
+def _rates(problem: PlanningProblem, plan: Solution) -> Table:
     rows = table(("share", "requests/s"), text_first=("type",), text=("path",))
     for kind, share in problem.shares.items():
         for index, entry in enumerate(rate for rate in plan.rates if rate.type == kind):
@@ -231,7 +231,7 @@ def _rates(problem: PlanningProblem, plan: Plan) -> Table:
     return rows
 
 
-def _bound(plan: Plan) -> str:
+def _bound(plan: Solution) -> str:
     unit = _UNITS[plan.objective]
     maximizes = plan.objective is Objective.RATE
     if plan.proven:

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cornserve_planner.explanation import PlanExplanation
-from cornserve_planner.plan import Plan
 from cornserve_planner.plan_confidence import PlanConfidence
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_file.parts import PlannedOption, gpus_by_type
+from cornserve_planner.solution import Solution
 
 
 def result_document(
-    file: PlanFile, explanations: Iterable[PlanExplanation], direct: Plan | None, confidence: PlanConfidence
+    file: PlanFile, explanations: Iterable[PlanExplanation], direct: Solution | None, confidence: PlanConfidence
 ) -> dict[str, Any]:
     """
     Args:
@@ -21,7 +21,7 @@ def result_document(
         direct: the plan without cells, for comparison; None if it was not computed.
     """
     return {
-        **file.model_dump(mode="json"),
+        **file.as_document(),
         "direct": None
         if direct is None
         else {**direct.model_dump(mode="json"), "gpus": gpus_by_type(file.options, direct.replicas)},

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from cornserve_planner.plan import Objective
 from cornserve_planner.problem import PlanningProblem
+from cornserve_planner.solution import Objective
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.capacity import capacity
 from cornserve_planner.solve.milp import MilpProgram

@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cornserve_planner.plan import Objective
 from cornserve_planner.problem import PlanningProblem, RequestPath
+from cornserve_planner.solution import Objective
 from cornserve_planner.solve.budget import Budget
 
 ROUNDING_TOLERANCE = 1e-9

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple
 
 from cornserve_policies.replayable_random import ReplayableRandom
 
@@ -11,22 +11,14 @@ PATH_DRAWS: Final = 2
 """The random numbers that the choice of a cell and a path draws."""
 
 
-class RoutableCell(Protocol):
+class RoutableCell(NamedTuple):
     """A cell, as far as the choice needs it."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def rate(self) -> float:
-        """Requests per second for which the cell is planned."""
-
-    @property
-    def probabilities(self) -> Mapping[str, Sequence[float]]:
-        """The probability of each path, by request type. A type that the cell cannot serve is absent."""
-
-
-Cell = TypeVar("Cell", bound=RoutableCell)
+    name: str
+    rate: float
+    """Requests per second for which the cell is planned."""
+    probabilities: Mapping[str, Sequence[float]]
+    """The probability of each path, by request type. A type that the cell cannot serve is absent."""
 
 
 class CellPath(NamedTuple):
@@ -39,7 +31,7 @@ class CellPath(NamedTuple):
     """The index of the path."""
 
 
-class PathTable(Generic[Cell]):
+class PathTable:
     """Chooses cells in proportion to their rates, then paths by the cell's probabilities for the type.
 
     Args:
@@ -50,10 +42,9 @@ class PathTable(Generic[Cell]):
         ValueError: the default type is unknown, or no cell serves it.
     """
 
-    def __init__(self, types: Mapping[str, Collection[str]], default_type: str, cells: Sequence[Cell]) -> None:
+    def __init__(self, types: Mapping[str, Collection[str]], default_type: str, cells: Sequence[RoutableCell]) -> None:
         if default_type not in types:
             raise ValueError(f"the default type {default_type!r} is unknown: use one of {', '.join(sorted(types))}")
-        self.cells = cells
         by_type = {name: [cell for cell in cells if name in cell.probabilities] for name in types}
         if not by_type[default_type]:
             raise ValueError(f"no cell serves the default type {default_type!r}: add it to a cell's probabilities")
@@ -65,15 +56,15 @@ class PathTable(Generic[Cell]):
         """Returns the type with exactly these components, or None if no cell serves such a type."""
         return self._names.get(frozenset(components))
 
-    def choose(self, request_type: str | None, random: ReplayableRandom) -> tuple[str, Cell, int]:
-        """Returns the type, a cell that serves it and the index of a path. Requests without type get the default type.
+    def choose(self, request_type: str | None, random: ReplayableRandom) -> CellPath:
+        """Returns a cell that serves the type, and a path. Requests without type get the default type.
 
         It draws `PATH_DRAWS` random numbers.
         """
         name = self._default_type if request_type is None else request_type
         cells, rates = self._cells[name]
         cell = cells[random.choose(rates)]
-        return name, cell, random.choose(cell.probabilities[name])
+        return CellPath(name, cell.name, random.choose(cell.probabilities[name]))
 
     def shares(self) -> Iterator[tuple[CellPath, float]]:
         """Yields the share of a type's requests that each path is planned to receive. Those of a type sum to 1."""

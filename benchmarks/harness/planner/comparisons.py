@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from benchmarks.harness.planner.greedy import GreedyLoopError, greedy
 from benchmarks.harness.planner.instances import OMNI, random_problem
-from cornserve_planner.cells import Cell, efficient_cells, solve_cells
-from cornserve_planner.mixture import fewest_gpus
+from cornserve_planner.cells import Cell, efficient_cells, fewest_gpus, solve_cells
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve.optimization import min_gpus
 

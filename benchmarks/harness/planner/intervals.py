@@ -14,9 +14,9 @@ import numpy as np
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import DeclaredPath, DeploymentOption, ExecutorGraph, ModelComponent, PathStep, RequestType
-from cornserve_planner.plan import Plan
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.rate_confidence import rate_draws
+from cornserve_planner.solution import Solution
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.optimization import max_rate
 from cornserve_planner.throughput_conversion import ThroughputConversion, convert, interval
@@ -217,7 +217,7 @@ def _rate_check(
     return IntervalCheck.of(low, plan.rate, high, _true_rate(problem, plan, executors))
 
 
-def _true_rate(problem: PlanningProblem, plan: Plan, executors: SyntheticExecutors) -> float:
+def _true_rate(problem: PlanningProblem, plan: Solution, executors: SyntheticExecutors) -> float:
     """Returns the requests per second at which the first option is always busy, with the plan's paths."""
     steps = {(path.type, path.name): path.steps for path in problem.paths}
     used: dict[str, dict[Role, float]] = {}

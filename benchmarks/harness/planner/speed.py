@@ -20,13 +20,12 @@ from benchmarks.harness.planner.instances import (
     random_problem,
     random_traffic,
 )
-from cornserve_planner import mixture
-from cornserve_planner.cells import efficient_cells, solve_cells
+from cornserve_planner.cells import efficient_cells, fewest_gpus, most_requests, solve_cells
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.inputs import PlanInputs, load_inputs
 from cornserve_planner.models import shipped_models
-from cornserve_planner.plan import Plan
 from cornserve_planner.problem import PlanningProblem, RequestPath
+from cornserve_planner.solution import Solution
 from cornserve_planner.solve import placement
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.cluster import Cluster
@@ -143,17 +142,17 @@ def shipped(largest: int, limit: float) -> list[ModelCells]:
 def mixtures() -> list[MixtureSpeed]:
     """Measures mixtures of the cells of a random problem."""
     found = solve_cells(random_problem(0, OMNI), 64)
-    most, seconds = _fastest(lambda: mixture.most_requests(found, MILLION_GPUS))
-    fewest, more = _fastest(lambda: mixture.fewest_gpus(found, 0.999 * most.rate))
+    most, seconds = _fastest(lambda: most_requests(found, MILLION_GPUS))
+    fewest, more = _fastest(lambda: fewest_gpus(found, 0.999 * most.rate))
     rows = [("most requests on a million GPUs", most, seconds), ("fewest GPUs for 99.9 % of that", fewest, more)]
     return [MixtureSpeed(what, found.gpus, found.counts, taken * 1e6) for what, found, taken in rows]
 
 
-def _most(problem: PlanningProblem, gpus: int, solver: SolverSettings) -> Plan:
+def _most(problem: PlanningProblem, gpus: int, solver: SolverSettings) -> Solution:
     return max_rate(problem, Budget(gpus=gpus), solver)
 
 
-def _solves(size: str, engine: SolverEngine, jobs: Sequence[Callable[[], Plan]]) -> SolveTimings:
+def _solves(size: str, engine: SolverEngine, jobs: Sequence[Callable[[], Solution]]) -> SolveTimings:
     runs = [_timed(job) for job in jobs]
     return SolveTimings(
         size=size,

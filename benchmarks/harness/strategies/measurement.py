@@ -18,6 +18,7 @@ from cornserve.bench.timed_client import TimedClient
 from cornserve.client import Client, calls
 from cornserve.client.calls import ApiCall
 from cornserve.profiler.loads import LoadDriver, Observations
+from cornserve_plan.plan import Plan
 from cornserve_planner.model_document import ModelDocument
 from cornserve_planner.profiles.profile import ModelProfile
 
@@ -179,37 +180,8 @@ def _rate(ends: Sequence[float], concurrency: int) -> float:
 
 
 def app_plan(plan: Any) -> AppPlan:
-    """Returns the deployable part of a plan file."""
-    (model,) = plan["models"].values()
-    return AppPlan.model_validate(
-        {
-            "options": {
-                name: {**option["executor"], "gpus": option["gpus"], "gpu_type": option["gpu"]}
-                for name, option in plan["options"].items()
-            },
-            "types": {
-                name: {
-                    "components": kind["components"],
-                    "share": kind["share"],
-                    "paths": [
-                        {"steps": [{name: step[name] for name in ("option", "components")} for step in path["steps"]]}
-                        for path in kind["paths"]
-                    ],
-                }
-                for name, kind in plan["types"].items()
-            },
-            "default_type": model["default_type"] or max(plan["types"], key=lambda name: plan["types"][name]["share"]),
-            "cells": [
-                {
-                    "gpus": sum(cell["gpus"].values()),
-                    "loads": {},
-                    **{name: cell[name] for name in ("count", "rate", "replicas", "probabilities")},
-                }
-                for cell in plan["cells"]
-            ],
-            "planner": plan["provenance"]["planner"],
-        }
-    )
+    """Returns the deployable part of a plan from `cornserve plan --json`."""
+    return AppPlan.of(Plan.model_validate(plan, extra="ignore"))
 
 
 def _calls(workload: StrategyWorkload, seed: int) -> Iterator[ApiCall]:

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from cornserve.app.adaptation import MixtureProposal, PlanProposal
+from cornserve.app.adaptation_status import MixtureProposal, PlanProposal
 from cornserve.app.declared_name import check_declared_name
 from cornserve.app.event import AppEvent
 from cornserve.app.executor_names import check_executor_names

@@ -16,7 +16,6 @@ import logging
 from collections.abc import Awaitable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cornserve.app.route_plan import RouteCell
 from cornserve.gateway.errors import NO_ENDPOINTS
 from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.decision_log import log_replica
@@ -112,9 +111,9 @@ class Dispatcher:
         """An attempt number that no invocation has used."""
         return max((execution.attempt + 1 for execution in self.executions), default=self._first_attempt)
 
-    def use_cell(self, cell: RouteCell) -> None:
-        """Sends the invocations to the executor groups of a cell."""
-        self._groups = cell.groups
+    def use_cell(self, name: str) -> None:
+        """Sends the invocations to the executor groups of a cell of the plan."""
+        self._groups = self._route.cell_groups[name]
 
     def next_progress(self) -> Awaitable[None]:
         """Returns a future that completes when the next value arrives or the next invocation ends."""

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from cornserve.app.response_readers import ResponseReader
-from cornserve.app.route_plan import RouteCell
 from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.app_logs import RequestLog
 from cornserve.gateway.observe.decision_log import log_path
@@ -175,15 +174,14 @@ class Session:
             await self._wait(outcome)
             outcome = await self._play(requests, reader)
 
-    async def _choose_path(self, plan: PathTable[RouteCell], requests: Sequence[Any]) -> None:
+    async def _choose_path(self, plan: PathTable, requests: Sequence[Any]) -> None:
         """Chooses a cell and a path by the components that the requests need. Raises the errors of the task."""
         self._plan = None
         known_type = plan.type_of(await self._player.needed_components(requests))
-        request_type, cell, path = plan.choose(known_type, ReplayableRandom(self._ids.random_key))
-        self._player.select_path(path)
-        self._dispatcher.use_cell(cell)
-        chosen = CellPath(request_type, cell.name, path)
-        self._stats.record_path(path, chosen, is_known=known_type is not None)
+        chosen = plan.choose(known_type, ReplayableRandom(self._ids.random_key))
+        self._player.select_path(chosen.path)
+        self._dispatcher.use_cell(chosen.cell)
+        self._stats.record_path(chosen.path, chosen, is_known=known_type is not None)
         if self._logs_decisions:
             log_path(self._ids.public, chosen, "plan" if known_type else "plan, unknown type")
 

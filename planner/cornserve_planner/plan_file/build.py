@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cornserve_planner.cells import Cell, efficient_cells
 from cornserve_planner.graph import PathStep, RequestType
 from cornserve_planner.inputs import PlanInputs
-from cornserve_planner.plan import Plan
+from cornserve_planner.model_document import ExecutorTask
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_file.parts import (
     ANY_GPU,
@@ -22,12 +23,14 @@ from cornserve_planner.plan_file.parts import (
     PlannedPath,
     PlannedStep,
     PlannedType,
-    Provenance,
     gpus_by_type,
     hourly_price,
-    totals,
+    loads,
+    mean_seconds,
 )
+from cornserve_planner.plan_file.provenance import PlanOrigin
 from cornserve_planner.problem import PlanningProblem, RequestPath
+from cornserve_planner.solution import Solution
 from cornserve_planner.solve.capacity import ReplicaCapacity
 from cornserve_planner.solve.cluster import Cluster
 from cornserve_planner.solve.placement import PlacedPlan
@@ -48,7 +51,7 @@ def planned_parts(inputs: PlanInputs) -> PlannedParts:
     known = inputs.model.modalities
     modalities = None if known is None else PlannedModalities(**known.model_dump())
     return PlannedParts(
-        models={inputs.model.name: PlannedModel(modalities=modalities, default_type=None)},
+        models={inputs.model.name: PlannedModel(modalities=modalities)},
         components={c.name: PlannedComponent(after=c.after) for c in inputs.graph.components},
         gpu_types={
             name: PlannedGpuType(memory=gpu.memory, price=gpu.price) for name, gpu in inputs.problem.gpus.items()
@@ -64,7 +67,7 @@ def plan_file(
     cells: Iterable[Cell],
     counts: Mapping[int, int],
     target: float | None,
-    provenance: Provenance,
+    origin: PlanOrigin,
     placed: PlacedPlan | None = None,
     cluster: Cluster | None = None,
 ) -> PlanFile:
@@ -93,10 +96,24 @@ def plan_file(
         if cluster is None
         else PlannedCluster(gpus=cluster.gpus, bandwidth=max(map(max, cluster.bandwidth))),
         cells=found,
+        default_type=_default_type(parts, found),
         target=target,
-        provenance=provenance,
-        **totals(found),
+        planner=origin.planner,
+        inputs=origin.inputs,
+        provenance=origin.provenance,
     )
+
+
+def _default_type(parts: PlannedParts, cells: Iterable[PlannedCell]) -> str | None:
+    """Returns the type with the most components that all cells serve: other requests are most likely a part of it.
+
+    Types of several models are not compared.
+    """
+    used = [cell for cell in cells if cell.kept or cell.count]
+    served = [name for name in parts.types if all(name in cell.probabilities for cell in used)]
+    if len(parts.models) > 1 or not served:
+        return None
+    return max(served, key=lambda name: (len(parts.types[name].components), parts.types[name].share))
 
 
 def _nodes(placed: PlacedPlan, cluster: Cluster) -> tuple[dict[str, int], ...]:
@@ -112,8 +129,8 @@ def _options(inputs: PlanInputs) -> dict[str, PlannedOption]:
     return {
         option.name: PlannedOption(
             components=option.components,
-            executor=inputs.model.options[option.profiled_as].executor,
-            gpu=option.gpu,
+            **_executor(inputs.model.options[option.profiled_as].executor),
+            gpu_type=option.gpu,
             gpus=option.gpus,
             batch=inputs.batch.get(option.name),
             memory=problem.memory.get(option.name),
@@ -122,6 +139,10 @@ def _options(inputs: PlanInputs) -> dict[str, PlannedOption]:
         )
         for option in inputs.graph.options
     }
+
+
+def _executor(executor: ExecutorTask | None) -> dict[str, Any]:
+    return {"task": None, "settings": {}} if executor is None else executor.model_dump()
 
 
 def _types(inputs: PlanInputs) -> dict[str, PlannedType]:
@@ -148,27 +169,33 @@ def _step(inputs: PlanInputs, kind: RequestType, step: PathStep) -> PlannedStep:
     )
 
 
-def _cell(problem: PlanningProblem, parts: PlannedParts, cell: Cell, plan: Plan, count: int, kept: bool) -> PlannedCell:
+def _cell(
+    problem: PlanningProblem, parts: PlannedParts, cell: Cell, plan: Solution, count: int, kept: bool
+) -> PlannedCell:
     options = parts.options
     gpus = used = gpus_by_type(options, plan.replicas)
-    if len({option.gpu for option in options.values()}) == 1:
-        gpus = {next(iter(options.values())).gpu or ANY_GPU: cell.gpus}
+    if len({option.gpu_type for option in options.values()}) == 1:
+        gpus = {next(iter(options.values())).gpu_type or ANY_GPU: cell.gpus}
+    probabilities = {name: found for name in parts.types if (found := _probabilities(problem, plan, name, options))}
+    seconds = mean_seconds(parts.types, probabilities)
     return PlannedCell(
+        gpus=sum(gpus.values()),
         count=count,
         kept=kept,
-        gpus=gpus,
+        gpus_of=gpus,
         idle={name: idle for name, count in gpus.items() if (idle := count - used[name])},
         dollars=hourly_price(parts.gpu_types, gpus),
         placement=None,
-        probabilities={name: _probabilities(problem, plan, name, options) for name in parts.types},
+        probabilities=probabilities,
         rate=plan.capacity,
+        loads=dict(plan.replicas) if plan.survives else loads(options, plan.replicas, plan.capacity, seconds),
         rate_after_loss=ReplicaCapacity.of(problem, plan.replicas, survive=True).rate if plan.survives else None,
         **plan.model_dump(exclude={"rates", "rate", "capacity", "gpus", "dollars", "survives"}),
     )
 
 
 def _probabilities(
-    problem: PlanningProblem, plan: Plan, kind: str, options: Mapping[str, PlannedOption]
+    problem: PlanningProblem, plan: Solution, kind: str, options: Mapping[str, PlannedOption]
 ) -> tuple[float, ...]:
     """Returns the probability of each path of a type. A type without requests takes the path with the fewest
     GPU-seconds."""

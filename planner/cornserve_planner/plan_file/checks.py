@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from cornserve_planner.cells import Cell, efficient_cells
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import DeclaredPath, DeploymentOption, ExecutorGraph, ModelComponent, RequestType
-from cornserve_planner.plan import Objective
 from cornserve_planner.plan_file.parts import (
     PlanFields,
     PlannedCell,
@@ -16,9 +15,11 @@ from cornserve_planner.plan_file.parts import (
     gpus_by_type,
     hourly_price,
     largest_loss,
-    totals,
+    loads,
+    mean_seconds,
 )
 from cornserve_planner.problem import PlanningProblem
+from cornserve_planner.solution import Objective
 from cornserve_planner.solve.capacity import ReplicaCapacity
 
 TOLERANCE = 1e-6
@@ -30,14 +31,11 @@ TARGET_TOLERANCE = 2e-5
 def check_names(file: PlanFields) -> None:
     """Checks that every name refers to a part of the file."""
     for name, option in file.options.items():
-        if option.gpu is not None:
-            _require_known(f"options.{name}.gpu", option.gpu, file.gpu_types, "a GPU type")
+        if option.gpu_type is not None:
+            _require_known(f"options.{name}.gpu_type", option.gpu_type, file.gpu_types, "a GPU type")
     for name, model in file.models.items():
         for component in sorted(model.modalities.components if model.modalities else ()):
             _require_known(f"models.{name}.modalities", component, file.components, "a component")
-        if model.default_type is not None:
-            types = [kind for kind, entry in file.types.items() if entry.model == name]
-            _require_known(f"models.{name}.default_type", model.default_type, types, "a type of the model")
     for name, kind in file.types.items():
         _require_known(f"types.{name}.model", kind.model, file.models, "a model")
         modalities = file.models[kind.model].modalities
@@ -49,19 +47,10 @@ def check_names(file: PlanFields) -> None:
         for index, path in enumerate(kind.paths):
             for number, step in enumerate(path.steps):
                 where = f"types.{name}.paths.{index}.steps.{number}"
-                _require_known(f"{where}.option", step.option, file.options, "an option")
                 if not step.low * (1 - TOLERANCE) <= step.seconds <= step.high * (1 + TOLERANCE):
                     raise InvalidInputError(
                         f"{where}.seconds", f"are {step.seconds:g}, not between {step.low:g} and {step.high:g}"
                     )
-    for index, cell in enumerate(file.cells):
-        for name in cell.replicas:
-            _require_known(f"cells.{index}.replicas", name, file.options, "an option")
-        if cell.probabilities.keys() != file.types.keys():
-            different = sorted(cell.probabilities.keys() ^ file.types.keys())
-            raise InvalidInputError(
-                f"cells.{index}.probabilities", f"must have the types of the file: {', '.join(different)} differs"
-            )
     for where, names in (
         ("rates", [rate.option for rate in file.provenance.rates]),
         ("factors", file.provenance.factors),
@@ -77,7 +66,9 @@ def check_paths(file: PlanFields) -> None:
     )
     graph = ExecutorGraph(
         tuple(ModelComponent(name, component.after) for name, component in file.components.items()),
-        tuple(DeploymentOption(n, option.components, option.gpus, option.gpu) for n, option in file.options.items()),
+        tuple(
+            DeploymentOption(n, option.components, option.gpus, option.gpu_type) for n, option in file.options.items()
+        ),
         tuple(DeclaredPath(options) for options in sequences),
     )
     for name, kind in file.types.items():
@@ -106,26 +97,16 @@ def check_cells(file: PlanFields, cells: tuple[Cell, ...]) -> None:
             _check_probabilities(kind, cell, name, f"cells.{index}.probabilities.{name}")
         _check_rate(file, cell, f"cells.{index}")
         _check_bounds(cell, f"cells.{index}")
-    sizes = [cell.gpus for cell in cells]
-    if sizes != sorted(set(sizes)):
-        raise InvalidInputError("cells", f"have {', '.join(map(str, sizes))} GPUs: give each size once, smallest first")
     kept = {cell.gpus for cell in efficient_cells(cells)}
     for index, cell in enumerate(file.cells):
-        if cell.kept != (cell.size in kept):
-            more = "more" if cell.size in kept else "no more"
+        if cell.kept != (cell.gpus in kept):
+            more = "more" if cell.gpus in kept else "no more"
             raise InvalidInputError(
                 f"cells.{index}.kept", f"is {cell.kept}, but the cell serves {more} than smaller ones on the same GPUs"
             )
 
 
-def check_totals(file: PlanFields) -> None:
-    found = totals(file.cells)
-    for name, value in found.items():
-        if name == "gpus":
-            if file.gpus != value:
-                raise InvalidInputError("gpus", f"are {file.gpus}, but the running cells have {value}")
-        else:
-            _require_close(name, getattr(file, name), value, "the running cells give")
+def check_target(file: PlanFields) -> None:
     served = file.rate - largest_loss(cell for cell in file.cells if cell.count)
     if file.target is not None and served < file.target * (1 - TARGET_TOLERANCE):
         raise InvalidInputError("target", f"is {file.target:g}, but the running cells serve {served:g} requests/s")
@@ -144,16 +125,18 @@ def _check_gpus(file: PlanFields, cell: PlannedCell, where: str) -> None:
     used = gpus_by_type(file.options, cell.replicas)
     for name, idle in cell.idle.items():
         used[name] = used.get(name, 0) + idle
-    if cell.gpus != used:
-        raise InvalidInputError(f"{where}.gpus", f"are {cell.gpus}, but the replicas and idle GPUs are {used}")
+    if cell.gpus_of != used:
+        raise InvalidInputError(f"{where}.gpus_of", f"are {cell.gpus_of}, but the replicas and idle GPUs are {used}")
+    if cell.gpus != (total := sum(used.values())):
+        raise InvalidInputError(f"{where}.gpus", f"are {cell.gpus}, but {cell.gpus_of} are {total}")
     for name in cell.replicas:
         option = file.options[name]
-        memory = file.gpu_types[option.gpu].memory if option.gpu else None
+        memory = file.gpu_types[option.gpu_type].memory if option.gpu_type else None
         if option.memory is not None and memory is not None and option.memory > memory:
             raise InvalidInputError(
-                f"options.{name}.memory", f"is {option.memory:g} bytes, but a {option.gpu} has {memory:g}"
+                f"options.{name}.memory", f"is {option.memory:g} bytes, but a {option.gpu_type} has {memory:g}"
             )
-    _require_close(f"{where}.dollars", cell.dollars, hourly_price(file.gpu_types, cell.gpus), "its GPUs cost")
+    _require_close(f"{where}.dollars", cell.dollars, hourly_price(file.gpu_types, cell.gpus_of), "its GPUs cost")
 
 
 def _check_placement(file: PlanFields, cell: PlannedCell, where: str) -> None:
@@ -178,35 +161,27 @@ def _check_placement(file: PlanFields, cell: PlannedCell, where: str) -> None:
 
 def _check_probabilities(kind: PlannedType, cell: PlannedCell, name: str, where: str) -> None:
     usable = [all(step.option in cell.replicas for step in path.steps) for path in kind.paths]
-    found = cell.probabilities[name]
-    if not found:
+    if name not in cell.probabilities:
         if any(usable):
-            raise InvalidInputError(where, "is empty, but the cell has a path for this type: give its probabilities")
+            raise InvalidInputError(where, "is missing, but the cell has a path for this type: give its probabilities")
         if kind.share:
-            raise InvalidInputError(where, f"is empty, but {kind.share:.3g} of the requests have this type")
-        return
-    if len(found) != len(kind.paths):
-        raise InvalidInputError(where, f"has {len(found)} probabilities for {len(kind.paths)} paths: give one for each")
-    if abs((total := math.fsum(found)) - 1) > TOLERANCE:
-        raise InvalidInputError(where, f"add up to {total:.6g}, not to 1: correct them")
-    for index, probability in enumerate(found):
-        if probability and not usable[index]:
-            raise InvalidInputError(
-                f"{where}.{index}", f"is {probability:g}, but the cell has no replica of an option of this path"
-            )
+            raise InvalidInputError(where, f"is missing, but {kind.share:.3g} of the requests have this type")
 
 
 def _check_rate(file: PlanFields, cell: PlannedCell, where: str) -> None:
+    needed = mean_seconds(file.types, cell.probabilities)
     limits = {
-        name: cell.replicas[name] * file.options[name].max_utilization / seconds
-        for name, seconds in mean_seconds(file.types, cell).items()
+        name: cell.replicas[name] * file.options[name].max_utilization / seconds for name, seconds in needed.items()
     }
     limiting = min(limits, key=limits.__getitem__)
     if cell.placement is None or cell.rate > limits[limiting]:  # the network can limit a placement further
         _require_close(f"{where}.rate", cell.rate, limits[limiting], f"the replicas of {limiting} limit it to")
+    expected = cell.replicas if cell.rate_after_loss else loads(file.options, cell.replicas, cell.rate, needed)
+    for name in cell.replicas:
+        _require_close(f"{where}.loads.{name}", cell.loads.get(name), expected[name], "its requests need")
     values = {
         Objective.RATE: cell.rate_after_loss or cell.rate,
-        Objective.GPUS: float(cell.size),
+        Objective.GPUS: float(cell.gpus),
         Objective.DOLLARS: cell.dollars,
     }
     _require_close(f"{where}.value", cell.value, values[cell.objective], f"the objective {cell.objective!r} gives")
@@ -222,17 +197,6 @@ def _check_bounds(cell: PlannedCell, where: str) -> None:
             raise InvalidInputError(
                 f"{where}.{second}", f"is {limit:.7g}, but no plan is better, and the {first} is {value:.7g}"
             )
-
-
-def mean_seconds(types: Mapping[str, PlannedType], cell: PlannedCell) -> dict[str, float]:
-    """Returns, by option, the seconds of a replica's time that the mean request needs in a cell."""
-    seconds: dict[str, float] = {}
-    for name, kind in types.items():
-        for path, probability in zip(kind.paths, cell.probabilities[name], strict=False):
-            if weight := kind.share * probability:
-                for step in path.steps:
-                    seconds[step.option] = seconds.get(step.option, 0.0) + weight * step.seconds
-    return seconds
 
 
 def _require_known(where: str, name: str, known: Iterable[str], what: str) -> None:

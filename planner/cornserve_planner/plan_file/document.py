@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
+from pydantic import model_validator
+
+from cornserve_plan.plan import Plan
 from cornserve_planner.cells import Cell
 from cornserve_planner.document import FAMILY
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import DeploymentOption, PathStep, path_name
-from cornserve_planner.plan import PathRate, Plan
-from cornserve_planner.plan_file.checks import check_cells, check_losses, check_names, check_paths, check_totals
+from cornserve_planner.plan_file.checks import check_cells, check_losses, check_names, check_paths, check_target
 from cornserve_planner.plan_file.parts import (
     PlanFields,
     PlannedCell,
@@ -19,9 +21,10 @@ from cornserve_planner.plan_file.parts import (
     PlannedOption,
     PlannedPath,
     PlannedType,
-    totals,
+    hourly_price,
 )
 from cornserve_planner.problem import GpuType, PlanningProblem, RequestPath
+from cornserve_planner.solution import PathRate, Solution
 
 ADVICE = "make the plan again with `cornserve plan MODEL --save FILE`"
 
@@ -30,51 +33,72 @@ class PlanFile(PlanFields):
     """`format: cornserve-planner/plan`. Raises `InvalidInputError` if a name is unknown or numbers contradict."""
 
     kind = "plan"
-    version = 2
+    version = 3
 
-    def model_post_init(self, _: object) -> None:
+    @model_validator(mode="after")
+    def _check_planning(self) -> Self:
         check_names(self)
         check_paths(self)
         check_cells(self, self.solved_cells)
-        check_totals(self)
+        check_target(self)
         check_losses(self, self.problem)
+        return self
 
     @cached_property
     def problem(self) -> PlanningProblem:
         """The planning problem that the plan solves."""
         return planning_problem(self.options, self.types, self.gpu_types)
 
-    def plan_of(self, cell: PlannedCell) -> Plan:
+    def plan_of(self, cell: PlannedCell) -> Solution:
         """Returns the plan of a cell, at its maximum rate."""
         rates = (
             PathRate(type=name, path=_name(path), rate=cell.rate * kind.share * probability)
             for name, kind in self.types.items()
-            for path, probability in zip(kind.paths, cell.probabilities[name], strict=False)
+            for path, probability in zip(kind.paths, cell.probabilities.get(name, ()), strict=False)
             if kind.share and probability
         )
-        return Plan(
+        return Solution(
             rates=tuple(rates),
             gpus=sum(self.options[name].gpus * count for name, count in cell.replicas.items()),
             dollars=self.problem.dollars(cell.replicas),
             capacity=cell.rate,
-            **cell.model_dump(include=Plan.model_fields.keys() - {"rates", "capacity", "gpus", "dollars"}),
+            **cell.model_dump(include=Solution.model_fields.keys() - {"rates", "capacity", "gpus", "dollars"}),
         )
 
     @cached_property
     def solved_cells(self) -> tuple[Cell, ...]:
         """The cells with their plans, smallest first."""
-        return tuple(Cell(cell.size, cell.rate, self.plan_of(cell)) for cell in self.cells)
+        return tuple(Cell(cell.gpus, cell.rate, self.plan_of(cell)) for cell in self.cells)
 
     @property
-    def counts(self) -> dict[int, int]:
-        """The number of running cells, by GPUs of a cell."""
-        return {cell.size: cell.count for cell in self.cells if cell.count}
+    def total_gpus(self) -> dict[str, int]:
+        """GPUs of all running cells by type, including idle ones."""
+        gpus: dict[str, int] = {}
+        for cell in self.cells:
+            for name, number in cell.gpus_of.items() if cell.count else ():
+                gpus[name] = gpus.get(name, 0) + cell.count * number
+        return gpus
 
-    def with_counts(self, counts: Mapping[int, int], target: float | None) -> PlanFile:
-        """Returns the file of a plan that runs other numbers of the same cells, by GPUs of a cell."""
-        cells = tuple(cell.model_copy(update={"count": counts.get(cell.size, 0)}) for cell in self.cells)
-        fields = {name: getattr(self, name) for name in PlanFile.model_fields}
-        return PlanFile(**{**fields, **totals(cells), "cells": cells, "target": target})
+    @property
+    def dollars(self) -> float | None:
+        """Price per hour of these GPUs. None if a price is unknown."""
+        return hourly_price(self.gpu_types, self.total_gpus)
+
+    def as_document(self) -> dict[str, Any]:
+        """Returns the fields of the file, and the totals of its running cells."""
+        totals = {"rate": self.rate, "gpus": self.total_gpus, "dollars": self.dollars}
+        return self.model_dump(mode="json") | totals
+
+    def deployable(self) -> Plan:
+        """Returns the part by which an app is deployed. Raises `InvalidInputError` if an app cannot be."""
+        if len(self.models) > 1:
+            raise InvalidInputError("models", f"the plan serves {', '.join(self.models)}: plan each app alone")
+        if self.cluster is not None:
+            raise InvalidInputError("cluster", "the plan places replicas on nodes: make it without --nodes")
+        if self.default_type is None:
+            raise InvalidInputError("cells", "no type is served by all of them: make the plan with --whole")
+        used = tuple(cell for cell in self.cells if cell.kept or cell.count)
+        return Plan.model_validate(self.model_copy(update={"cells": used}).model_dump(), extra="ignore")
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
@@ -94,8 +118,8 @@ class PlanFile(PlanFields):
             if fields.get("format") == f"{FAMILY}/proposal":
                 raise InvalidInputError("format", f"{fields['format']!r} is not read any more: {ADVICE}")
             is_plan = fields.get("format") == f"{FAMILY}/{cls.kind}"
-            if is_plan and fields.get("version") == 1 and fields["version"] is not True:
-                raise InvalidInputError("version", f"version 1 is not read any more: {ADVICE}")
+            if is_plan and fields.get("version") in (1, 2) and fields["version"] is not True:
+                raise InvalidInputError("version", f"version {fields['version']} is not read any more: {ADVICE}")
         super()._pop_header(fields)
 
 
@@ -105,7 +129,7 @@ def planning_problem(
     """Returns the planning problem that parts of a plan file describe."""
     return PlanningProblem(
         options=tuple(
-            DeploymentOption(name, option.components, option.gpus, option.gpu) for name, option in options.items()
+            DeploymentOption(name, option.components, option.gpus, option.gpu_type) for name, option in options.items()
         ),
         shares={name: kind.share for name, kind in types.items()},
         paths=tuple(_request_path(name, path) for name, kind in types.items() for path in kind.paths),

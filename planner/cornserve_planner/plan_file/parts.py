@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from cornserve_plan.fields import Name, NonNegative, Positive, PositiveCount
+from cornserve_plan.plan import Plan, PlanCell, PlanInput, PlanOption, PlanPath, PlanStep, PlanType
 from cornserve_planner.document import Document, DocumentPart
-from cornserve_planner.model_document import Components, ExecutorTask, Name
-from cornserve_planner.plan import NonNegative, Objective
+from cornserve_planner.model_document import Components
 from cornserve_planner.profiles.sourced_value import SourcedValue, Tag
+from cornserve_planner.solution import Objective
 from cornserve_planner.workload.request import Modality
 from cornserve_planner.workload.request_types import Modalities
-
-Positive = Annotated[float, Field(gt=0)]
-MOST = 10**18
-"""Limit of counts: their products remain in the range of floats."""
-Count = Annotated[int, Field(ge=0, le=MOST)]
-Some = Annotated[int, Field(ge=1, le=MOST)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
 
 InputKind = Literal["model", "profile", "workload", "gpu types"]
 
@@ -40,13 +35,10 @@ class PlannedModel(DocumentPart):
     """A model that the plan serves.
 
     Args:
-        modalities: the components that each modality of a request needs, from which a gateway computes the type of a
-            request. None if the model file does not list them.
-        default_type: the type of requests whose components are not those of any type; None to refuse them.
+        modalities: the components that each modality of a request needs. None if the model file does not list them.
     """
 
     modalities: PlannedModalities | None
-    default_type: Name | None
 
 
 class PlannedComponent(DocumentPart):
@@ -62,58 +54,51 @@ class PlannedGpuType(DocumentPart):
     price: Positive | None
 
 
-class PlannedOption(DocumentPart):
+class PlannedOption(DocumentPart, PlanOption):
     """A deployment option.
 
     Args:
-        executor: the unit task and its settings, for plans made from an app.
-        gpu: the GPU type; None for any type.
-        gpus: GPUs of a replica.
+        components: those that a replica can run.
         batch: requests that a replica serves at a time; None if the profile has no batch sizes.
-        memory: bytes needed on each of these GPUs; None if unknown.
+        memory: bytes needed on each of its GPUs; None if unknown.
         max_utilization: the fraction of its replicas' time that the plan may use.
         startup: seconds until a replica accepts requests; None if unknown.
     """
 
+    task: Name | None
+    settings: dict[str, JsonValue]
+    gpu_type: Name | None
     components: Components
-    executor: ExecutorTask | None
-    gpu: Name | None
-    gpus: Some
-    batch: Some | None
+    batch: PositiveCount | None
     memory: NonNegative | None
     max_utilization: Annotated[float, Field(gt=0, le=1)]
     startup: NonNegative | None
 
 
-class PlannedStep(DocumentPart):
+class PlannedStep(DocumentPart, PlanStep):
     """A step of a path.
 
     Args:
-        components: those that the option runs here.
         seconds: seconds of a replica's time that a request needs, with the confidence interval from `low` to `high`.
         tag: that of the least certain rate from which the seconds follow.
     """
 
-    option: Name
-    components: Components
     seconds: Positive
     low: Positive
     high: Positive
     tag: Tag
 
 
-class PlannedPath(DocumentPart):
-    """A path: its steps in the order of the data, without options that the type skips."""
+class PlannedPath(DocumentPart, PlanPath):
+    """A path, without options that the type skips."""
 
     steps: tuple[PlannedStep, ...] = Field(min_length=1)
 
 
-class PlannedType(DocumentPart):
+class PlannedType(DocumentPart, PlanType):
     """A request type of a model. A type with share 0 is not in the workload, but has a route."""
 
     model: Name
-    components: Components
-    share: Fraction
     paths: tuple[PlannedPath, ...] = Field(min_length=1)
 
 
@@ -125,37 +110,30 @@ class PlannedCluster(DocumentPart):
         bandwidth: bytes/s from each node to each other node.
     """
 
-    gpus: Annotated[tuple[Some, ...], Field(min_length=1)]
+    gpus: Annotated[tuple[PositiveCount, ...], Field(min_length=1)]
     bandwidth: Positive
 
 
-class PlannedCell(DocumentPart):
-    """A cell, or a plan without cells. The fields from `objective` on are those of `Plan`.
+class PlannedCell(DocumentPart, PlanCell):
+    """A cell, or a plan without cells. The fields from `objective` on are those of `Solution`.
 
     Args:
-        count: the number of these cells that run.
         kept: whether the cell serves more than smaller cells on the same number of GPUs.
-        gpus: GPUs of the cell by type, including idle ones.
+        gpus_of: GPUs of the cell by type, including idle ones.
         idle: GPUs by type that no replica uses.
         dollars: price per hour of these GPUs; None if a price is unknown.
-        rate: maximum requests per second that the replicas serve.
         rate_after_loss: maximum requests per second after the loss of any one replica; None if the plan is not made for
             losses.
         placement: the replicas on each node of the cluster, by option; None without a cluster.
-        probabilities: by type, the probability of each of its paths, in order. Empty if the cell cannot serve the
-            type.
     """
 
-    count: Count
+    is_shared: bool = Field(default=False, exclude=True)  # decided by the deployment
     kept: bool
-    gpus: Annotated[dict[Name, Some], Field(min_length=1)]
-    idle: dict[Name, Some]
+    gpus_of: Annotated[dict[Name, PositiveCount], Field(min_length=1)]
+    idle: dict[Name, PositiveCount]
     dollars: NonNegative | None
-    rate: Positive
     rate_after_loss: Positive | None
-    replicas: Annotated[dict[Name, Some], Field(min_length=1)]
-    placement: tuple[dict[Name, Some], ...] | None
-    probabilities: dict[Name, tuple[Fraction, ...]]
+    placement: tuple[dict[Name, PositiveCount], ...] | None
     objective: Objective
     value: Positive
     bound: Positive
@@ -165,19 +143,12 @@ class PlannedCell(DocumentPart):
     solver: Literal["highs", "cbc"]
     solve_seconds: NonNegative
 
-    @property
-    def size(self) -> int:
-        """GPUs of all types, which identifies the cell."""
-        return sum(self.gpus.values())
 
-
-class InputFile(DocumentPart):
+class PlannedInput(DocumentPart, PlanInput):
     """A file from which the plan was made. `shipped` files are part of the planner."""
 
     kind: InputKind
-    file: Name
     shipped: bool
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class KnownRate(SourcedValue):
@@ -187,31 +158,25 @@ class KnownRate(SourcedValue):
 
 
 class Provenance(DocumentPart):
-    """The inputs of a plan.
+    """Further inputs of a plan.
 
     Args:
+        rates: the rates of the profile that the plan uses.
         factors: assumed colocation factors by option (`--factor`).
         options: the options of the command.
-        planner: version of the planner.
     """
 
-    inputs: Annotated[tuple[InputFile, ...], Field(min_length=1)]
     rates: tuple[KnownRate, ...]
     factors: dict[Name, Positive]
     options: dict[Name, JsonValue]
-    planner: Name
 
 
-class PlanFields(Document):
+class PlanFields(Document, Plan):
     """The fields of a plan file.
 
     Args:
-        types: request types by name; their shares add up to 1.
         cluster: nodes of a plan with placement; None for other plans.
         cells: all cells of the search that serve requests, smallest first; a single one for a plan without cells.
-        rate: requests per second that all running cells serve together.
-        gpus: GPUs of all running cells by type, including idle ones.
-        dollars: price per hour of these GPUs; None if a price is unknown.
         target: requested requests per second; None for a budget.
     """
 
@@ -222,10 +187,8 @@ class PlanFields(Document):
     types: Annotated[dict[Name, PlannedType], Field(min_length=1)]
     cluster: PlannedCluster | None
     cells: Annotated[tuple[PlannedCell, ...], Field(min_length=1)]
-    rate: NonNegative
-    gpus: dict[Name, Some]
-    dollars: NonNegative | None
     target: NonNegative | None
+    inputs: Annotated[tuple[PlannedInput, ...], Field(min_length=1)]
     provenance: Provenance
 
 
@@ -233,7 +196,7 @@ def gpus_by_type(options: Mapping[str, PlannedOption], replicas: Mapping[str, in
     """Returns the GPUs of replicas by type."""
     gpus: dict[str, int] = {}
     for name, count in replicas.items():
-        kind = options[name].gpu or ANY_GPU
+        kind = options[name].gpu_type or ANY_GPU
         gpus[kind] = gpus.get(kind, 0) + options[name].gpus * count
     return gpus
 
@@ -245,22 +208,32 @@ def hourly_price(gpu_types: Mapping[str, PlannedGpuType], gpus: Mapping[str, int
     return math.fsum(costs) if len(costs) == len(prices) else None
 
 
+def mean_seconds(types: Mapping[str, PlannedType], probabilities: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Returns, by option, the seconds of a replica's time that the mean request needs in a cell."""
+    seconds: dict[str, float] = {}
+    for name, kind in types.items():
+        for path, probability in zip(kind.paths, probabilities.get(name, ()), strict=False):
+            if weight := kind.share * probability:
+                for step in path.steps:
+                    seconds[step.option] = seconds.get(step.option, 0.0) + weight * step.seconds
+    return seconds
+
+
+def loads(
+    options: Mapping[str, PlannedOption], replicas: Mapping[str, int], rate: float, seconds: Mapping[str, float]
+) -> dict[str, float]:
+    """Returns the replicas of each option that a cell needs at its rate, with the planned headroom.
+
+    Args:
+        seconds: by option, the seconds of a replica's time that the mean request needs.
+    """
+    return {
+        name: min(rate * seconds.get(name, 0.0) / options[name].max_utilization, float(count))
+        for name, count in replicas.items()
+    }
+
+
 def largest_loss(cells: Iterable[PlannedCell]) -> float:
     """Returns the most requests per second that the loss of a replica costs, in plans that are made for losses."""
     losses = (cell.rate - cell.rate_after_loss for cell in cells if cell.rate_after_loss is not None)
     return max(losses, default=0.0)
-
-
-def totals(cells: Iterable[PlannedCell]) -> dict[str, Any]:
-    """Returns the fields `rate`, `gpus` and `dollars` of all running cells."""
-    running = [cell for cell in cells if cell.count]
-    gpus: dict[str, int] = {}
-    for cell in running:
-        for name, each in cell.gpus.items():
-            gpus[name] = gpus.get(name, 0) + cell.count * each
-    prices = [cell.count * cell.dollars for cell in running if cell.dollars is not None]
-    return {
-        "rate": math.fsum(cell.count * cell.rate for cell in running),
-        "gpus": gpus,
-        "dollars": math.fsum(prices) if len(prices) == len(running) else None,
-    }

@@ -1,8 +1,9 @@
-"""Records where a plan comes from: digests of its input files, rates and options."""
+"""Records the origin of a plan: digests of its input files, rates and options."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import version
 from importlib.resources import files
@@ -13,13 +14,22 @@ from pydantic import JsonValue
 from cornserve_planner.inputs import PlanInputs
 from cornserve_planner.model_document import ModelDocument
 from cornserve_planner.models import shipped_models
-from cornserve_planner.plan_file.parts import InputFile, InputKind, KnownRate, Provenance
+from cornserve_planner.plan_file.parts import InputKind, KnownRate, PlannedInput, Provenance
 from cornserve_planner.workload.document import workload_files
 
 _PACKAGE = files("cornserve_planner")
 
 
-def provenance(
+@dataclass(frozen=True)
+class PlanOrigin:
+    """The fields of a plan file that record the origin of the plan."""
+
+    inputs: tuple[PlannedInput, ...]
+    provenance: Provenance
+    planner: str = version("cornserve")
+
+
+def plan_origin(
     inputs: PlanInputs,
     model: str | ModelDocument,
     workload: Path | None,
@@ -28,7 +38,7 @@ def provenance(
     *,
     factors: Mapping[str, float],
     options: Mapping[str, JsonValue],
-) -> Provenance:
+) -> PlanOrigin:
     """
     Args:
         model: the name of a shipped model, a file, or the document that was derived from an app.
@@ -47,27 +57,30 @@ def provenance(
         ),
         _given("gpu types", gpus) if gpus else _shipped("gpu types", "profiles/data/gpus.yaml"),
     ]
-    return Provenance(
+    return PlanOrigin(
         inputs=tuple(found),
-        rates=tuple(KnownRate(option=option, **rate.model_dump()) for option, rate in inputs.rates),
-        factors=dict(factors),
-        options=dict(options),
-        planner=version("cornserve"),
+        provenance=Provenance(
+            rates=tuple(KnownRate(option=option, **rate.model_dump()) for option, rate in inputs.rates),
+            factors=dict(factors),
+            options=dict(options),
+        ),
     )
 
 
-def _model(model: str | ModelDocument) -> InputFile:
+def _model(model: str | ModelDocument) -> PlannedInput:
     if isinstance(model, ModelDocument):
-        return InputFile(kind="model", file=model.name, shipped=False, sha256=sha256(model.dump().encode()).hexdigest())
+        return PlannedInput(
+            kind="model", file=model.name, shipped=False, sha256=sha256(model.dump().encode()).hexdigest()
+        )
     if model in shipped_models():
         return _shipped("model", f"models/{model}.yaml")
     return _given("model", Path(model))
 
 
-def _given(kind: InputKind, path: Path) -> InputFile:
-    return InputFile(kind=kind, file=path.name, shipped=False, sha256=sha256(path.read_bytes()).hexdigest())
+def _given(kind: InputKind, path: Path) -> PlannedInput:
+    return PlannedInput(kind=kind, file=path.name, shipped=False, sha256=sha256(path.read_bytes()).hexdigest())
 
 
-def _shipped(kind: InputKind, path: str) -> InputFile:
+def _shipped(kind: InputKind, path: str) -> PlannedInput:
     digest = sha256((_PACKAGE / path).read_bytes()).hexdigest()
-    return InputFile(kind=kind, file=path.rpartition("/")[2], shipped=True, sha256=digest)
+    return PlannedInput(kind=kind, file=path.rpartition("/")[2], shipped=True, sha256=digest)

@@ -9,8 +9,8 @@ from functools import partial
 import pulp
 
 from cornserve_planner.errors import InfeasibleError
-from cornserve_planner.plan import Loss, Plan
 from cornserve_planner.problem import PlanningProblem
+from cornserve_planner.solution import Loss, Solution
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.dominance import undominated
 from cornserve_planner.solve.solver import SolverSettings, solve_program
@@ -82,7 +82,7 @@ def _limits(problem: PlanningProblem, budget: Budget) -> list[_Limit]:
     return limits
 
 
-def explain_missed_rate(rate: float, budget: Budget, best: Plan, survive: Loss | None) -> tuple[str, str]:
+def explain_missed_rate(rate: float, budget: Budget, best: Solution, survive: Loss | None) -> tuple[str, str]:
     """Explains a budget that does not allow a rate. `best` is the plan with the highest rate within the budget."""
     return (
         f"the budget of {budget}",

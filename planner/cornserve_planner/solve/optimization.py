@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 from cornserve_planner.errors import InfeasibleError, InvalidInputError, NoPlanFoundError, require_positive
-from cornserve_planner.plan import Loss, Objective, Plan
 from cornserve_planner.problem import PlanningProblem
+from cornserve_planner.solution import Loss, Objective, Solution
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.infeasible import explain_empty_plan, explain_missed_rate, require_paths
 from cornserve_planner.solve.milp import MilpProgram
@@ -27,7 +27,7 @@ MOST_REPLICAS = 1e14
 
 def max_rate(
     problem: PlanningProblem, budget: Budget, solver: SolverSettings | None = None, survive: Loss | None = None
-) -> Plan:
+) -> Solution:
     """Returns the plan with the highest rate within a budget. Of these, it has the smallest `PlanSize`.
 
     Args:
@@ -70,7 +70,7 @@ def min_gpus(
     budget: Budget | None = None,
     solver: SolverSettings | None = None,
     survive: Loss | None = None,
-) -> Plan:
+) -> Solution:
     """Returns the plan with the fewest GPUs that serves `rate`. Of these, it has the smallest `PlanSize`.
 
     Args:
@@ -88,7 +88,7 @@ def min_dollars(
     budget: Budget | None = None,
     solver: SolverSettings | None = None,
     survive: Loss | None = None,
-) -> Plan:
+) -> Solution:
     """Returns the plan with the fewest dollars per hour that serves `rate`. Of these, it has the smallest `PlanSize`.
 
     Args:
@@ -106,7 +106,7 @@ def _min_cost(
     budget: Budget,
     solver: SolverSettings,
     survive: Loss | None,
-) -> Plan:
+) -> Solution:
     problem = problem.without_utilization_limits
     search = _search(problem, solver, survive)
     require_paths(problem)
@@ -184,9 +184,9 @@ def _plan(
     seconds: float,
     solver: SolverSettings,
     survive: Loss | None,
-) -> Plan:
+) -> Solution:
     served = ties.winner
-    return Plan(
+    return Solution(
         objective=objective,
         replicas=served.replicas,
         rates=tuple(entry.model_copy(update={"rate": entry.rate * (rate / served.capacity)}) for entry in served.rates),

@@ -9,8 +9,8 @@ from time import perf_counter
 
 from cornserve_planner.errors import InfeasibleError, NoPlanFoundError
 from cornserve_planner.graph import Edge
-from cornserve_planner.plan import Loss, Objective, PathRate, Plan
 from cornserve_planner.problem import PlanningProblem
+from cornserve_planner.solution import Loss, Objective, PathRate, Solution
 from cornserve_planner.solve.cluster import Cluster
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings, solve_program
 from cornserve_planner.solve.topology_milp import Placement, PlacementProgram, Traffic, losses
@@ -74,13 +74,13 @@ class PlacementSearch:
         self._unit = sum(cluster.gpus) / around
         self._started = perf_counter()
 
-    def placed(self, unconstrained: Plan) -> PlacementRates | None:
+    def placed(self, unconstrained: Solution) -> PlacementRates | None:
         """Returns the best placement of a plan's replicas, or None if none is found."""
         program = self._program(totals=unconstrained.replicas, survive=self._survive)
         outcome = solve_program(program.maximize_rate(self._ceiling(unconstrained.bound)), self._solver)
         return self.rates_of(program.placement()) if outcome.feasible else None
 
-    def best_rate(self, unconstrained: Plan) -> tuple[PlacementRates | None, float]:
+    def best_rate(self, unconstrained: Solution) -> tuple[PlacementRates | None, float]:
         """Returns the placement with the highest rate, for any numbers of replicas, and its bound."""
         program = self._program(survive=self._survive)
         outcome = solve_program(program.maximize_rate(self._ceiling(unconstrained.bound)), self._solver)
@@ -92,7 +92,7 @@ class PlacementSearch:
         program = self._program(survive=self._survive)
         return program.per_second(solve_program(program.maximize_rate(), self._solver, relaxed=True).bound)
 
-    def fewest_gpus(self, rate: float, unconstrained: Plan) -> tuple[PlacementRates, float] | None:
+    def fewest_gpus(self, rate: float, unconstrained: Solution) -> tuple[PlacementRates, float] | None:
         """Returns a placement for a rate and its bound, or None if the rate cannot be served."""
         at_least = math.ceil(unconstrained.bound - SLACK)
         program = self._program(wanted=rate, totals=unconstrained.replicas, survive=self._survive)
@@ -153,9 +153,9 @@ class PlacementSearch:
         value: float,
         bound: float,
         relaxation: float,
-    ) -> Plan:
+    ) -> Solution:
         replicas = {name: sum(counts) for name, counts in served.replicas.items()}
-        return Plan(
+        return Solution(
             objective=objective,
             replicas=replicas,
             rates=served.rates,

@@ -83,7 +83,7 @@ def assert_is_deployed(instance: CliInstance, file: PlanFile) -> None:
 
     running = {cell["gpus"]: cell["count"] for cell in plan["cells"] if cell["count"]}
     assert running == file.counts
-    assert [each["sha256"] for each in plan["inputs"]] == [each.sha256 for each in file.provenance.inputs]
+    assert [each["sha256"] for each in plan["inputs"]] == [each.sha256 for each in file.inputs]
     assert f"plan  {file.rate:.4g} requests/s, 5 GPUs or slots" in shown
     assert "cell 4-0" in shown
 

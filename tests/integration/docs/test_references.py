@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 import cornserve
 from cornserve import client
-from cornserve.app.adaptation import AutoscaledLoad
+from cornserve.app.adaptation_status import AutoscaledLoad
 from cornserve.app.record import AppSpec, AppStatus, ReplicaState
 from cornserve.app.settings import LatencyTargetSettings
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica, ReplicaId
@@ -48,13 +48,13 @@ from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.metrics import ExecutorMetrics
 from cornserve_planner.inputs import load_inputs
-from cornserve_planner.plan import Plan
 from cornserve_planner.plan_adaptation import adapt_plan
 from cornserve_planner.plan_drift import check_drift
 from cornserve_planner.plan_file import parts
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_request import PlanRequest
 from cornserve_planner.planning import make_plan
+from cornserve_planner.solution import Solution
 from cornserve_policies.path_table import CellPath
 from cornserve_tasklib import (
     ClassificationTask,
@@ -176,7 +176,8 @@ def test_every_route_of_the_gateway_is_documented() -> None:
     ],
 )
 def test_every_field_of_plan_files_is_documented(header: str, part: type[BaseModel]) -> None:
-    assert _first_column((REFERENCE / "plans.md").read_text(), header) == set(part.model_fields)
+    written = {name for name, field in part.model_fields.items() if not field.exclude}
+    assert _first_column((REFERENCE / "plans.md").read_text(), header) == written
 
 
 def test_every_field_of_the_json_output_of_the_planner_is_documented() -> None:
@@ -184,7 +185,7 @@ def test_every_field_of_the_json_output_of_the_planner_is_documented() -> None:
     page = (REFERENCE / "plans.md").read_text()
 
     assert _first_column(page, "Field of the search") == found.keys() - PlanFile.model_fields
-    assert _first_column(page, "Field of a plan without cells") == set(Plan.model_fields)
+    assert _first_column(page, "Field of a plan without cells") == set(Solution.model_fields)
     assert _first_column(page, "Field of an explanation") == found["explanations"][0].keys()
     assert _first_column(page, "Field of the confidence") == found["confidence"].keys()
 
@@ -195,7 +196,7 @@ def test_every_field_of_adaptations_and_checks_is_documented() -> None:
 
     adapted = adapt_plan(file, 1.0).as_document()
     checked = check_drift(file, load_inputs("qwen-image").workload).as_document()
-    assert _first_column(page, "Field of an adaptation") == adapted.keys() - PlanFile.model_fields
+    assert _first_column(page, "Field of an adaptation") == adapted.keys() - file.as_document().keys()
     assert _first_column(page, "Field of a check") == checked.keys()
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from typer.testing import CliRunner
 
-from cornserve.app.adaptation import PlanProposal
+from cornserve.app.adaptation_status import PlanProposal
 from cornserve.cli.commands import app
 from tests.unit.app.plans import cell, plan, plan_document
 from tests.unit.http_server import StubServer, json_response

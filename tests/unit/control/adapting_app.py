@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cornserve.app.adaptation import AdaptationStatus
+from cornserve.app.adaptation_status import AdaptationStatus
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs
 from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cornserve.app.adaptation import AdaptationStatus, CellCount, MixtureProposal, TypeShare
+from cornserve.app.adaptation_status import AdaptationStatus, CellCount, MixtureProposal, TypeShare
 from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase
 from cornserve.app.scale import Scale, scaled_spec

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from cornserve.app.adaptation import PlanProposal
+from cornserve.app.adaptation_status import PlanProposal
 from cornserve.app.graph import GraphOption, GraphStep
-from cornserve.app.plan import AppPlan, PlanPath, PlanStep, PlanType
+from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs, WorkloadType
 from cornserve.app.scale import ScaleError
 from cornserve.control.planner import PlannerProcessError
 from cornserve.control.planning_job import PlanningResult
 from cornserve.control.replanning import is_better
 from cornserve.control.store.base import APPS, Store
+from cornserve_plan.plan import PlanPath, PlanStep, PlanType
 from tests.unit.app.plans import cell, plan
 from tests.unit.control.adapting_app import STEP, AdaptingApp, adapting, mixture
 
@@ -79,11 +80,11 @@ DRAW = GraphOption(executor="draw", task="StageTask", settings={}, components=("
 
 def drawing(kind: PlanType) -> PlanType:
     """Returns the type with a drawing at the end of each path."""
-    paths = [
-        PlanPath(steps=[*path.steps, PlanStep(option=path.steps[-1].option, components=["draw"])])
+    paths = tuple(
+        PlanPath(steps=(*path.steps, PlanStep(option=path.steps[-1].option, components=("draw",))))
         for path in kind.paths
-    ]
-    return kind.model_copy(update={"components": [*kind.components, "draw"], "paths": paths})
+    )
+    return kind.model_copy(update={"components": (*kind.components, "draw"), "paths": paths})
 
 
 async def test_another_plan_is_made_for_the_observed_frequency_of_components_that_follow_a_value(store: Store) -> None:

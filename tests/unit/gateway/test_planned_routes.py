@@ -111,7 +111,9 @@ class PlannedGateway:
     def __init__(self, code: PlayableApp, plan: RoutePlan, pool: ReplicaPool) -> None:
         table = plan.path_table()
         policies = AppPolicies(log_decisions=True)
-        self.served = ServedApp(code, "", "", RequestRoute(1, [], {}, plan=table, policies=policies), 0)
+        groups = {cell.name: cell.groups for cell in plan.cells}
+        route = RequestRoute(1, [], {}, plan=table, cell_groups=groups, policies=policies)
+        self.served = ServedApp(code, "", "", route, 0)
         self.stats = AppStats()
         self._table = table
         self._pool = pool

@@ -40,7 +40,16 @@ class Clone:
         shutil.copytree(ROOT / "kubernetes/images", self.root / "kubernetes/images")
         for name in ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "pyproject.toml"):
             (self.root / name).touch()
-        for name in ("requirements", "cornserve", "executors", "planner", "policies", "tasklib", "examples/echo"):
+        for name in (
+            "requirements",
+            "cornserve",
+            "executors",
+            "plan",
+            "planner",
+            "policies",
+            "tasklib",
+            "examples/echo",
+        ):
             (self.root / name).mkdir(parents=True)
         for name in ("build", "control", "executor-cpu", "executor-gpu"):
             (self.root / f"requirements/{name}.txt").touch()

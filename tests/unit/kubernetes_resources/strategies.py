@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from cornserve.app.adaptation import (
+from cornserve.app.adaptation_status import (
     AdaptationStatus,
     AutoscaledLoad,
     CellCount,

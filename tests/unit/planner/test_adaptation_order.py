@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from cornserve_planner import adaptation_search
-from cornserve_planner.adaptation import Adaptation
 from cornserve_planner.adaptation_order import AdaptationOrder, order_adaptation
 from cornserve_planner.adaptation_search import StartableCell
+from cornserve_planner.cells import Mixture
 from cornserve_planner.errors import InfeasibleError
-from cornserve_planner.mixture import Mixture
+from cornserve_planner.mixture_adaptation import Adaptation
 
 CLOSE = 1e-6
 

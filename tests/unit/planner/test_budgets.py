@@ -21,7 +21,7 @@ def test_no_budget_serves_notably_less_than_one_plan(model: str, gpus: int, fact
     found = make_plan(PlanRequest(model, gpus=gpus, factors=factors))
     best = max_rate(found.inputs.problem, Budget(gpus=gpus)).rate
     assert found.file.rate * (1 + CELL_LOSS) >= best
-    assert sum(found.file.gpus.values()) <= gpus
+    assert sum(found.file.total_gpus.values()) <= gpus
 
 
 def test_cells_are_used_for_a_power_of_two() -> None:

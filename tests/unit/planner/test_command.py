@@ -98,11 +98,8 @@ def test_user_files_are_planned(files: list[str]) -> None:
 def test_json_contains_cells_and_their_mixture(files: list[str]) -> None:
     found = document(*files, "--gpus", "8", "--largest-cell", "4")
 
-    assert [(cell["gpus"], cell["count"]) for cell in found["cells"]] == [
-        ({"A100-80GB": 1}, 0),
-        ({"A100-80GB": 2}, 0),
-        ({"A100-80GB": 4}, 2),
-    ]
+    assert [(cell["gpus"], cell["count"]) for cell in found["cells"]] == [(1, 0), (2, 0), (4, 2)]
+    assert [cell["gpus_of"] for cell in found["cells"]] == [{"A100-80GB": cell["gpus"]} for cell in found["cells"]]
     assert found["cells"][0]["rate"] == pytest.approx(0.6 * 0.8)
     assert found["rate"] == pytest.approx(2 * found["cells"][2]["rate"])
 

@@ -13,9 +13,9 @@ import pytest
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import DeclaredPath, DeploymentOption, ExecutorGraph, ModelComponent, PathStep, RequestType
-from cornserve_planner.plan import Plan
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.rate_confidence import rate_draws
+from cornserve_planner.solution import Solution
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.optimization import max_rate
 from cornserve_planner.throughput_conversion import ThroughputConversion, convert, interval
@@ -206,7 +206,7 @@ def test_the_rate_of_a_plan_is_within_its_interval(examples: int) -> None:
     assert np.mean(inside) >= 0.9
 
 
-def simulated_rate(problem: PlanningProblem, plan: Plan, truth: Executors, requests: int = 1000) -> float:
+def simulated_rate(problem: PlanningProblem, plan: Solution, truth: Executors, requests: int = 1000) -> float:
     """Returns requests per second of a plan whose queues are never empty, with the true times."""
     steps = {(path.type, path.name): path.steps for path in problem.paths}
     rates = np.array([entry.rate for entry in plan.rates])

@@ -8,8 +8,8 @@ import pytest
 
 from cornserve_planner.explanation import explain_plan, utilization
 from cornserve_planner.graph import DeploymentOption
-from cornserve_planner.plan import Objective
 from cornserve_planner.problem import GpuType, PlanningProblem, RequestPath
+from cornserve_planner.solution import Objective
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.optimization import max_rate, min_dollars, min_gpus
 from cornserve_planner.strategies import fixed_strategies, strategy_costs, strategy_rates

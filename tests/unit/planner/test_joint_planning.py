@@ -111,7 +111,7 @@ def test_models_without_common_executors_need_the_sum_of_their_plans() -> None:
     found = plan_models(JointRequest(tuple(ModelRate(name, rate) for name, rate in rates.items())))
     separate = [make_plan(PlanRequest(name, rate=rate, whole=True)) for name, rate in rates.items()]
 
-    assert found.plan.gpus == sum(sum(result.file.gpus.values()) for result in separate)
+    assert found.plan.gpus == sum(sum(result.file.total_gpus.values()) for result in separate)
     assert found.file.rate >= 0.8 * (1 - 1e-5)
 
 

@@ -10,10 +10,9 @@ from random import Random
 import pytest
 
 from benchmarks.harness.planner.greedy import greedy
-from cornserve_planner.adaptation import adapt_mixture
-from cornserve_planner.cells import Cell, efficient_cells
+from cornserve_planner.cells import Cell, efficient_cells, fewest_gpus, most_requests
 from cornserve_planner.errors import InfeasibleError, InvalidInputError
-from cornserve_planner.mixture import fewest_gpus, most_requests
+from cornserve_planner.mixture_adaptation import adapt_mixture
 
 TWO = (Cell(1, 1.0), Cell(2, 2.9))
 QWEN_3_OMNI = (Cell(8, 1.0), Cell(16, 2.68))

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cornserve_planner.errors import InfeasibleError
-from cornserve_planner.plan import Loss, Objective, Plan
 from cornserve_planner.problem import PlanningProblem
+from cornserve_planner.solution import Loss, Objective, Solution
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.optimization import max_rate, min_dollars, min_gpus
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings
@@ -25,7 +25,7 @@ def least(values: Array, among: Array) -> Array:
     return among & (values <= values[among].min() + CLOSE)
 
 
-def assert_smallest(plan: Plan, problem: PlanningProblem, every: BruteForce, among: Array) -> None:
+def assert_smallest(plan: Solution, problem: PlanningProblem, every: BruteForce, among: Array) -> None:
     """Asserts that no other plan has fewer GPUs, or then fewer kinds, or then fewer components."""
     best = least(every.gpus_of, among)
     assert plan.gpus == every.gpus_of[best].min()

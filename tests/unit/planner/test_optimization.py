@@ -11,8 +11,8 @@ import pytest
 from cornserve_planner.errors import InfeasibleError, InvalidInputError, NoPlanFoundError
 from cornserve_planner.explanation import utilization
 from cornserve_planner.graph import DeploymentOption
-from cornserve_planner.plan import Plan
 from cornserve_planner.problem import GpuType, PlanningProblem, RequestPath
+from cornserve_planner.solution import Solution
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.optimization import max_rate, min_dollars, min_gpus
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings
@@ -234,7 +234,7 @@ def test_a_stopped_search_returns_a_bound(engine: SolverEngine) -> None:
         assert fraction <= 1 + 1e-9, name
 
 
-def first_plan(engine: SolverEngine) -> Plan:
+def first_plan(engine: SolverEngine) -> Solution:
     """Returns the plan of a search that stops at its first solution, on machines of any speed."""
     for limit in (0.1 * 2**doubled for doubled in range(10)):
         with suppress(NoPlanFoundError):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cornserve_planner.errors import InfeasibleError, InvalidInputError
 from cornserve_planner.graph import DeploymentOption
-from cornserve_planner.plan import Loss
 from cornserve_planner.problem import PlanningProblem, RequestPath
+from cornserve_planner.solution import Loss
 from cornserve_planner.solve import optimization, placement
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.capacity import capacity

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from cornserve_planner.adaptation import adapt_mixture
-from cornserve_planner.cells import efficient_cells
+from cornserve_planner.cells import efficient_cells, fewest_gpus, most_requests
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.mixture import fewest_gpus, most_requests
+from cornserve_planner.mixture_adaptation import adapt_mixture
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_request import PlanRequest
 from cornserve_planner.plan_result import PlanResult
@@ -35,14 +34,18 @@ FREE = [
     r"models\..*",
     r"components\.[^.]*\.after.*",
     r"gpu_types\.[^.]*\.memory",
-    r"options\.[^.]*\.(batch|memory|startup|max_utilization|executor|components\..*)",
+    r"options\.[^.]*\.(batch|memory|startup|max_utilization|task|settings|settings\..*|components\..*)",
     r"options\.[^.]*",
     r"types\.[^.]*\.components\..*",
     r"types\.[^.]*\.paths\..*\.(seconds|low|high|tag|components\..*)",
     r"cluster\.(bandwidth|gpus\..*)",
     r"cells\.\d*",
+    r"cells\.\d*\.count",
     r"cells\.\d*\.(relaxation|proven|ties_settled|solver|solve_seconds|kept)",
+    r"default_type",
     r"target",
+    r"planner",
+    r"inputs\..*",
     r"provenance\..*",
 ]
 """Fields that do not follow from others. An altered one is either refused or changes what the file means."""
@@ -170,7 +173,7 @@ def test_counts_beyond_the_range_of_floats_are_refused_by_name(result: PlanResul
     document = json.loads(result.file.dump())
     cell = document["cells"][-1]
     kinds = cell if field == "count" else cell[field]
-    kinds["count" if field == "count" else next(iter(cell["gpus" if field == "idle" else field]))] = 10**400
+    kinds["count" if field == "count" else next(iter(cell["gpus_of" if field == "idle" else field]))] = 10**400
 
     read, refusal = parsed(json.dumps(document))
 
@@ -228,16 +231,17 @@ def test_every_combination_of_modalities_has_a_route(result: PlanResult) -> None
             assert sorted(found) == [0.0] * (len(found) - 1) + [1.0] or not found
 
 
-def test_a_plan_file_of_version_1_is_refused_with_advice() -> None:
+def test_a_plan_file_of_an_old_version_is_refused_with_advice() -> None:
     for head in (
         {"format": "cornserve-planner/proposal", "version": 1},
         {"format": "cornserve-planner/plan", "version": 1},
+        {"format": "cornserve-planner/plan", "version": 2},
     ):
         with pytest.raises(
             InvalidInputError, match=r"p\.json: (format|version): .*make the plan again with `cornserve"
         ):
             PlanFile.parse(json.dumps(head), "p.json")
-    with pytest.raises(InvalidInputError, match=r"version: unsupported version 7: this release reads version 2"):
+    with pytest.raises(InvalidInputError, match=r"version: unsupported version 7: this release reads version 3"):
         PlanFile.parse('{"format": "cornserve-planner/plan", "version": 7}', "p.json")
 
 

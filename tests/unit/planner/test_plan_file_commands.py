@@ -61,7 +61,7 @@ def test_a_plan_for_the_loss_of_a_replica_is_adapted_for_the_loss_of_one(tmp_pat
         assert adapt_plan(file, rate).file.cells[0].count == count
 
     with pytest.raises(InvalidInputError, match="target"):
-        file.with_counts({cell.size: 1 for cell in file.cells}, after_loss * 1.001)
+        file.with_counts({cell.gpus: 1 for cell in file.cells}, after_loss * 1.001)
 
 
 def test_the_sensitivity_of_a_plan_for_losses_states_that_it_assumes_none() -> None:
@@ -84,7 +84,7 @@ def test_a_plan_file_is_adapted_to_a_new_rate(saved: str, tmp_path: Path) -> Non
     assert "Running: 44 GPUs, 10.17 requests/s (target: 10): 2 cells of 16 GPUs" in result.stdout
     assert "Adapted: 56 GPUs, 13.24 requests/s (target: 13): 3 cells of 16 GPUs + 1 cell of 8 GPUs" in result.stdout
     assert "At least 10 requests/s are served throughout." in result.stdout
-    assert (read.target, read.counts, read.gpus) == (13.0, {8: 1, 16: 3}, {"A100-80GB": 56})
+    assert (read.target, read.counts, read.total_gpus) == (13.0, {8: 1, 16: 3}, {"A100-80GB": 56})
 
 
 def test_without_free_gpus_the_report_states_the_shortfall(saved: str) -> None:
@@ -163,7 +163,8 @@ def test_the_rate_under_drift_is_where_the_first_option_is_full(file: PlanFile) 
     assert fullest == pytest.approx(1.0)
 
 
-def test_types_that_the_plan_does_not_have_are_refused(saved: str, tmp_path: Path) -> None:
+def test_types_that_the_plan_does_not_have_are_refused_without_a_default_type(file: PlanFile, tmp_path: Path) -> None:
+    saved = with_default_type(file, None, tmp_path)
     path = workload(tmp_path, image=(IMAGES, 0.9), encoded=(["image_encoder"], 0.1))
     found = document("--check", saved, "--workload", path)
 
@@ -173,12 +174,15 @@ def test_types_that_the_plan_does_not_have_are_refused(saved: str, tmp_path: Pat
     assert result.stderr == "error: infeasible: types: the running cells serve none of encoded\n"
 
 
+def with_default_type(file: PlanFile, name: str | None, directory: Path) -> str:
+    path = directory / "plan.json"
+    path.write_text(json.dumps({**json.loads(file.dump()), "default_type": name}))
+    return str(path)
+
+
 def test_types_that_a_plan_does_not_know_are_served_as_its_default_type(file: PlanFile, tmp_path: Path) -> None:
-    saved = tmp_path / "plan.json"
-    fields = json.loads(file.dump())
-    fields["models"]["internvl3-38b"]["default_type"] = "image"
-    saved.write_text(json.dumps(fields))
-    found = document("--check", str(saved), "--workload", workload(tmp_path, encoded=(["image_encoder"], 1.0)))
+    saved = with_default_type(file, "image", tmp_path)
+    found = document("--check", saved, "--workload", workload(tmp_path, encoded=(["image_encoder"], 1.0)))
 
     assert found["shares"] == {"image": 1.0}
     assert found["refused"] == {}

@@ -44,7 +44,7 @@ class PathRate(DocumentPart):
     rate: NonNegative
 
 
-class Plan(DocumentPart):
+class Solution(DocumentPart):
     """A solution of a planning problem, with its bound.
 
     Args:

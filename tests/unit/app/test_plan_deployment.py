@@ -1,4 +1,4 @@
-"""Plan files become plans of apps."""
+"""Plan files are plans of apps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.app.plan_conversion import convert_plan
+from cornserve.app.plan import AppPlan
 from cornserve.client.errors import DeployTargetError
 from cornserve.client.plan_reader import read_plan
 from cornserve_planner.model_document import ExecutorTask, ModelDocument
@@ -35,18 +35,18 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> PlanFile:
 
 
 def test_the_plan_has_the_cells_that_run_or_may_run_later(file: PlanFile) -> None:
-    plan = convert_plan(file, "plan.json")
+    plan = AppPlan.of(file.deployable())
 
     assert plan.counts == file.counts
-    assert {cell.gpus for cell in plan.cells} == {cell.size for cell in file.cells if cell.kept or cell.count}
+    assert {cell.gpus for cell in plan.cells} == {cell.gpus for cell in file.cells if cell.kept or cell.count}
     assert plan.rate == pytest.approx(file.rate)
     assert plan.target == file.target
     assert plan.options.keys() == file.options.keys()
-    assert [each.sha256 for each in plan.inputs] == [each.sha256 for each in file.provenance.inputs]
+    assert [each.sha256 for each in plan.inputs] == [each.sha256 for each in file.inputs]
 
 
 def test_the_replicas_of_a_cell_follow_from_its_loads(file: PlanFile) -> None:
-    for cell in convert_plan(file, "plan.json").cells:
+    for cell in AppPlan.of(file.deployable()).cells:
         assert max(load / cell.replicas[name] for name, load in cell.loads.items()) == pytest.approx(1, rel=1e-3)
         assert all(ceil(load - 1e-3) <= cell.replicas[name] for name, load in cell.loads.items())
 
@@ -56,16 +56,16 @@ def test_a_cell_that_survives_a_loss_needs_all_of_its_replicas(tmp_path: Path) -
     path.write_text(with_executors(shipped_model("qwen2.5-omni-7b")).dump())
     result = make_plan(PlanRequest(str(path), gpus=3, factors={"monolith": 3.0}, survive=True))
 
-    [cell] = convert_plan(result.file, "plan.json").cells
+    [cell] = AppPlan.of(result.file.deployable()).cells
 
     assert cell.loads == cell.replicas
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, True), (2, False)])
 def test_a_plan_with_one_running_cell_shares_its_executors(file: PlanFile, count: int, expected: bool) -> None:
-    smallest = next(cell.size for cell in file.cells if cell.kept)
+    smallest = next(cell.gpus for cell in file.cells if cell.kept)
 
-    plan = convert_plan(file.with_counts({smallest: count}, None), "plan.json")
+    plan = AppPlan.of(file.with_counts({smallest: count}, None).deployable())
 
     assert [cell.is_shared for cell in plan.cells if cell.count] == [expected]
 
@@ -75,7 +75,7 @@ def test_a_plan_of_a_model_without_executors_is_refused(tmp_path: Path) -> None:
     result.save(tmp_path / "plan.json")
 
     with pytest.raises(
-        DeployTargetError, match=r"plan\.json: options\..*\.executor: is not known: make the plan of an"
+        DeployTargetError, match=r"plan\.json: the plan: options\..*\.task: is not known: make the plan of an"
     ):
         read_plan(tmp_path / "plan.json")
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import pulp
 
-from cornserve_planner.cells import Cell
+from cornserve_planner.cells import Cell, Mixture, fewest_gpus, minimum_rate, total_rate
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.mixture import Mixture, fewest_gpus, minimum_rate, total_rate
 from cornserve_planner.solve.solver import SolverSettings, solve_program
 from cornserve_policies.mixture import RATE_TOLERANCE
 
