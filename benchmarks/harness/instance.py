@@ -17,7 +17,7 @@ import psutil
 from benchmarks.harness.processes import CoreAssignment, running_process
 from cornserve.app.record import AppSpec, Phase
 from cornserve.client import Client, ClientError
-from cornserve.control.cleanup import stop_all_executors
+from cornserve.control.local_instance.cleanup import stop_all_executors
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
 from cornserve.instance_secret import InstanceSecret

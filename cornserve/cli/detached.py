@@ -11,9 +11,9 @@ from typing import IO
 
 from cornserve.atomic_files import check_writable
 from cornserve.cli.console import CliError, stderr
-from cornserve.control.instance_options import InstanceOptions
-from cornserve.control.managed_process import ProcessSpec
-from cornserve.control.supervisor import check_not_running
+from cornserve.control.local_instance.managed_process import ProcessSpec
+from cornserve.control.local_instance.options import InstanceOptions
+from cornserve.control.local_instance.supervisor import check_not_running
 from cornserve.home import PRIVATE_UMASK
 from cornserve.instance import Instance
 from cornserve.observe.log_file import rotate

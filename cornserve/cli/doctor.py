@@ -75,7 +75,7 @@ def _report(checks: Iterable[CheckResult], place: str, json: bool) -> None:
 
 
 def _repair(home: Home) -> None:
-    from cornserve.control import repair
+    from cornserve.control.local_instance import repair
     from cornserve.control.store.base import StoreUnavailableError
 
     done = False

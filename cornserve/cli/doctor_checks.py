@@ -19,7 +19,7 @@ from cornserve.app_host.sandbox import Protection
 from cornserve.cli.check_result import GIB, CheckResult, format_gib
 from cornserve.cli.home_checks import disk_check, home_check, instance_check, store_check, unreadable_instance
 from cornserve.cli.local_slots import describe_slots
-from cornserve.control.process_specs import gateway_name
+from cornserve.control.local_instance.process_specs import gateway_name
 from cornserve.home import Home
 from cornserve.instance import Instance
 from cornserve.limits import MIB, Limits

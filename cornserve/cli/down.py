@@ -17,7 +17,7 @@ def down(
     json: Json = False,
 ) -> None:
     """Delete all apps and stop Cornserve on this machine. Also cleans up after a killed instance."""
-    from cornserve.control.shutdown import shut_down
+    from cornserve.control.local_instance.shutdown import shut_down
     from cornserve.control.store.base import StoreError
     from cornserve.instance import HomeInUseError
 

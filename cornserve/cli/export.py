@@ -22,7 +22,7 @@ def export(
     url: Url = None,
 ) -> None:
     """Write the specs of all apps to a file, for `cornserve import`."""
-    from cornserve.control.apps_file import AppsFileError, ExportedApps, read_apps_of_store
+    from cornserve.control.local_instance.apps_file import AppsFileError, ExportedApps, read_apps_of_store
 
     if store is None:
         with open_client(ctx, url) as client:

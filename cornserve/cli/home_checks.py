@@ -39,7 +39,7 @@ def disk_check(home: Home) -> CheckResult:
 
 
 def store_check(home: Home) -> CheckResult:
-    from cornserve.control.repair import lost_apps, store_problems
+    from cornserve.control.local_instance.repair import lost_apps, store_problems
     from cornserve.control.store.base import StoreUnavailableError
     from cornserve.control.store.sqlite_errors import repair_command
 
@@ -77,7 +77,7 @@ def unreadable_instance(home: Home, error: OSError) -> CheckResult:
 
 
 def instance_check(home: Home, instance: Instance | None) -> CheckResult:
-    from cornserve.control.repair import has_damaged_instance_file
+    from cornserve.control.local_instance.repair import has_damaged_instance_file
 
     if instance is not None:
         return CheckResult("instance", True, f"runs at {instance.url} (process {instance.pid})")

@@ -25,7 +25,7 @@ def import_apps(
 
     from cornserve.app.record import AppSpec
     from cornserve.client import ClientError
-    from cornserve.control.apps_file import AppsFileError, read_apps_file
+    from cornserve.control.local_instance.apps_file import AppsFileError, read_apps_file
     from cornserve.validation_errors import describe_all
 
     try:

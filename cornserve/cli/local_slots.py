@@ -8,8 +8,8 @@ from cornserve.instance import Instance
 
 def describe_slots(home: Home, instance: Instance) -> str:
     """Returns the slots with types of a running instance and which of them are free, or an empty text."""
+    from cornserve.control.launcher.local.slot_types import bind_slots, parse_slot_types
     from cornserve.control.launcher.local.state_dir import held_slots
-    from cornserve.control.slot_types import bind_slots, parse_slot_types
 
     types = parse_slot_types(instance.slots)
     held = held_slots(home.replicas)

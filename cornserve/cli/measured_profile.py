@@ -52,7 +52,7 @@ def measure_profile(
             plan needs other GPUs than those of one measured type; later, if an option fails.
     """
     from cornserve.atomic_files import write_atomically
-    from cornserve.control.input_checks import check_options
+    from cornserve.control.planning.input_checks import check_options
     from cornserve.profiler.app_measurement import PLAN_PRECISION
 
     missing = [*graph.options] if given is None else given.missing

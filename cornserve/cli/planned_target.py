@@ -97,7 +97,7 @@ def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> Dep
     from cornserve.app.model_document import model_document
     from cornserve.app.plan import AppPlan
     from cornserve.client.deploy_target import resolve_target
-    from cornserve.control.planning_targets import service_targets
+    from cornserve.control.planning.service_targets import service_targets
     from cornserve.task.errors import DefinitionError
     from cornserve_plan.plan import describe_cells
 
@@ -131,7 +131,7 @@ def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> Dep
 
 def _check_request(request: PlanRequest, graph: AppGraph, model: ModelDocument) -> None:
     """Raises `PlannerError` if no profile makes a plan possible, or if the app has no such requests."""
-    from cornserve.control.input_checks import check_workload
+    from cornserve.control.planning.input_checks import check_workload
     from cornserve_planner.inputs import check_gpu_types
     from cornserve_planner.profiles.gpus import GpuCatalog
     from cornserve_planner.workload.document import read_workload
@@ -154,7 +154,7 @@ def _profile(
     from cornserve.cli.given_profile import check_profile
     from cornserve.cli.measured_profile import MeasuredProfile, measure_profile
     from cornserve.cli.profiling import parse_seconds
-    from cornserve.control.planning_targets import TBT_REASON
+    from cornserve.control.planning.service_targets import TBT_REASON
     from cornserve.home import Home
 
     home, given = Home.default(), None

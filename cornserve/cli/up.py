@@ -23,8 +23,8 @@ from cornserve.unknown_field_policy import UnknownFields
 
 if TYPE_CHECKING:
     from cornserve.access import Access
-    from cornserve.control.instance_options import InstanceOptions
-    from cornserve.control.slot_types import SlotType
+    from cornserve.control.launcher.local.slot_types import SlotType
+    from cornserve.control.local_instance.options import InstanceOptions
     from cornserve.home import Home
     from cornserve.instance import Instance
 
@@ -110,7 +110,7 @@ def up(
 
     The command runs in the foreground. Ctrl-C stops all processes. The next `cornserve up` starts the apps again.
     """
-    from cornserve.control.instance_options import InstanceOptions, InstanceStartError
+    from cornserve.control.local_instance.options import InstanceOptions, InstanceStartError
 
     options = InstanceOptions(
         home_directory(home),
@@ -149,7 +149,7 @@ def _start(options: InstanceOptions) -> Instance:
 def _run(options: InstanceOptions, json: bool) -> None:
     import asyncio
 
-    from cornserve.control.supervisor import supervise
+    from cornserve.control.local_instance.supervisor import supervise
 
     ending = "Stop it with Ctrl-C. The next `cornserve up` starts the apps again."
     ready = partial(_show_ready, options=options, json=json, heading="Next, in another terminal:", ending=ending)
@@ -202,7 +202,7 @@ def _limits(settings: list[str]) -> Limits:
 
 
 def _slot_types(settings: list[str], gpus: int | None, cpu_slots: int | None) -> tuple[SlotType, ...]:
-    from cornserve.control.slot_types import SlotTypeError, parse_slot_types
+    from cornserve.control.launcher.local.slot_types import SlotTypeError, parse_slot_types
 
     if settings and (gpus or cpu_slots is not None):
         raise typer.BadParameter("replaces --gpus and --cpu-slots: remove them", param_hint="--slots")

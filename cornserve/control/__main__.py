@@ -14,14 +14,14 @@ from cornserve.app.arrivals import ARRIVALS_TOKEN
 from cornserve.app_host.describe import describe_app
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.concurrency import gather_all, run_unless
-from cornserve.control.apps_file import write_apps_file
-from cornserve.control.arrival_reader import ArrivalReader
+from cornserve.control.adaptation.arrival_reader import ArrivalReader
 from cornserve.control.controller import Controller
 from cornserve.control.launcher.local.device_slots import DeviceSlots
 from cornserve.control.launcher.local.launcher import LocalLauncher
-from cornserve.control.local_profiler import run_local_profiler
+from cornserve.control.launcher.local.slot_types import parse_slot_types
+from cornserve.control.local_instance.apps_file import write_apps_file
 from cornserve.control.metrics import ControllerMetrics
-from cornserve.control.slot_types import parse_slot_types
+from cornserve.control.profiling.local_process import run_local_profiler
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.control.store.sqlite_mirror import StoreMirror
 from cornserve.heartbeat import start_heartbeats

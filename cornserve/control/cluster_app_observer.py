@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from cornserve.app.record import AppStatus, FailureReason, Phase, ReplicaState, ReplicaStatus
 from cornserve.control.installation_owner import installation_owners
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
-from cornserve.control.profiling_job import run_of_temporary_app
+from cornserve.control.profiling.job import run_of_temporary_app
 from cornserve.control.store.base import AppRecord, UnreadableRecord
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeApiError

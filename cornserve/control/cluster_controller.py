@@ -15,14 +15,14 @@ from cornserve.app.arrivals import ARRIVALS_TOKEN
 from cornserve.app_host.describe import describe_app
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.concurrency import run_unless
-from cornserve.control.arrival_reader import ArrivalReader
+from cornserve.control.adaptation.arrival_reader import ArrivalReader
 from cornserve.control.cluster_app_observer import ClusterAppObserver
 from cornserve.control.cluster_gateways import cluster_gateways
-from cornserve.control.cluster_profiler import ClusterProfiler
 from cornserve.control.controller import Controller
 from cornserve.control.launcher.kubernetes.launcher import KubernetesLauncher
 from cornserve.control.launcher.kubernetes.names import FIELD_MANAGER
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
+from cornserve.control.profiling.cluster_job import ClusterProfiler
 from cornserve.control.store.config_map_sources import ConfigMapSources
 from cornserve.control.store.kubernetes import SPEC_MANAGER, KubernetesStore
 from cornserve.control.store.kubernetes_records import record_codecs

@@ -16,19 +16,18 @@ from dataclasses import replace
 from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppSpec, AppStatus, Route, RouteStatus
 from cornserve.app_host.describe import DescribeApp
-from cornserve.control.adaptation_driver import AdaptationDriver
+from cornserve.control.adaptation.arrival_reader import ArrivalReader
+from cornserve.control.adaptation.driver import AdaptationDriver
+from cornserve.control.adaptation.replanning import Replanning
 from cornserve.control.app_observer import AppObserver
-from cornserve.control.arrival_reader import ArrivalReader
 from cornserve.control.deployment import Deployment
 from cornserve.control.executor_groups import share_groups
-from cornserve.control.initial_plans import InitialPlans
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher, Replica
 from cornserve.control.metrics import ControllerMetrics
-from cornserve.control.planner import Planner, limit_planners, run_planner
-from cornserve.control.planning_runs import PlanningRuns
-from cornserve.control.profiling_job import RunProfiler
-from cornserve.control.profiling_runs import ProfilingRuns
-from cornserve.control.replanning import Replanning
+from cornserve.control.planning.initial_plans import InitialPlans
+from cornserve.control.planning.planner_process import Planner, limit_planners, run_planner
+from cornserve.control.profiling.job import RunProfiler
+from cornserve.control.profiling.runs import ProfilingRuns
 from cornserve.control.store.base import (
     APPS,
     ROUTES,
@@ -89,11 +88,13 @@ class Controller:
         self._retry = False
         """Whether the next round starts even if nothing changes."""
         planner = limit_planners(planner)
-        plans = InitialPlans(spec_store or store, describe, planner, launcher)
-        self._planning = PlanningRuns(plans, self._changed.set, self.metrics.count_error)
+        on_change = self._changed.set
+        self._planning = InitialPlans(
+            spec_store or store, describe, planner, launcher, on_change, self.metrics.count_error
+        )
         self._profiling: ProfilingRuns | None = None
         if profiler is not None:
-            self._profiling = ProfilingRuns(spec_store or store, profiler, plans.find_refusal, self._changed.set)
+            self._profiling = ProfilingRuns(spec_store or store, profiler, self._planning.find_refusal, on_change)
         self._adaptation: AdaptationDriver | None = None
         if arrivals is not None:
             self._adaptation = AdaptationDriver(
@@ -103,7 +104,7 @@ class Controller:
                 self._most_gpus,
                 self.metrics,
                 observer,
-                self._changed.set,
+                on_change,
                 Replanning(describe, planner),
             )
 
@@ -204,18 +205,21 @@ class Controller:
             if deployment.needs_loading and code not in self._loading:
                 self._loading.add(code)
                 self._tasks.create_task(self._load(deployment, code))
-        self._update_profiling()
-        self._planning.update(self._deployments)
+        self._update_preparations()
         if self._adaptation is not None:
             self._adaptation.update({name: each.adapted_record for name, each in self._deployments.items()})
 
-    def _update_profiling(self) -> None:
-        if self._profiling is None:
-            return
-        wanted = {name: each.record for name, each in self._deployments.items() if each.needs_profile}
-        self._profiling.update(wanted, self._apps.records)
+    def _update_preparations(self) -> None:
+        """Starts the measurements and the planning of versions that need them, and ends all others."""
+        wanted = {name: each.record for name, each in self._deployments.items() if each.needs_plan}
+        measured: dict[str, AppRecord] = {}
+        if self._profiling is not None:
+            measured = {name: record for name, record in wanted.items() if record.spec.needs_profile}
+            self._profiling.update(measured, self._apps.records)
+        self._planning.update({name: record for name, record in wanted.items() if name not in measured})
         for name, deployment in self._deployments.items():
-            deployment.profiling = self._profiling.state(name)
+            measurements = None if self._profiling is None else self._profiling.state(name)
+            deployment.planning = measurements or self._planning.state(name)
 
     def _find_obstacle(self, app: str, plan: AppPlan, kept: AppPlan) -> str | None:
         deployment = self._deployments.get(app)

@@ -13,20 +13,19 @@ from cornserve.app.record import (
     FailureReason,
     GroupStatus,
     Phase,
-    PlanningStep,
     ReplicaExit,
     Route,
     RouteStatus,
 )
 from cornserve.app_host.describe import DescribeApp
 from cornserve.app_host.errors import AppLoadError, ForkServerError
-from cornserve.control.adapted_record import adapted_record
+from cornserve.control.adaptation.served_plan import with_served_plan
 from cornserve.control.app_version import AppVersion, Managers
 from cornserve.control.deployment_failure import Failure, find_failure, loading_failure
 from cornserve.control.executor_groups import merge_groups
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher
 from cornserve.control.plan_capacity import find_conflict, have_room
-from cornserve.control.profiling_runs import ProfilingState
+from cornserve.control.preparation import Preparation
 from cornserve.control.rollout_progress import RolloutProgress
 from cornserve.control.store.base import AppRecord, RouteRecord
 from cornserve.control.task_manager import TaskManager
@@ -34,6 +33,8 @@ from cornserve.task.errors import DefinitionError
 
 MAX_MESSAGE_CHARACTERS = 4000
 """Error messages may contain any text, and a status must stay small."""
+
+AGAIN = "cannot be loaded and will be loaded again"
 
 
 class Deployment:
@@ -54,17 +55,9 @@ class Deployment:
         groups: without groups, it would look ready."""
         self._newest: AppVersion | None = None
         self._served: AppVersion | None = None
-        self._load_failure: Failure | None = None
-        self._load_error = ""
-        """The error of the last attempt to load the app. Another attempt may succeed."""
-        self._planned_version: tuple[int, str] | None = None
-        """The generation and the code whose plan is in the store, or cannot be made."""
-        self._planning_failure: Failure | None = None
-        """The reason why it cannot be made."""
-        self._planning_error = ""
-        """The error of the last attempt to make it. Another attempt follows."""
-        self.profiling: ProfilingState | None = None
-        """The measurements of a version that needs a profile."""
+        self._loading = Preparation("is being loaded")
+        self.planning: Preparation | None = None
+        """The measurements, or the planning, of a version that needs a plan."""
         self._checked: AppVersion | None = None
         """The version whose plan was compared with the existing slots."""
         self._shortage: str | None = None
@@ -78,8 +71,7 @@ class Deployment:
         code = self.version[1] if record.spec is self.record.spec else record.spec.code
         if (record.generation, code) != self.version:
             self.version = record.generation, code
-            self._load_failure, self._load_error = None, ""
-            self._planning_failure, self._planning_error = None, ""
+            self._loading, self.planning = Preparation("is being loaded"), None
             self._progress = RolloutProgress()
         self.record = record
         has_route = route is not None and route.spec.app_uid == record.uid
@@ -117,49 +109,36 @@ class Deployment:
 
     @property
     def needs_loading(self) -> bool:
-        is_undecided = self._newest is None and self._load_failure is None and not self._has_failed
+        is_undecided = self._newest is None and self._loading.failure is None and not self._has_failed
         return is_undecided and not self.record.spec.needs_plan
 
     @property
     def needs_plan(self) -> bool:
-        """Whether the controller has to make the plan."""
-        is_open = self._planned_version != self.version and not self._has_failed
-        return is_open and self.record.spec.needs_plan and self.profiling is None
+        """Whether the controller has to make the plan, or has to have the options measured before."""
+        return self.record.spec.needs_plan and not self._has_failed
 
     @property
     def needs_profile(self) -> bool:
         """Whether the options of the app have to be measured before a plan can be made."""
         return self.record.spec.needs_profile and not self._has_failed
 
-    def delay_planning(self, record: AppRecord, error: str) -> None:
-        """Keeps the error of an attempt to plan the version in a record. Another attempt follows."""
-        if (record.generation, record.spec.code) == self.version:
-            self._planning_error = error
-
-    def end_planning(self, record: AppRecord, failure: Failure | None) -> None:
-        """Ends the planning of the version in a record. With a failure, the version fails."""
-        version = record.generation, record.spec.code
-        if version == self.version:
-            self._planned_version, self._planning_failure, self._planning_error = version, failure, ""
-
     async def load(self, describe: DescribeApp) -> None:
         """Loads the newest generation, for the next `apply_records`. Raises an error if another attempt may succeed."""
         record, (_, code) = self.record, self.version
-        loaded, failure, load_error = None, None, ""
+        loaded, loading = None, Preparation("is being loaded")
         try:
             loaded = AppVersion.from_description(record, await describe(record.name, record.spec))
         except DefinitionError as error:
-            failure = loading_failure(record.spec, error)
+            loading.failure = loading_failure(record.spec, error)
         except (AppLoadError, ForkServerError) as error:
-            load_error = str(error)
+            loading.message = f"{AGAIN}: {error}"
             raise
         except Exception as error:
-            load_error = f"{type(error).__name__}: {error}"
+            loading.message = f"{AGAIN}: {type(error).__name__}: {error}"
             raise
         finally:
             if code == self.version[1]:
-                self._loaded = loaded
-                self._load_failure, self._load_error = failure, load_error
+                self._loaded, self._loading = loaded, loading
 
     @property
     def _has_failed(self) -> bool:
@@ -229,7 +208,7 @@ class Deployment:
         """The record by which the app adapts to its load."""
         served = None if self._served is None else self._served.spec
         if self._adapted is None or self._adapted[0] is not self.record or self._adapted[1] is not served:
-            self._adapted = self.record, served, adapted_record(self.record, served)
+            self._adapted = self.record, served, with_served_plan(self.record, served)
         return self._adapted[2]
 
     def groups(self) -> dict[GroupKey, ExecutorGroup]:
@@ -284,21 +263,8 @@ class Deployment:
         """
         if self._has_failed:
             return self._with_common_fields(self.record.status, self._groups(None, managers), managers)
-        final = self._load_failure or self._planning_failure
-        if final is not None:
-            return self._failed_status(managers, final)
-        if self.profiling is not None:
-            if self.profiling.error:
-                return self._failed_status(managers, Failure(FailureReason.PROFILING_FAILED, self.profiling.error))
-            return self._planned_status(PlanningStep.PROFILING, self.profiling.message, managers)
-        if self.record.spec.needs_plan:
-            error = self._planning_error
-            message = f"the plan will be made again: {error}" if error else "a plan is being made"
-            return self._planned_status(PlanningStep.PLANNING, message, managers)
-        if self._newest is None:
-            error = self._load_error
-            message = f"cannot be loaded and will be loaded again: {error}" if error else "is being loaded"
-            return self._status(Phase.STARTING, message, managers)
+        if self.planning is not None or self._newest is None or self._loading.failure is not None:
+            return self._preparation_status(self.planning or self._loading, managers)
         if self._shortage is not None:
             return self._failed_status(managers, Failure(FailureReason.INSUFFICIENT_CAPACITY, self._shortage))
         missing = self._missing(self._newest, managers)
@@ -344,8 +310,11 @@ class Deployment:
         status = AppStatus(phase=phase, generation=self.record.generation, message=message[:MAX_MESSAGE_CHARACTERS])
         return self._with_common_fields(status, groups, managers)
 
-    def _planned_status(self, step: PlanningStep, message: str, managers: Managers) -> AppStatus:
-        return self._status(Phase.STARTING, message, managers).model_copy(update={"step": step})
+    def _preparation_status(self, preparation: Preparation, managers: Managers) -> AppStatus:
+        if preparation.failure is not None:
+            return self._failed_status(managers, preparation.failure)
+        status = self._status(Phase.STARTING, preparation.message, managers)
+        return status if preparation.step is None else status.model_copy(update={"step": preparation.step})
 
     def _failed_status(self, managers: Managers, failure: Failure) -> AppStatus:
         status = AppStatus(

@@ -20,7 +20,7 @@ from cornserve import file_limit
 from cornserve.access import ADMIN_TOKEN, API_KEYS, Access, AccessError
 from cornserve.blocking_apps import BlockingApps, restore_current_app
 from cornserve.browser_origins import BrowserOriginError, BrowserOrigins
-from cornserve.control.managed_process import EXIT_NO_RESTART
+from cornserve.control.local_instance.managed_process import EXIT_NO_RESTART
 from cornserve.gateway.api import create_gateway
 from cornserve.gateway.backend import Backend, kubernetes_backend, local_backend
 from cornserve.gateway.http.server import BACKLOG, GRACE_SECONDS, HttpServer, server_config

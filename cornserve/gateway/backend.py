@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from cornserve.control.arrival_reader import FindGateways
+from cornserve.control.adaptation.arrival_reader import FindGateways
 from cornserve.control.launcher.local.logs import LocalReplicaLogs
 from cornserve.control.launcher.local.state_dir import StateDir
 from cornserve.control.store.base import Store

@@ -18,8 +18,8 @@ import psutil
 from cornserve.app.record import AppView
 from cornserve.app.settings import MAX_REPLICAS
 from cornserve.control.launcher.base import SlotCount
+from cornserve.control.launcher.local.slot_types import SlotType, bind_slots, parse_slot_types
 from cornserve.control.launcher.local.state_dir import held_slots
-from cornserve.control.slot_types import SlotType, bind_slots, parse_slot_types
 from cornserve.home import Home
 from cornserve.instance import Instance
 from cornserve.profiler.errors import ProfilingError

@@ -25,8 +25,8 @@ from cornserve.app.graph import AppGraph
 from cornserve.app.planning import WorkloadType
 from cornserve.bench.workload_chats import GeneratedChat
 from cornserve.client import Client, ClientError
-from cornserve.control.input_checks import check_inputs
-from cornserve.control.profiling_job import ProfilingJob, ProfilingMessage
+from cornserve.control.planning.input_checks import check_inputs
+from cornserve.control.profiling.job import ProfilingJob, ProfilingMessage
 from cornserve.home import Home
 from cornserve.profiler.app_measurement import PLAN_PRECISION, AppMeasurement, MeasuredApp
 from cornserve.profiler.cost_estimate import BudgetTooSmallError

@@ -13,7 +13,7 @@ from cornserve.access import ADMIN_TOKEN, API_KEY, Access, is_loopback_name
 from cornserve.app.app_logs import APP_LOGS_PATH, APP_LOGS_TOKEN
 from cornserve.app.arrivals import ARRIVALS_PATH, ARRIVALS_TOKEN
 from cornserve.browser_origins import BrowserOrigins
-from cornserve.control.profiling_job import PROFILER_TOKEN, TEMPORARY_PREFIX
+from cornserve.control.profiling.job import PROFILER_TOKEN, TEMPORARY_PREFIX
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.model_paths import calls_model
 from cornserve.instance_secret import InstanceSecret

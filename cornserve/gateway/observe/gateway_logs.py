@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from cornserve.app.app_logs import APP_LOGS_PATH
 from cornserve.app.record import ReplicaLog
-from cornserve.control.arrival_reader import FindGateways
+from cornserve.control.adaptation.arrival_reader import FindGateways
 from cornserve.gateway.observe.app_logs import AppLogLines
 
 if TYPE_CHECKING:  # It takes long to import, and most instances have one gateway.

@@ -11,7 +11,7 @@ import pytest
 from cornserve.app.planning import PlanningInputs, WorkloadType
 from cornserve.app.record import AppSpec, AppView, Phase, PlanningStep
 from cornserve.client import AsyncClient
-from cornserve.control.profiling_job import TEMPORARY_PREFIX
+from cornserve.control.profiling.job import TEMPORARY_PREFIX
 from tests.integration.cli.cli_instance import SMALL_SLAB, CliInstance
 from tests.waiting import until
 

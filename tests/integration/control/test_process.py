@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.app.record import AppSpec, AppStatus, Phase
-from cornserve.control.cleanup import stop_all_executors
+from cornserve.control.local_instance.cleanup import stop_all_executors
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home

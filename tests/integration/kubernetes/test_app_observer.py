@@ -19,7 +19,7 @@ from cornserve.app.record import (
 )
 from cornserve.control.cluster_app_observer import ClusterAppObserver
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
-from cornserve.control.profiling_job import TEMPORARY_PREFIX
+from cornserve.control.profiling.job import TEMPORARY_PREFIX
 from cornserve.control.store.base import APPS, AppRecord, UnreadableRecord
 from cornserve.control.store.kubernetes import KubernetesStore
 from cornserve.control.store.kubernetes_records import record_codecs

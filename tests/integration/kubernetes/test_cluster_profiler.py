@@ -10,10 +10,10 @@ import pytest
 
 from cornserve.app.planning import WorkloadType
 from cornserve.app.record import AppSpec
-from cornserve.control.cluster_profiler import ClusterProfiler
-from cornserve.control.job_output import JOB_LABEL
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
-from cornserve.control.profiling_job import ProfilerProcessError, ProfilingJob, ProfilingMessage
+from cornserve.control.profiling.cluster_job import ClusterProfiler
+from cornserve.control.profiling.job import ProfilerProcessError, ProfilingJob, ProfilingMessage
+from cornserve.control.profiling.job_output import JOB_LABEL
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeNotFoundError
 from cornserve.kubernetes.resources import CONFIG_MAPS, JOBS, JsonObject
@@ -85,7 +85,7 @@ def gateway(
     controller: JsonObject,
     monkeypatch: pytest.MonkeyPatch,
 ) -> StubGateway:
-    monkeypatch.setattr("cornserve.control.cluster_profiler.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("cornserve.control.profiling.cluster_job.POLL_SECONDS", 0.05)
     gateway = StubGateway(api_server, kube_namespace, kubelet)
     gateway.install()
     gateway.add_pod("gateway-0", 1, labels=LABELS | INSTANCE)
@@ -139,7 +139,7 @@ async def test_a_job_reports_its_progress_and_its_results_are_kept(
     kubelet: StubKubelet,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("cornserve.control.kept_results.MAX_KEPT_BYTES", 40)
+    monkeypatch.setattr("cornserve.control.profiling.kept_results.MAX_KEPT_BYTES", 40)
     async with running_job(kube_client, settings) as job:
         await until(job.exists)
         await until(lambda: job.messages[-1:] == [ProfilingMessage(progress="waits for a pod")])
@@ -218,7 +218,7 @@ async def test_a_later_controller_ends_earlier_jobs_and_keeps_its_own(
 async def test_the_wait_for_earlier_pods_is_limited(
     kube_client: KubeClient, settings: ClusterSettings, gateway: StubGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve.control.cluster_profiler.WAIT_SECONDS", 0)
+    monkeypatch.setattr("cornserve.control.profiling.cluster_job.WAIT_SECONDS", 0)
     await asyncio.to_thread(gateway.add_pod, "profiler-0", 1, labels=PODS_OF_JOB)
     async with running_job(kube_client, settings) as job:
         with pytest.raises(ProfilerProcessError, match="the pod profiler-0 of earlier measurements still runs"):

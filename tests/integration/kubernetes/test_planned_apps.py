@@ -6,7 +6,7 @@ import asyncio
 import json
 
 from cornserve.app.record import FailureReason, Phase
-from cornserve.control.planning_job import PlanningJob, PlanningResult
+from cornserve.control.planning.job import PlanningJob, PlanningResult
 from cornserve.control.store.base import APPS, AppRecord
 from cornserve.control.store.kubernetes import KubernetesStore
 from cornserve.control.store.kubernetes_records import record_codecs

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from cornserve.control.launcher.base import ReplicaId
 from cornserve.control.launcher.local.device_slots import DeviceSlots
 from cornserve.control.launcher.local.launcher import LocalLauncher
+from cornserve.control.launcher.local.slot_types import SlotType
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
-from cornserve.control.slot_types import SlotType
 from cornserve.home import Home
 from tests.credentials import write_secret
 from tests.integration.launcher.conformance import none, observed

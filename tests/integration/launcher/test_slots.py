@@ -10,7 +10,7 @@ import pytest
 
 from cornserve.app.record import FailureReason, ReplicaState
 from cornserve.control.launcher.base import ExecutorGroup, GroupRefusedError, PodSettings
-from cornserve.control.slot_types import SlotType, bind_slots
+from cornserve.control.launcher.local.slot_types import SlotType, bind_slots
 from cornserve.home import Home
 from tests.integration.launcher.conformance import ECHO, OTHER, none, observed, ready
 from tests.integration.launcher.local_site import LocalSite

@@ -12,7 +12,7 @@ import pytest
 
 from cornserve.control.launcher.base import ExecutorGroup, Launcher, Replica
 from cornserve.control.launcher.local import orphans, warm_process, warm_processes
-from cornserve.control.slot_types import parse_slot_types
+from cornserve.control.launcher.local.slot_types import parse_slot_types
 from cornserve.home import Home
 from cornserve.task.spec import ExecutorSpec
 from tests.integration.launcher import test_local

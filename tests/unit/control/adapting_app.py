@@ -15,12 +15,12 @@ from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase
 from cornserve.app.scale import Scale, scaled_spec
 from cornserve.app.settings import AdaptationSettings, AppPolicies
 from cornserve.app_host.description import AppDescription
-from cornserve.control.adaptation_driver import AdaptationDriver
-from cornserve.control.adapted_record import adapted_record
-from cornserve.control.arrival_reader import ArrivalReader, Arrivals
+from cornserve.control.adaptation.arrival_reader import ArrivalReader, Arrivals
+from cornserve.control.adaptation.driver import AdaptationDriver
+from cornserve.control.adaptation.replanning import Replanning
+from cornserve.control.adaptation.served_plan import with_served_plan
 from cornserve.control.metrics import ControllerMetrics
-from cornserve.control.planning_job import PlanningJob, PlanningResult
-from cornserve.control.replanning import Replanning
+from cornserve.control.planning.job import PlanningJob, PlanningResult
 from cornserve.control.store.base import APPS, AppRecord, Store, UnreadableRecord
 from tests.unit.app.plans import cell, graph, plan
 from tests.unit.control.running_controller import FakeLauncher
@@ -159,7 +159,7 @@ class AdaptingApp:
         if status != record.status:
             await self.store.update_status(APPS, "caption", status, record.version)
         records = (await self.store.list(APPS)).records
-        self.driver.update({record.name: adapted_record(record, self.served) for record in records})
+        self.driver.update({record.name: with_served_plan(record, self.served) for record in records})
 
     async def run(self, rate: float, seconds: float, mix: Mapping[str, float] = MIX) -> None:
         for _ in range(round(seconds / STEP)):

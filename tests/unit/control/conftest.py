@@ -20,5 +20,5 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 @pytest.fixture
 def client(store: Store, monkeypatch: pytest.MonkeyPatch) -> StoreClient:
     monkeypatch.setattr("cornserve.control.controller.RETRY_SECONDS", 0.02)
-    monkeypatch.setattr("cornserve.control.retried_step.FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("cornserve.control.preparation.FIRST_PAUSE", 0.02)
     return StoreClient(store)

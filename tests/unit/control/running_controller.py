@@ -14,8 +14,8 @@ from cornserve.app_host.describe import DescribeApp
 from cornserve.app_host.description import AppDescription
 from cornserve.control.controller import Controller
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, GroupRefusedError, Replica, ReplicaId, SlotCount
-from cornserve.control.planner import Planner, run_planner
-from cornserve.control.profiling_job import RunProfiler
+from cornserve.control.planning.planner_process import Planner, run_planner
+from cornserve.control.profiling.job import RunProfiler
 from cornserve.control.store.base import APPS, ROUTES, Store
 from cornserve.task.spec import ExecutorSpec
 from tests.waiting import until

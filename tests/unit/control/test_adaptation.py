@@ -13,8 +13,8 @@ from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase
 from cornserve.app.scale import Scale, scaled_spec
 from cornserve.app.settings import AdaptationSettings, AppPolicies
-from cornserve.control.adapted_record import adapted_record
-from cornserve.control.arrival_reader import Arrivals
+from cornserve.control.adaptation.arrival_reader import Arrivals
+from cornserve.control.adaptation.served_plan import with_served_plan
 from cornserve.control.store.base import APPS, AppRecord, Record, Store
 from tests.unit.control.adapting_app import MIX, START, STEP, AdaptingApp, adapting, mixture
 from tests.waiting import until
@@ -318,7 +318,7 @@ def test_a_failed_plan_is_replaced_by_the_one_that_serves(reason: FailureReason)
     record = failed_record(reason)
     served = AppSpec(source="app = ...", plan=mixture(0, 1))
 
-    adapted = adapted_record(record, served)
+    adapted = with_served_plan(record, served)
 
     assert adapted.spec.plan == served.plan
     assert adapted.status.phase is Phase.SERVING
@@ -342,7 +342,7 @@ def test_a_failed_plan_is_replaced_by_the_one_that_serves(reason: FailureReason)
 def test_other_failures_wait_for_users(fields: dict[str, Any], reason: FailureReason, served: AppSpec | None) -> None:
     record = failed_record(reason, **fields)
 
-    assert adapted_record(record, served) is record
+    assert with_served_plan(record, served) is record
 
 
 async def test_without_adapting_apps_no_gateway_is_asked(store: Store) -> None:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from cornserve.app.arrivals import ARRIVALS_PATH
-from cornserve.control.arrival_reader import ArrivalReader, Arrivals, Counts
+from cornserve.control.adaptation.arrival_reader import ArrivalReader, Arrivals, Counts
 from tests.unit.http_server import StubServer, json_response, serving
 
 CALL = f"GET {ARRIVALS_PATH}"

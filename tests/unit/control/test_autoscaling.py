@@ -12,8 +12,8 @@ import pytest
 from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus
 from cornserve.app.scale import Scale, scaled_spec
 from cornserve.app.settings import AppPolicies, AutoscaledExecutor, AutoscalingSettings
-from cornserve.control.adaptation_driver import AdaptationDriver
-from cornserve.control.arrival_reader import Arrivals
+from cornserve.control.adaptation.arrival_reader import Arrivals
+from cornserve.control.adaptation.driver import AdaptationDriver
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore

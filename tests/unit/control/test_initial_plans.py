@@ -13,11 +13,12 @@ from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs
 from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase
 from cornserve.app.settings import ConfigMapKeyRef
-from cornserve.control.deployment import Deployment
-from cornserve.control.deployment_failure import Failure
-from cornserve.control.planner import MAX_PLANNERS, PlannerProcessError
-from cornserve.control.planning_job import PlanningJob, PlanningResult
+from cornserve.app_host.description import AppDescription
+from cornserve.control.planning.initial_plans import InitialPlans
+from cornserve.control.planning.job import PlanningJob, PlanningResult
+from cornserve.control.planning.planner_process import MAX_PLANNERS, PlannerProcessError
 from cornserve.control.store.base import APPS, AppRecord, Record
+from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
 from tests.unit.app.plans import cell, plan
 from tests.unit.control.running_controller import FakeLauncher, StoreClient, running_controller
@@ -104,18 +105,22 @@ async def test_an_app_that_cannot_be_planned_fails_before_anything_starts(client
     assert len(planner.jobs) == 2
 
 
-async def test_changed_code_of_a_generation_is_planned_again() -> None:
+async def test_changed_code_of_a_generation_is_planned_again(client: StoreClient) -> None:
     record: AppRecord = Record("caption", "uid", 1, 1, AppSpec(source="a", planning=inputs()), AppStatus())
     corrected = replace(record, version=2, spec=AppSpec(source="b", planning=inputs()))
-    deployment = Deployment(record)
-    deployment.end_planning(record, Failure(FailureReason.IMPORT_FAILED, "the source is wrong"))
-    deployment.apply_records(record, None)
-    assert not deployment.needs_plan
+    described: list[str | None] = []
 
-    deployment.apply_records(corrected, None)
-    assert deployment.needs_plan
-    deployment.end_planning(record, None)
-    assert deployment.needs_plan
+    async def describe(name: str, spec: AppSpec) -> AppDescription:
+        described.append(spec.source)
+        raise DefinitionError("the source is wrong")
+
+    plans = InitialPlans(client.store, describe, OneCellPlanner(), FakeLauncher(), lambda: None, lambda: None)
+    for each in (record, record, corrected):
+        plans.update({"caption": each})
+        await until(lambda: (state := plans.state("caption")) is not None and state.failure is not None)
+    await plans.close()
+
+    assert described == ["a", "b"]
 
 
 async def test_a_planner_that_fails_is_run_again(client: StoreClient) -> None:
@@ -129,7 +134,7 @@ async def test_a_planner_that_fails_is_run_again(client: StoreClient) -> None:
 
 
 async def test_a_failed_attempt_to_plan_is_in_the_status(client: StoreClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cornserve.control.retried_step.FIRST_PAUSE", 60.0)
+    monkeypatch.setattr("cornserve.control.preparation.FIRST_PAUSE", 60.0)
     planner = OneCellPlanner()
     planner.results = [PlannerProcessError("killed")]
     async with running_controller(client, FakeLauncher(), planner=planner):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.control.instance_addresses import InstanceAddresses
-from cornserve.control.instance_options import InstanceOptions
+from cornserve.control.local_instance.addresses import InstanceAddresses
+from cornserve.control.local_instance.options import InstanceOptions
 from cornserve.home import Home
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cornserve.control.job_output import JobOutput
+from cornserve.control.profiling.job_output import JobOutput
 from cornserve.kubernetes.errors import KubeApiError, KubeUnavailableError
 from cornserve.kubernetes.pages import ObjectList
 from cornserve.kubernetes.resources import ResourceType

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cornserve.control.kept_results import surplus_results
+from cornserve.control.profiling.kept_results import surplus_results
 
 SIZE = 1000
 
@@ -40,6 +40,6 @@ KEPT = {
 def test_the_oldest_results_are_removed_for_new_ones(
     places: int, added: str, surplus: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve.control.kept_results.MAX_KEPT_BYTES", places * (SIZE + 1))
+    monkeypatch.setattr("cornserve.control.profiling.kept_results.MAX_KEPT_BYTES", places * (SIZE + 1))
 
     assert surplus_results(KEPT, {added: results("2026-11-05T10:00:00+00:00")}) == surplus

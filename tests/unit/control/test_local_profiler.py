@@ -9,8 +9,8 @@ import pytest
 
 from cornserve.access import ADMIN_TOKEN, API_KEY
 from cornserve.app.record import AppSpec
-from cornserve.control.local_profiler import run_local_profiler
-from cornserve.control.profiling_job import PROFILER_TOKEN, ProfilerProcessError, ProfilingJob
+from cornserve.control.profiling.job import PROFILER_TOKEN, ProfilerProcessError, ProfilingJob
+from cornserve.control.profiling.local_process import run_local_profiler
 from cornserve.home import Home
 from cornserve.instance import Instance
 from cornserve.instance_secret import InstanceSecret

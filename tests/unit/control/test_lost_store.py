@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from cornserve.cli.home_checks import store_check
-from cornserve.control.apps_file import read_apps_file, write_apps_file
-from cornserve.control.repair import lost_apps, repair
+from cornserve.control.local_instance.apps_file import read_apps_file, write_apps_file
+from cornserve.control.local_instance.repair import lost_apps, repair
 from cornserve.control.store import sqlite
 from cornserve.control.store.base import APPS, ROUTES, StoreUnavailableError
 from cornserve.control.store.sqlite import SqliteStore

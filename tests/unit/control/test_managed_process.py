@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from cornserve.blocking_apps import BlockingApps
-from cornserve.control.managed_process import (
+from cornserve.control.local_instance.managed_process import (
     DUMP_SECONDS,
     FIRST_DELAY,
     MAX_FAILURES,
@@ -101,7 +101,7 @@ async def test_a_process_that_exits_is_restarted_after_a_delay(tmp_path: Path, c
 async def test_a_process_that_keeps_failing_is_not_restarted_and_its_last_log_line_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve.control.managed_process.FIRST_DELAY", 0)
+    monkeypatch.setattr("cornserve.control.local_instance.managed_process.FIRST_DELAY", 0)
     with pytest.raises(ManagedProcessError, match="no module named corn"):
         await managed(process_spec(tmp_path, "exit('no module named corn')"), []).run()
 
@@ -114,7 +114,7 @@ async def test_a_process_that_exits_with_the_no_restart_status_is_not_restarted(
 
 
 async def test_a_process_that_is_killed_is_always_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cornserve.control.managed_process.FIRST_DELAY", 0)
+    monkeypatch.setattr("cornserve.control.local_instance.managed_process.FIRST_DELAY", 0)
     reports: list[str] = []
     running = asyncio.create_task(
         managed(process_spec(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), reports).run()

@@ -11,10 +11,10 @@ import pytest
 from cornserve.app.planning import PlanningInputs
 from cornserve.app.record import AppSpec
 from cornserve.app.settings import AppPolicies, LatencyTargetSettings
-from cornserve.control.planner import PlannerProcessError, limit_planners, run_planner
-from cornserve.control.planning_job import PlanningJob, PlanningResult
-from cornserve.control.planning_worker import make_plan
-from cornserve.control.served_rate import served_rate
+from cornserve.control.planning.job import PlanningJob, PlanningResult
+from cornserve.control.planning.planner_process import PlannerProcessError, limit_planners, run_planner
+from cornserve.control.planning.served_rate import served_rate
+from cornserve.control.planning.worker import make_plan
 from tests.unit.app.plans import cell, graph, plan
 
 RATES = {"E": 50.0, "L": 20.0, "EL": 12.0}

@@ -11,14 +11,14 @@ import pytest
 from cornserve.app.planning import AppProfile
 from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase, PlanningStep
 from cornserve.app.settings import AppPolicies
-from cornserve.control.profiling_job import (
+from cornserve.control.profiling.job import (
     TEMPORARY_PREFIX,
     ProfilerProcessError,
     ProfilingJob,
     ProfilingMessage,
     run_name,
 )
-from cornserve.control.profiling_runs import WAITING, WAITING_FOR_PREVIOUS
+from cornserve.control.profiling.runs import WAITING, WAITING_FOR_PREVIOUS
 from cornserve.control.store.base import APPS, StoreError
 from tests.loop_clock import LoopClock
 from tests.unit.control.running_controller import FakeLauncher, StoreClient, running_controller
@@ -63,7 +63,7 @@ class FakeProfiler:
 
 @pytest.fixture(autouse=True)
 def fast_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cornserve.control.profiling_runs.REMOVE_SECONDS", 0.02)
+    monkeypatch.setattr("cornserve.control.profiling.runs.REMOVE_SECONDS", 0.02)
 
 
 def spec(source: str = SOURCE, **fields: Any) -> AppSpec:
@@ -152,7 +152,7 @@ async def test_an_option_that_never_ends_its_start_is_not_tried_again_until_the_
 async def test_other_apps_are_measured_during_the_pause_after_an_interruption(
     client: StoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve.control.retried_step.FIRST_PAUSE", 60)
+    monkeypatch.setattr("cornserve.control.preparation.FIRST_PAUSE", 60)
     profiler = FakeProfiler(ProfilerProcessError("killed"))
     async with running_controller(client, FakeLauncher(), planner=OneCellPlanner(), profiler=profiler):
         await client.deploy("caption", spec())
@@ -286,8 +286,8 @@ async def test_a_plan_from_a_given_profile_has_no_measured_type(client: StoreCli
 async def test_measurements_that_hang_are_ended_and_tried_again(
     client: StoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve.control.retried_step.FIRST_PAUSE", 60)
-    monkeypatch.setattr("cornserve.control.profiling_job.MARGIN_SECONDS", -600)
+    monkeypatch.setattr("cornserve.control.preparation.FIRST_PAUSE", 60)
+    monkeypatch.setattr("cornserve.control.profiling.job.MARGIN_SECONDS", -600)
     profiler = FakeProfiler()
     profiler.may_finish.clear()
     async with running_controller(client, FakeLauncher(), planner=OneCellPlanner(), profiler=profiler):
@@ -299,7 +299,7 @@ async def test_measurements_that_hang_are_ended_and_tried_again(
 async def test_an_interruption_that_the_process_reports_is_no_failure_of_the_app(
     client: StoreClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("cornserve.control.retried_step.FIRST_PAUSE", 60)
+    monkeypatch.setattr("cornserve.control.preparation.FIRST_PAUSE", 60)
     profiler = FakeProfiler(ProfilingMessage(interruption="other measurements use the home"))
     async with running_controller(client, FakeLauncher(), planner=OneCellPlanner(), profiler=profiler):
         await client.deploy("caption", spec())

@@ -11,9 +11,9 @@ from cornserve.app.graph import GraphOption, GraphStep
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs, WorkloadType
 from cornserve.app.scale import ScaleError
-from cornserve.control.planner import PlannerProcessError
-from cornserve.control.planning_job import PlanningResult
-from cornserve.control.replanning import is_better
+from cornserve.control.adaptation.replanning import is_better
+from cornserve.control.planning.job import PlanningResult
+from cornserve.control.planning.planner_process import PlannerProcessError
 from cornserve.control.store.base import APPS, Store
 from cornserve_plan.plan import PlanPath, PlanStep, PlanType
 from tests.unit.app.plans import cell, plan

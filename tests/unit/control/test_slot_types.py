@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from cornserve.control.slot_types import SlotType, SlotTypeError, bind_slots, parse_slot_types
+from cornserve.control.launcher.local.slot_types import SlotType, SlotTypeError, bind_slots, parse_slot_types
 
 CORES = sorted(os.sched_getaffinity(0))
 

@@ -8,7 +8,7 @@ import pytest
 from cornserve.access import Access
 from cornserve.app.app_logs import APP_LOGS_PATH, APP_LOGS_TOKEN
 from cornserve.app.arrivals import ARRIVALS_PATH, ARRIVALS_TOKEN
-from cornserve.control.profiling_job import PROFILER_TOKEN, TEMPORARY_PREFIX
+from cornserve.control.profiling.job import PROFILER_TOKEN, TEMPORARY_PREFIX
 from tests.credentials import CREDENTIALS
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.raw_http import post, raw_connection

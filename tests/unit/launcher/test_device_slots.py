@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.control.launcher.local.device_slots import DeviceSlots
-from cornserve.control.slot_types import SlotType
+from cornserve.control.launcher.local.slot_types import SlotType
 
 NVIDIA_SMI = """#!/bin/sh
 echo 'GPU 0: NVIDIA H200 (UUID: GPU-a)'

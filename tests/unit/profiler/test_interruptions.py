@@ -11,7 +11,7 @@ import pytest
 from cornserve.app.planning import WorkloadType
 from cornserve.app.record import AppSpec, AppView, GroupStatus, ReplicaState, ReplicaStatus
 from cornserve.client import Client
-from cornserve.control.profiling_job import ProfilingJob, ProfilingMessage
+from cornserve.control.profiling.job import ProfilingJob, ProfilingMessage
 from cornserve.profiler.temporary_apps import SlowStartError, TemporaryApp, TemporaryApps
 from cornserve.profiler.worker import Messages, outcome
 from cornserve_echo.stages import StageTask

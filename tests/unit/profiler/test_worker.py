@@ -16,7 +16,7 @@ from cornserve.app.record import AppSpec
 from cornserve.app.settings import ExecutorOverride
 from cornserve.bench.workload_chats import GeneratedChat, GeneratedVideo
 from cornserve.control.launcher.base import SlotCount
-from cornserve.control.profiling_job import ProfilingJob
+from cornserve.control.profiling.job import ProfilingJob
 from cornserve.home import Home
 from cornserve.profiler.device import Device, NoSlotsError
 from cornserve.profiler.store import ProfileStore

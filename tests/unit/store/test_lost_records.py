@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.app.record import AppSpec, AppStatus
-from cornserve.control.repair import repair
+from cornserve.control.local_instance.repair import repair
 from cornserve.control.store.base import APPS
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.control.store.sqlite_repair import repair_store

@@ -13,7 +13,7 @@ from typing import Literal
 
 from cornserve.concurrency import Broadcast
 from cornserve.control.launcher.base import SlotCount
-from cornserve.control.slot_types import BoundSlot, SlotType, bind_slots
+from cornserve.control.launcher.local.slot_types import BoundSlot, SlotType, bind_slots
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 

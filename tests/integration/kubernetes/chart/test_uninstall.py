@@ -14,10 +14,10 @@ import yaml
 from cornserve.app.planning import WorkloadType
 from cornserve.app.record import AppSpec, AppStatus, Phase
 from cornserve.control.cluster_app_observer import ClusterAppObserver
-from cornserve.control.cluster_profiler import ClusterProfiler
 from cornserve.control.installation_owner import installation_owners
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
-from cornserve.control.profiling_job import ProfilerProcessError, ProfilingJob
+from cornserve.control.profiling.cluster_job import ClusterProfiler
+from cornserve.control.profiling.job import ProfilerProcessError, ProfilingJob
 from cornserve.control.store.base import APPS, AppRecord
 from cornserve.control.store.kubernetes import KubernetesStore
 from cornserve.control.store.kubernetes_records import record_codecs

@@ -18,8 +18,8 @@ from cornserve.app.graph import always_runs_reason
 from cornserve.app.model_document import model_document
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs
-from cornserve.control.planning_job import PlanningJob, PlanningResult
-from cornserve.control.served_rate import StepSeconds, served_rate
+from cornserve.control.planning.job import PlanningJob, PlanningResult
+from cornserve.control.planning.served_rate import StepSeconds, served_rate
 from cornserve.task.errors import DefinitionError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ NICENESS = 10
 def make_plan(job: PlanningJob) -> PlanningResult:
     """Runs the planner."""
     try:
-        from cornserve.control.planning_targets import service_targets
+        from cornserve.control.planning.service_targets import service_targets
         from cornserve_planner import planning
         from cornserve_planner.errors import PlannerError
         from cornserve_planner.model_document import ModelDocument
@@ -81,8 +81,8 @@ def make_plan(job: PlanningJob) -> PlanningResult:
 
 def _refusal(job: PlanningJob) -> str:
     """Returns why the options cannot be measured for a plan, or an empty text."""
-    from cornserve.control.input_checks import check_inputs
-    from cornserve.control.planning_targets import TBT_REASON
+    from cornserve.control.planning.input_checks import check_inputs
+    from cornserve.control.planning.service_targets import TBT_REASON
     from cornserve_planner.errors import PlannerError
     from cornserve_planner.solve.budget import Budget
 

@@ -13,10 +13,10 @@ from uuid import uuid4
 
 from cornserve.control.cluster_gateways import cluster_gateways
 from cornserve.control.installation_owner import installation_owners
-from cornserve.control.job_output import JOB_LABEL, JobOutput
-from cornserve.control.kept_results import surplus_results
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
-from cornserve.control.profiling_job import ProfilerProcessError, ProfilingJob, ProfilingMessage
+from cornserve.control.profiling.job import ProfilerProcessError, ProfilingJob, ProfilingMessage
+from cornserve.control.profiling.job_output import JOB_LABEL, JobOutput
+from cornserve.control.profiling.kept_results import surplus_results
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeApiError, KubeNotFoundError
 from cornserve.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, JsonObject, ResourceType

@@ -12,16 +12,17 @@ from functools import partial
 from typing import Final
 
 from cornserve.app.planning import AppProfile
-from cornserve.app.record import AppSpec
+from cornserve.app.record import AppSpec, FailureReason, PlanningStep
 from cornserve.control.background_tasks import BackgroundTasks
-from cornserve.control.profiling_job import (
+from cornserve.control.deployment_failure import Failure
+from cornserve.control.preparation import Preparation, PreparationJobs, retried
+from cornserve.control.profiling.job import (
     ProfilerProcessError,
     ProfilingJob,
     ProfilingMessage,
     RunProfiler,
     run_of_temporary_app,
 )
-from cornserve.control.retried_step import retried
 from cornserve.control.spec_change import change_spec
 from cornserve.control.store.base import (
     APPS,
@@ -48,19 +49,6 @@ WAITING_FOR_PREVIOUS: Final = "waits until the measurements of the previous vers
 
 
 @dataclass(slots=True)
-class ProfilingState:
-    """The measurements of one app.
-
-    Args:
-        message: the current measurement, for users.
-        error: the reason why the app cannot be measured. Empty while it is measured.
-    """
-
-    message: str
-    error: str = ""
-
-
-@dataclass(slots=True)
 class _Measurements:
     """The measurements of one app.
 
@@ -73,8 +61,7 @@ class _Measurements:
 
     record: AppRecord
     job: ProfilingJob
-    task: asyncio.Task[None] = field(init=False)
-    state: ProfilingState = field(default_factory=lambda: ProfilingState(""))
+    state: Preparation = field(default_factory=lambda: Preparation("", PlanningStep.PROFILING))
     is_checked: bool = False
     interruption: str = ""
     slow_starts: Counter[str] = field(default_factory=Counter)
@@ -112,13 +99,15 @@ class ProfilingRuns:
         self._measured = ""
         """The name of the app that is measured while `_lock` is locked."""
         self._removed: set[str] = set()
-        self._tasks = BackgroundTasks()
+        self._jobs = PreparationJobs[ProfilingJob](self._measure)
+        self._removals = BackgroundTasks()
 
     async def close(self) -> None:
         """Ends the running process; its finished measurements are kept."""
-        await self._tasks.close()
+        await self._jobs.close()
+        await self._removals.close()
 
-    def state(self, app: str) -> ProfilingState | None:
+    def state(self, app: str) -> Preparation | None:
         """Returns the state of an app that needs a profile."""
         found = self._apps.get(app)
         return None if found is None else found.state
@@ -131,22 +120,19 @@ class ProfilingRuns:
             apps: the names of all apps. Temporary apps of ended measurements are deleted.
         """
         jobs = {name: _job(record) for name, record in wanted.items()}
-        for name, found in list(self._apps.items()):
-            if jobs.get(name) != found.job:
-                del self._apps[name]
-                found.task.cancel()
+        for name in self._jobs.update(jobs):
+            self._apps[name] = found = _Measurements(wanted[name], jobs[name])
+            found.state.message = _message(self._first_step(found))
+        for name in self._apps.keys() - wanted.keys():
+            del self._apps[name]
         for name, record in wanted.items():
-            if name not in self._apps:
-                self._apps[name] = found = _Measurements(record, jobs[name])
-                found.state.message = _message(self._first_step(found))
-                found.task = self._tasks.start(self._measure(found))
             self._apps[name].record = record
         running = {job.run for job in jobs.values()}
         for name in apps:
             run = run_of_temporary_app(name)
             if run is not None and run not in running and name not in self._removed:
                 self._removed.add(name)
-                self._tasks.start(self._remove(name))
+                self._removals.start(self._remove(name))
 
     async def _remove(self, name: str) -> None:
         """Deletes a temporary app whose process could not delete it."""
@@ -167,10 +153,11 @@ class ProfilingRuns:
         waiting = WAITING_FOR_PREVIOUS if self._measured == app.job.app else WAITING
         return f"{waiting}; the last attempt was interrupted: {app.interruption}" if app.interruption else waiting
 
-    async def _measure(self, app: _Measurements) -> None:
+    async def _measure(self, name: str) -> None:
         """Starts processes until one of them ends with a result."""
-        what = f"app {app.job.app}: the measurements are interrupted"
-        app.state.error = await retried(what, partial(self._attempt, app), partial(self._pause, app))
+        app, what = self._apps[name], f"app {name}: the measurements are interrupted"
+        if refusal := await retried(what, partial(self._attempt, app), partial(self._pause, app)):
+            app.state.failure = Failure(FailureReason.PROFILING_FAILED, refusal)
         self._on_change()
 
     async def _attempt(self, app: _Measurements) -> str:
@@ -196,7 +183,7 @@ class ProfilingRuns:
         app.interruption = error
         self._show(app.state, f"measured again in {pause:g} s: {error}")
 
-    async def _result(self, job: ProfilingJob, state: ProfilingState) -> ProfilingMessage:
+    async def _result(self, job: ProfilingJob, state: Preparation) -> ProfilingMessage:
         limit = asyncio.timeout(job.limit_seconds)
         try:
             async with limit, aclosing(self._run_process(job)) as messages:
@@ -213,7 +200,7 @@ class ProfilingRuns:
             raise ProfilerProcessError(f"the profiler has not ended after {job.limit_seconds} s") from None
         raise ProfilerProcessError("the profiler has ended without a profile")
 
-    def _show(self, state: ProfilingState, progress: str) -> None:
+    def _show(self, state: Preparation, progress: str) -> None:
         if state.message != _message(progress):
             state.message = _message(progress)
             self._on_change()
@@ -227,7 +214,7 @@ class ProfilingRuns:
             if await change_spec(self._store, app.record, measured=measured):
                 log.info("app %s: its options are measured", name)
             elif self._apps.get(name) is app:
-                del self._apps[name]
+                self._jobs.forget(name)
         except (FieldConflictError, RecordRejectedError, RecordTooLargeError) as error:
             return str(error)
         return ""

@@ -10,7 +10,8 @@ from contextlib import suppress
 
 from pydantic import ValidationError
 
-from cornserve.control.planning_job import PlanningJob, PlanningResult
+from cornserve.control.planning.job import PlanningJob, PlanningResult
+from cornserve.control.preparation import AttemptError
 
 TIMEOUT_SECONDS = 600.0
 """The longest time of a plan."""
@@ -24,7 +25,7 @@ Planner = Callable[[PlanningJob], Awaitable[PlanningResult]]
 """Makes a plan. Raises `PlannerProcessError` if the process fails; another attempt may succeed."""
 
 
-class PlannerProcessError(Exception):
+class PlannerProcessError(AttemptError):
     """The process that makes a plan has failed."""
 
 
@@ -41,7 +42,7 @@ def limit_planners(planner: Planner, most: int = MAX_PLANNERS) -> Planner:
 
 async def run_planner(job: PlanningJob) -> PlanningResult:
     """Makes a plan in a process, which ends if the caller is cancelled. Raises `PlannerProcessError`."""
-    command = [sys.executable, "-m", "cornserve.control.planning_worker"]
+    command = [sys.executable, "-m", "cornserve.control.planning.worker"]
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):

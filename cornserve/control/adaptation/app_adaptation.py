@@ -8,7 +8,7 @@ from typing import Protocol
 
 from cornserve.app.adaptation_status import AdaptationStatus
 from cornserve.app.settings import AdaptationSettings, AutoscalingSettings
-from cornserve.control.arrival_reader import Arrivals
+from cornserve.control.adaptation.arrival_reader import Arrivals
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import AppRecord
 
@@ -21,7 +21,7 @@ class SpecChange:
     message: str
 
 
-class FollowedApp(Protocol):
+class AppAdaptation(Protocol):
     """Observes the load of an app, and decides when its spec changes."""
 
     @property

@@ -14,13 +14,13 @@ from cornserve.app.adaptation_status import AdaptationStatus
 from cornserve.app.plan import AppPlan
 from cornserve.app.record import Phase
 from cornserve.app.settings import AdaptationSettings, AutoscalingSettings
-from cornserve.control.adapted_app import AdaptedApp
+from cornserve.control.adaptation.app_adaptation import AppAdaptation, SpecChange
+from cornserve.control.adaptation.arrival_reader import ArrivalReader
+from cornserve.control.adaptation.cell_adaptation import CellAdaptation
+from cornserve.control.adaptation.replanning import Replanning
+from cornserve.control.adaptation.replica_autoscaling import ReplicaAutoscaling
 from cornserve.control.app_observer import AppObserver
-from cornserve.control.arrival_reader import ArrivalReader
-from cornserve.control.autoscaled_app import AutoscaledApp
-from cornserve.control.followed_app import FollowedApp, SpecChange
 from cornserve.control.metrics import ControllerMetrics
-from cornserve.control.replanning import Replanning
 from cornserve.control.spec_change import change_spec
 from cornserve.control.store.base import AppRecord, Store, StoreError
 from cornserve.observe.error_log import ErrorLog
@@ -79,7 +79,7 @@ class AdaptationDriver:
         self._replanning = replanning
         self._clock = clock
         self._wall_clock = wall_clock
-        self._apps: dict[str, FollowedApp] = {}
+        self._apps: dict[str, AppAdaptation] = {}
         self._wanted = asyncio.Event()
         self._errors = ErrorLog(log, "cannot adapt an app: %s")
 
@@ -106,12 +106,12 @@ class AdaptationDriver:
 
     def _followed(
         self, record: AppRecord, settings: AdaptationSettings | AutoscalingSettings, now: float
-    ) -> FollowedApp:
+    ) -> AppAdaptation:
         if isinstance(settings, AutoscalingSettings):
-            return AutoscaledApp(record, settings, now)
+            return ReplicaAutoscaling(record, settings, now)
         assert record.spec.plan is not None
         find_obstacle, most_gpus = partial(self._find_obstacle, record.name), partial(self._most_gpus, record.name)
-        return AdaptedApp(record, record.spec.plan, settings, find_obstacle, most_gpus, self._replanning.step, now)
+        return CellAdaptation(record, record.spec.plan, settings, find_obstacle, most_gpus, self._replanning.step, now)
 
     def _remove(self, name: str) -> None:
         if self._apps.pop(name, None) is not None:

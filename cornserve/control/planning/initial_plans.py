@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from cornserve.app.graph import AppGraph, no_graph_reason
 from cornserve.app.load import with_all_paths
 from cornserve.app.plan import AppPlan
-from cornserve.app.record import AppSpec, FailureReason
+from cornserve.app.record import AppSpec, FailureReason, PlanningStep
 from cornserve.app_host.describe import DescribeApp
 from cornserve.app_host.description import AppDescription
 from cornserve.control.app_version import AppVersion
 from cornserve.control.deployment_failure import Failure, loading_failure
 from cornserve.control.launcher.base import Launcher
-from cornserve.control.planner import Planner
-from cornserve.control.planning_job import PlanningJob
+from cornserve.control.planning.job import PlanningJob
+from cornserve.control.planning.planner_process import Planner
+from cornserve.control.preparation import Preparation, PreparationJobs, retried
 from cornserve.control.spec_change import change_spec
 from cornserve.control.store.base import (
     AppRecord,
@@ -39,20 +42,68 @@ class _LoadedApp(NamedTuple):
     graph: AppGraph
 
 
+@dataclass(slots=True)
+class _PlannedApp:
+    record: AppRecord
+    state: Preparation
+
+
 class InitialPlans:
-    """Stores each plan in the spec, as a new generation.
+    """Makes the plan of the newest version of each app, and stores it in the spec, as a new generation.
 
     Args:
         store: the store of the specs as users have written them.
         describe: describes an app; its graph is the planner's model.
         launcher: has the slots that a plan may need.
+        on_change: called when the state of an app has changed.
+        on_error: called after a failed attempt.
     """
 
-    def __init__(self, store: Store, describe: DescribeApp, planner: Planner, launcher: Launcher) -> None:
+    def __init__(
+        self,
+        store: Store,
+        describe: DescribeApp,
+        planner: Planner,
+        launcher: Launcher,
+        on_change: Callable[[], None],
+        on_error: Callable[[], None],
+    ) -> None:
         self._store = store
         self._describe = describe
         self._planner = planner
         self._launcher = launcher
+        self._on_change = on_change
+        self._on_error = on_error
+        self._apps: dict[str, _PlannedApp] = {}
+        self._jobs = PreparationJobs[tuple[str, int, str]](self._plan)
+
+    def update(self, wanted: Mapping[str, AppRecord]) -> None:
+        """Starts the planning of the apps that need a plan, and ends that of all others."""
+        versions = {name: (record.uid, record.generation, record.spec.code) for name, record in wanted.items()}
+        for name in self._jobs.update(versions):
+            self._apps[name] = _PlannedApp(wanted[name], Preparation("a plan is being made", PlanningStep.PLANNING))
+        for name in self._apps.keys() - wanted.keys():
+            del self._apps[name]
+
+    def state(self, app: str) -> Preparation | None:
+        """Returns the state of an app that needs a plan."""
+        found = self._apps.get(app)
+        return None if found is None else found.state
+
+    async def close(self) -> None:
+        """Ends all planning."""
+        await self._jobs.close()
+
+    async def _plan(self, name: str) -> None:
+        app = self._apps[name]
+
+        def delay(error: str, pause: float) -> None:
+            self._on_error()
+            app.state.message = f"the plan will be made again: {error}; the next attempt starts after {pause:g} s"
+            self._on_change()
+
+        app.state.failure = await retried(f"app {name}: planning", partial(self.make, app.record), delay)
+        self._on_change()
 
     async def make(self, record: AppRecord) -> Failure | None:
         """Makes and stores the plan of an app. Returns the failure if no plan can be made that can run.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cornserve.access import Access, AccessError
 from cornserve.browser_origins import BrowserOriginError, BrowserOrigins
-from cornserve.control.slot_types import SlotType
+from cornserve.control.launcher.local.slot_types import SlotType
 from cornserve.home import Home
 from cornserve.instance_secret import InstanceSecret, InstanceSecretError
 from cornserve.limits import Limits

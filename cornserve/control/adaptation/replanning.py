@@ -14,11 +14,11 @@ from cornserve.app.arrivals import UNPLANNED_TYPE
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs
 from cornserve.app_host.describe import DescribeApp
-from cornserve.control.adapted_app import MIX_SHIFT_END, AdaptedApp
+from cornserve.control.adaptation.cell_adaptation import MIX_SHIFT_END, CellAdaptation
+from cornserve.control.adaptation.observed_frequency import TypeCounts, with_observed_frequency
 from cornserve.control.background_tasks import BackgroundTasks
-from cornserve.control.observed_frequency import TypeCounts, with_observed_frequency
-from cornserve.control.planner import Planner
-from cornserve.control.planning_job import PlanningJob, PlanningResult
+from cornserve.control.planning.job import PlanningJob, PlanningResult
+from cornserve.control.planning.planner_process import Planner
 from cornserve.control.store.base import AppRecord
 from cornserve_policies.adaptation import find_mix_shift
 
@@ -79,7 +79,7 @@ class Replanning:
         self._apps.clear()
         await self._tasks.close()
 
-    def step(self, app: AdaptedApp, now: float) -> PlanProposal | None:
+    def step(self, app: CellAdaptation, now: float) -> PlanProposal | None:
         """Returns a better plan for the observed mix, if one has been made. Starts a planner if the mix needs one."""
         name, inputs = app.record.name, app.record.spec.planning_inputs
         if inputs is None or inputs.profile is None or app.status.mix_shift is None:
@@ -101,7 +101,7 @@ class Replanning:
             return None
         return _proposal(app, state, result)
 
-    def _start(self, state: _AppReplanning, app: AdaptedApp, inputs: PlanningInputs, now: float) -> None:
+    def _start(self, state: _AppReplanning, app: CellAdaptation, inputs: PlanningInputs, now: float) -> None:
         limits = app.settings.limits
         window_seconds = now - state.since
         if window_seconds < limits.shrink_window or now < max(app.since, state.attempted_at) + limits.dwell_seconds:
@@ -135,7 +135,7 @@ class Replanning:
             return None
 
 
-def _proposal(app: AdaptedApp, state: _AppReplanning, result: PlanningResult) -> PlanProposal | None:
+def _proposal(app: CellAdaptation, state: _AppReplanning, result: PlanningResult) -> PlanProposal | None:
     """Returns the proposal to run another plan, if it is better, with the obstacle to it."""
     name, plan, rate_now = app.record.name, result.plan, result.running_rate or 0.0
     if plan is None:
@@ -172,7 +172,7 @@ def is_better(plan: AppPlan, running: AppPlan, rate_now: float) -> bool:
     )
 
 
-def _counts(app: AdaptedApp, seconds: float, now: float) -> dict[str, TypeCounts]:
+def _counts(app: CellAdaptation, seconds: float, now: float) -> dict[str, TypeCounts]:
     """Returns the requests and the invocations of each type with requests. Those of no type have the default type."""
     arrived = app.arrivals.window(seconds, now)
     if arrived is None:

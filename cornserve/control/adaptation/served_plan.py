@@ -11,7 +11,7 @@ from cornserve.control.store.base import AppRecord
 _PLAN_FAILURES: Final = {FailureReason.INSUFFICIENT_CAPACITY, FailureReason.PLANNING_FAILED}
 
 
-def adapted_record(record: AppRecord, served: AppSpec | None) -> AppRecord:
+def with_served_plan(record: AppRecord, served: AppSpec | None) -> AppRecord:
     """Returns the record of an app with the plan that serves, if the plan of its newest generation has failed.
 
     The app continues to adapt to its load with this plan, and the next change replaces the failed plan. An app whose

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from cornserve.access import ADMIN_TOKEN, API_KEY
-from cornserve.control.profiling_job import PROFILER_TOKEN, ProfilerProcessError, ProfilingJob, ProfilingMessage
+from cornserve.control.profiling.job import PROFILER_TOKEN, ProfilerProcessError, ProfilingJob, ProfilingMessage
 from cornserve.home import Home
 from cornserve.instance import Instance
 from cornserve.instance_secret import InstanceSecret, InstanceSecretError

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from cornserve.app.planning import WorkloadType
 from cornserve.app.record import AppSpec
+from cornserve.control.preparation import AttemptError
 
 TEMPORARY_PREFIX: Final = "cornserve-measured-"
 """The beginning of the names of the temporary apps of measurements that a controller has started."""
@@ -111,7 +112,7 @@ class ProfilingMessage(_ProfilingPart):
     slow_start: str = ""
 
 
-class ProfilerProcessError(Exception):
+class ProfilerProcessError(AttemptError):
     """The process that measures has failed. Another one may succeed, and measures only what is missing.
 
     Args:

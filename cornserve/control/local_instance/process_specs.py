@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cornserve.access import ADMIN_TOKEN, API_KEYS
-from cornserve.control.instance_addresses import InstanceAddresses
-from cornserve.control.instance_options import InstanceOptions
-from cornserve.control.managed_process import ProcessSpec
+from cornserve.control.local_instance.addresses import InstanceAddresses
+from cornserve.control.local_instance.managed_process import ProcessSpec
+from cornserve.control.local_instance.options import InstanceOptions
 from cornserve.home import HOME_VARIABLE
 from cornserve.limits import Limits
 from cornserve.observe.log_format import LOG_FORMAT_VARIABLE

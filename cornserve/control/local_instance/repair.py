@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from cornserve.app.record import AppSpec, AppStatus
-from cornserve.control.apps_file import AppsFileError, read_apps_file
-from cornserve.control.leftovers import lock_holders
+from cornserve.control.local_instance.apps_file import AppsFileError, read_apps_file
+from cornserve.control.local_instance.leftovers import lock_holders
 from cornserve.control.store.base import APPS, Listing
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.control.store.sqlite_repair import find_damage, repair_store

@@ -15,8 +15,8 @@ from cornserve.app.adaptation_status import (
 )
 from cornserve.app.plan import MAX_RUNNING_CELLS, AppPlan
 from cornserve.app.settings import AdaptationSettings
-from cornserve.control.arrival_reader import Arrivals
-from cornserve.control.followed_app import SpecChange
+from cornserve.control.adaptation.app_adaptation import SpecChange
+from cornserve.control.adaptation.arrival_reader import Arrivals
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import AppRecord
 from cornserve_plan.plan import describe_cells
@@ -45,7 +45,7 @@ FindObstacle = Callable[[AppPlan, AppPlan], str | None]
 run."""
 
 
-class AdaptedApp:
+class CellAdaptation:
     """Observes one app, and decides when it runs other cells.
 
     Args:
@@ -62,7 +62,7 @@ class AdaptedApp:
         settings: AdaptationSettings,
         find_obstacle: FindObstacle,
         most_gpus: Callable[[], float],
-        replan: Callable[[AdaptedApp, float], PlanProposal | None],
+        replan: Callable[[CellAdaptation, float], PlanProposal | None],
         now: float,
     ) -> None:
         self.record = record

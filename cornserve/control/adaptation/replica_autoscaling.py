@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from cornserve.app.adaptation_status import AdaptationStatus, AutoscaledLoad
 from cornserve.app.settings import AutoscaledExecutor, AutoscalingSettings
-from cornserve.control.arrival_reader import Arrivals
-from cornserve.control.followed_app import SpecChange
+from cornserve.control.adaptation.app_adaptation import SpecChange
+from cornserve.control.adaptation.arrival_reader import Arrivals
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import AppRecord
 from cornserve_policies.arrivals import ArrivalHistory
@@ -76,7 +76,7 @@ class ScaledExecutor:
         return self.running.replicas < self.executor.max_replicas
 
 
-class AutoscaledApp:
+class ReplicaAutoscaling:
     """Observes one app, and decides when its executors run other numbers of replicas.
 
     Args:

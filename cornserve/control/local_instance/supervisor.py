@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 
 from cornserve.blocking_apps import BlockingApps
 from cornserve.concurrency import run_unless
-from cornserve.control.apps_file import keep_lost_apps
-from cornserve.control.cleanup import stop_all_executors
-from cornserve.control.instance_addresses import InstanceAddresses
-from cornserve.control.instance_options import InstanceOptions, InstanceStartError
-from cornserve.control.leftovers import end_leftover_processes
-from cornserve.control.managed_process import ManagedProcess, ManagedProcessError
-from cornserve.control.process_specs import process_specs
+from cornserve.control.local_instance.addresses import InstanceAddresses
+from cornserve.control.local_instance.apps_file import keep_lost_apps
+from cornserve.control.local_instance.cleanup import stop_all_executors
+from cornserve.control.local_instance.leftovers import end_leftover_processes
+from cornserve.control.local_instance.managed_process import ManagedProcess, ManagedProcessError
+from cornserve.control.local_instance.options import InstanceOptions, InstanceStartError
+from cornserve.control.local_instance.process_specs import process_specs
 from cornserve.control.store.base import APPS, StoreError
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import PRIVATE_UMASK, Home

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Self
 
-from cornserve.control.instance_options import InstanceOptions, InstanceStartError
+from cornserve.control.local_instance.options import InstanceOptions, InstanceStartError
 
 LOOPBACK = "127.0.0.1"
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from cornserve.control.cleanup import delete_apps, stop_all_executors
-from cornserve.control.leftovers import end_leftover_processes, is_command, lock_holders
+from cornserve.control.local_instance.cleanup import delete_apps, stop_all_executors
+from cornserve.control.local_instance.leftovers import end_leftover_processes, is_command, lock_holders
 from cornserve.home import Home
 from cornserve.instance import REWRITE_SECONDS, Instance, lock_home
 

@@ -13,8 +13,8 @@ from typing import IO
 
 from cornserve.backoff import backoff_seconds
 from cornserve.blocking_apps import CURRENT_APP_VARIABLE
-from cornserve.control.heartbeat_monitor import HeartbeatMonitor
 from cornserve.control.launcher.local.bounded_log import keep_bounded
+from cornserve.control.local_instance.heartbeat_monitor import HeartbeatMonitor
 from cornserve.exit_reason import exit_reason
 from cornserve.heartbeat import DUMP_SIGNAL, HEARTBEAT_VARIABLE
 from cornserve.observe.logs import parse_messages

@@ -1,0 +1,1 @@
+"""The instance on one machine: the supervisor of its processes, its options, its files and its end."""

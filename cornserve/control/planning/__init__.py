@@ -1,0 +1,1 @@
+"""Planning of apps: the first plan of an app, and the process that makes plans."""

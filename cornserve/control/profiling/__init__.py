@@ -1,0 +1,1 @@
+"""Measurements of the options of apps, from which plans are made."""
