@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from cornserve.app.record import Route
 from cornserve.app.settings import AppPolicies
-from cornserve_policies.path_table import PathTable
+from cornserve_policies.path_table import PATH_DRAWS, CellPath, PathTable
 from cornserve_policies.registry import DEFAULT_ROUTING, UnknownPolicyError, routing_policy
+from cornserve_policies.replayable_random import ReplayableRandom
 from cornserve_policies.routing import LeastLoadedRouting, RoutingPolicy
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,21 @@ class RequestRoute:
             cell_groups={} if route.plan is None else {cell.name: cell.groups for cell in route.plan.cells},
             options={} if route.plan is None else route.plan.options,
         )
+
+    @property
+    def path_draws(self) -> int:
+        """The random numbers that `draw_path` draws if the path depends on the type of the request."""
+        return 0 if self.plan is None else PATH_DRAWS
+
+    def draw_path(self, request_type: str | None, random: ReplayableRandom) -> CellPath:
+        """Draws the path of a request, and with a plan a cell.
+
+        Args:
+            request_type: the type in the plan; None if the plan has no such type, or without a plan.
+        """
+        if self.plan is None:
+            return CellPath("", "", random.choose(self.shares))
+        return self.plan.choose(request_type, random)
 
     @property
     def group_keys(self) -> set[str]:

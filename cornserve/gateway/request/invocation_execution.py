@@ -127,26 +127,6 @@ class InvocationExecution:
         invocation = self.invocation
         return self.has_output or (invocation.ended and bool(invocation.has_values or invocation.stream_names))
 
-    @property
-    def is_resumable(self) -> bool:
-        """Whether another attempt continues the output exactly where this one ends."""
-        invocation = self.invocation
-        if not self.has_output or invocation.ended:  # A completed invocation runs again only for its tensors.
-            return True
-        if invocation.has_early_values:
-            return False
-        return invocation.is_continuable
-
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether another attempt may produce the streams of tensors again, from their first tensor.
-
-        They must agree with the other outputs that have arrived.
-        """
-        if not self.invocation.ended:
-            return self.is_resumable
-        return not self.has_visible_output or self.invocation.is_continuable
-
     def delivered(self) -> list[pb.OutputChunk]:
         """Returns all stream items received so far."""
         return [

@@ -22,7 +22,7 @@ from cornserve.gateway.served_app import ServedApp
 from cornserve.task import Stream, TaskError
 from cornserve.task.errors import OutputSuspension, SideEffectSuspension, Suspension
 from cornserve.task.references import Origin
-from cornserve_policies.path_table import PATH_DRAWS, CellPath, PathTable
+from cornserve_policies.path_table import CellPath
 from cornserve_policies.replayable_random import ReplayableRandom
 
 if TYPE_CHECKING:  # It loads OpenTelemetry.
@@ -76,19 +76,18 @@ class Session:
         self._rounds: list[int] = []
         """The number of the play that has recorded each invocation, from 1."""
         self._stats = stats
-        self._logs_decisions = served.route.policies.log_decisions
-        self._plan = served.route.plan
-        """The plan by which the path will be chosen, until the choice."""
-        random = ReplayableRandom(ids.random_key, 0 if self._plan is None else PATH_DRAWS)
-        path = random.choose(served.route.shares) if self._plan is None else None
+        self._route = served.route
+        self._has_path = self._route.plan is None
+        """Whether the path is known. With a plan, it depends on the type of the request."""
+        random = ReplayableRandom(ids.random_key, self._route.path_draws)
+        drawn = self._route.draw_path(None, random) if self._has_path else None
         self._player = served.code.start(
             PlaySettings(ids.random_key, random, deadline, self._open_stream, stats.record_play, log)
         )
-        if path is not None:
-            self._player.select_path(path)
-            stats.record_path(path)
-            if self._logs_decisions:
-                log_path(ids.public, CellPath("", "", path), "shares of the app")
+        if drawn is not None:
+            self._player.select_path(drawn.path)
+            stats.record_path(drawn.path)
+            self._log_path(drawn, "shares of the app")
 
     def __enter__(self) -> Self:
         return self
@@ -131,8 +130,8 @@ class Session:
 
     async def run_each(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result]:
         """Returns what `reader` reads in the app's responses to several requests, which run concurrently."""
-        if self._plan is not None:
-            await self._choose_path(self._plan, requests)
+        if not self._has_path:
+            await self._choose_path(requests)
         while True:
             outcome = await self._play(requests, reader)
             if reader.yields is not None and self._player.yielded:
@@ -174,16 +173,20 @@ class Session:
             await self._wait(outcome)
             outcome = await self._play(requests, reader)
 
-    async def _choose_path(self, plan: PathTable, requests: Sequence[Any]) -> None:
+    async def _choose_path(self, requests: Sequence[Any]) -> None:
         """Chooses a cell and a path by the components that the requests need. Raises the errors of the task."""
-        self._plan = None
-        known_type = plan.type_of(await self._player.needed_components(requests))
-        chosen = plan.choose(known_type, ReplayableRandom(self._ids.random_key))
-        self._player.select_path(chosen.path)
-        self._dispatcher.use_cell(chosen.cell)
-        self._stats.record_path(chosen.path, chosen, is_known=known_type is not None)
-        if self._logs_decisions:
-            log_path(self._ids.public, chosen, "plan" if known_type else "plan, unknown type")
+        self._has_path = True
+        assert self._route.plan is not None
+        known_type = self._route.plan.type_of(await self._player.needed_components(requests))
+        drawn = self._route.draw_path(known_type, ReplayableRandom(self._ids.random_key))
+        self._player.select_path(drawn.path)
+        self._dispatcher.use_cell(drawn.cell)
+        self._stats.record_path(drawn.path, drawn, is_known=known_type is not None)
+        self._log_path(drawn, "plan" if known_type else "plan, unknown type")
+
+    def _log_path(self, drawn: CellPath, reason: str) -> None:
+        if self._route.policies.log_decisions:
+            log_path(self._ids.public, drawn, reason)
 
     async def _wait(self, suspension: Suspension) -> None:
         """Waits until the task can run on."""

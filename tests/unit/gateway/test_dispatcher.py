@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from cornserve import Output, Tensor, TensorStream, UnitTask
 from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
-from cornserve.gateway.request.dispatcher import RETRY_SECONDS, Dispatcher
+from cornserve.gateway.request.dispatcher import Dispatcher
+from cornserve.gateway.request.placement import RETRY_SECONDS
 from cornserve.gateway.request.replica_connection import InvocationListener, ReplicaConnection
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request_route import RequestRoute

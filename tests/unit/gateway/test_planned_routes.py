@@ -115,7 +115,6 @@ class PlannedGateway:
         route = RequestRoute(1, [], {}, plan=table, cell_groups=groups, policies=policies)
         self.served = ServedApp(code, "", "", route, 0)
         self.stats = AppStats()
-        self._table = table
         self._pool = pool
 
     def session(self, request_id: str) -> Session:
@@ -136,7 +135,7 @@ class PlannedGateway:
         """Chooses the route of a request, and counts it, without sending anything to executors."""
         before = self.stats.planned_paths.copy()
         with self.session(request_id) as session:
-            await session._choose_path(self._table, [request])
+            await session._choose_path([request])
         (path,) = self.stats.planned_paths - before
         return path
 
@@ -160,7 +159,7 @@ async def test_thousands_of_requests_follow_the_planned_shares(
     requests = requests_of(count)
     for request_id, request_type in requests.items():
         with gateway.session(request_id) as session:
-            await session._choose_path(table, [stage_request(request_type)])
+            await session._choose_path([stage_request(request_type)])
 
     observed, counts = gateway.stats.planned_paths, Counter(requests.values())
     expected = {path: share * counts[path.request_type] for path, share in table.shares()}

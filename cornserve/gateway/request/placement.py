@@ -1,0 +1,252 @@
+"""Starts the invocations of one request at replicas.
+
+A tensor stays with the executor that produced it, and consumers fetch it from there: an invocation starts once all its
+producers have replicas. If all replicas have full queues, a request that they have accepted before waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from cornserve.gateway.errors import NO_ENDPOINTS
+from cornserve.gateway.http.request_id import RequestIds
+from cornserve.gateway.observe.decision_log import log_replica
+from cornserve.gateway.request.dataflow import Dataflow
+from cornserve.gateway.request.fan_out import MAX_RUNNING, FanOut
+from cornserve.gateway.request.invocation_execution import InvocationExecution
+from cornserve.gateway.request.replica_connection import ReplicaConnection
+from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.gateway.request_invocation import RequestInvocation
+from cornserve.gateway.request_route import RequestRoute
+from cornserve.observe import logs
+from cornserve.observe.redaction import redacted_traceback
+from cornserve.task import TaskError
+from cornserve.task.references import Blob
+from cornserve.wire.invocations import StartCommand
+from cornserve_policies.routing import RoutedInvocation
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.2
+"""The delay before replicas that were unreachable or refused an invocation are tried again."""
+
+
+class Placement:
+    """Chooses the replicas of a request's invocations.
+
+    Args:
+        arrived_us: when the request arrived, in microseconds since the epoch.
+        deadline: when everything that still runs fails, by the event loop's clock.
+        fail_early: fails an execution that cannot succeed. Returns whether it is finished.
+        fail: fails an execution with a code and a message.
+    """
+
+    def __init__(
+        self,
+        ids: RequestIds,
+        route: RequestRoute,
+        replicas: ReplicaPool,
+        dataflow: Dataflow,
+        *,
+        arrived_us: int,
+        deadline: float,
+        fail_early: Callable[[InvocationExecution], bool],
+        fail: Callable[[InvocationExecution, str, str], None],
+    ) -> None:
+        self._ids = ids
+        self._route = route
+        self._groups = route.groups
+        self._replicas = replicas
+        self._dataflow = dataflow
+        self._arrived_us = arrived_us
+        self._deadline = deadline
+        self._fail_early = fail_early
+        self._fail = fail
+        self._fan_outs: dict[str, FanOut] = {}
+        """The invocations of the request by their executor groups."""
+        self._is_starting_held = False
+        self._loop = asyncio.get_running_loop()
+        self._starting: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        for task in self._starting:
+            task.cancel()
+        self._fan_outs.clear()
+
+    def use_cell(self, name: str) -> None:
+        """Sends the invocations to the executor groups of a cell of the plan."""
+        self._groups = self._route.cell_groups[name]
+
+    def group(self, invocation: RequestInvocation) -> str:
+        """Returns the executor group that runs an invocation. Raises `TaskError` if no group does."""
+        group = self._groups.get(invocation.executor_key)
+        if group is not None:
+            return group
+        if invocation.executor_key in self._route.options:
+            raise TaskError(
+                f"the plan of the app has no replicas of {invocation.task_name} for this request: make it again for a "
+                "workload with such requests, and deploy it"
+            )
+        raise TaskError(
+            f"unit task {invocation.task_name} is not deployed: create it in post_init and assign it to an attribute "
+            "of the task that invokes it"
+        )
+
+    def start(self, execution: InvocationExecution) -> None:
+        """Starts a waiting execution now, or as soon as a replica is available."""
+        if not execution.is_waiting or self._fail_early(execution) or self._try_start(execution):
+            return
+        if any(producer.is_waiting for producer in self._dataflow.producers(execution)):
+            return  # The producer starts its consumers.
+        if not self._fail_replaced(execution):
+            self.start_later(execution)
+
+    def start_later(self, execution: InvocationExecution) -> None:
+        """Starts a waiting execution as soon as a replica is available."""
+        task = asyncio.create_task(self._start_when_available(execution))
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+    def has_replica(self, execution: InvocationExecution) -> bool:
+        """Whether a reachable replica has not refused the execution."""
+        return self._select_replica(execution) is not None
+
+    def is_accepted(self, execution: InvocationExecution) -> bool:
+        """Whether the executors of the group have accepted invocations of the request, so that it can wait."""
+        return self._fan_out(execution).is_accepted
+
+    def wait_for_queue(self, execution: InvocationExecution) -> bool:
+        """Starts an execution later, because the queues are full. Returns whether the request has been accepted."""
+        fan_out = self._fan_out(execution)
+        fan_out.on_refused(execution)
+        if not fan_out.is_accepted:
+            return False
+        execution.prepare_retry()
+        if fan_out.is_full:
+            fan_out.hold(execution)
+        else:
+            self.start_later(execution)
+        return True
+
+    def on_ended(self, execution: InvocationExecution) -> None:
+        self._fan_out(execution).on_ended(execution)
+
+    def start_held(self) -> None:
+        """Starts executions that waited for others to end."""
+        if self._is_starting_held:
+            return  # The caller fails one of them, and goes on with the next.
+        self._is_starting_held = True
+        for fan_out in list(self._fan_outs.values()):
+            while (execution := fan_out.take_held()) is not None:
+                self.start(execution)
+        self._is_starting_held = False
+
+    def _try_start(self, execution: InvocationExecution) -> bool:
+        """Starts the execution, and then its waiting consumers, if it and all its producers have replicas.
+
+        Returns whether it has started, or waits for other invocations of the request to end.
+        """
+        producers = self._dataflow.producers(execution)
+        if not all(producer.replica is not None for producer in producers):
+            return False
+        fan_out = self._fan_out(execution)
+        if not producers and fan_out.is_full:  # A producer may need its consumers, and starts them.
+            fan_out.hold(execution)
+            return True
+        replica = self._select_replica(execution)
+        if replica is None:
+            return False
+        if self._route.policies.log_decisions:
+            invocation, now, reason = execution.invocation, self._loop.time(), self._route.policies.routing
+            log_replica(self._ids.public, invocation.index, execution.attempt, replica.load, now, reason)
+        fan_out.add_running(execution)
+        execution.start(replica, self._start_command(execution))
+        for consumer in self._dataflow.consumers(execution):
+            self.start(consumer)
+        return True
+
+    def _fail_replaced(self, execution: InvocationExecution) -> bool:
+        """Fails an execution of a group that no route contains any more, if none of its replicas can be reached."""
+        is_replaced = not self.has_replica(execution) and self._replicas.is_unrouted(self._group(execution))
+        if is_replaced:
+            self._fail(execution, "UNAVAILABLE", "the app version of this request has been replaced: send it again")
+        return is_replaced
+
+    async def _start_when_available(self, execution: InvocationExecution) -> None:
+        try:
+            while execution.is_waiting:
+                await self._replicas.wait_for_change(RETRY_SECONDS)
+                execution.refused_by.clear()
+                if self._start_or_fail(execution):
+                    return
+                problem = await self._replicas.start_problem(self._group(execution))
+                if problem and execution.is_waiting:
+                    self._fail(execution, "UNAVAILABLE", problem)
+        except Exception as error:
+            log.error("cannot start an invocation", extra=logs.traceback_field(redacted_traceback(error)))
+            self._fail(execution, "INTERNAL", f"the gateway cannot start it: {error!r}")
+
+    def _start_or_fail(self, execution: InvocationExecution) -> bool:
+        """Starts a waiting execution if a replica is available, and fails it if none will be soon.
+
+        Returns whether another attempt to start it is unnecessary.
+        """
+        if not execution.is_waiting or self._try_start(execution) or self._fail_replaced(execution):
+            return True
+        group = self._group(execution)
+        outage = self._replicas.outage(group)
+        if outage:
+            self._fail(execution, NO_ENDPOINTS if self._replicas.is_missing(group) else "UNAVAILABLE", outage)
+        return bool(outage)
+
+    def _fan_out(self, execution: InvocationExecution) -> FanOut:
+        group = self._group(execution)
+        fan_out = self._fan_outs.get(group)
+        if fan_out is None:
+            replicas = self._replicas.replica_count(group, self._route.endpoints.get(group, ()))
+            fan_out = self._fan_outs[group] = FanOut(MAX_RUNNING * max(1, replicas))
+        return fan_out
+
+    def _group(self, execution: InvocationExecution) -> str:
+        return self._groups[execution.invocation.executor_key]
+
+    def _select_replica(self, execution: InvocationExecution) -> ReplicaConnection | None:
+        group, invocation = self._group(execution), execution.invocation
+        return self._replicas.select(
+            group,
+            self._route.routing,
+            RoutedInvocation(self._ids.random_key, invocation.index, invocation.size),
+            unrouted_endpoints=self._route.endpoints.get(group, ()),
+            exclude=execution.refused_by,
+        )
+
+    def _start_command(self, execution: InvocationExecution) -> StartCommand:
+        invocation = execution.invocation
+        command = StartCommand()
+        start = command.message.start
+        start.request_id = self._ids.unique
+        if self._ids.public != self._ids.unique:
+            start.client_request_id = self._ids.public
+        start.invocation = invocation.index
+        start.attempt = execution.attempt
+        start.timeout_ms = max(1, int(1000 * (self._deadline - self._loop.time())))
+        start.request = invocation.request
+        start.tokens = invocation.size.tokens
+        start.arrived_us = self._arrived_us
+        for reference in invocation.inputs:
+            if isinstance(reference, Blob):
+                command.add_blob(reference.data)
+            else:
+                producer = self._dataflow.executions[reference.invocation]
+                pending = command.add_pending()
+                pending.invocation, pending.output = reference.invocation, reference.output
+                pending.attempt = producer.attempt
+                pending.endpoint = "" if producer.replica is None else producer.replica.endpoint
+        if execution.streams:
+            start.outputs.extend(execution.streams)
+            start.delivered.extend(execution.delivered())
+        if invocation.tensor_stream_names:
+            start.outputs.extend(self._dataflow.requested_streams(execution))
+        return command
