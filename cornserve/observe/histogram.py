@@ -7,8 +7,10 @@ after the other. Only one thread may observe values here; other threads may read
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
+from time import perf_counter
 
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.utils import floatToGoString
@@ -34,6 +36,13 @@ class Histogram:
     def observe(self, value: float) -> None:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
+
+    @contextmanager
+    def time(self) -> Iterator[None]:
+        """Observes the seconds that the block takes, unless it fails."""
+        started = perf_counter()
+        yield
+        self.observe(perf_counter() - started)
 
     def add_to(self, family: HistogramMetricFamily, labels: Sequence[str] = ()) -> None:
         bounds = [*map(floatToGoString, self._bounds), "+Inf"]

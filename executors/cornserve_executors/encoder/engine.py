@@ -143,7 +143,7 @@ class EncoderEngine:
         memory = await pool.reserve(self._tower.memory_pixels(media), request_id)
         process = partial(pool.run, partial(self._process, media))
         try:
-            with self._stats.decoding(media.modality), self._stats.preprocessing(media.modality), _named(media):
+            with self._stats.decoding(media.modality), _named(media):
                 async with self._processing.join(key, process) as (processed, fields, prompt):
                     return PreparedMedium(processed, fields, prompt, memory)
         except BaseException:

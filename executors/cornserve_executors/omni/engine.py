@@ -51,7 +51,8 @@ class OmniEngine:
         with self._stats.request():
             answer = await self._generate(partial(self._model.generate, request, inputs, seed))
         seconds = len(answer.samples) / SAMPLE_RATE
-        self._stats.record_response(len(answer.token_ids), seconds)
+        self._stats.tokens += len(answer.token_ids)
+        self._stats.audio_seconds += seconds
         pcm = to_int16(answer.samples).astype("<i2").tobytes()
         if send is not None and pcm:
             await send(SpokenChunk(pcm=b64encode(pcm).decode()))

@@ -150,7 +150,7 @@ class TalkerEngine:
             nonlocal samples
             for chunk in speech.take_chunks():
                 if not samples:
-                    self._stats.record_first_audio(time.perf_counter() - started)
+                    self._stats.first_audio_seconds.observe(time.perf_counter() - started)
                 samples += chunk.shape[-1] * self._model.vocoder.output_samples
                 arrived.put_nowait(chunk)
             if speech.is_done:

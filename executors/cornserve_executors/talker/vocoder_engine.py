@@ -58,7 +58,7 @@ class VocoderEngine:
         with self._stats.speech():
             info = await self._decode_all(parts, audio, send)
             encoded = await audio.encode(response_format)
-        self._stats.record_audio(audio.seconds)
+        self._stats.audio_seconds += audio.seconds
         return TalkerResponse(
             audio=encoded,
             text=info.text or "",
@@ -88,7 +88,7 @@ class VocoderEngine:
         return speech.info
 
     def _decode(self, speech: DecodedSpeech) -> torch.Tensor:
-        with self._stats.decode():
+        with self._stats.decode_seconds.time():
             return speech.decode()
 
     def shutdown(self) -> None:

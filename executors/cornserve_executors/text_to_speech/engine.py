@@ -71,7 +71,7 @@ class TextToSpeechEngine:
                 samples += spoken.size
                 await chunks.send(spoken)
                 if number == 0:
-                    self._stats.record_first_audio(started)
+                    self._stats.first_audio_seconds.observe(time.perf_counter() - started)
             await chunks.finish()
         usage = Usage(prompt_tokens=sum(map(len, sentences)), completion_tokens=samples // self.model.frame_samples)
         return SpeechResponse(seconds=samples / self.model.sample_rate, usage=usage)
