@@ -1,4 +1,4 @@
-"""The asynchronous client. `Client` documents the methods, which are the same."""
+"""The asynchronous client. `scripts/sync_client.py` makes the synchronous one from it."""
 
 from __future__ import annotations
 
@@ -53,9 +53,20 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """A client of the gateway for one event loop, the loop of the first call. All tasks of the loop can share it.
+    """A client of the gateway at `url`, for one event loop: that of the first call. All tasks of the loop can share it.
 
     Close a stream that is not read to its end: `async with aclosing(client.chat(…)) as chunks:`.
+
+    Args:
+        url: by default `CORNSERVE_URL`, else the instance that runs for `CORNSERVE_HOME`, else port 8000 on this
+            machine.
+        api_key: sent with requests under `/v1`; by default `CORNSERVE_API_KEY`.
+        admin_token: sent with requests under `/admin`; by default `CORNSERVE_ADMIN_TOKEN`. If one of the two secrets is
+            missing, the other takes its place.
+        retries: how often a call is retried if it did not reach the gateway, or if it only reads.
+
+    The constructor and all methods raise a `ClientError`: `ArgumentError` for arguments that cannot be sent. An
+    argument of another type than the signature has may raise a `TypeError`. Timeouts are in seconds.
     """
 
     def __init__(
@@ -73,6 +84,16 @@ class AsyncClient:
         *,
         retries: int = 2,
     ) -> Self:
+        """Returns a client of the gateway in a Kubernetes cluster, through a port-forward until it is closed.
+
+        Args:
+            context: a context of the kubeconfig; by default, its current context, or in a pod the pod's cluster.
+            namespace: the namespace of the installation; by default, that of the context.
+            admin_token: by default, the one in the Secret of the installation if you may read it, else
+                `CORNSERVE_ADMIN_TOKEN`.
+        Raises:
+            ClusterError: the context does not exist, a permission is missing, or the namespace has no gateway.
+        """
         client = cls.__new__(cls)
         client._connect(await asyncio.to_thread(open_cluster, context, namespace, api_key, admin_token), retries)
         return client
@@ -81,6 +102,10 @@ class AsyncClient:
     def url(self) -> str:
         return self._address.url
 
+    @property
+    def address(self) -> GatewayAddress:
+        return self._address
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -88,7 +113,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        self._check_loop()
+        self._check_loop()  # async only
         await self._http.aclose()
         await asyncio.to_thread(self._address.close)
 
@@ -101,6 +126,21 @@ class AsyncClient:
         on_progress: Callable[[str], object] = lambda line: None,
         **options: Unpack[DeployOptions],
     ) -> AppView:
+        """Creates the app, or replaces its current generation, and waits until it serves.
+
+        Args:
+            target: an `App` with available source (see `cornserve.client.source_capture`), a `.py` file, source text of
+                several lines, a model directory, a Hugging Face id, or an `AppSpec`.
+            wait: whether to wait. Otherwise the app is only stored: see `follow` and `app`.
+            timeout: how long to wait. The deployment continues after a timeout.
+            on_progress: receives a line of text for each step, for example `print`.
+            options: see `DeployOptions`: `name`, `replicas`, `routing`, `shares`, `options`, `revision`,
+                `lora`, `drawer`, `media_options`, `allow_paths` and `plan`.
+        Raises:
+            DeployTargetError: the target is not valid.
+            DeploymentError: the app failed to start. The previous generation continues to serve.
+            WaitTimeoutError: the app does not serve yet.
+        """
         check_timeout(timeout)
         resolved = await asyncio.to_thread(resolve_target, target, **options)  # may import the app
         deployed = await self._call(calls.deploy(resolved.name, resolved.spec), responses.app_view)
@@ -120,6 +160,10 @@ class AsyncClient:
         timeout: float | None = None,
         on_outage: Callable[[str], object] = lambda line: None,
     ) -> AsyncGenerator[AppView, None]:
+        """Yields the app after each change, until the deployed generation serves or has failed.
+
+        Raises `AppDeletedError` or `WaitTimeoutError` if it does neither.
+        """
         async with aclosing(self.events(deployed.name, timeout=timeout, on_outage=on_outage)) as events:
             async for view in events:
                 if is_deployed_generation(view, deployed):
@@ -131,6 +175,16 @@ class AsyncClient:
     async def events(
         self, app: str, *, timeout: float | None = None, on_outage: Callable[[str], object] = lambda line: None
     ) -> AsyncGenerator[AppView, None]:
+        """Yields the app in its current state and after each change, until it is deleted.
+
+        When the app's phase is "serving", the gateway accepts requests for that generation. A restart of the gateway
+        does not end the events.
+
+        Args:
+            on_outage: receives a line of text when the gateway becomes unreachable, and when it is reachable again.
+        Raises:
+            WaitTimeoutError: after `timeout`.
+        """
         watch = AppWatch(app, timeout, on_outage)
         while not watch.is_over:
             try:
@@ -152,12 +206,19 @@ class AsyncClient:
         return await self._call(calls.apps(), responses.app_views)
 
     async def unreadable_apps(self) -> list[UnreadableApp]:
+        """Returns the apps whose records are damaged. `apps` does not contain them."""
         return await self._call(calls.apps(), responses.unreadable_apps)
 
     async def app(self, name: str, *, memory: bool = False) -> AppView:
+        """Returns the app's specification and status.
+
+        Args:
+            memory: also read the shared memory that the replicas have for tensors.
+        """
         return await self._call(calls.app(name, memory), responses.app_view)
 
     async def graph(self, app: str) -> AppGraph:
+        """Returns the executor graph of the app: components, deployment options, request types and paths."""
         return await self._call(calls.graph(app), AppGraph.model_validate)
 
     async def scale(
@@ -170,50 +231,76 @@ class AsyncClient:
         gpus: int | None = None,
         hold_seconds: float | None = None,
     ) -> AppView:
+        """Sets the number of replicas of each executor, or the cells of a planned app.
+
+        Give one of the arguments, `hold_seconds`, or both.
+
+        Does not wait: see `events` and `AppView.is_scaled`.
+
+        Args:
+            executors: the numbers of replicas of single executors, by name.
+            rate: the requests per second to serve with cells on the fewest GPUs.
+            gpus: the number of GPUs on which cells serve the most requests.
+            hold_seconds: the time in which the load of the app changes nothing, from now on. With 0, the app follows
+                its load at once.
+        """
         return await self._call(calls.scale(app, replicas, executors, rate, gpus, hold_seconds), responses.app_view)
 
     async def approve(self, app: str) -> AppView:
+        """Runs the cells that the app's adaptation to its load proposes. Does not wait: see `scale`."""
         return await self._call(calls.approve(app), responses.app_view)
 
     async def restart(self, app: str) -> AppView:
+        """Restarts the executors of the app, by a new generation. Does not wait: see `follow`."""
         return await self._call(calls.restart(app), responses.app_view)
 
     async def delete(self, app: str) -> None:
         await self._call(calls.delete(app), responses.json_document)
 
     async def logs(self, app: str, lines: int = 100) -> list[ReplicaLog]:
+        """Returns the last lines of each replica's log."""
         return await self._call(calls.logs(app, lines), responses.replica_logs)
 
     async def history(self, app: str) -> list[AppEvent]:
+        """Returns what has happened to the app: on Kubernetes its Events, on one machine its current state."""
         return await self._call(calls.history(app), responses.app_events)
 
     async def models(self) -> list[str]:
+        """Returns the names of the apps for which the gateway accepts requests."""
         return await self._call(calls.models(), responses.model_ids)
 
     async def invoke(self, app: str, request: BaseModel | Mapping[str, Any], *, timeout: float | None = None) -> Any:
+        """Returns the app's response as parsed JSON, with `None` for streams."""
         return await self._call(calls.invoke(app, request, timeout), responses.json_document)
 
     async def record(
         self, app: str, request: BaseModel | Mapping[str, Any], *, timeout: float | None = None
     ) -> RunRecord:
+        """Returns the app's response, and its calls of unit tasks with their outputs. Needs the admin token."""
         return await self._call(calls.record(app, request, timeout), responses.run_record)
 
     def stream(
         self, app: str, request: BaseModel | Mapping[str, Any], *, timeout: float | None = None
     ) -> AsyncGenerator[StreamItem | StreamResult, None]:
+        """Yields the items of the response's streams as they arrive, then the response."""
         return self._stream(calls.invoke(app, request, timeout, stream=True), InvocationDecoder())
 
     def chat(
         self, app: str, messages: Messages, *, timeout: float | None = None, **options: Any
     ) -> AsyncGenerator[str, None]:
+        """Yields the text of the response in chunks. `options` are those of OpenAI's chat completions (`max_tokens`,
+        …).
+        """
         return self._stream(calls.chat(app, messages, options, timeout, stream=True), TextDecoder())
 
     def chat_deltas(
         self, app: str, messages: Messages, *, timeout: float | None = None, **options: Any
     ) -> AsyncGenerator[ChatDelta, None]:
+        """Yields the parts of the response: chunks of text, and the images of an app that draws. See `chat`."""
         return self._stream(calls.chat(app, messages, options, timeout, stream=True), ChatDecoder())
 
     async def complete(self, app: str, messages: Messages, *, timeout: float | None = None, **options: Any) -> Any:
+        """Returns an OpenAI chat completion as parsed JSON."""
         return await self._call(calls.chat(app, messages, options, timeout, stream=False), responses.json_document)
 
     async def transcribe(
@@ -225,28 +312,43 @@ class AsyncClient:
         timeout: float | None = None,
         **options: Any,
     ) -> Any:
+        """Returns an OpenAI transcription of a file, or its translation to English, as parsed JSON.
+
+        `options` are those of OpenAI's transcriptions (`language`, …).
+        """
         call = await asyncio.to_thread(calls.transcribe, app, audio, options, timeout, translate=translate)
         return await self._call(call, responses.json_document)
 
     async def generate_images(self, app: str, prompt: str, *, timeout: float | None = None, **options: Any) -> Any:
+        """Returns an OpenAI image generation as parsed JSON.
+
+        `options` are those of OpenAI's image generations (`size`, …) and of Cornserve (`seed`, …).
+        """
         call = calls.generate_images(app, prompt, options, timeout, stream=False)
         return await self._call(call, responses.json_document)
 
     def image_events(
         self, app: str, prompt: str, *, timeout: float | None = None, **options: Any
     ) -> AsyncGenerator[dict[str, Any], None]:
+        """Yields the events of an image generation as parsed JSON: previews (`partial_images`), steps (`progress`), and
+        the images."""
         call = calls.generate_images(app, prompt, options, timeout, stream=True)
         return self._stream(call, ImageDecoder(options.get("n") or 1))
 
     async def edit_image(
         self, app: str, image: Path | bytes, prompt: str, *, timeout: float | None = None, **options: Any
     ) -> Any:
+        """Returns an OpenAI image edit as parsed JSON.
+
+        `options` are those of OpenAI's image edits (`size`, …) and of Cornserve (`seed`, …).
+        """
         call = await asyncio.to_thread(calls.edit_image, app, image, prompt, options, timeout, stream=False)
         return await self._call(call, responses.json_document)
 
     async def edit_events(
         self, app: str, image: Path | bytes, prompt: str, *, timeout: float | None = None, **options: Any
     ) -> AsyncGenerator[dict[str, Any], None]:
+        """Yields the events of an image edit as parsed JSON, like `image_events`."""
         call = await asyncio.to_thread(calls.edit_image, app, image, prompt, options, timeout, stream=True)
         async for event in self._stream(call, ImageDecoder(options.get("n") or 1)):
             yield event
@@ -254,12 +356,16 @@ class AsyncClient:
     def speak(
         self, app: str, text: str, *, timeout: float | None = None, **options: Any
     ) -> AsyncGenerator[bytes, None]:
+        """Yields the parts of an audio file while the model speaks.
+
+        `options` are those of OpenAI's speech (`voice`, `response_format`, `speed`) and of Cornserve (`seed`).
+        """
         return self._bytes(calls.speak(app, text, options, timeout))
 
     def _connect(self, address: GatewayAddress, retries: int) -> None:
         self._address = address
         self._retries = retries
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # async only
         with usable_environment():
             self._http = httpx.AsyncClient(verify=address.tls, trust_env=not address.is_loopback, limits=calls.LIMITS)
 
@@ -320,9 +426,10 @@ class AsyncClient:
         return await attempt()
 
     async def _send(self, call: ApiCall) -> httpx.Response:
+        """Returns a successful response with an unread body. Raises `ApiStatusError`."""
         if self._http.is_closed:
             raise ClientClosedError
-        self._check_loop()
+        self._check_loop()  # async only
         with translated_errors(self._address.place, call.read_timeout):
             request = self._http.build_request(
                 call.method,

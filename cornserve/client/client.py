@@ -1,4 +1,4 @@
-"""The synchronous client."""
+"""The synchronous client, from `scripts/sync_client.py`: do not edit."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Client:
             WaitTimeoutError: the app does not serve yet.
         """
         check_timeout(timeout)
-        resolved = resolve_target(target, **options)
+        resolved = resolve_target(target, **options)  # may import the app
         deployed = self._call(calls.deploy(resolved.name, resolved.spec), responses.app_view)
         if not wait:
             return deployed
@@ -160,11 +160,12 @@ class Client:
 
         Raises `AppDeletedError` or `WaitTimeoutError` if it does neither.
         """
-        for view in self.events(deployed.name, timeout=timeout, on_outage=on_outage):
-            if is_deployed_generation(view, deployed):
-                yield view
-                if view.settled:
-                    return
+        with closing(self.events(deployed.name, timeout=timeout, on_outage=on_outage)) as events:
+            for view in events:
+                if is_deployed_generation(view, deployed):
+                    yield view
+                    if view.settled:
+                        return
         raise AppDeletedError(deployed.name)
 
     def events(
@@ -317,7 +318,8 @@ class Client:
 
         `options` are those of OpenAI's image generations (`size`, …) and of Cornserve (`seed`, …).
         """
-        return self._call(calls.generate_images(app, prompt, options, timeout, stream=False), responses.json_document)
+        call = calls.generate_images(app, prompt, options, timeout, stream=False)
+        return self._call(call, responses.json_document)
 
     def image_events(
         self, app: str, prompt: str, *, timeout: float | None = None, **options: Any
@@ -342,7 +344,8 @@ class Client:
     ) -> Generator[dict[str, Any], None, None]:
         """Yields the events of an image edit as parsed JSON, like `image_events`."""
         call = calls.edit_image(app, image, prompt, options, timeout, stream=True)
-        return self._stream(call, ImageDecoder(options.get("n") or 1))
+        for event in self._stream(call, ImageDecoder(options.get("n") or 1)):
+            yield event
 
     def speak(
         self, app: str, text: str, *, timeout: float | None = None, **options: Any
@@ -366,15 +369,17 @@ class Client:
 
     def _call(self, call: ApiCall, parse: ResponseParser[T]) -> T:
         def attempt() -> T:
-            with closing(self._send(call)) as response, translated_errors(self._address.place, call.read_timeout):
-                return responses.parse_response(self._address.place, response.read(), parse)
+            with closing(self._send(call)) as response:
+                with translated_errors(self._address.place, call.read_timeout):
+                    return responses.parse_response(self._address.place, response.read(), parse)
 
         return self._with_retries(call, attempt)
 
     def _stream(self, call: ApiCall, decoder: EventDecoder[T]) -> Generator[T, None, None]:
         with closing(self._events(call)) as events:
             for event in events:
-                yield from responses.decode_event(self._address.place, decoder, event)
+                for value in responses.decode_event(self._address.place, decoder, event):
+                    yield value
                 if decoder.is_complete:
                     return
         raise DisconnectedError(self._address.place)
@@ -383,7 +388,8 @@ class Client:
         parser = SseParser()
         with closing(self._bytes(call)) as parts:
             for data in parts:
-                yield from parser.feed(data)
+                for event in parser.feed(data):
+                    yield event
 
     def _bytes(self, call: ApiCall) -> Generator[bytes, None, None]:
         deadline = Deadline(call.read_timeout if call.timeout else None)
