@@ -17,7 +17,10 @@ FOLDER: Final = Path(__file__).parent.parent / "cornserve/client"
 SOURCE, TARGET = FOLDER / "async_client.py", FOLDER / "client.py"
 
 REPLACEMENTS: Final = (
-    (r'^"""The asynchronous client\..*"""$', '"""The synchronous client, from `scripts/sync_client.py`: do not edit."""'),
+    (
+        r'^"""The asynchronous client\..*"""$',
+        '"""The synchronous client, from `scripts/sync_client.py`: do not edit."""',
+    ),
     (
         r"A client of the gateway at `url`, for one event loop.*?chunks:`\.",
         "A client of the gateway at `url`. Threads can share a client; a forked process needs its own.",
@@ -42,7 +45,7 @@ def sync_client() -> str:
     text = SOURCE.read_text()
     for pattern, replacement in REPLACEMENTS:
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE | re.DOTALL if ".*?" in pattern else re.MULTILINE)
-    for command in (["check", "--fix-only", "--quiet"], ["format"]):
+    for command in (["check", "--fix-only", "--unsafe-fixes", "--select=F401,I,SIM117,UP028", "--quiet"], ["format"]):
         ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(TARGET), "-"]
         text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
     return text

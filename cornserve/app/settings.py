@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
@@ -57,9 +57,7 @@ RestartId = Annotated[str, Field(max_length=128)]
 """Any text. A different one restarts the executors of an app."""
 
 
-GPU_TYPE_PATTERN: Final = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
-
-GpuTypeName = Annotated[str, Field(pattern=GPU_TYPE_PATTERN, max_length=63)]
+GpuTypeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", max_length=63)]
 """The name of a type of GPU in the settings of an installation."""
 
 

@@ -145,13 +145,13 @@ def _language_model(model: str, name: str, path: Task[Any, Any]) -> dict[str, An
 def _modalities(target: DeployTarget) -> list[Modality]:
     """Returns the modalities in chats of the model, as far as its config files are known."""
     from cornserve_tasklib.model_catalog import chat_media
-    from cornserve_tasklib.model_summary import summarize_files
+    from cornserve_tasklib.model_summary import summarize_directory
 
     spec = target.spec
     assert spec.model is not None
     summary = spec.model_summary
     if summary is None and Path(spec.model).is_dir():
-        summary = summarize_files(spec.model, Path(spec.model))
+        summary = summarize_directory(Path(spec.model))
     return [] if summary is None else chat_media(summary)
 
 

@@ -344,8 +344,7 @@ class Client:
     ) -> Generator[dict[str, Any], None, None]:
         """Yields the events of an image edit as parsed JSON, like `image_events`."""
         call = calls.edit_image(app, image, prompt, options, timeout, stream=True)
-        for event in self._stream(call, ImageDecoder(options.get("n") or 1)):
-            yield event
+        yield from self._stream(call, ImageDecoder(options.get("n") or 1))
 
     def speak(
         self, app: str, text: str, *, timeout: float | None = None, **options: Any
@@ -378,8 +377,7 @@ class Client:
     def _stream(self, call: ApiCall, decoder: EventDecoder[T]) -> Generator[T, None, None]:
         with closing(self._events(call)) as events:
             for event in events:
-                for value in responses.decode_event(self._address.place, decoder, event):
-                    yield value
+                yield from responses.decode_event(self._address.place, decoder, event)
                 if decoder.is_complete:
                     return
         raise DisconnectedError(self._address.place)
@@ -388,17 +386,17 @@ class Client:
         parser = SseParser()
         with closing(self._bytes(call)) as parts:
             for data in parts:
-                for event in parser.feed(data):
-                    yield event
+                yield from parser.feed(data)
 
     def _bytes(self, call: ApiCall) -> Generator[bytes, None, None]:
         deadline = Deadline(call.read_timeout if call.timeout else None)
         response = self._with_retries(call, lambda: self._send(call))
-        with closing(response), translated_errors(self._address.place, call.read_timeout):
-            for data in response.iter_bytes():
-                if deadline.is_over:
-                    raise ResponseTimeoutError(self._address.place, deadline.seconds)
-                yield data
+        with closing(response):
+            with translated_errors(self._address.place, call.read_timeout):
+                for data in response.iter_bytes():
+                    if deadline.is_over:
+                        raise ResponseTimeoutError(self._address.place, deadline.seconds)
+                    yield data
 
     def _with_retries(self, call: ApiCall, attempt: Callable[[], T]) -> T:
         for pause in retries.pauses(self._retries):

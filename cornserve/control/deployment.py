@@ -117,11 +117,6 @@ class Deployment:
         """Whether the controller has to make the plan, or has to have the options measured before."""
         return self.record.spec.needs_plan and not self._has_failed
 
-    @property
-    def needs_profile(self) -> bool:
-        """Whether the options of the app have to be measured before a plan can be made."""
-        return self.record.spec.needs_profile and not self._has_failed
-
     async def load(self, describe: DescribeApp) -> None:
         """Loads the newest generation, for the next `apply_records`. Raises an error if another attempt may succeed."""
         record, (_, code) = self.record, self.version

@@ -52,7 +52,7 @@ class RequestRoute:
 
     @property
     def path_draws(self) -> int:
-        """The random numbers that `draw_path` draws if the path depends on the type of the request."""
+        """The draws that are kept for `draw_path`, because it runs after the task has started: with a plan."""
         return 0 if self.plan is None else PATH_DRAWS
 
     def draw_path(self, request_type: str | None, random: ReplayableRandom) -> CellPath:

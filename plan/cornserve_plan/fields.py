@@ -19,7 +19,7 @@ def _check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Names = Annotated[tuple[Name, ...], Field(min_length=1, max_length=64), AfterValidator(_check_distinct)]
+Names = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(_check_distinct)]
 Fraction = Annotated[float, Ge(0), Le(1)]
 Positive = Annotated[float, Gt(0)]
 NonNegative = Annotated[float, Ge(0)]

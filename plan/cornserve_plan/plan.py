@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import fsum
-from typing import Annotated, Final, Self
+from typing import Final, Self
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -20,9 +20,9 @@ class PlanOption(PlanPart):
 
     task: Name | None = None
     """The name of the unit task's class. None if the plan is not made of an app."""
-    settings: dict[str, JsonValue] = Field(default_factory=dict, max_length=64)
+    settings: dict[str, JsonValue] = Field(default_factory=dict)
     """The fields of the unit task."""
-    gpus: int = Field(ge=1, le=1024)
+    gpus: PositiveCount
     """Number of GPUs of a replica; on a machine without GPUs, the number of CPU slots."""
     gpu_type: Name | None = None
     """The type of these GPUs or slots. By default, any."""
@@ -40,7 +40,7 @@ class PlanStep(PlanPart):
 class PlanPath(PlanPart):
     """A way to serve a request type: its steps in the order of the data."""
 
-    steps: tuple[PlanStep, ...] = Field(min_length=1, max_length=64)
+    steps: tuple[PlanStep, ...] = Field(min_length=1)
     """The steps."""
 
 
@@ -51,7 +51,7 @@ class PlanType(PlanPart):
     """The components that its requests need."""
     share: Fraction
     """The planned share of all requests."""
-    paths: tuple[PlanPath, ...] = Field(min_length=1, max_length=1024)
+    paths: tuple[PlanPath, ...] = Field(min_length=1)
     """The ways to serve it."""
 
 
@@ -62,16 +62,18 @@ class PlanCell(PlanPart):
     """GPUs of the cell, which identify it in the plan."""
     count: Count
     """The number of these cells that run."""
-    is_shared: bool = False
-    """Whether the first of these cells runs executors that other apps may share."""
     rate: Positive
     """Requests per second that the cell serves."""
-    replicas: dict[Name, PositiveCount] = Field(min_length=1, max_length=64)
+    replicas: Mapping[Name, PositiveCount] = Field(min_length=1)
     """The replicas of each option."""
-    loads: dict[Name, NonNegative] = Field(max_length=64)
+    loads: Mapping[Name, NonNegative]
     """The replicas that each option would need at this rate if they could be divided."""
-    probabilities: dict[Name, Annotated[tuple[Fraction, ...], Field(max_length=1024)]] = Field(max_length=256)
+    probabilities: Mapping[Name, tuple[Fraction, ...]]
     """The probability of each path, by request type. A type that the cell cannot serve is absent."""
+
+    def with_count(self, count: int) -> Self:
+        """Returns the cell with another number of these that run."""
+        return self.model_copy(update={"count": count})
 
     def uses(self, plan: Plan) -> Iterable[tuple[str, PlanPath]]:
         """Yields the paths that receive requests in this cell, with their types."""
@@ -95,19 +97,19 @@ class PlanInput(PlanPart):
 class Plan(PlanPart):
     """A plan. Raises `ValueError` if a name is unknown or numbers contradict."""
 
-    options: Mapping[Name, PlanOption] = Field(min_length=1, max_length=256)
+    options: Mapping[Name, PlanOption] = Field(min_length=1)
     """Deployment options, by name."""
-    types: Mapping[Name, PlanType] = Field(min_length=1, max_length=256)
+    types: Mapping[Name, PlanType] = Field(min_length=1)
     """Request types, by name."""
     default_type: Name | None
     """The type by which requests are routed whose components are not those of any type. None to refuse them."""
-    cells: tuple[PlanCell, ...] = Field(min_length=1, max_length=64)
+    cells: tuple[PlanCell, ...] = Field(min_length=1)
     """The cells that run or that later changes of the load may start, smallest first."""
     target: NonNegative | None = None
     """Requests per second for which the running cells were chosen. By default, a number of GPUs determines them."""
     planner: Name
     """The version of the planner."""
-    inputs: tuple[PlanInput, ...] = Field(default=(), max_length=64)
+    inputs: tuple[PlanInput, ...] = ()
     """The files from which the plan was made."""
 
     @model_validator(mode="after")
@@ -118,9 +120,6 @@ class Plan(PlanPart):
         sizes = [cell.gpus for cell in self.cells]
         if sizes != sorted(set(sizes)):
             raise ValueError(f"cells: have {', '.join(map(str, sizes))} GPUs: give each size once, smallest first")
-        shared = [cell for cell in self.cells if cell.is_shared]
-        if len(shared) > 1 or not all(cell.count for cell in shared):
-            raise ValueError("cells: `is_shared` is set for several cells or for one that does not run: remove it")
         return self
 
     @property
@@ -153,11 +152,11 @@ class Plan(PlanPart):
     def gpus_of(self) -> dict[str, int]:
         """GPUs of all running replicas by type, for the options that have one."""
         used: dict[str, int] = {}
-        for _, cell in self.running_cells:
-            for name, count in cell.replicas.items():
+        for cell in self.cells:
+            for name, count in cell.replicas.items() if cell.count else ():
                 option = self.options[name]
                 if option.gpu_type is not None:
-                    used[option.gpu_type] = used.get(option.gpu_type, 0) + option.gpus * count
+                    used[option.gpu_type] = used.get(option.gpu_type, 0) + option.gpus * count * cell.count
         return used
 
     @property
@@ -167,15 +166,6 @@ class Plan(PlanPart):
             cell.gpus: sum(self.options[name].gpus * count for name, count in cell.replicas.items())
             for cell in self.cells
         }
-
-    @property
-    def running_cells(self) -> list[tuple[str, PlanCell]]:
-        """All running cells with their names: GPUs and number, or an empty name for the shared one."""
-        return [
-            ("" if cell.is_shared and number == 0 else f"{cell.gpus}-{number}", cell)
-            for cell in self.cells
-            for number in range(cell.count)
-        ]
 
     def with_gpu_types(self, types: Mapping[str, str | None]) -> Self:
         """Returns the plan with types of GPUs or slots for options, by name, unless the options have one."""
@@ -187,11 +177,7 @@ class Plan(PlanPart):
 
     def with_counts(self, counts: Mapping[int, int], target: float | None) -> Self:
         """Returns the plan that runs other numbers of the same cells, by GPUs of a cell."""
-        cells = tuple(
-            {**cell.model_dump(), "count": count, "is_shared": cell.is_shared and count > 0}
-            for cell in self.cells
-            for count in [counts.get(cell.gpus, 0)]
-        )
+        cells = tuple(cell.with_count(counts.get(cell.gpus, 0)).model_dump() for cell in self.cells)
         return type(self).model_validate({**self.model_dump(), "cells": cells, "target": target})
 
 
@@ -205,11 +191,7 @@ def describe_cells(counts: Mapping[int, int]) -> str:
 def _check_types(plan: Plan) -> None:
     if plan.default_type not in (None, *plan.types):
         raise ValueError(f"default_type: {plan.default_type!r} is not a type of the plan: {', '.join(plan.types)}")
-    known: dict[frozenset[str], str] = {}
     for name, kind in plan.types.items():
-        other = known.setdefault(frozenset(kind.components), name)
-        if other != name:
-            raise ValueError(f"types.{name}.components: are those of {other!r}: remove one of them")
         for index, path in enumerate(kind.paths):
             _check_path(plan, kind, path, f"types.{name}.paths.{index}")
     total = fsum(kind.share for kind in plan.types.values())
@@ -238,8 +220,6 @@ def _check_cell(plan: Plan, cell: PlanCell, where: str) -> None:
     for name, load in cell.loads.items():
         if load > cell.replicas[name] * (1 + SHARES_TOLERANCE):
             raise ValueError(f"{where}.loads.{name}: {load:g} is more than its {cell.replicas[name]} replicas")
-    if plan.default_type not in (None, *cell.probabilities):
-        raise ValueError(f"{where}.probabilities: have no paths for the default type {plan.default_type!r}: add them")
     for name, probabilities in cell.probabilities.items():
         paths = len(plan.types[name].paths)
         if len(probabilities) != paths:

@@ -188,6 +188,8 @@ def input_error_from(error: ValidationError, kind: str) -> InvalidInputError:
     if found["type"] == "extra_forbidden":
         return InvalidInputError(where, f"is not a field of {kind}: remove it or correct its name")
     reason = found["msg"].removeprefix("Value error, ")
+    if not found["loc"] and " " not in (place := reason.partition(": ")[0]):  # a check of the whole document
+        where, reason = place, reason.partition(": ")[2]
     if reason.startswith("Input should be "):
         reason = f"must be {reason.removeprefix('Input should be ')}, not {_shown(found['input'])}"
     return InvalidInputError(where, reason)

@@ -22,7 +22,7 @@ from cornserve_tasklib.media import Modality
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_ids import summarize_id
 from cornserve_tasklib.model_options import IMAGE_GENERATOR, ModelOptions
-from cornserve_tasklib.model_summary import ModelSummary, summarize_files
+from cornserve_tasklib.model_summary import ModelSummary, summarize_directory
 from cornserve_tasklib.omni import OmniChat, OmniOptions
 from cornserve_tasklib.scoring import Score
 from cornserve_tasklib.speaking_chat import SpeakingChat
@@ -90,7 +90,7 @@ def alternatives(paths: ModelPaths, name: str) -> ModelPaths:
 
 def _paths(model: str, options: ModelOptions, summary: ModelSummary | None) -> ModelPaths:
     if Path(model).is_absolute():
-        summary = summary or summarize_files(model, Path(model))
+        summary = summary or summarize_directory(Path(model))
     else:
         try:
             check_model_id(model)

@@ -79,6 +79,14 @@ def summarize_architecture(name: str, *, speaks: bool = False) -> ModelSummary:
     return ModelSummary(architectures=[name], model_type=MODEL_TYPES.get(name), speaks=speaks)
 
 
+def summarize_directory(directory: Path) -> ModelSummary:
+    """Returns the summary of a model that is complete in a directory. Raises `DefinitionError` like `summarize_files`,
+    and if its weights have another format."""
+    folders = (directory, directory / "onnx")
+    check_weights(str(directory), (path.name for folder in folders for path in folder.glob("*")))
+    return summarize_files(str(directory), directory)
+
+
 def summarize_files(model: str, directory: Path) -> ModelSummary:
     """Returns the summary of a model. Raises `DefinitionError` if its files do not describe one.
 
@@ -87,7 +95,6 @@ def summarize_files(model: str, directory: Path) -> ModelSummary:
         directory: contains its config files.
     """
     files = _Files(model, directory)
-    check_weights(model, (path.name for folder in (directory, directory / "onnx") for path in folder.glob("*")))
     if (index := files.json(MODEL_INDEX)) is not None:
         return ModelSummary(pipeline=str(index.get("_class_name")))
     config = files.json("config.json")
@@ -142,8 +149,8 @@ def _without_config(model: str, directory: Path, files: _Files) -> DefinitionErr
     if not directory.is_dir():
         return files.unreadable("config.json", "No such file or directory")
     return DefinitionError(
-        f"{model} is not a model directory: it contains no {' and no '.join(MODEL_FILES)}: give the directory of a "
-        "downloaded model"
+        f"{model} is not a model: it contains no {' and no '.join(MODEL_FILES)}: give the directory of a model, or its "
+        "Hugging Face id"
     )
 
 

@@ -102,10 +102,10 @@ class InitialPlans:
             app.state.message = f"the plan will be made again: {error}; the next attempt starts after {pause:g} s"
             self._on_change()
 
-        app.state.failure = await retried(f"app {name}: planning", partial(self.make, app.record), delay)
+        app.state.failure = await retried(f"app {name}: planning", partial(self._make, app.record), delay)
         self._on_change()
 
-    async def make(self, record: AppRecord) -> Failure | None:
+    async def _make(self, record: AppRecord) -> Failure | None:
         """Makes and stores the plan of an app. Returns the failure if no plan can be made that can run.
 
         Raises an error if another attempt may succeed.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from cornserve.gateway.request.invocation_execution import InvocationExecution
 from cornserve.gateway.request_invocation import RequestInvocation
@@ -68,15 +68,15 @@ class Dataflow:
         consumers = (each for each in self.consumers(producer) if not each.is_finished)
         return sorted({output for each in consumers for output in self.consumed_streams(each, producer)})
 
-    def is_stream_read(self, producer: InvocationExecution, repeated: InvocationExecution | None = None) -> bool:
+    def is_stream_read(self, producer: InvocationExecution, repeated: Collection[InvocationExecution] = ()) -> bool:
         """Whether results of a producer of streams are part of the output of a consumer, which may have been read.
 
         Args:
-            repeated: a consumer that will run again.
+            repeated: consumers that will run again.
         """
         return bool(producer.invocation.tensor_stream_names) and any(
             consumer.has_visible_output
-            or (consumer.is_finished and consumer.invocation.error is None and consumer is not repeated)
+            or (consumer.is_finished and consumer.invocation.error is None and consumer not in repeated)
             for consumer in self.consumers(producer)
         )
 

@@ -1,7 +1,7 @@
 """Runs the invocations of one request, and decides what follows when an attempt ends.
 
-`Placement` starts them at replicas, and `RetryPolicy` is the rule by which they run again. Tensors are released once no
-consumer can need them.
+`InvocationPlacement` starts them at replicas, and `RetryPolicy` is the rule by which they run again. Tensors are
+released once no consumer can need them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.request_stats import RequestStats
 from cornserve.gateway.request.dataflow import Dataflow
 from cornserve.gateway.request.invocation_execution import InvocationExecution
-from cornserve.gateway.request.placement import Placement
+from cornserve.gateway.request.placement import InvocationPlacement
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request.retry_policy import RetryPolicy
 from cornserve.gateway.request_invocation import RequestInvocation
@@ -57,7 +57,7 @@ class Dispatcher:
         self._first_attempt = attempt
         self._deadline = deadline
         self._retries = RetryPolicy(self._dataflow)
-        self._placement = Placement(
+        self._placement = InvocationPlacement(
             ids,
             route,
             replicas,
@@ -160,6 +160,7 @@ class Dispatcher:
             self._fail(execution, code, message)
 
     def on_inputs_lost(self, execution: InvocationExecution, inputs: Sequence[int], message: str) -> None:
+        execution.input_losses += 1
         producers = self._retries.repeat_producers(execution, inputs, message)
         if isinstance(producers, str):
             self._fail(execution, "ABORTED", producers)

@@ -33,7 +33,7 @@ RETRY_SECONDS = 0.2
 """The delay before replicas that were unreachable or refused an invocation are tried again."""
 
 
-class Placement:
+class InvocationPlacement:
     """Chooses the replicas of a request's invocations.
 
     Args:

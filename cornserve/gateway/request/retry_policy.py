@@ -24,7 +24,7 @@ MAX_INPUT_LOSSES = 3
 
 @dataclass(frozen=True, slots=True)
 class RepeatedProducers:
-    """The producers of lost inputs that run again.
+    """The producers of lost inputs that run again: see `RetryPolicy.repeat_producers`.
 
     Args:
         completed: those that have ended.
@@ -79,7 +79,6 @@ class RetryPolicy:
         """
         if not _is_resumable(execution):
             return f"its inputs were lost after it had sent output: {message}"
-        execution.input_losses += 1
         if execution.input_losses > MAX_INPUT_LOSSES:
             return f"its inputs were lost {execution.input_losses} times: {message}"
         repeated = RepeatedProducers()
@@ -88,7 +87,8 @@ class RetryPolicy:
             # A consumer may notice the death of an executor before this gateway does, or after the producer is retried.
             is_retried = producer.attempt != pending.attempt or producer in repeated.completed
             is_stream = pending.output in producer.invocation.tensor_stream_names
-            if is_stream and not self._is_repeatable(producer, execution, is_retried=is_retried):
+            again = (execution, *repeated.completed)
+            if is_stream and not self._is_repeatable(producer, again, is_retried=is_retried):
                 name = producer.invocation.task_name
                 return f"{name} cannot repeat its stream {pending.output!r} exactly, and {message}"
             if is_retried:
@@ -99,8 +99,10 @@ class RetryPolicy:
                 repeated.running.append(producer)
         return repeated
 
-    def _is_repeatable(self, producer: InvocationExecution, consumer: InvocationExecution, *, is_retried: bool) -> bool:
-        """Whether `consumer` may read a stream of tensors again that another attempt of the producer publishes.
+    def _is_repeatable(
+        self, producer: InvocationExecution, consumers: Sequence[InvocationExecution], *, is_retried: bool
+    ) -> bool:
+        """Whether consumers may read a stream of tensors again that another attempt of the producer publishes.
 
         The stream must agree with the other outputs of the producer that have arrived.
 
@@ -108,7 +110,7 @@ class RetryPolicy:
             is_retried: the other attempt has been started already.
         """
         invocation = producer.invocation
-        if self._dataflow.is_stream_read(producer, consumer):
+        if self._dataflow.is_stream_read(producer, consumers):
             return invocation.is_continuable
         if is_retried:
             return True

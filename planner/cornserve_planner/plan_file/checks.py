@@ -116,7 +116,7 @@ def check_losses(file: PlanFields, problem: PlanningProblem) -> None:
     """Checks the rates after the loss of a replica."""
     for index, cell in enumerate(file.cells):
         if cell.rate_after_loss is not None:
-            found = ReplicaCapacity.of(problem, cell.replicas, survive=True).rate
+            found = ReplicaCapacity.of(problem, dict(cell.replicas), survive=True).rate
             where = f"cells.{index}.rate_after_loss"
             _require_close(where, cell.rate_after_loss, found, "after the loss of a replica, the others serve")
 
@@ -166,6 +166,9 @@ def _check_probabilities(kind: PlannedType, cell: PlannedCell, name: str, where:
             raise InvalidInputError(where, "is missing, but the cell has a path for this type: give its probabilities")
         if kind.share:
             raise InvalidInputError(where, f"is missing, but {kind.share:.3g} of the requests have this type")
+
+    elif abs((total := math.fsum(cell.probabilities[name])) - 1) > TOLERANCE:
+        raise InvalidInputError(where, f"add up to {total:.6g}, not to 1: correct them")
 
 
 def _check_rate(file: PlanFields, cell: PlannedCell, where: str) -> None:

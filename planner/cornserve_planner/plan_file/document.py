@@ -97,12 +97,17 @@ class PlanFile(PlanFields):
             raise InvalidInputError("cluster", "the plan places replicas on nodes: make it without --nodes")
         if self.default_type is None:
             raise InvalidInputError("cells", "no type is served by all of them: make the plan with --whole")
+        for name, option in self.options.items():
+            if option.task is None:
+                raise InvalidInputError(
+                    f"options.{name}.task", "is not known: make the plan of an app, with `cornserve plan --from APP`"
+                )
         used = tuple(cell for cell in self.cells if cell.kept or cell.count)
-        return Plan.model_validate(self.model_copy(update={"cells": used}).model_dump(), extra="ignore")
+        return Plan(**{name: getattr(self, name) for name in Plan.model_fields} | {"cells": used})
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """Returns the JSON schema of the format. Reading checks more: names, probabilities and totals."""
+        """Returns the JSON schema of the format. Reading checks more: names, probabilities and rates."""
         fields = cls.model_json_schema()
         header = {"format": {"const": f"{FAMILY}/{cls.kind}"}, "version": {"const": cls.version}}
         return {

@@ -127,7 +127,6 @@ class PlannedCell(DocumentPart, PlanCell):
         placement: the replicas on each node of the cluster, by option; None without a cluster.
     """
 
-    is_shared: bool = Field(default=False, exclude=True)  # decided by the deployment
     kept: bool
     gpus_of: Annotated[dict[Name, PositiveCount], Field(min_length=1)]
     idle: dict[Name, PositiveCount]

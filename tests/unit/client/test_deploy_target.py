@@ -129,6 +129,16 @@ def test_an_invalid_target_is_rejected(
         resolve_target(target, name=None, replicas=1)
 
 
+def test_a_directory_of_weights_in_another_format_is_rejected(model: Path) -> None:
+    (model / "onnx").mkdir()
+    (model / "onnx/model.onnx").touch()
+
+    with pytest.raises(DeployTargetError, match="consists of ONNX files, which vLLM and transformers do not read"):
+        resolve_target(str(model))
+    (model / "model.safetensors").touch()
+    assert resolve_target(str(model)).name == "smollm2-135m-instruct"
+
+
 def test_an_invalid_app_name_is_rejected(model: Path) -> None:
     with pytest.raises(DeployTargetError, match="invalid app name"):
         resolve_target(str(model), name="My App", replicas=1)

@@ -115,11 +115,12 @@ def test_a_revision_that_does_not_exist_is_named(hub: Hub) -> None:
     assert target.warning.endswith("it has no revision v9: give a branch, tag or commit")
 
 
-def test_weights_in_gguf_are_refused(hub: Hub) -> None:
+@pytest.mark.parametrize(("file", "kind"), [("model-q4.gguf", "GGUF"), ("onnx/model.onnx", "ONNX")])
+def test_weights_in_other_formats_are_refused(hub: Hub, file: str, kind: str) -> None:
     del hub.files["model.safetensors"]
-    hub.files["model-q4.gguf"] = b"weights"
+    hub.files[file] = b"weights"
 
-    with pytest.raises(DeployTargetError, match=f"{MODEL} consists of GGUF files"):
+    with pytest.raises(DeployTargetError, match=f"{MODEL} consists of {kind} files"):
         resolve_target(MODEL)
 
 
@@ -175,11 +176,10 @@ def test_ids_of_each_kind_are_served_by_their_files(
         ("suno/bark", {"config__json": ("BarkModel", "bark")}, "BarkModel"),
         ("team/sdxl", {"model_index__json": {"_class_name": "StableDiffusionXLPipeline"}}, "StableDiffusionXLPipeline"),
         ("team/broken", {"config__json": "{"}, "team/broken/config.json is not a JSON object"),
-        ("team/empty", {}, "team/empty is not a model directory: it contains no config.json"),
+        ("team/empty", {}, "team/empty is not a model: it contains no config.json"),
         ("team/sql", {"adapter_config__json": {"base_model_name_or_path": "a/b"}}, "is a LoRA adapter of a/b, not"),
         ("hexgrad/kokoro", {"config__json": {"istftnet": {}, "plbert": {}}}, "is a Kokoro model"),
         ("team/voice", {"cosyvoice2__yaml": "llm: 1"}, "is a CosyVoice model"),
-        ("team/exported", {"config__json": CAUSAL, "model__onnx": "1"}, "consists of ONNX files"),
         ("team/decoder", {"config__json": ("WhisperForCausalLM", "whisper")}, "WhisperForCausalLM, which vLLM"),
         ("team/tokenizer", {"config__json": {}}, "team/tokenizer/config.json does not list architectures"),
     ],
