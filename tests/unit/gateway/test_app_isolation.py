@@ -22,6 +22,9 @@ from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_opti
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
+SMALL_STEP = 0.02
+"""Seconds by which the clock advances while the process of an app is ended: the next one loads the app meanwhile."""
+
 FRAGILE = """
 import os
 import time
@@ -241,7 +244,7 @@ async def test_code_that_blocks_the_process_after_its_request_is_ended(
     await until(begins.exists)
     response = asyncio.create_task(call(gateway, "a b"))
 
-    await clock.advance_until(lambda: not host.is_running(), step=0.1, at_most=20)
+    await clock.advance_until(lambda: not host.is_running(), step=SMALL_STEP, at_most=20)
 
     assert (await response).text == events("A", "B")
 
@@ -257,7 +260,7 @@ async def test_a_process_that_blocks_while_its_request_waits_for_an_executor_is_
 
     await until(blocked.exists)
 
-    await clock.advance_until(lambda: not host.is_running(), step=0.1, at_most=20)
+    await clock.advance_until(lambda: not host.is_running(), step=SMALL_STEP, at_most=20)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
 
@@ -319,7 +322,7 @@ async def test_a_request_is_parsed_in_a_new_process_after_another_request_has_en
     await until(lambda: host.cpu_times().user > 0.3)
 
     hello = asyncio.create_task(chat("hello"))
-    await clock.advance_until(lambda: not host.is_running(), step=0.1, at_most=20)
+    await clock.advance_until(lambda: looping.done() or not host.is_running(), step=SMALL_STEP, at_most=20)
 
     assert '"text":"hello"' in (await hello).text
     assert "ran for more than 1 s" in (await looping).text
