@@ -34,7 +34,8 @@ from cornserve.task.errors import DefinitionError
 MAX_MESSAGE_CHARACTERS = 4000
 """Error messages may contain any text, and a status must stay small."""
 
-AGAIN = "cannot be loaded and will be loaded again"
+LOADING = "is being loaded"
+LOADING_AGAIN = "cannot be loaded and will be loaded again"
 
 
 class Deployment:
@@ -55,7 +56,7 @@ class Deployment:
         groups: without groups, it would look ready."""
         self._newest: AppVersion | None = None
         self._served: AppVersion | None = None
-        self._loading = Preparation("is being loaded")
+        self._loading = Preparation(LOADING)
         self.planning: Preparation | None = None
         """The measurements, or the planning, of a version that needs a plan."""
         self._checked: AppVersion | None = None
@@ -71,7 +72,7 @@ class Deployment:
         code = self.version[1] if record.spec is self.record.spec else record.spec.code
         if (record.generation, code) != self.version:
             self.version = record.generation, code
-            self._loading, self.planning = Preparation("is being loaded"), None
+            self._loading, self.planning = Preparation(LOADING), None
             self._progress = RolloutProgress()
         self.record = record
         has_route = route is not None and route.spec.app_uid == record.uid
@@ -120,16 +121,16 @@ class Deployment:
     async def load(self, describe: DescribeApp) -> None:
         """Loads the newest generation, for the next `apply_records`. Raises an error if another attempt may succeed."""
         record, (_, code) = self.record, self.version
-        loaded, loading = None, Preparation("is being loaded")
+        loaded, loading = None, Preparation(LOADING)
         try:
             loaded = AppVersion.from_description(record, await describe(record.name, record.spec))
         except DefinitionError as error:
             loading.failure = loading_failure(record.spec, error)
         except (AppLoadError, ForkServerError) as error:
-            loading.message = f"{AGAIN}: {error}"
+            loading.message = f"{LOADING_AGAIN}: {error}"
             raise
         except Exception as error:
-            loading.message = f"{AGAIN}: {type(error).__name__}: {error}"
+            loading.message = f"{LOADING_AGAIN}: {type(error).__name__}: {error}"
             raise
         finally:
             if code == self.version[1]:

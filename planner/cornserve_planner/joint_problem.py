@@ -20,7 +20,7 @@ from cornserve_planner.plan_file.parts import (
 )
 
 LONGEST_NAME = 100
-"""Characters of a name in plan files."""
+"""Characters of a joint name."""
 
 OptionNames = Mapping[str, Mapping[str, str]]
 """Names of options in the joint problem, by model and own name."""

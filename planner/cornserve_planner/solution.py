@@ -1,4 +1,4 @@
-"""A plan: the number of replicas of each deployment option, and the rate on each path [C §4.1]."""
+"""A solution of a planning problem: the replicas of each deployment option, and the rate on each path [C §4.1]."""
 
 from __future__ import annotations
 

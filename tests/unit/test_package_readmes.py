@@ -14,11 +14,13 @@ ROOT = Path(__file__).parents[2]
     "package",
     [
         "cornserve/app_host",
+        "cornserve/control",
         "cornserve/gateway",
         "cornserve/kubernetes",
         "cornserve/kubernetes_resources",
         "cornserve/transport",
         "executors/cornserve_executors",
+        "plan/cornserve_plan",
         "planner/cornserve_planner",
         "policies/cornserve_policies",
     ],
