@@ -11,6 +11,7 @@ import pytest
 from cornserve.app.plan import AppPlan
 from cornserve.client.errors import DeployTargetError
 from cornserve.client.plan_reader import read_plan
+from cornserve.task.errors import DefinitionError
 from cornserve_planner.model_document import ExecutorTask, ModelDocument
 from cornserve_planner.models import shipped_model
 from cornserve_planner.plan_file.document import PlanFile
@@ -68,6 +69,19 @@ def test_a_plan_with_one_running_cell_shares_its_executors(file: PlanFile, count
     plan = AppPlan.of(file.with_counts({smallest: count}, None).deployable())
 
     assert [cell.is_shared for cell in plan.cells if cell.count] == [expected]
+
+
+def test_types_with_equal_components_are_planned_but_not_deployed(tmp_path: Path) -> None:
+    model, workload = tmp_path / "model.json", tmp_path / "workload.json"
+    model.write_text(with_executors(shipped_model("llava-1.5-7b")).dump())
+    kind = {"components": ["image_encoder", "llm"], "share": 0.5}
+    document = {"format": "cornserve-planner/workload", "version": 1, "types": {"short": kind, "long": kind}}
+    workload.write_text(json.dumps(document))
+
+    file = make_plan(PlanRequest(str(model), rate=1, objective="dollars", workload=workload)).file
+
+    with pytest.raises(DefinitionError, match=r"types\.long\.components: are those of 'short'"):
+        AppPlan.of(file.deployable())
 
 
 def test_a_plan_of_a_model_without_executors_is_refused(tmp_path: Path) -> None:
