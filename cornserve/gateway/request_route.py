@@ -11,7 +11,7 @@ from cornserve.app.settings import AppPolicies
 from cornserve_policies.path_table import PATH_DRAWS, CellPath, PathTable
 from cornserve_policies.registry import DEFAULT_ROUTING, UnknownPolicyError, routing_policy
 from cornserve_policies.replayable_random import ReplayableRandom
-from cornserve_policies.routing import LeastLoadedRouting, RoutingPolicy
+from cornserve_policies.replica_routing import LeastLoadedRouting, RoutingPolicy
 
 log = logging.getLogger(__name__)
 

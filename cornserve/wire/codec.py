@@ -8,10 +8,10 @@ from typing import Final, Generic, TypeVar
 
 from google.protobuf.message import EncodeError, Message
 
+from cornserve.wire.frame_reader import MAX_FRAME_BYTES
+
 Sent = TypeVar("Sent", bound=Message)
 Received = TypeVar("Received", bound=Message)
-
-MAX_FRAME_BYTES: Final = 512 << 20
 
 MAX_UNSENT_BYTES: Final = 64 << 20
 """An end that limits its unsent messages stops reading when they have this many bytes."""

@@ -8,6 +8,9 @@ from typing import Final
 
 LENGTH: Final = struct.Struct("!I")
 
+MAX_FRAME_BYTES: Final = 512 << 20
+"""The limit for the content of a frame, unless a protocol has another one."""
+
 FRAMES_PER_ITERATION: Final = 256
 """Frames of one connection that are handled before other connections get theirs."""
 

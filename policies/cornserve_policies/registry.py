@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Final
 
-from cornserve_policies.routing import (
+from cornserve_policies.replica_routing import (
     LeastLoadedRouting,
     LeastTokensRouting,
     PowerOfTwoRouting,

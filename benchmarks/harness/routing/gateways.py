@@ -16,7 +16,7 @@ from cornserve.v1 import executor_pb2 as pb
 from cornserve_echo.stages import StageRequest
 from cornserve_policies.input_size import InputSize
 from cornserve_policies.registry import routing_policy
-from cornserve_policies.routing import RoutedInvocation
+from cornserve_policies.replica_routing import RoutedInvocation
 
 GROUP = "stages"
 QUERIES = "queries"

@@ -25,7 +25,7 @@ from cornserve.observe.redaction import redacted_traceback
 from cornserve.task import TaskError
 from cornserve.task.references import Blob
 from cornserve.wire.invocations import StartCommand
-from cornserve_policies.routing import RoutedInvocation
+from cornserve_policies.replica_routing import RoutedInvocation
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request_route import RequestRoute
 from cornserve.wire.credentials import ConnectionCredentials
 from cornserve_policies.board import Board
-from cornserve_policies.routing import RoutedInvocation, RoutingPolicy
+from cornserve_policies.replica_routing import RoutedInvocation, RoutingPolicy
 
 RECONNECT_SECONDS = 1.0
 """The delay before connecting to a lost replica again."""

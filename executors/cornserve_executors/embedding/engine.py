@@ -9,11 +9,12 @@ from vllm import PoolingParams, PoolingRequestOutput
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.pooling.embed.protocol import EmbeddingCompletionRequest
 
-from cornserve_executors.llm.chat_media import ChatMedia, media_limits
+from cornserve_executors.llm.chat_media import ChatMedia
 from cornserve_executors.llm.chat_prompt import ChatPrompt
 from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
 from cornserve_executors.vllm.large_texts import LargeTexts
+from cornserve_executors.vllm.media_limits import media_limits
 from cornserve_executors.vllm.pooling import online_renderer, pool, tokenize
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse, EmbeddingTask

@@ -27,7 +27,7 @@ from cornserve_executors.llm.prompt_media import MissingMarkerError, PromptMediu
 from cornserve_executors.llm.received_media import add_sound, receive_medium
 from cornserve_executors.media.decode_pool import DecodePools
 from cornserve_executors.media.errors import UnusableMediaError
-from cornserve_executors.vllm.media_decoder import SAMPLINGS, Decoded, MediaDecoder, row_size, video_loader
+from cornserve_executors.vllm.media_decoder import Decoded, MediaDecoder, row_size
 from cornserve_executors.vllm.media_metadata import OtherProcessorError
 from cornserve_executors.vllm.private_api import processing_thread
 from cornserve_executors.vllm.processed_media import ProcessedMedium, medium_marker, process_medium
@@ -64,15 +64,6 @@ class ReceivedMedia:
     identifier: str
     encoded: EncodedMedia
     tensor: TensorView
-
-
-def media_limits(config: EngineSettings) -> dict[str, int]:
-    """Returns vLLM's limits of media in a prompt.
-
-    Videos are refused if vLLM samples the frames for the model in a way that `FrameSampling` does not have. Without a
-    limit, vLLM reserves memory for videos.
-    """
-    return {} if video_loader(config.model_id, config.revision) in SAMPLINGS else {"video": 0}
 
 
 def model_fields(config: EngineSettings) -> dict[str, Any]:

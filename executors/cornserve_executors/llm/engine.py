@@ -16,7 +16,7 @@ from cornserve.concurrency import gather_all
 from cornserve.transport import TensorView
 from cornserve_executors.base import EngineDeadError, ExecutorStartError, InvalidRequestError
 from cornserve_executors.llm import trace
-from cornserve_executors.llm.chat_media import media_limits, model_fields
+from cornserve_executors.llm.chat_media import model_fields
 from cornserve_executors.llm.connector import EmbeddingsConnector
 from cornserve_executors.llm.constraint_checker import ConstraintChecker, constraints
 from cornserve_executors.llm.hidden_states import HiddenStatesConnector
@@ -29,6 +29,7 @@ from cornserve_executors.llm.worker_extension import WorkerExtension
 from cornserve_executors.tensor_copies import dtype_name, is_finite
 from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
+from cornserve_executors.vllm.media_limits import media_limits
 from cornserve_tasklib.chat_response import ChatChunk, ChatResponse
 from cornserve_tasklib.llm import LLMRequest, LLMTask
 from cornserve_tasklib.media import Modality

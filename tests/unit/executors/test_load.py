@@ -9,7 +9,7 @@ from cornserve.v1 import executor_pb2 as pb
 from cornserve_echo import EchoTask
 from cornserve_policies.input_size import InputSize
 from cornserve_policies.registry import routing_policy
-from cornserve_policies.routing import RoutedInvocation
+from cornserve_policies.replica_routing import RoutedInvocation
 from tests.credentials import CREDENTIALS
 from tests.executor_caller import Caller, calling
 from tests.unit.echo_executors import EchoExecutors

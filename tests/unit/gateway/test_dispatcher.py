@@ -22,7 +22,7 @@ from cornserve.task.errors import TaskError
 from cornserve.task.recording import Recording
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_policies.replayable_random import ReplayableRandom
-from cornserve_policies.routing import RoutedInvocation, RoutingPolicy
+from cornserve_policies.replica_routing import RoutedInvocation, RoutingPolicy
 from tests.credentials import CREDENTIALS
 from tests.loop_clock import LoopClock
 from tests.waiting import until

@@ -26,7 +26,7 @@ from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import EXECUTOR
 from cornserve.wire.listener import ConnectionListener
 from cornserve_policies.replayable_random import ReplayableRandom
-from cornserve_policies.routing import RoutedInvocation, RoutingPolicy
+from cornserve_policies.replica_routing import RoutedInvocation, RoutingPolicy
 from tests.chaos import form
 from tests.credentials import CREDENTIALS
 from tests.waiting import until

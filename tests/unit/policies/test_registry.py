@@ -6,7 +6,7 @@ import pytest
 
 from cornserve_policies import registry
 from cornserve_policies.registry import UnknownPolicyError, routing_policy, routing_policy_names
-from cornserve_policies.routing import LeastLoadedRouting
+from cornserve_policies.replica_routing import LeastLoadedRouting
 
 
 def test_an_unknown_name_is_refused_with_the_known_names() -> None:

@@ -11,7 +11,7 @@ import pytest
 from cornserve_policies.board import MAX_REPORT_SECONDS, Board, LoadReport, ReplicaLoad
 from cornserve_policies.input_size import InputSize
 from cornserve_policies.registry import routing_policy, routing_policy_names
-from cornserve_policies.routing import RoutedInvocation, RoutingPolicy
+from cornserve_policies.replica_routing import RoutedInvocation, RoutingPolicy
 
 
 def loads(count: int) -> list[ReplicaLoad]:

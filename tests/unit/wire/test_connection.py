@@ -11,8 +11,9 @@ import pytest
 
 from cornserve.observe.redaction import TRACEBACK
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.wire.codec import MAX_FRAME_BYTES, MessageSizeError
+from cornserve.wire.codec import MessageSizeError
 from cornserve.wire.connection import MessageConnection
+from cornserve.wire.frame_reader import MAX_FRAME_BYTES
 from cornserve.wire.invocations import EXECUTOR
 from cornserve.wire.unsent_messages import WRITE_BYTES
 from cornserve_echo import EchoTask

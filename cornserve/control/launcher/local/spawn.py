@@ -6,8 +6,8 @@ import os
 import sys
 
 from cornserve.control.launcher.local.executor_environment import executor_environment
-from cornserve.control.launcher.local.executor_process import EXECUTOR_MODULE, SLOTS_VARIABLE
 from cornserve.control.launcher.local.local_machine import LocalMachine
+from cornserve.control.launcher.local.lost_process import EXECUTOR_MODULE, SLOTS_VARIABLE
 from cornserve.control.launcher.local.process_group import ProcessGroup
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
 from cornserve.control.launcher.local.waiting_process import WaitingProcess

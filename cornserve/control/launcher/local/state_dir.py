@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cornserve.atomic_files import IrregularFileError, check_writable, read_regular_file, write_atomically
 from cornserve.control.launcher.base import ReplicaId
-from cornserve.control.launcher.local.executor_process import find_executor_process
 from cornserve.control.launcher.local.leaked_shared_memory import SHARED_MEMORY, SharedMemoryRecord
+from cornserve.control.launcher.local.lost_process import find_executor_process
 from cornserve.control.launcher.local.process_group import ProcessGroup
 from cornserve.control.launcher.local.replica_ids import group_of
 from cornserve.control.launcher.local.tail import tail
