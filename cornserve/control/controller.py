@@ -211,12 +211,13 @@ class Controller:
 
     def _update_preparations(self) -> None:
         """Starts the measurements and the planning of versions that need them, and ends all others."""
-        wanted = {name: each.record for name, each in self._deployments.items() if each.needs_plan}
+        failed = {name for name, each in self._deployments.items() if each.has_failed}
+        wanted = {name: each.record for name, each in self._deployments.items() if each.record.spec.needs_plan}
         measured: dict[str, AppRecord] = {}
         if self._profiling is not None:
             measured = {name: record for name, record in wanted.items() if record.spec.needs_profile}
-            self._profiling.update(measured, self._apps.records)
-        self._planning.update({name: record for name, record in wanted.items() if name not in measured})
+            self._profiling.update(measured, self._apps.records, failed)
+        self._planning.update({name: record for name, record in wanted.items() if name not in measured}, failed)
         for name, deployment in self._deployments.items():
             measurements = None if self._profiling is None else self._profiling.state(name)
             deployment.planning = measurements or self._planning.state(name)

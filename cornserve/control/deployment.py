@@ -110,13 +110,8 @@ class Deployment:
 
     @property
     def needs_loading(self) -> bool:
-        is_undecided = self._newest is None and self._loading.failure is None and not self._has_failed
+        is_undecided = self._newest is None and self._loading.failure is None and not self.has_failed
         return is_undecided and not self.record.spec.needs_plan
-
-    @property
-    def needs_plan(self) -> bool:
-        """Whether the controller has to make the plan, or has to have the options measured before."""
-        return self.record.spec.needs_plan and not self._has_failed
 
     async def load(self, describe: DescribeApp) -> None:
         """Loads the newest generation, for the next `apply_records`. Raises an error if another attempt may succeed."""
@@ -137,7 +132,8 @@ class Deployment:
                 self._loaded, self._loading = loaded, loading
 
     @property
-    def _has_failed(self) -> bool:
+    def has_failed(self) -> bool:
+        """Whether the newest version has failed. Only another version starts."""
         status = self.record.status
         return status.phase is Phase.FAILED and (status.generation, status.failed_code) == self.version
 
@@ -167,7 +163,7 @@ class Deployment:
 
     @property
     def _is_refused(self) -> bool:
-        return self._has_failed or self._shortage is not None
+        return self.has_failed or self._shortage is not None
 
     def find_obstacle(self, plan: AppPlan, kept: AppPlan, launcher: Launcher) -> str | None:
         """Returns why another plan with the same options cannot replace the one that adapts, for users, or None.
@@ -237,7 +233,7 @@ class Deployment:
     @property
     def deadline(self) -> float | None:
         """The time by the event loop's clock at which the roll-out fails without progress. None without a roll-out."""
-        if self._newest is None or self._newest is self._served or self._has_failed:
+        if self._newest is None or self._newest is self._served or self.has_failed:
             return None
         return self._progress.last_change + self._newest.spec.rollout.progress_deadline_seconds
 
@@ -257,7 +253,7 @@ class Deployment:
 
         A failure is final for its generation: only a new generation leaves the phase `failed`.
         """
-        if self._has_failed:
+        if self.has_failed:
             return self._with_common_fields(self.record.status, self._groups(None, managers), managers)
         if self.planning is not None or self._newest is None or self._loading.failure is not None:
             return self._preparation_status(self.planning or self._loading, managers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -58,16 +58,19 @@ class PreparationJobs(Generic[Job]):
         self._jobs: dict[str, tuple[Job, asyncio.Task[None]]] = {}
         self._tasks = BackgroundTasks()
 
-    def update(self, wanted: Mapping[str, Job]) -> list[str]:
+    def update(self, wanted: Mapping[str, Job], failed: Collection[str]) -> list[str]:
         """Starts these jobs, by app, and ends those that differ. A job that has ended does not start again.
 
         Returns the apps whose jobs start, when this method has returned.
+
+        Args:
+            failed: the apps whose jobs do not start, because they have failed in another controller.
         """
         for name, (job, task) in list(self._jobs.items()):
             if wanted.get(name) != job:
                 task.cancel()
                 del self._jobs[name]
-        new = [name for name in wanted if name not in self._jobs]
+        new = [name for name in wanted if name not in self._jobs and name not in failed]
         for name in new:
             self._jobs[name] = wanted[name], self._tasks.start(self._run(name))
         return new

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -77,10 +77,14 @@ class InitialPlans:
         self._apps: dict[str, _PlannedApp] = {}
         self._jobs = PreparationJobs[tuple[str, int, str]](self._plan)
 
-    def update(self, wanted: Mapping[str, AppRecord]) -> None:
-        """Starts the planning of the apps that need a plan, and ends that of all others."""
+    def update(self, wanted: Mapping[str, AppRecord], failed: Collection[str] = ()) -> None:
+        """Starts the planning of the apps that need a plan, and ends that of all others.
+
+        Args:
+            failed: see `PreparationJobs.update`.
+        """
         versions = {name: (record.uid, record.generation, record.spec.code) for name, record in wanted.items()}
-        for name in self._jobs.update(versions):
+        for name in self._jobs.update(versions, failed):
             self._apps[name] = _PlannedApp(wanted[name], Preparation("a plan is being made", PlanningStep.PLANNING))
         for name in self._apps.keys() - wanted.keys():
             del self._apps[name]

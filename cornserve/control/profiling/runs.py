@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -112,21 +112,22 @@ class ProfilingRuns:
         found = self._apps.get(app)
         return None if found is None else found.state
 
-    def update(self, wanted: Mapping[str, AppRecord], apps: Iterable[str]) -> None:
+    def update(self, wanted: Mapping[str, AppRecord], apps: Iterable[str], failed: Collection[str] = ()) -> None:
         """Starts the measurements of these apps, and ends those of all others.
 
         Args:
             wanted: the apps that need a profile.
             apps: the names of all apps. Temporary apps of ended measurements are deleted.
+            failed: see `PreparationJobs.update`.
         """
         jobs = {name: _job(record) for name, record in wanted.items()}
-        for name in self._jobs.update(jobs):
+        for name in self._jobs.update(jobs, failed):
             self._apps[name] = found = _Measurements(wanted[name], jobs[name])
             found.state.message = _message(self._first_step(found))
         for name in self._apps.keys() - wanted.keys():
             del self._apps[name]
-        for name, record in wanted.items():
-            self._apps[name].record = record
+        for name, app in self._apps.items():
+            app.record = wanted[name]
         running = {job.run for job in jobs.values()}
         for name in apps:
             run = run_of_temporary_app(name)

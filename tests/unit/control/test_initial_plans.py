@@ -115,12 +115,26 @@ async def test_changed_code_of_a_generation_is_planned_again(client: StoreClient
         raise DefinitionError("the source is wrong")
 
     plans = InitialPlans(client.store, describe, OneCellPlanner(), FakeLauncher(), lambda: None, lambda: None)
-    for each in (record, record, corrected):
-        plans.update({"caption": each})
+    # The status of the failed version may be followed by an older record.
+    for each, failed in ((record, []), (record, ["caption"]), (record, []), (corrected, [])):
+        plans.update({"caption": each}, failed)
         await until(lambda: (state := plans.state("caption")) is not None and state.failure is not None)
     await plans.close()
 
     assert described == ["a", "b"]
+
+
+async def test_a_version_that_another_controller_could_not_plan_is_not_planned_again(client: StoreClient) -> None:
+    record: AppRecord = Record("caption", "uid", 1, 1, AppSpec(source="a", planning=inputs()), AppStatus())
+
+    async def describe(name: str, spec: AppSpec) -> AppDescription:
+        raise AssertionError("the app is loaded")
+
+    plans = InitialPlans(client.store, describe, OneCellPlanner(), FakeLauncher(), lambda: None, lambda: None)
+    plans.update({"caption": record}, ["caption"])
+
+    assert plans.state("caption") is None
+    await plans.close()
 
 
 async def test_a_planner_that_fails_is_run_again(client: StoreClient) -> None:
