@@ -121,6 +121,9 @@ class ProfilingRuns:
             failed: see `PreparationJobs.update`.
         """
         jobs = {name: _job(record) for name, record in wanted.items()}
+        for name, app in self._apps.items():
+            if app.state.failure is not None and name in wanted and wanted[name].generation != app.record.generation:
+                self._jobs.forget(name)  # A new generation is measured again.
         for name in self._jobs.update(jobs, failed):
             self._apps[name] = found = _Measurements(wanted[name], jobs[name])
             found.state.message = _message(self._first_step(found))

@@ -104,14 +104,15 @@ async def test_a_missing_profile_is_measured_before_the_plan_is_made(client: Sto
     assert profiler.jobs[0].spec == AppSpec(source=SOURCE)
 
 
-async def test_an_app_that_cannot_be_measured_fails_until_it_changes(client: StoreClient) -> None:
+@pytest.mark.parametrize("changed", [spec(gpus=2), spec().changed(restart="again")])
+async def test_an_app_that_cannot_be_measured_fails_until_it_changes(client: StoreClient, changed: AppSpec) -> None:
     profiler = FakeProfiler(ProfilingMessage(error="llm cannot be measured: no slots"))
     async with running_controller(client, FakeLauncher(), planner=OneCellPlanner(), profiler=profiler):
         await client.deploy("caption", spec())
         status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
         assert status.reason is FailureReason.PROFILING_FAILED
         assert status.message == "llm cannot be measured: no slots"
-        await client.redeploy("caption", spec(gpus=2))
+        await client.redeploy("caption", changed)
         await client.wait_until_served("caption", 4)
 
     assert len(profiler.jobs) == 2
