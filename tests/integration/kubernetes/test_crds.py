@@ -17,7 +17,7 @@ from cornserve.kubernetes_resources.camel_case import to_json
 from cornserve.kubernetes_resources.crd import app_crd
 from cornserve.kubernetes_resources.route_resource import decode_route, encode_route
 from cornserve.kubernetes_resources.schema_check import OutdatedCrdError, check_schemas
-from cornserve.kubernetes_resources.spec_mapping import decode_spec, encode_spec
+from cornserve.kubernetes_resources.spec_mapping import AppResourceError, decode_spec, encode_spec
 from cornserve.kubernetes_resources.status_mapping import decode_status, encode_status
 from tests.kubernetes.api_server import ApiServer
 from tests.unit.app.plans import plan
@@ -178,7 +178,6 @@ def test_every_route_is_stored_unchanged(create: Create, route: Route) -> None:
             MODEL | {"policies": {"autoscaling": AUTOSCALING}, "plan": to_json(plan())},
             "spec.policies.autoscaling: .* a plan determines the replicas",
         ),
-        (MODEL | {"policies": {"adaptation": {}}}, "spec.policies.adaptation: .* adapts by the cells of a plan"),
         (MODEL | {"replicas": 2, "planning": PLANNING}, "spec.replicas: .* a plan has the replicas"),
         (MODEL | {"planning": PLANNING | {"objective": "gpus"}}, "spec.planning.objective: .* that a rate minimizes"),
         (
@@ -191,7 +190,16 @@ def test_every_route_is_stored_unchanged(create: Create, route: Route) -> None:
     ],
 )
 def test_a_wrong_app_is_refused_with_its_field(refusal: Callable[..., str], spec: Json, message: str) -> None:
+    """The API server refuses what the models refuse: records of other versions have passed another CRD."""
     assert re.search(message, refusal(spec), re.DOTALL)
+    with pytest.raises(AppResourceError):
+        decode_spec(spec)
+
+
+def test_an_app_without_a_plan_has_no_adaptation(refusal: Callable[..., str]) -> None:
+    """The models admit it: a deployment without a plan keeps that of the app. The gateway checks the result."""
+    message = "spec.policies.adaptation: .* adapts by the cells of a plan"
+    assert re.search(message, refusal(MODEL | {"policies": {"adaptation": {}}}), re.DOTALL)
 
 
 @pytest.mark.parametrize(
