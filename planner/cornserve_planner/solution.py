@@ -7,9 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from cornserve_plan.fields import NonNegative
 from cornserve_planner.document import DocumentPart
-
-NonNegative = Annotated[float, Field(ge=0)]
 
 
 class Objective(StrEnum):
