@@ -26,6 +26,7 @@ def cli(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
 def check(cli: CliRunner, name: str, *options: str) -> dict[str, Any]:
     """Returns the result of one check."""
     result = cli.invoke(app, ["--context", CONTEXT, *options, "doctor", "--json"])
+    assert result.stdout, f"{result.exception!r}: {result.output}"
     checks: list[dict[str, Any]] = json.loads(result.stdout)["checks"]
     return next(check for check in checks if check["name"] == name)
 
