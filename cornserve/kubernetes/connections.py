@@ -9,7 +9,7 @@ from aiohttp import TCPConnector
 from kubernetes.aio.client.rest import RESTClientObject
 
 if TYPE_CHECKING:
-    from asyncio import Transport
+    from asyncio import Future, Transport
 
     from aiohttp import ClientRequest, ClientTimeout
     from aiohttp.client_proto import ResponseHandler
@@ -36,6 +36,8 @@ class ApiServerConnector(TCPConnector):
         for protocol in [protocol for protocol in self._transports if _is_closed(protocol)]:
             del self._transports[protocol]
         if connection.protocol is not None and connection.transport is not None:
+            if connection.protocol not in self._transports and (closed := connection.protocol.closed) is not None:
+                closed.add_done_callback(_retrieve_error)
             self._transports[connection.protocol] = connection.transport
         return connection
 
@@ -44,6 +46,12 @@ class ApiServerConnector(TCPConnector):
         for transport in self._transports.values():
             transport.abort()
         self._transports.clear()
+
+
+def _retrieve_error(closed: Future[None]) -> None:
+    """Reads the error of a connection that has ended, which asyncio would log otherwise."""
+    if not closed.cancelled():
+        closed.exception()
 
 
 def _is_closed(protocol: ResponseHandler) -> bool:
