@@ -22,8 +22,8 @@ from rich.table import Table
 
 from benchmarks.harness.machine import MachineInfo
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec
 from cornserve.app.response_readers import JSON
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.blocking_apps import CurrentApp
@@ -38,7 +38,8 @@ from cornserve.task.references import Origin
 from cornserve_policies.replayable_random import ReplayableRandom
 
 SPEC = AppSpec(
-    source="""
+    source=AppSource(
+        inline="""
 from cornserve import App, Task
 from cornserve_echo import EchoRequest, EchoResponse, EchoTask
 
@@ -51,6 +52,7 @@ class Repeat(Task[EchoRequest, EchoResponse]):
 
 app = App(name="repeat", paths=[Repeat()])
 """
+    )
 )
 BODY = json.dumps({"text": " ".join(["word"] * 100)}).encode()
 

@@ -23,7 +23,7 @@ from benchmarks.harness.machine import MachineInfo
 from benchmarks.harness.report import create_table, print_report
 from benchmarks.harness.slot_instance import SlotInstance
 from cornserve.app.plan import AppPlan
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.bench.percentiles import percentile
 from cornserve.bench.timed_client import TimedClient
 from cornserve.client import Client, ClientError, calls
@@ -49,12 +49,14 @@ def echo_app(name: str, *, fails: bool = False) -> AppSpec:
     """Returns an app whose executor is its own."""
     settings = f"prefix={name!r}, fail_start={'broken' if fails else None!r}"
     return AppSpec(
-        source=f"""
+        source=AppSource(
+            inline=f"""
 from cornserve import App
 from cornserve_echo import EchoTask
 
 app = App(name={name!r}, paths=[EchoTask({settings})])
 """
+        )
     )
 
 
@@ -83,7 +85,7 @@ app = caption_app("planned", encoder=0.01, llm=0.01)
         ],
         "planner": "benchmark",
     }
-    return AppSpec(source=source, plan=AppPlan.model_validate(plan))
+    return AppSpec(source=AppSource(inline=source), plan=AppPlan.model_validate(plan))
 
 
 def phases(client: Client) -> Iterator[tuple[str, Iterator[None]]]:

@@ -28,7 +28,7 @@ from benchmarks.harness.machine import MachineInfo
 from benchmarks.harness.processes import running_process
 from benchmarks.harness.report import create_table, print_report
 from benchmarks.harness.slot_instance import SlotInstance
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.client import Client
 from cornserve.home import Home
 from cornserve.instance import Instance
@@ -129,15 +129,18 @@ def measure(phase: str, root: int, seconds: float) -> Iterator[IdleRow]:
 def echo_app(name: str) -> AppSpec:
     """Returns an app whose executor is its own."""
     return AppSpec(
-        source="from cornserve import App\nfrom cornserve_echo import EchoTask\n\n"
-        f"app = App(name={name!r}, paths=[EchoTask(prefix={name!r})])\n"
+        source=AppSource(
+            inline="from cornserve import App\nfrom cornserve_echo import EchoTask\n\n"
+            f"app = App(name={name!r}, paths=[EchoTask(prefix={name!r})])\n"
+        )
     )
 
 
 def tensor_app(replicas: int) -> AppSpec:
     """Returns an app whose replicas have slabs."""
     return AppSpec(
-        source="""
+        source=AppSource(
+            inline="""
 from cornserve import App, Task
 from cornserve_echo import EchoResponse
 from cornserve_echo.notes import NoteRequest, NoteTask, ReadRequest, ReadTask
@@ -152,7 +155,8 @@ class Read(Task[NoteRequest, EchoResponse]):
 
 
 app = App(name="tensors", paths=[Read(write=NoteTask(), read=ReadTask())])
-""",
+"""
+        ),
         executor_replicas={"echo-writer": replicas},
     )
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import psutil
 
 from benchmarks.harness.processes import CoreAssignment, running_process
-from cornserve.app.record import AppSpec, Phase
+from cornserve.app.record import Phase
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.client import Client, ClientError
 from cornserve.control.local_instance.cleanup import stop_all_executors
 from cornserve.control.store.sqlite import SqliteStore
@@ -81,7 +82,7 @@ def _deploy(client: Client, apps: Mapping[str, str]) -> str:
     _wait_for_gateway(client)
     endpoints = set()
     for name, source in apps.items():
-        client.deploy(AppSpec(source=source), name=name, wait=False)
+        client.deploy(AppSpec(source=AppSource(inline=source)), name=name, wait=False)
         for view in client.events(name, timeout=DEPLOY_TIMEOUT_SECONDS):
             if view.settled:
                 break

@@ -16,7 +16,7 @@ import numpy as np
 import soundfile
 
 from benchmarks.harness.slot_instance import SlotInstance
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.client import audio_part, calls
 from cornserve.client.calls import ApiCall
 from cornserve_tasklib.media import Modality
@@ -35,7 +35,8 @@ LONG_FORMATS = {
 def encoder_app(name: str, model: Path, modalities: tuple[Modality, ...]) -> AppSpec:
     """Returns an app that encodes media. An executor of the echo package receives the embeddings."""
     return AppSpec(
-        source=f"""
+        source=AppSource(
+            inline=f"""
 from cornserve import App, Task
 from cornserve_echo.stages import StageRequest, StageResult, StageTask
 from cornserve_tasklib import ChatRequest, EncoderTask
@@ -53,6 +54,7 @@ class Encode(Task[ChatRequest, StageResult]):
 
 app = App(name={name!r}, paths=[Encode()])
 """
+        )
     )
 
 

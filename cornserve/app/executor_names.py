@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppSpec
 from cornserve.task.errors import DefinitionError
 
 

@@ -15,8 +15,8 @@ from cornserve.app.conditional_units import ConditionalUnits, task_option
 from cornserve.app.graph import AppGraph, GraphModalities, GraphOption, GraphPath, GraphStep, no_graph_reason
 from cornserve.app.load import load_app, with_all_paths
 from cornserve.app.probed_types import ProbedType, probe_types
-from cornserve.app.record import AppSpec
 from cornserve.app.source import unload_app
+from cornserve.app.spec import AppSpec
 from cornserve.task.dry_record import DryRecording
 from cornserve.task.errors import DefinitionError
 from cornserve.task.unit import UnitTask

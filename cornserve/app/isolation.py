@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from cornserve.app.app import App
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppSpec
 from cornserve.png import png_file
 from cornserve.task.base import Task
 from cornserve.task.dry_record import DryRecording

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Set
 from pydantic import JsonValue
 
 from cornserve.app.app import App
-from cornserve.app.record import AppSpec
 from cornserve.app.source import SourceError, load_app_source, unload_app
+from cornserve.app.spec import AppSpec
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_families import ModelPaths, alternatives, default_paths
@@ -35,13 +35,14 @@ def with_all_paths(spec: AppSpec) -> AppSpec:
     An app with source always has all of its paths. Raises `DefinitionError` if the model is not of a known family, or
     has no such path.
     """
-    if spec.model is None:
+    model = spec.model
+    if model is None:
         return spec
     paths = model_paths(spec)
-    used = [path for path, share in (spec.shares or {}).items() if share]
+    used = [path for path, share in (model.shares or {}).items() if share]
     first = next(iter(used or paths))
-    _check_known(spec.model, paths, {first})
-    return spec.model_copy(update={"shares": dict.fromkeys(alternatives(paths, first), 1.0)})
+    _check_known(model.id, paths, {first})
+    return spec.with_model(shares=dict.fromkeys(alternatives(paths, first), 1))
 
 
 def model_paths(spec: AppSpec) -> ModelPaths:
@@ -49,10 +50,11 @@ def model_paths(spec: AppSpec) -> ModelPaths:
 
     Raises `DefinitionError` if the model cannot be served, or not with these options.
     """
-    assert spec.model is not None
-    media = spec.media_options or MediaOptions()
-    options = ModelOptions(spec.revision, spec.lora, _options(spec), media, spec.drawer, spec.drawer_summary)
-    return default_paths(spec.model, options, spec.model_summary)
+    model = spec.model
+    assert model is not None
+    media = model.media_options or MediaOptions()
+    options = ModelOptions(model.revision, model.lora, _options(spec), media, model.drawer, model.drawer_summary)
+    return default_paths(model.id, options, model.summary)
 
 
 def _options(spec: AppSpec) -> dict[str, dict[str, JsonValue]]:
@@ -61,10 +63,11 @@ def _options(spec: AppSpec) -> dict[str, dict[str, JsonValue]]:
 
 def _build(name: str, spec: AppSpec, module: str) -> App:
     if spec.model is not None:
-        return _build_from_model(name, spec.model, spec.shares, model_paths(spec))
-    if spec.source is None:
-        assert spec.source_config_map is not None
-        reference = spec.source_config_map
+        return _build_from_model(name, spec.model.id, spec.model.shares, model_paths(spec))
+    assert spec.source is not None
+    if spec.source.inline is None:
+        reference = spec.source.config_map_key_ref
+        assert reference is not None
         raise DefinitionError(
             f"the source is missing: create a ConfigMap {reference.name!r} with the key {reference.key!r}"
         )
@@ -73,7 +76,7 @@ def _build(name: str, spec: AppSpec, module: str) -> App:
             "executors: options cannot be set for an app with source: set them in the source, such as "
             "LLMTask(…, options=EngineOptions(…))"
         )
-    app = load_app_source(spec.source, module)
+    app = load_app_source(spec.source.inline, module)
     if app.name != name:
         unload_app(module)
         raise SourceError(

@@ -8,10 +8,11 @@ from json import dumps
 from math import fsum
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from cornserve.app.plan import AppPlan
 from cornserve.app.settings import GpuTypeName
+from cornserve.app.spec_rules import SpecModel, SpecRule, exactly_one
 from cornserve_plan.fields import Fraction, Name, NonNegative, Positive
 from cornserve_plan.plan import SHARES_TOLERANCE
 
@@ -36,11 +37,7 @@ GpuCount = Annotated[int, Field(ge=1, le=1_000_000)]
 """A number of GPUs or slots."""
 
 
-class _PlanningPart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class WorkloadType(_PlanningPart):
+class WorkloadType(SpecModel):
     """A request type of the workload."""
 
     components: list[Name] = Field(min_length=1, max_length=64)
@@ -53,7 +50,7 @@ class WorkloadType(_PlanningPart):
     """Runs of a component by the mean request, if not 1: for components that run only after a value has arrived."""
 
 
-class PlanningInputs(_PlanningPart):
+class PlanningInputs(SpecModel):
     """The inputs of a plan: exactly one of `gpus`, `gpus_of` and `rate`, the workload, and the profile.
 
     From them, the controller makes the plan of an app without a plan, and another one when the mix of the request types
@@ -90,16 +87,24 @@ class PlanningInputs(_PlanningPart):
     """Device time in seconds in which the measurements end, with wider intervals if it is short. The time of a
     measurement counts once for each GPU of the replica."""
 
+    rules = (
+        exactly_one("gpus", "gpus_of", "rate"),
+        SpecRule(
+            lambda inputs: inputs.objective is None or inputs.rate is not None,
+            "!has(self.objective) || has(self.rate)",
+            "an objective is the cost that a rate minimizes: set rate, or remove the objective",
+            field="objective",
+        ),
+        SpecRule(
+            lambda inputs: not inputs.gpu_counts or inputs.profile is not None,
+            "!has(self.gpuCounts) || self.gpuCounts.size() == 0 || has(self.profile)",
+            "options are measured on the GPUs of their executors: set profile, or remove the numbers of GPUs",
+            field="gpu_counts",
+        ),
+    )
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if sum(target is not None for target in (self.gpus, self.gpus_of, self.rate)) != 1:
-            raise ValueError("needs a budget or a rate: set exactly one of gpus, gpus_of and rate")
-        if self.objective is not None and self.rate is None:
-            raise ValueError("objective is the cost that a rate minimizes: set rate, or remove the objective")
-        if self.gpu_counts and self.profile is None:
-            raise ValueError(
-                "gpu_counts: options are measured on the GPUs of their executors: give a profile, or remove it"
-            )
         total = fsum(kind.share for kind in self.workload.values())
         if abs(total - 1) > SHARES_TOLERANCE:
             raise ValueError(f"the shares of the workload add up to {total:g}, not 1")
@@ -150,7 +155,7 @@ def _at_least(limits: Mapping[str, int], used: Mapping[str, int]) -> dict[str, i
     return {gpu: max(limit, used.get(gpu, 0)) for gpu, limit in limits.items()}
 
 
-class AppProfile(_PlanningPart):
+class AppProfile(SpecModel):
     """The profile of an app that the controller has had measured."""
 
     profile: dict[str, JsonValue] = Field(min_length=1, max_length=16)

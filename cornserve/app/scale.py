@@ -10,8 +10,8 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
 
 from cornserve.app.adaptation_status import MixtureProposal, PlanProposal
 from cornserve.app.plan import MAX_RUNNING_CELLS, AppPlan
-from cornserve.app.record import AppSpec
 from cornserve.app.settings import MAX_EXECUTOR_OVERRIDES, MAX_REPLICAS, ExecutorName, HoldSeconds
+from cornserve.app.spec import AppSpec
 from cornserve_policies.mixture import cells_for_gpus, cells_for_rate
 
 

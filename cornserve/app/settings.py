@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
+from cornserve.app.spec_rules import SpecModel, SpecRule, exactly_one
 from cornserve_policies.adaptation import HISTORY_SECONDS, AdaptationLimits
 from cornserve_policies.autoscaling import LONGEST_HISTORY, ExecutorLimits
 from cornserve_policies.registry import DEFAULT_ROUTING
@@ -80,11 +81,7 @@ HoldSeconds = Annotated[float, Field(ge=0, le=2_592_000)]
 """A time in which the load changes nothing, in seconds."""
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Rollout(_Settings):
+class Rollout(SpecModel):
     """The way in which a new version of an app replaces the old one."""
 
     type: Literal["RollingUpdate", "Recreate"] = "RollingUpdate"
@@ -94,7 +91,7 @@ class Rollout(_Settings):
     """Seconds without progress after which a roll-out has failed."""
 
 
-class AdaptationSettings(_Settings):
+class AdaptationSettings(SpecModel):
     """Settings of the adaptation of an app with a plan to its load: the numbers of its running cells change."""
 
     approval: bool = False
@@ -129,7 +126,7 @@ class AdaptationSettings(_Settings):
         )
 
 
-class LatencyTargetSettings(_Settings):
+class LatencyTargetSettings(SpecModel):
     """Targets of the latencies of an app's requests. At least one is set."""
 
     ttft_seconds: TargetSeconds | None = None
@@ -142,17 +139,21 @@ class LatencyTargetSettings(_Settings):
     """Whether requests that are not expected to meet the TTFT or the end-to-end target are refused with a 429. By
     default, it is only counted how many requests meet the targets."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.ttft_seconds is None and self.end_to_end_seconds is None:
-            if self.tbt_seconds is None:
-                raise ValueError("no target is given: give ttft_seconds, tbt_seconds or end_to_end_seconds")
-            if self.admission:
-                raise ValueError("admission needs a target: give ttft_seconds or end_to_end_seconds")
-        return self
+    rules = (
+        SpecRule(
+            lambda targets: (targets.ttft_seconds, targets.tbt_seconds, targets.end_to_end_seconds) != (None,) * 3,
+            "has(self.ttftSeconds) || has(self.tbtSeconds) || has(self.endToEndSeconds)",
+            "no target is given: set ttft_seconds, tbt_seconds or end_to_end_seconds",
+        ),
+        SpecRule(
+            lambda targets: not targets.admission or (targets.ttft_seconds, targets.end_to_end_seconds) != (None, None),
+            "!has(self.admission) || !self.admission || has(self.ttftSeconds) || has(self.endToEndSeconds)",
+            "admission needs a target: set ttft_seconds or end_to_end_seconds",
+        ),
+    )
 
 
-class AutoscaledExecutor(_Settings):
+class AutoscaledExecutor(SpecModel):
     """The autoscaling of one executor."""
 
     name: ExecutorName
@@ -168,7 +169,7 @@ class AutoscaledExecutor(_Settings):
     """The largest number of replicas."""
 
 
-class AutoscalingSettings(_Settings):
+class AutoscalingSettings(SpecModel):
     """Settings of the autoscaling of an app without a plan: the replicas of each executor follow its load."""
 
     executors: list[AutoscaledExecutor] = Field(min_length=1, max_length=MAX_EXECUTOR_OVERRIDES)
@@ -203,7 +204,7 @@ class AutoscalingSettings(_Settings):
         )
 
 
-class AppPolicies(_Settings):
+class AppPolicies(SpecModel):
     """The policies of an app, by name. A change restarts nothing."""
 
     routing: PolicyName = DEFAULT_ROUTING
@@ -218,16 +219,16 @@ class AppPolicies(_Settings):
     log_decisions: bool = False
     """Whether gateways log each choice of a path and of a replica."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.adaptation is not None and self.autoscaling is not None:
-            raise ValueError(
-                "adaptation is for an app with a plan, and autoscaling for an app without one: remove one of them"
-            )
-        return self
+    rules = (
+        SpecRule(
+            lambda policies: policies.adaptation is None or policies.autoscaling is None,
+            "!has(self.adaptation) || !has(self.autoscaling)",
+            "adaptation is for an app with a plan, and autoscaling for an app without one: remove one of them",
+        ),
+    )
 
 
-class ClaimStorage(_Settings):
+class ClaimStorage(SpecModel):
     """A directory of a PersistentVolumeClaim, which is mounted read-only."""
 
     claim_name: ObjectName
@@ -236,7 +237,7 @@ class ClaimStorage(_Settings):
     """The directory of the model in the volume. By default, the root of the volume."""
 
 
-class ImageStorage(_Settings):
+class ImageStorage(SpecModel):
     """A directory of an OCI image, which is mounted as an image volume."""
 
     reference: str = Field(min_length=1, max_length=512, pattern=r"^[^\s]+$")
@@ -245,14 +246,14 @@ class ImageStorage(_Settings):
     """The directory of the model in the image. By default, the root of the image."""
 
 
-class HostPathStorage(_Settings):
+class HostPathStorage(SpecModel):
     """A directory of the node, which is mounted read-only. Pod Security has to allow hostPath volumes."""
 
     path: AbsolutePath
     """The directory of the model on every node that runs an executor of the app."""
 
 
-class SecretKeyRef(_Settings):
+class SecretKeyRef(SpecModel):
     """A key of a Secret in the namespace of the app."""
 
     name: ObjectName
@@ -261,7 +262,7 @@ class SecretKeyRef(_Settings):
     """The key in the data of the Secret."""
 
 
-class ConfigMapKeyRef(_Settings):
+class ConfigMapKeyRef(SpecModel):
     """A key of a ConfigMap in the namespace of the app."""
 
     name: ObjectName
@@ -270,7 +271,7 @@ class ConfigMapKeyRef(_Settings):
     """The key in the data of the ConfigMap."""
 
 
-class DownloadStorage(_Settings):
+class DownloadStorage(SpecModel):
     """A download of the model into a volume that pods share. One pod downloads, and the others wait."""
 
     cache_claim_name: ObjectName
@@ -279,7 +280,7 @@ class DownloadStorage(_Settings):
     """The Hugging Face access token, for models that need one."""
 
 
-class ModelStorage(_Settings):
+class ModelStorage(SpecModel):
     """The location of the files of a model on Kubernetes: exactly one of the fields is set."""
 
     persistent_volume_claim: ClaimStorage | None = None
@@ -287,16 +288,10 @@ class ModelStorage(_Settings):
     host_path: HostPathStorage | None = None
     download: DownloadStorage | None = None
 
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Self:
-        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
-        if len(given) != 1:
-            fields = ", ".join(type(self).model_fields)
-            raise ValueError(f"storage: {' and '.join(given) or 'nothing'} is set: set exactly one of {fields}")
-        return self
+    rules = (exactly_one("persistent_volume_claim", "image", "host_path", "download"),)
 
 
-class ExecutorOverride(_Settings):
+class ExecutorOverride(SpecModel):
     """Settings of one executor of an app, or of all."""
 
     name: str = Field(pattern=r"^(\*|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)$", max_length=63)

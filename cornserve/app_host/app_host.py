@@ -10,8 +10,8 @@ from functools import partial
 from time import monotonic
 from typing import Final, Self
 
-from cornserve.app.record import AppSpec
 from cornserve.app.source import source_path
+from cornserve.app.spec import AppSpec
 from cornserve.app_host.activity import RunningCode
 from cornserve.app_host.description import AppDescription
 from cornserve.app_host.errors import AppHostLostError, AppLoadError, KilledWhileLoadingError
@@ -255,4 +255,5 @@ class AppHost:
 
 def _model_directories(spec: AppSpec) -> list[str]:
     """Returns the directories that describe the models of an app without source."""
-    return [model for model in (spec.model, spec.drawer) if model is not None and os.path.isabs(model)]
+    models = () if spec.model is None else (spec.model.id, spec.model.drawer)
+    return [model for model in models if model is not None and os.path.isabs(model)]

@@ -12,7 +12,7 @@ import uvloop
 
 from cornserve.app.app import App
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppSpec
 from cornserve.app_host.activity import Activity
 from cornserve.app_host.description import AppDescription
 from cornserve.app_host.forked_process import ForkedProcess

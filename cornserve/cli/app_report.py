@@ -29,13 +29,14 @@ def app_report(app: AppView, now: datetime) -> Group:
         lines.append(Text(app.status.message))
     if _older_generation(app):
         lines.append(Text(f"{_older_generation(app)} until then"))
-    lines.append(Text(f"model: {app.spec.model}" if app.spec.model else "from Python source"))
-    if app.spec.lora:
-        lines.append(Text(f"LoRA adapter: {app.spec.lora}"))
-    if app.spec.drawer:
-        lines.append(Text(f"draws with: {app.spec.drawer}"))
-    if app.spec.media_options:
-        lines.append(Text(f"media options: {app.spec.media_options.key}"))
+    model = app.spec.model
+    lines.append(Text("from Python source" if model is None else f"model: {model.id}"))
+    if model is not None and model.lora:
+        lines.append(Text(f"LoRA adapter: {model.lora}"))
+    if model is not None and model.drawer:
+        lines.append(Text(f"draws with: {model.drawer}"))
+    if model is not None and model.media_options:
+        lines.append(Text(f"media options: {model.media_options.key}"))
     for override in app.spec.executors:
         executor = "all executors" if override.name == "*" else override.name
         if override.gpu_type is not None:

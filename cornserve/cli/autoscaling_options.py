@@ -22,7 +22,7 @@ def with_autoscaling(target: DeployTarget, settings: list[str]) -> DeployTarget:
         return target
     from pydantic import ValidationError
 
-    from cornserve.app.record import AppSpec
+    from cornserve.app.spec import AppSpec
     from cornserve.validation_errors import describe_all
 
     executors, values = [], dict[str, object]()

@@ -147,11 +147,11 @@ def _modalities(target: DeployTarget) -> list[Modality]:
     from cornserve_tasklib.model_catalog import chat_media
     from cornserve_tasklib.model_summary import summarize_directory
 
-    spec = target.spec
-    assert spec.model is not None
-    summary = spec.model_summary
-    if summary is None and Path(spec.model).is_dir():
-        summary = summarize_directory(Path(spec.model))
+    model = target.spec.model
+    assert model is not None
+    summary = model.summary
+    if summary is None and Path(model.id).is_dir():
+        summary = summarize_directory(Path(model.id))
     return [] if summary is None else chat_media(summary)
 
 

@@ -23,7 +23,7 @@ def import_apps(
     """
     from pydantic import ValidationError
 
-    from cornserve.app.record import AppSpec
+    from cornserve.app.spec import AppSpec
     from cornserve.client import ClientError
     from cornserve.control.local_instance.apps_file import AppsFileError, read_apps_file
     from cornserve.validation_errors import describe_all

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import httpx2 as httpx
 from pydantic import BaseModel
 
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppSpec
 from cornserve.client.arguments import check_timeout, encode_form, encode_json, quote_app_name, read_file
 from cornserve.client.deadline import ADMIN_SECONDS, CONNECT_SECONDS, RESPONSE_SECONDS
 

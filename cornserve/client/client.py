@@ -14,8 +14,9 @@ from pydantic import BaseModel
 from cornserve.app.app import App
 from cornserve.app.event import AppEvent
 from cornserve.app.graph import AppGraph
-from cornserve.app.record import AppSpec, AppView, ReplicaLog, UnreadableApp
+from cornserve.app.record import AppView, ReplicaLog, UnreadableApp
 from cornserve.app.run_record import RunRecord
+from cornserve.app.spec import AppSpec
 from cornserve.client import calls, responses, retries
 from cornserve.client.address import GatewayAddress
 from cornserve.client.app_watch import PAUSE_SECONDS, AppLoadWait, AppWatch, is_deployed_generation, require_serving

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
@@ -13,10 +12,11 @@ from pydantic import JsonValue, ValidationError
 
 from cornserve.app.app import App, check_name
 from cornserve.app.declared_name import declared_name
+from cornserve.app.path_weights import weights_of
 from cornserve.app.plan import AppPlan
-from cornserve.app.record import AppSpec
 from cornserve.app.settings import AppPolicies, ExecutorOverride
 from cornserve.app.source import SourceError, load_app_source, unload_app
+from cornserve.app.spec import AppModel, AppSource, AppSpec
 from cornserve.client.errors import DeployTargetError
 from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
@@ -25,7 +25,7 @@ from cornserve_tasklib.hub import is_hub_id
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_summary import ModelSummary
 
-MakeSpec = Callable[..., AppSpec]
+MakeSpec = Callable[[str], AppSpec]
 
 
 class DeployOptions(TypedDict, total=False):
@@ -117,21 +117,39 @@ def _resolve(
     media_options: MediaOptions | None,
     allow_paths: Sequence[str],
 ) -> DeployTarget:
-    # A redeployment keeps the number of replicas unless one is given.
-    given: dict[str, Any] = {} if replicas is None else {"replicas": replicas}
+    model_options = {
+        "revision": revision,
+        "lora": lora,
+        "media_options": media_options,
+        "shares": shares,
+        "drawer": drawer,
+    }
+
+    def source_spec(text: str) -> AppSpec:
+        for option, value in model_options.items():
+            if value is not None:
+                raise DeployTargetError(
+                    f"{option}: cannot be set for an app with source: remove it, or set it in the source"
+                )
+        return AppSpec(source=AppSource(inline=text, allow_paths=list(allow_paths)), **settings)
+
+    def model_spec(id: str) -> AppSpec:
+        if allow_paths:
+            raise DeployTargetError("allow_paths: only code of an app with source uses paths: remove them")
+        fields = {option: value for option, value in model_options.items() if value is not None}
+        if shares is not None:
+            fields["shares"] = _weights(shares)
+        if drawer is not None:
+            fields["drawer"] = _drawer(drawer)
+        return AppSpec(model=AppModel.model_validate({"id": id, **fields}), **settings)
+
     try:
-        make_spec = partial(
-            AppSpec,
-            policies=AppPolicies(routing=routing),
-            shares=None if shares is None else dict(shares),
-            executors=_executor_overrides(options or {}),
-            revision=revision,
-            lora=lora,
-            drawer=None if drawer is None else _drawer(drawer),
-            media_options=media_options,
-            allow_paths=list(allow_paths),
-            **given,
-        )
+        settings: dict[str, Any] = {
+            "policies": AppPolicies(routing=routing),
+            "executors": _executor_overrides(options or {}),
+            # A redeployment keeps the number of replicas unless one is given.
+            **({} if replicas is None else {"replicas": replicas}),
+        }
         match what:
             case DeployTarget():
                 return what
@@ -140,14 +158,21 @@ def _resolve(
             case App():
                 from cornserve.client.source_capture import capture_source
 
-                return _spec(make_spec(source=capture_source(what)), "the source", name)
+                return _spec(source_spec(capture_source(what)), "the source", name)
             case str() if "\n" in what:
-                return _spec(make_spec(source=what), "the source", name)
+                return _spec(source_spec(what), "the source", name)
             case _:
-                return _path_or_hub_id(str(what), name, make_spec)
+                return _path_or_hub_id(str(what), name, source_spec, model_spec)
     except ValidationError as error:
         raise DeployTargetError(describe_all(error.errors())) from error
     except DefinitionError as error:
+        raise DeployTargetError(str(error)) from error
+
+
+def _weights(shares: Mapping[str, float]) -> dict[str, int]:
+    try:
+        return weights_of(shares)
+    except ValueError as error:
         raise DeployTargetError(str(error)) from error
 
 
@@ -162,22 +187,22 @@ def _executor_overrides(options: Mapping[str, JsonValue]) -> list[ExecutorOverri
     return [ExecutorOverride(name=executor, options=values) for executor, values in by_executor.items()]
 
 
-def _path_or_hub_id(what: str, name: str | None, make_spec: MakeSpec) -> DeployTarget:
+def _path_or_hub_id(what: str, name: str | None, source_spec: MakeSpec, model_spec: MakeSpec) -> DeployTarget:
     try:
         path = Path(what).expanduser()
         is_directory, exists = path.is_dir(), path.exists()
     except (OSError, RuntimeError) as error:  # RuntimeError: "~" of an unknown user.
         raise DeployTargetError(f"cannot access {what}: {getattr(error, 'strerror', None) or error}") from error
     if what.endswith(".py"):
-        return _spec(make_spec(source=_text(path)), path, name)
+        return _spec(source_spec(_text(path)), path, name)
     if is_directory:
-        return _spec(make_spec(model=str(path.resolve())), path, name)
+        return _spec(model_spec(str(path.resolve())), path, name)
     if exists or not is_hub_id(what) or "/" not in what:  # a name without "/" is more likely a missing file
         problem = f"cannot deploy {what}" if exists else f"{what} does not exist"
         raise DeployTargetError(
             f"{problem}: give a Python file (.py), a model directory or a Hugging Face id (OWNER/NAME)"
         )
-    return _spec(make_spec(model=what), path, name)
+    return _spec(model_spec(what), path, name)
 
 
 def _drawer(what: str) -> str:
@@ -203,16 +228,18 @@ def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
     from cornserve.client.example_command import example_command
 
     if spec.model is not None:
-        name = name or default_app_name(spec.lora or spec.model)
+        name = name or default_app_name(spec.model.lora or spec.model.id)
         check_name(name)
-        return _model_target(name, spec)
-    assert spec.source is not None
+        return _model_target(name, spec.model, spec)
+    source = spec.inline_source
+    if source is None:
+        raise DeployTargetError("source.config_map_key_ref: can be set only in an App resource: give the source")
     if name is not None:
         check_name(name)
-        _check_same_name(name, declared_name(spec.source), origin)
+        _check_same_name(name, declared_name(source), origin)
     module = f"cornserve_deploy_{uuid.uuid4().hex}"
     try:
-        app = load_app_source(spec.source, module, filename=origin.name if isinstance(origin, Path) else "app.py")
+        app = load_app_source(source, module, filename=origin.name if isinstance(origin, Path) else "app.py")
     except SourceError as error:
         if name is not None and isinstance(error.__cause__, ModuleNotFoundError):
             # The module may be installed where the gateway runs.
@@ -224,14 +251,12 @@ def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
     return DeployTarget(app.name, spec, example_command(app.name, app.request_types))
 
 
-def _model_target(name: str, spec: AppSpec) -> DeployTarget:
+def _model_target(name: str, model: AppModel, spec: AppSpec) -> DeployTarget:
     """Returns the target for a model, whose config files decide its paths. Raises `DefinitionError`."""
     from cornserve.app.load import model_paths
     from cornserve.client.example_command import example_command
     from cornserve.client.hub_models import UnknownHubModelError, summarize_hub_model
 
-    model, drawer = spec.model, spec.drawer
-    assert model is not None
     unread: dict[str, str] = {}
 
     def summary(id: str, revision: str | None) -> ModelSummary | None:
@@ -241,17 +266,17 @@ def _model_target(name: str, spec: AppSpec) -> DeployTarget:
             unread[id] = str(error)
             return None
 
-    if drawer is not None and not Path(drawer).is_absolute():
-        spec = spec.changed(drawer_summary=summary(drawer, None))
-    if not Path(model).is_absolute():
-        spec = spec.changed(model_summary=summary(model, spec.revision))
-    elif not Path(model).is_dir():  # It exists where the executors run.
+    if model.drawer is not None and not Path(model.drawer).is_absolute():
+        spec = spec.with_model(drawer_summary=summary(model.drawer, None))
+    if not Path(model.id).is_absolute():
+        spec = spec.with_model(summary=summary(model.id, model.revision))
+    elif not Path(model.id).is_dir():  # It exists where the executors run.
         return DeployTarget(name, spec, example_command(name))
     paths = model_paths(spec)
     types = [kind for path in paths.values() for kind in path.request_types()]
     warnings = [
         f"no directory {id} exists, and the config files of this id cannot be read, so its name decides what it is"
-        f"{f' (path {next(iter(paths))})' if id == model else ''}: {reason}"
+        f"{f' (path {next(iter(paths))})' if id == model.id else ''}: {reason}"
         for id, reason in unread.items()
     ]
     return DeployTarget(name, spec, example_command(name, types), "; ".join(warnings))

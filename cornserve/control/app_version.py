@@ -11,8 +11,9 @@ from cornserve.app.executor_names import check_executor_names
 from cornserve.app.graph import AppGraph
 from cornserve.app.plan import AppPlan
 from cornserve.app.plan_resolution import resolve_plan
-from cornserve.app.record import AppSpec, GroupStatus, Route
+from cornserve.app.record import GroupStatus, Route
 from cornserve.app.route_plan import RoutePlan
+from cornserve.app.spec import AppSpec
 from cornserve.app_host.description import AppDescription
 from cornserve.control.executor_groups import app_group, cell_groups, merge_groups
 from cornserve.control.launcher.base import AppOwner, ExecutorGroup, GroupKey, Launcher

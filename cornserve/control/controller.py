@@ -14,7 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from cornserve.app.plan import AppPlan
-from cornserve.app.record import AppSpec, AppStatus, Route, RouteStatus
+from cornserve.app.record import AppStatus, Route, RouteStatus
+from cornserve.app.spec import AppSpec
 from cornserve.app_host.describe import DescribeApp
 from cornserve.control.adaptation.arrival_reader import ArrivalReader
 from cornserve.control.adaptation.driver import AdaptationDriver

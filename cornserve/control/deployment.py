@@ -8,7 +8,6 @@ from math import inf
 from cornserve.app.plan import AppPlan
 from cornserve.app.record import (
     MAX_EXITS,
-    AppSpec,
     AppStatus,
     FailureReason,
     GroupStatus,
@@ -17,6 +16,7 @@ from cornserve.app.record import (
     Route,
     RouteStatus,
 )
+from cornserve.app.spec import AppSpec
 from cornserve.app_host.describe import DescribeApp
 from cornserve.app_host.errors import AppLoadError, ForkServerError
 from cornserve.control.adaptation.served_plan import with_served_plan

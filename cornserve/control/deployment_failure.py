@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cornserve.app.record import AppSpec, FailureReason
+from cornserve.app.record import FailureReason
+from cornserve.app.spec import AppSpec
 from cornserve.control.app_version import AppVersion, Managers
 from cornserve.control.launcher.base import Launcher
 from cornserve.task.errors import DefinitionError
@@ -23,7 +24,7 @@ class Failure:
 
 def loading_failure(spec: AppSpec, error: DefinitionError) -> Failure:
     """Returns the failure of a version that cannot be loaded."""
-    is_missing = spec.source_config_map is not None
+    is_missing = spec.source is not None and spec.source.inline is None
     return Failure(FailureReason.SOURCE_NOT_FOUND if is_missing else FailureReason.IMPORT_FAILED, str(error))
 
 

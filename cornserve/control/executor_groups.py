@@ -10,8 +10,8 @@ from math import ceil
 
 from cornserve.app.plan import AppPlan
 from cornserve.app.plan_resolution import by_executor
-from cornserve.app.record import AppSpec
 from cornserve.app.settings import GpuTypeName
+from cornserve.app.spec import AppSpec
 from cornserve.control.launcher.base import AppOwner, ExecutorCell, ExecutorGroup, GroupKey, PodSettings
 from cornserve.task.spec import ExecutorSpec
 from cornserve_plan.plan import PlanCell
@@ -78,7 +78,7 @@ def _restarted(spec: ExecutorSpec, app: AppSpec) -> ExecutorSpec:
         config=spec.config,
         gpus=spec.gpus,
         has_tensors=spec.has_tensors,
-        restart=app.restart,
+        restart=app.restart_id,
     )
 
 
@@ -88,7 +88,7 @@ def _pod(spec: ExecutorSpec, app: AppSpec, planned: GpuTypeName | None) -> PodSe
     return PodSettings(
         template=templates.get(spec.executor) or templates.get(ALL_EXECUTORS) or {},
         gpu_type=(planned or gpu_types.get(spec.executor) or gpu_types.get(ALL_EXECUTORS)) if spec.gpus else None,
-        storage=app.storage,
+        storage=None if app.model is None else app.model.storage,
     )
 
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Route
+from cornserve.app.record import AppStatus, GroupStatus, Route
+from cornserve.app.spec import AppSpec
 from cornserve.control.store.base import APPS, ROUTES, AppRecord, RouteRecord, Store
 from cornserve.control.store.record_cache import CacheUpdate, RecordCache
 from cornserve.gateway.app_loader import AppLoader

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from cornserve.app.spec import REQUIRED_PLAN, AppSpec
 from cornserve.kubernetes.resources import GROUP, VERSION, JsonObject
-from cornserve.kubernetes_resources.app_spec import AppResourceSpec
 from cornserve.kubernetes_resources.app_status import AppResourceStatus
-from cornserve.kubernetes_resources.cel import rule, rules
 from cornserve.kubernetes_resources.labels import COMPONENT_LABEL, NAME_LABEL, SCHEMA_HASH_ANNOTATION
 from cornserve.kubernetes_resources.route_resource import AppRouteSpec, AppRouteStatus
 from cornserve.kubernetes_resources.schema import structural_schema
@@ -20,18 +19,19 @@ from cornserve.kubernetes_resources.schema import structural_schema
 CHART_TEMPLATES = Path(__file__).parents[2] / "helm/cornserve-crds/templates"
 
 _READY = '.status.conditions[?(@.type=="Ready")]'
-_NAME_RULE = rule(
-    "self.metadata.name.size() <= 63",
-    "metadata.name has more than 63 characters, which is the limit for the name of a model in requests",
-)
+_NAME_RULE = {
+    "rule": "self.metadata.name.size() <= 63",
+    "message": "metadata.name has more than 63 characters, which is the limit for the name of a model in requests",
+}
 
 
 def app_crd() -> JsonObject:
     schema = _object_schema(
         "A model that clients can request: source, or a model of a supported family, with its executors.",
-        AppResourceSpec,
+        AppSpec,
         AppResourceStatus,
     )
+    schema["properties"]["spec"]["x-kubernetes-validations"].append(REQUIRED_PLAN.validation)
     # HPAs and `kubectl get` need a value. As in a Deployment, nothing resets it when it is left out of a manifest.
     schema["properties"]["spec"]["properties"]["replicas"]["default"] = 1
     columns = [
@@ -99,7 +99,7 @@ def _object_schema(description: str, spec: type[BaseModel], status: type[BaseMod
             "spec": structural_schema(spec),
             "status": structural_schema(status),
         },
-        **rules(_NAME_RULE),
+        "x-kubernetes-validations": [_NAME_RULE],
     }
 
 

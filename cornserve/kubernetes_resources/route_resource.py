@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cornserve.app.record import MAX_PATHS, AppSpec, Route, RouteStatus
+from cornserve.app.record import Route, RouteStatus
 from cornserve.app.route_plan import RoutePlan
+from cornserve.app.spec import MAX_PATHS, MAX_SOURCE_CHARACTERS, AppSpec
 from cornserve.kubernetes.resources import JsonObject
-from cornserve.kubernetes_resources.app_spec import MAX_SOURCE_CHARACTERS
 from cornserve.kubernetes_resources.camel_case import from_json, to_json
 from cornserve.kubernetes_resources.spec_mapping import AppResourceError
 from cornserve.task.spec import ExecutorSpec

@@ -14,6 +14,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
+from cornserve.app.spec_rules import SpecModel
 from cornserve.kubernetes.resources import JsonObject
 from cornserve.kubernetes_resources.camel_case import camel_case
 
@@ -96,7 +97,10 @@ def _with_descriptions(schema: Mapping[str, Any], model: type[BaseModel]) -> Jso
         name: field | ({"description": documentation[name]} if name in documentation else {})
         for name, field in schema.get("properties", {}).items()
     }
-    return {**schema, "description": _one_line(model.__doc__ or ""), "properties": properties}
+    described = {**schema, "description": _one_line(model.__doc__ or ""), "properties": properties}
+    if issubclass(model, SpecModel) and model.rules:
+        described["x-kubernetes-validations"] = [rule.validation for rule in model.rules]
+    return described
 
 
 def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from cornserve.app.app import App
 from cornserve.app.graph import AppGraph, no_graph_reason
 from cornserve.app.graph_recording import record_graph
 from cornserve.app.load import load_app, with_all_paths
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppSpec
 from cornserve.durations import describe_duration, describe_estimate
 from cornserve.profiler.cost_estimate import check_budget
 from cornserve.profiler.memory_need import describe_memory

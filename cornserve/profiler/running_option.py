@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass
 
 from cornserve.app.isolation import isolated_source
-from cornserve.app.record import AppSpec
 from cornserve.app.settings import ExecutorOverride
+from cornserve.app.spec import AppSource, AppSpec, Restart
 from cornserve.home import Home
 from cornserve.profiler.device import Device
 from cornserve.profiler.temporary_apps import TemporaryApp, TemporaryApps
@@ -79,8 +79,10 @@ class RunningOption:
     def _spec(self, path: int) -> AppSpec:
         executor = self._executor
         return AppSpec(
-            source=isolated_source(self._name, self._profiled.name, self._profiled.spec, path, executor.key),
-            restart=self._apps.restart,
+            source=AppSource(
+                inline=isolated_source(self._name, self._profiled.name, self._profiled.spec, path, executor.key)
+            ),
+            restart=Restart(id=self._apps.restart_id),
             executor_replicas={executor.executor: self._replicas},
             executors=self._pod_settings(),
         )

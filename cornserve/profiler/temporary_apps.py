@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from uuid import uuid4
 
-from cornserve.app.record import AppSpec, AppView, GroupStatus, ReplicaState
+from cornserve.app.record import AppView, GroupStatus, ReplicaState
+from cornserve.app.spec import AppSpec
 from cornserve.client import ApiStatusError, Client, ClientError
 from cornserve.control.executor_groups import app_group
 from cornserve.control.launcher.base import AppOwner
@@ -66,8 +67,8 @@ class TemporaryApps:
         return f"{PREFIX}{self._run}-"
 
     @property
-    def restart(self) -> str:
-        """The field `restart` of the apps: no other app has executors with it."""
+    def restart_id(self) -> str:
+        """The id of the restart of the apps: no other app has executors with it."""
         return self._run
 
     def start(self, name: str, spec: AppSpec, executor: ExecutorSpec, timeout: float) -> TemporaryApp:

@@ -129,7 +129,7 @@ class OffenceRunner:
 
     async def _deploy_offending(self, offence: Offence) -> OffenderResponse:
         async with httpx.AsyncClient(base_url=self._machine.url, timeout=REQUEST_SECONDS) as client:
-            deployed = await client.put(f"/admin/v1/apps/{APP}", json={"source": offence.source})
+            deployed = await client.put(f"/admin/v1/apps/{APP}", json={"source": {"inline": offence.source}})
             return OffenderResponse(deployed.status_code, deployed.json().get("error", {}))
 
     async def _invoke(self, text: str) -> OffenderResponse:

@@ -167,7 +167,7 @@ class CellAdaptation:
 
     def _changed_to(self, plan: AppPlan, reason: str) -> SpecChange:
         self._decided = plan
-        fields = {"plan": plan, "shares": self.record.spec.shares, "held_until": None}
+        fields = {"plan": plan, "model": self.record.spec.model, "held_until": None}
         return SpecChange(fields, f"{reason}: runs {_describe(plan)} instead of {_describe(self.plan)}")
 
     def news(self, before: AdaptationStatus) -> Iterator[tuple[str, str]]:

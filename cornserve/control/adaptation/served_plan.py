@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from cornserve.app.record import AppSpec, FailureReason, Phase
+from cornserve.app.record import FailureReason, Phase
+from cornserve.app.spec import AppSpec
 from cornserve.control.store.base import AppRecord
 
 _PLAN_FAILURES: Final = {FailureReason.INSUFFICIENT_CAPACITY, FailureReason.PLANNING_FAILED}
@@ -27,7 +28,7 @@ def with_served_plan(record: AppRecord, served: AppSpec | None) -> AppRecord:
     if served is None or served.plan is None or spec.policies.adaptation is None or spec.policies.adaptation.approval:
         return record
     plan = served.plan.model_copy(update={"planned_from": ""})  # It was not made from the newest inputs.
-    adapted = spec.changed(plan=plan, shares=served.shares, held_until=None)
+    adapted = spec.changed(plan=plan, model=served.model, held_until=None)
     if adapted.code != served.code:
         return record
     return replace(record, spec=adapted, status=status.model_copy(update={"phase": Phase.SERVING}))

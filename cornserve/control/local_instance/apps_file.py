@@ -12,7 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from cornserve.app.record import AppSpec, AppStatus
+from cornserve.app.record import AppStatus
+from cornserve.app.spec import AppSpec
 from cornserve.atomic_files import read_regular_file, write_atomically
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.record_cache import CacheUpdate, RecordCache

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from cornserve.app.record import AppSpec, AppStatus
+from cornserve.app.record import AppStatus
+from cornserve.app.spec import AppSpec
 from cornserve.control.local_instance.apps_file import AppsFileError, read_apps_file
 from cornserve.control.local_instance.leftovers import lock_holders
 from cornserve.control.store.base import APPS, Listing

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from cornserve.app.graph import AppGraph, no_graph_reason
 from cornserve.app.load import with_all_paths
 from cornserve.app.plan import AppPlan
-from cornserve.app.record import AppSpec, FailureReason, PlanningStep
+from cornserve.app.record import FailureReason, PlanningStep
+from cornserve.app.spec import AppSpec
 from cornserve.app_host.describe import DescribeApp
 from cornserve.app_host.description import AppDescription
 from cornserve.control.app_version import AppVersion
@@ -131,7 +132,7 @@ class InitialPlans:
         if failure is not None:
             return failure
         try:
-            await change_spec(self._store, record, plan=plan, shares=spec.shares)
+            await change_spec(self._store, record, plan=plan, model=spec.model)
         except (FieldConflictError, RecordRejectedError, RecordTooLargeError) as error:
             return _planning_failure(str(error))
         log.info("app %s: the plan serves %.4g requests/s on %d GPUs", name, plan.rate, plan.gpus)
@@ -190,4 +191,5 @@ def _planning_failure(message: str) -> Failure:
 def _with_paths(spec: AppSpec) -> AppSpec:
     """Returns the spec without a plan, with all paths of a model's family unless shares are given. Reads its files."""
     planned = spec.model_copy(update={"plan": None, "planning": None, "measured": None})
-    return planned if spec.shares is not None else with_all_paths(planned)
+    has_shares = spec.model is not None and spec.model.shares is not None
+    return planned if has_shares else with_all_paths(planned)

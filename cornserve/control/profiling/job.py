@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from cornserve.app.planning import WorkloadType
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppSpec
 from cornserve.control.preparation import AttemptError
 
 TEMPORARY_PREFIX: Final = "cornserve-measured-"

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Final
 
 from cornserve.app.planning import AppProfile
-from cornserve.app.record import AppSpec, FailureReason, PlanningStep
+from cornserve.app.record import FailureReason, PlanningStep
+from cornserve.app.spec import AppSpec
 from cornserve.control.background_tasks import BackgroundTasks
 from cornserve.control.deployment_failure import Failure
 from cornserve.control.preparation import Preparation, PreparationJobs, retried

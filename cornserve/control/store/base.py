@@ -13,7 +13,8 @@ from typing import Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from cornserve.app.record import AppSpec, AppStatus, Route, RouteStatus
+from cornserve.app.record import AppStatus, Route, RouteStatus
+from cornserve.app.spec import AppSpec
 
 Spec = TypeVar("Spec", bound=BaseModel)
 Status = TypeVar("Status", bound=BaseModel)

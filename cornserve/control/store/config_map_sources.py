@@ -8,7 +8,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
-from cornserve.app.record import AppSpec
+from cornserve.app.settings import ConfigMapKeyRef
+from cornserve.app.spec import AppSpec
 from cornserve.control.store.base import (
     APPS,
     AppRecord,
@@ -107,7 +108,7 @@ class ConfigMapSources:
 
     def _resolved_app(self, record: AppRecord, *, delivered: bool) -> AppRecord:
         spec = self._resolve(record.spec)
-        if record.spec.source_config_map is None:
+        if _reference(record.spec) is None:
             self._apps.pop(record.name, None)
             self._delivered.pop(record.name, None)
         elif delivered or record.name in self._apps:
@@ -121,11 +122,15 @@ class ConfigMapSources:
         return [self._resolved_app(app, delivered=True) for app in changed]
 
     def _resolve(self, spec: AppSpec) -> AppSpec:
-        reference = spec.source_config_map
+        reference = _reference(spec)
         if reference is None:
             return spec
-        source = self._config_maps.objects.get(reference.name, {}).get("data", {}).get(reference.key)
-        return spec if source is None else spec.model_copy(update={"source": source, "source_config_map": None})
+        text = self._config_maps.objects.get(reference.name, {}).get("data", {}).get(reference.key)
+        return spec if text is None else spec.with_source(inline=text, config_map_key_ref=None)
+
+
+def _reference(spec: AppSpec) -> ConfigMapKeyRef | None:
+    return None if spec.source is None else spec.source.config_map_key_ref
 
 
 async def _wait_for_either(future: asyncio.Future[Any], event: asyncio.Event) -> None:

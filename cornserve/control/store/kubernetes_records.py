@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from cornserve.app.record import AppSpec, AppStatus, Route, RouteStatus
+from cornserve.app.record import AppStatus, Route, RouteStatus
+from cornserve.app.spec import AppSpec
 from cornserve.control.store import base
 from cornserve.control.store.kubernetes_codec import OwnerReference, ResourceCodec
 from cornserve.kubernetes.resources import APP_ROUTES, APPS

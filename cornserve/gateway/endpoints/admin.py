@@ -17,8 +17,9 @@ from cornserve.app.event import AppEvent
 from cornserve.app.executor_names import check_executor_names
 from cornserve.app.graph import AppGraph, no_graph_reason
 from cornserve.app.load import with_all_paths
-from cornserve.app.record import AppSpec, AppView, FailureReason, Phase, ReplicaLog, UnreadableApp
+from cornserve.app.record import AppView, FailureReason, Phase, ReplicaLog, UnreadableApp
 from cornserve.app.scale import Scale, ScaleError, scaled_spec
+from cornserve.app.spec import AppSpec, Restart
 from cornserve.app_host.describe import describe_app
 from cornserve.app_host.description import AppDescription
 from cornserve.app_host.errors import AppLoadError, ForkServerError
@@ -112,7 +113,7 @@ async def restart(name: str, context: Context) -> AppView:
     """Restarts the app's executors by a new generation. The running ones serve until the new ones are ready."""
     while True:
         record = await _get(context.store, name)
-        spec = record.spec.model_copy(update={"restart": new_restart_id()})
+        spec = record.spec.model_copy(update={"restart": new_restart()})
         with suppress(ConflictError, NotFoundError):
             return app_view(await context.store.update_spec(APPS, name, spec, record.version), context)
 
@@ -189,9 +190,11 @@ def _check_settings(spec: AppSpec, context: GatewayContext) -> None:
         raise ApiError(
             400, f"{fields}: needs Kubernetes, and this instance runs on one machine: remove it", param=fields
         )
-    if spec.source_config_map is not None:
-        message = "source_config_map: can be set only in an App resource: apply one with kubectl, or give the source"
-        raise ApiError(400, message, param="source_config_map")
+    if spec.source is not None and spec.source.config_map_key_ref is not None:
+        message = (
+            "source.config_map_key_ref: can be set only in an App resource: apply one with kubectl, or give the source"
+        )
+        raise ApiError(400, message, param="source.config_map_key_ref")
 
 
 def _check_policies(spec: AppSpec) -> None:
@@ -202,15 +205,15 @@ def _check_policies(spec: AppSpec) -> None:
 
 
 def _check_size(spec: AppSpec) -> None:
-    size = len(to_json(spec.source))
+    size = len(to_json(spec.inline_source))
     if size > MAX_SOURCE_BYTES:
         message = f"the source has {size} bytes as JSON: at most {MAX_SOURCE_BYTES} are allowed, move data to files"
-        raise ApiError(413, message, param="source")
+        raise ApiError(413, message, param="source.inline")
 
 
 def _check_name(name: str, spec: AppSpec) -> None:
     try:
-        check_declared_name(name, spec.source)
+        check_declared_name(name, spec.inline_source)
     except DefinitionError as error:
         raise ApiError(400, str(error), param="name", code="invalid_app") from error
 
@@ -240,14 +243,14 @@ async def _create_or_update(store: Store, name: str, spec: AppSpec, description:
         check_executors(updated, description)
         # A plan that needed too much has started nothing: executors that run serve a smaller plan without a restart.
         if _has_failed(record) and (updated == record.spec or not _needed_too_much(record)):
-            updated = updated.model_copy(update={"restart": new_restart_id()})
+            updated = updated.model_copy(update={"restart": new_restart()})
         with suppress(ConflictError, NotFoundError):
             return await store.update_spec(APPS, name, updated, record.version)
 
 
-def new_restart_id() -> str:
-    """Returns a restart id that differs from all others."""
-    return uuid4().hex[:8]
+def new_restart() -> Restart:
+    """Returns a restart whose id differs from all others."""
+    return Restart(id=uuid4().hex[:8])
 
 
 def _has_failed(record: AppRecord) -> bool:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from cornserve.app.executor_names import check_executor_names
 from cornserve.app.plan_resolution import resolve_plan
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import REQUIRED_PLAN, AppSpec
 from cornserve.app_host.description import AppDescription
 from cornserve.gateway.errors import ApiError
 from cornserve.task.errors import DefinitionError
@@ -54,10 +54,9 @@ def _executors(description: AppDescription) -> set[str]:
 
 def check_executors(spec: AppSpec, description: AppDescription) -> None:
     """Checks that plan and replicas are those of this app, before anything is stored. Raises `ApiError`."""
-    if spec.policies.adaptation is not None and not spec.is_planned:
-        message = "policies.adaptation: the app has no plan, and adapts by the cells of one: deploy it with a plan, or "
-        message += "use policies.autoscaling"
-        raise ApiError(400, message, param="policies.adaptation", code="invalid_app")
+    if not REQUIRED_PLAN.holds(spec):
+        message = f"{REQUIRED_PLAN.field}: {REQUIRED_PLAN.message}"
+        raise ApiError(400, message, param=REQUIRED_PLAN.field, code="invalid_app")
     try:
         check_executor_names(spec, _executors(description))
     except DefinitionError as error:

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cornserve.app.plan import AppPlan
-from cornserve.app.record import AppSpec, AppView
+from cornserve.app.record import AppView
 from cornserve.app.settings import AdaptationSettings, AppPolicies
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.client import AsyncClient
 from cornserve_echo.stages import StageTask
 from tests.integration.cli.caption_traffic import Traffic
@@ -96,7 +97,7 @@ async def caption(instance: CliInstance) -> AsyncIterator[AdaptingCaption]:
     instance.up("--gateways", "2", cpu_slots=6)
     async with AsyncClient(instance.url) as client:
         policies = AppPolicies(adaptation=ADAPTATION)
-        await client.deploy(AppSpec(source=SOURCE, plan=plan_of_cells(1), policies=policies))
+        await client.deploy(AppSpec(source=AppSource(inline=SOURCE), plan=plan_of_cells(1), policies=policies))
         yield AdaptingCaption(instance, client)
 
 

@@ -9,7 +9,8 @@ from signal import SIGKILL
 import pytest
 
 from cornserve.app.planning import PlanningInputs, WorkloadType
-from cornserve.app.record import AppSpec, AppView, Phase, PlanningStep
+from cornserve.app.record import AppView, Phase, PlanningStep
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.client import AsyncClient
 from cornserve.control.profiling.job import TEMPORARY_PREFIX
 from tests.integration.cli.cli_instance import SMALL_SLAB, CliInstance
@@ -55,7 +56,7 @@ async def test_a_child_process_measures_and_is_started_again_after_it_was_killed
             assert found.phase is not Phase.FAILED, found.status.message
             return found.settled
 
-        await client.deploy(AppSpec(source=SOURCE, planning=PLANNING), name="caption", wait=False)
+        await client.deploy(AppSpec(source=AppSource(inline=SOURCE), planning=PLANNING), name="caption", wait=False)
         await until(measures, seconds=60)
         assert (await view()).status.step is PlanningStep.PROFILING
         [worker] = [each for each in instance.processes("cornserve.control")[0].children() if is_worker(each.cmdline())]

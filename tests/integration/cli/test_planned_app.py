@@ -11,8 +11,8 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.app.plan import AppPlan
-from cornserve.app.record import AppSpec
 from cornserve.app.settings import AppPolicies
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.client import AsyncClient
 from tests.integration.cli.cli_instance import CliInstance
 from tests.unit.app.plans import cell, plan_document
@@ -38,7 +38,9 @@ def planned(routing: str) -> AppSpec:
     for option, components in OPTIONS.items():
         document["options"][option]["settings"] = {"seconds": dict.fromkeys(components, SECONDS)}
     plan = AppPlan.model_validate(document)
-    return AppSpec(source=SOURCE, plan=plan, policies=AppPolicies(routing=routing, log_decisions=True))
+    return AppSpec(
+        source=AppSource(inline=SOURCE), plan=plan, policies=AppPolicies(routing=routing, log_decisions=True)
+    )
 
 
 async def send(url: str, number: int) -> None:

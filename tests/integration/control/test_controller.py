@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cornserve.app.record import AppSpec, AppStatus, Phase, ReplicaState
+from cornserve.app.record import AppStatus, Phase, ReplicaState
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.app_host.describe import describe_app
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.controller import Controller
@@ -39,7 +40,7 @@ class Echo(Task[EchoRequest, EchoResponse]):
 
 app = App(name={name!r}, paths=[Echo()])
 """
-    return AppSpec(source=source, replicas=replicas)
+    return AppSpec(source=AppSource(inline=source), replicas=replicas)
 
 
 class ControlPlane:
@@ -175,7 +176,7 @@ async def test_an_app_that_cannot_start_reports_the_reason_and_leaves_no_process
 
 
 async def test_an_app_that_cannot_be_loaded_reports_the_reason(control_plane: ControlPlane) -> None:
-    await control_plane.deploy(AppSpec(source="import nothing_like_this"))
+    await control_plane.deploy(AppSpec(source=AppSource(inline="import nothing_like_this")))
 
     status = await control_plane.wait_for_status(lambda status: status.phase is Phase.FAILED)
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.app.record import AppSpec, AppStatus, Phase
+from cornserve.app.record import AppStatus, Phase
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.control.local_instance.cleanup import stop_all_executors
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
@@ -64,7 +65,7 @@ async def wait_until_served(store: Store) -> AppStatus:
 async def test_unneeded_executors_may_finish_requests_until_the_request_timeout(home: Home, store: Store) -> None:
     endless = pb.Start(request_id="r", request=b'{"text": "a", "seconds": 1000}')
     async with controller(home, "--limit", "request-seconds=1"):
-        await store.create(APPS, "echo", AppSpec(source=ECHO))
+        await store.create(APPS, "echo", AppSpec(source=AppSource(inline=ECHO)))
         [group] = (await wait_until_served(store)).groups
         [endpoint] = group.endpoints
         async with calling(endpoint) as caller, asyncio.timeout(60):
@@ -80,6 +81,6 @@ async def test_unneeded_executors_may_finish_requests_until_the_request_timeout(
 async def test_apps_are_served_although_the_metrics_port_is_in_use(home: Home, store: Store) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         async with controller(home, "--metrics-port", str(listener.getsockname()[1])):
-            await store.create(APPS, "echo", AppSpec(source=ECHO))
+            await store.create(APPS, "echo", AppSpec(source=AppSource(inline=ECHO)))
 
             await wait_until_served(store)

@@ -21,8 +21,9 @@ from pydantic import BaseModel
 import cornserve
 from cornserve import client
 from cornserve.app.adaptation_status import AutoscaledLoad
-from cornserve.app.record import AppSpec, AppStatus, ReplicaState
+from cornserve.app.record import AppStatus, ReplicaState
 from cornserve.app.settings import LatencyTargetSettings
+from cornserve.app.spec import AppSpec
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.local.device_slots import DeviceSlots
 from cornserve.control.launcher.local.launcher import LocalLauncher

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cornserve.app.record import AppSpec, AppStatus, GroupStatus
+from cornserve.app.record import AppStatus, GroupStatus
+from cornserve.app.spec import AppModel, AppSpec
 from cornserve.control.store.base import Record
 from cornserve.gateway.kubernetes_events import KubernetesEvents
 from cornserve.kubernetes.client import KubeClient
@@ -33,7 +34,9 @@ async def test_the_events_of_an_app_are_those_of_its_objects_in_the_order_of_tim
     create("Pod", "llm-12-x", reason="Other", lastTimestamp=early)
     create("Node", "llm-1", reason="Other", lastTimestamp=early)
     status = AppStatus(groups=[GroupStatus(key="llm-1", wanted=1, replicas=[])])
-    record = Record(name="a", uid="uid-of-a", generation=1, version=1, spec=AppSpec(model="m/m"), status=status)
+    record = Record(
+        name="a", uid="uid-of-a", generation=1, version=1, spec=AppSpec(model=AppModel(id="m/m")), status=status
+    )
 
     async with KubeClient.connect(kubeconfig=kubeconfig, field_manager="test") as client:
         events = await KubernetesEvents(client)(record)

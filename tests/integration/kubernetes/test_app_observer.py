@@ -7,16 +7,8 @@ from typing import Any
 
 import pytest
 
-from cornserve.app.record import (
-    AppSpec,
-    AppStatus,
-    FailureReason,
-    GroupStatus,
-    Phase,
-    ReplicaExit,
-    ReplicaState,
-    ReplicaStatus,
-)
+from cornserve.app.record import AppStatus, FailureReason, GroupStatus, Phase, ReplicaExit, ReplicaState, ReplicaStatus
+from cornserve.app.spec import AppModel, AppSpec
 from cornserve.control.cluster_app_observer import ClusterAppObserver
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
 from cornserve.control.profiling.job import TEMPORARY_PREFIX
@@ -41,7 +33,7 @@ FAILED = AppStatus(
 async def observe(client: KubeClient, *statuses: AppStatus) -> list[tuple[str, str, str]]:
     """Writes and reports the statuses one after the other. Returns type, reason and message of the Events."""
     store, observer = KubernetesStore(client, record_codecs()), ClusterAppObserver(client, "controller", SETTINGS)
-    app: AppRecord = await store.create(APPS, "a", AppSpec(model="a/b"))
+    app: AppRecord = await store.create(APPS, "a", AppSpec(model=AppModel(id="a/b")))
     for status in statuses:
         before = app.status
         app = await store.update_status(APPS, "a", status, app.version)
@@ -112,7 +104,7 @@ async def test_a_replica_that_cannot_start_is_one_warning(kube_client: KubeClien
 
 
 async def test_an_app_whose_spec_cannot_be_used_is_not_accepted(kube_client: KubeClient) -> None:
-    await KubernetesStore(kube_client, record_codecs()).create(APPS, "a", AppSpec(model="a/b"))
+    await KubernetesStore(kube_client, record_codecs()).create(APPS, "a", AppSpec(model=AppModel(id="a/b")))
     observer = ClusterAppObserver(kube_client, "controller", SETTINGS)
     for _ in range(2):
         await observer.on_unreadable(UnreadableRecord("a", "spec.executors: too many"))
@@ -146,7 +138,7 @@ async def test_temporary_apps_belong_to_the_installation_and_other_apps_do_not(k
     store, observer = KubernetesStore(kube_client, record_codecs()), ClusterAppObserver(kube_client, "a", SETTINGS)
     names = ("chat", f"{TEMPORARY_PREFIX}0123abcd-1")
     for name in names:
-        app: AppRecord = await store.create(APPS, name, AppSpec(model="a/b"))
+        app: AppRecord = await store.create(APPS, name, AppSpec(model=AppModel(id="a/b")))
         await observer.on_status(await store.update_status(APPS, name, STARTING, app.version), app.status)
 
     chat, temporary = [await kube_client.get(resources.APPS, name) for name in names]

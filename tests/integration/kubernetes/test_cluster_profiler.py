@@ -9,7 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from cornserve.app.planning import WorkloadType
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
 from cornserve.control.profiling.cluster_job import ClusterProfiler
 from cornserve.control.profiling.job import ProfilerProcessError, ProfilingJob, ProfilingMessage
@@ -25,7 +25,7 @@ from tests.waiting import until
 JOB = ProfilingJob(
     app="caption",
     uid="11111111-2222-3333-4444-555555555555",
-    spec=AppSpec(source="app = App()"),
+    spec=AppSpec(source=AppSource(inline="app = App()")),
     workload={"text": WorkloadType(components=["llm"], share=1.0)},
     seconds=30,
 )

@@ -12,7 +12,8 @@ import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus, Route
+from cornserve.app.record import AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus, Route
+from cornserve.app.spec import AppSpec
 from cornserve.kubernetes_resources.camel_case import to_json
 from cornserve.kubernetes_resources.crd import app_crd
 from cornserve.kubernetes_resources.route_resource import decode_route, encode_route
@@ -152,7 +153,7 @@ def test_every_route_is_stored_unchanged(create: Create, route: Route) -> None:
             "spec.model.storage.persistentVolumeClaim.path: Invalid value",
         ),
         ({"model": {"id": "m", "storage": {"hostPath": {"path": "a"}}}}, "spec.model.storage.hostPath.path: Invalid"),
-        ({"model": {"id": "m", "shares": {"a": 0}}}, "spec.model.shares: Invalid value: at least one weight"),
+        ({"model": {"id": "m", "shares": {"a": 0}}}, "spec.model.shares: .* all weights are 0"),
         ({"model": {"id": "m", "shares": {}}}, "spec.model.shares: .* at least 1 properties"),
         ({"model": {"id": "m", "shares": {"a": 0.5}}}, "spec.model.shares.a: .* must be of type integer"),
         ({"model": {"id": "m", "shares": {"a": -1}}}, "spec.model.shares.a: .* greater than or equal to 0"),
@@ -169,9 +170,13 @@ def test_every_route_is_stored_unchanged(create: Create, route: Route) -> None:
         (MODEL | {"executors": [{"name": "*", "options": 1}]}, r"spec.executors\[0\].options: .* type object"),
         (
             MODEL | {"policies": {"targets": {"tbtSeconds": 1, "admission": True}}},
-            "spec.policies.targets: .* admission needs ttftSeconds or endToEndSeconds",
+            "spec.policies.targets: .* admission needs a target: set ttftSeconds or endToEndSeconds",
         ),
         (MODEL | {"policies": {"targets": {}}}, "spec.policies.targets: .* set ttftSeconds"),
+        (
+            MODEL | {"planning": PLANNING, "policies": {"adaptation": {}, "autoscaling": AUTOSCALING}},
+            "spec.policies: .* adaptation is for an app with a plan, and autoscaling for an app without one",
+        ),
         (MODEL | {"replicas": 2, "plan": to_json(plan())}, "spec.replicas: .* a plan has the replicas"),
         (MODEL | {"executorReplicas": {"llm": 2}, "plan": to_json(plan())}, "spec.executorReplicas: .* a plan has"),
         (

@@ -32,7 +32,9 @@ async def test_settings_of_pods_are_deployed(
 
         transport = httpx.ASGITransport(with_state)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            response = await client.put("/admin/v1/apps/echo", json={"source": ECHO, "executors": executors})
+            response = await client.put(
+                "/admin/v1/apps/echo", json={"source": {"inline": ECHO}, "executors": executors}
+            )
     await fork_server.close()
 
     assert response.status_code == 200, response.text

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from cornserve.app.record import AppSpec, AppStatus
+from cornserve.app.record import AppStatus
+from cornserve.app.spec import AppModel, AppSpec
 from cornserve.control.store.base import (
     APPS,
     AlreadyExistsError,
@@ -215,5 +216,5 @@ async def test_a_watch_of_a_quiet_store_continues_when_its_time_ends(
     async with open_watch(store, (await store.list(APPS)).version) as watch:
         pending = asyncio.create_task(read_changes(watch, 1))
         await until(lambda: watches == 3)
-        record = await store.create(APPS, "a", AppSpec(model="m"))
+        record = await store.create(APPS, "a", AppSpec(model=AppModel(id="m")))
         assert [change.record for change in await pending] == [record]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.app.record import AppSpec, AppStatus
+from cornserve.app.record import AppStatus
+from cornserve.app.spec import AppModel, AppSpec
 from cornserve.control.store.base import APPS, FieldConflictError, Store
 from cornserve.control.store.kubernetes import SPEC_MANAGER, KubernetesStore
 from cornserve.kubernetes.client import KubeClient
@@ -41,16 +42,16 @@ async def test_a_field_of_another_manager_is_not_changed(store: Store, argo: Kub
     await argo.apply(APP_RECORDS, manifest(model="m", replicas=2))
     record = await store.get(APPS, "a")
     with pytest.raises(FieldConflictError, match=r"'a' .* spec.replicas \(argocd-controller\): change them there"):
-        await store.update_spec(APPS, "a", AppSpec(model="m", replicas=3), record.version)
+        await store.update_spec(APPS, "a", AppSpec(model=AppModel(id="m"), replicas=3), record.version)
     assert await store.get(APPS, "a") == record
 
 
 async def test_a_field_of_another_manager_is_not_removed(store: Store, argo: KubeClient) -> None:
-    await argo.apply(APP_RECORDS, manifest(model="m", shares={"a": 1.0, "b": 2.0}))
+    await argo.apply(APP_RECORDS, manifest(model=AppModel(id="m", shares={"a": 1, "b": 2})))
     record = await store.get(APPS, "a")
-    for shares in ({"a": 1.0}, None):
+    for shares in ({"a": 1}, None):
         with pytest.raises(FieldConflictError, match=r"spec.shares \(argocd-controller\)"):
-            await store.update_spec(APPS, "a", AppSpec(model="m", shares=shares), record.version)
+            await store.update_spec(APPS, "a", AppSpec(model=AppModel(id="m", shares=shares)), record.version)
     assert await store.get(APPS, "a") == record
 
 
@@ -58,24 +59,26 @@ async def test_a_write_manages_only_the_fields_that_it_changes(store: Store, arg
     await argo.apply(APP_RECORDS, manifest(model="m"))
     record = await store.get(APPS, "a")
     for replicas in (3, 4):
-        record = await store.update_spec(APPS, "a", AppSpec(model="m", replicas=replicas), record.version)
-    assert record.spec == AppSpec(model="m", replicas=4)
+        record = await store.update_spec(APPS, "a", AppSpec(model=AppModel(id="m"), replicas=replicas), record.version)
+    assert record.spec == AppSpec(model=AppModel(id="m"), replicas=4)
     assert await managed_fields(argo, "cornserve") == {"f:replicas"}
 
     # A manifest that is applied again and again does not change anything, or meets a conflict.
     applied = await argo.apply(APP_RECORDS, manifest(model="m"))
     assert int(applied["metadata"]["resourceVersion"]) == record.version
     await argo.apply(APP_RECORDS, manifest(model="other"))
-    assert (await store.get(APPS, "a")).spec == AppSpec(model="other", replicas=4)
+    assert (await store.get(APPS, "a")).spec == AppSpec(model=AppModel(id="other"), replicas=4)
 
 
 async def test_a_controller_changes_fields_that_gateways_manage(store: Store, kubeconfig: Path) -> None:
-    record = await store.create(APPS, "a", AppSpec(model="m", replicas=2))
+    record = await store.create(APPS, "a", AppSpec(model=AppModel(id="m"), replicas=2))
     async with KubeClient.connect(kubeconfig=kubeconfig, field_manager="cornserve-controller") as client:
         adapting = KubernetesStore(client.with_field_manager(SPEC_MANAGER), PLAIN_CODECS)
-        await adapting.update_spec(APPS, "a", AppSpec(model="m", replicas=3), record.version)
+        await adapting.update_spec(APPS, "a", AppSpec(model=AppModel(id="m"), replicas=3), record.version)
     record = await store.get(APPS, "a")
-    assert (await store.update_spec(APPS, "a", AppSpec(model="m", replicas=4), record.version)).spec.replicas == 4
+    assert (
+        await store.update_spec(APPS, "a", AppSpec(model=AppModel(id="m"), replicas=4), record.version)
+    ).spec.replicas == 4
 
 
 async def test_the_status_of_an_app_of_another_manager_can_be_written(store: Store, argo: KubeClient) -> None:
@@ -97,19 +100,19 @@ async def test_the_status_of_an_app_of_another_manager_can_be_written(store: Sto
 async def test_the_last_command_wins(
     store: Store, api_server: ApiServer, kube_namespace: str, command: list[str]
 ) -> None:
-    created = await store.create(APPS, "a", AppSpec(model="m"))
+    created = await store.create(APPS, "a", AppSpec(model=AppModel(id="m")))
     verb, *options = command
     api_server.kubectl(verb, f"{APP_RECORDS.qualified_name}/a", *options, "-n", kube_namespace)
     scaled = await store.get(APPS, "a")
     assert (scaled.spec.replicas, scaled.generation) == (5, created.generation + 1)
-    record = await store.update_spec(APPS, "a", AppSpec(model="m", replicas=2), scaled.version)
+    record = await store.update_spec(APPS, "a", AppSpec(model=AppModel(id="m"), replicas=2), scaled.version)
     assert record.spec.replicas == 2
 
 
 async def test_the_replicas_of_an_autoscaler_are_not_changed(
     store: Store, api_server: ApiServer, kube_namespace: str
 ) -> None:
-    await store.create(APPS, "a", AppSpec(model="m", replicas=2))
+    await store.create(APPS, "a", AppSpec(model=AppModel(id="m"), replicas=2))
     path = f"{APP_RECORDS.path(kube_namespace, 'a')}/scale"
     scale = api_server.request("GET", path)
     scale["spec"]["replicas"] = 6
@@ -117,6 +120,6 @@ async def test_the_replicas_of_an_autoscaler_are_not_changed(
     record = await store.get(APPS, "a")
     assert record.spec.replicas == 6
     with pytest.raises(FieldConflictError, match=r"spec.replicas \(kube-controller-manager\)"):
-        await store.update_spec(APPS, "a", AppSpec(model="m", replicas=2), record.version)
-    updated = await store.update_spec(APPS, "a", AppSpec(model="other", replicas=6), record.version)
-    assert updated.spec == AppSpec(model="other", replicas=6)
+        await store.update_spec(APPS, "a", AppSpec(model=AppModel(id="m"), replicas=2), record.version)
+    updated = await store.update_spec(APPS, "a", AppSpec(model=AppModel(id="other"), replicas=6), record.version)
+    assert updated.spec == AppSpec(model=AppModel(id="other"), replicas=6)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.app.record import AppSpec, AppStatus, Phase, Route, RouteStatus
-from cornserve.app.settings import AppPolicies
+from cornserve.app.record import AppStatus, Phase, Route, RouteStatus
+from cornserve.app.settings import AppPolicies, ExecutorOverride
+from cornserve.app.spec import AppModel, AppSource, AppSpec, Restart
 from cornserve.control.store.base import APPS, ROUTES, RecordRejectedError, Store, StoreUnavailableError
 from cornserve.control.store.kubernetes import KubernetesStore
 from cornserve.control.store.kubernetes_records import record_codecs
@@ -23,8 +24,13 @@ from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.helm import Manifests, render
 from tests.waiting import until
 
-MODEL = AppSpec(model="HuggingFaceTB/SmolLM2-135M-Instruct", replicas=2, policies=AppPolicies(routing="static"))
-SOURCE = AppSpec(source="text = 'ß 😀 \\u0000 \"'\n\ttab\r\n# \u2028\u0085\x7f end", restart="again")
+MODEL = AppSpec(
+    model=AppModel(id="HuggingFaceTB/SmolLM2-135M-Instruct"), replicas=2, policies=AppPolicies(routing="static")
+)
+SOURCE = AppSpec(
+    source=AppSource(inline="text = 'ß 😀 \\u0000 \"'\n\ttab\r\n# \u2028\u0085\x7f end"), restart=Restart(id="again")
+)
+LARGE_NUMBER = ExecutorOverride(name="llm", options={"seed": 2**64})
 SERVING = AppStatus(phase=Phase.SERVING, generation=1, serving_generation=1)
 
 
@@ -55,19 +61,9 @@ async def test_an_app_and_its_route_are_read_as_they_were_written(store: Store, 
     assert (await store.list(APPS)).records == [scaled]
 
 
-async def test_shares_are_stored_as_integer_weights(store: Store) -> None:
-    spec = AppSpec(model="m", shares={"x": 0.25, "y": 0.75})
-
-    app = await store.create(APPS, "a", spec)
-
-    assert app.spec.shares == {"x": 1.0, "y": 3.0}
-    again = await store.update_spec(APPS, "a", spec, app.version)
-    assert (again.spec, again.generation) == (app.spec, 1)
-
-
 async def test_an_app_that_the_api_cannot_represent_is_rejected(store: Store) -> None:
-    with pytest.raises(RecordRejectedError, match=r"'a' cannot be stored in Kubernetes: .*shares"):
-        await store.create(APPS, "a", AppSpec(model="m", shares={"x": 0.123456789, "y": 1}))
+    with pytest.raises(RecordRejectedError, match=r"'a' cannot be stored in Kubernetes: .*exactly"):
+        await store.create(APPS, "a", AppSpec(model=AppModel(id="m"), executors=[LARGE_NUMBER]))
 
 
 async def test_a_new_route_keeps_its_owner(store: Store, kube_client: KubeClient) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from cornserve import App, Task
 from cornserve.app.isolation import isolated_source, recorded_components
-from cornserve.app.record import AppSpec
 from cornserve.app.source import SourceError, load_app_source
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.task.dry_record import DryRecording
 from cornserve.task.references import Blob, Origin
 from cornserve.task.unit import unit_tasks
@@ -84,7 +84,9 @@ class ReadNote(Task[EchoRequest, EchoResponse]):
 def isolated(source: str, executor: str) -> App:
     speakers = dict.fromkeys((SPEAKER, SPLIT_SPEAKER), "speaker")
     app = {**speakers, CAPTION: "caption", NOTES: "notes", IMAGES: "images", EDITS: "edits"}
-    return load_app_source(isolated_source("alone", app[source], AppSpec(source=source), 0, executor), "isolated_test")
+    return load_app_source(
+        isolated_source("alone", app[source], AppSpec(source=AppSource(inline=source)), 0, executor), "isolated_test"
+    )
 
 
 def recorded(app: App, request: object) -> list[tuple[str, tuple[object, ...]]]:

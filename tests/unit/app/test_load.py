@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from cornserve.app.load import load_app, with_all_paths
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppModel, AppSpec
 from cornserve.task.errors import DefinitionError
 
 
@@ -25,54 +25,51 @@ def executors(spec: AppSpec) -> set[str]:
 
 
 def test_a_multimodal_model_is_served_as_a_monolith_by_default(model: str) -> None:
-    assert executors(AppSpec(model=model)) == {"llm"}
+    assert executors(AppSpec(model=AppModel(id=model))) == {"llm"}
 
 
 def test_only_paths_with_a_share_need_executors(model: str) -> None:
-    app = load_app("a", AppSpec(model=model, shares={"monolith": 0, "e-l": 2}), "module")
+    app = load_app("a", AppSpec(model=AppModel(id=model, shares={"monolith": 0, "e-l": 2})), "module")
 
     assert app.shares == (2.0,)
     assert [path.split_encoder for path in app.paths] == [True]  # type: ignore[attr-defined]
 
 
 def test_several_paths_may_have_shares(model: str) -> None:
-    app = load_app("a", AppSpec(model=model, shares={"monolith": 1, "e-el": 3}), "module")
+    app = load_app("a", AppSpec(model=AppModel(id=model, shares={"monolith": 1, "e-el": 3})), "module")
 
     assert app.shares == (1.0, 3.0)
 
 
 def test_an_unknown_path_is_rejected(model: str) -> None:
     with pytest.raises(DefinitionError, match=r"unknown path 'e-p-d' .*: choose from monolith, e-l, e-el"):
-        load_app("a", AppSpec(model=model, shares={"e-p-d": 1}), "module")
+        load_app("a", AppSpec(model=AppModel(id=model, shares={"e-p-d": 1})), "module")
 
 
-@pytest.mark.parametrize("shares", [{}, {"monolith": 0.0}, {"monolith": -1.0}, {"monolith": float("nan")}])
-def test_shares_without_a_positive_number_are_rejected(shares: dict[str, float]) -> None:
+@pytest.mark.parametrize("shares", [{}, {"monolith": 0}, {"monolith": -1}, {"monolith": 1_000_001}])
+def test_shares_without_a_positive_number_are_rejected(shares: dict[str, int]) -> None:
     with pytest.raises(ValidationError, match="shares"):
-        AppSpec(model="/a", shares=shares)
-
-
-def test_shares_of_an_app_with_source_are_rejected() -> None:
-    with pytest.raises(ValidationError, match=r"shares: \{'monolith': 1.0\} cannot be set for an app with source"):
-        AppSpec(source="app = ...", shares={"monolith": 1})
+        AppSpec(model=AppModel(id="/a", shares=shares))
 
 
 @pytest.mark.parametrize(
     ("shares", "paths"),
     [
         (None, ["monolith", "e-l", "e-el", "joint-e-l", "joint-e-el"]),
-        ({"e-el": 2.0}, ["monolith", "e-l", "e-el", "joint-e-l", "joint-e-el"]),
-        ({"monolith": 0.0, "speech": 1.0}, ["speech", "e-speech", "speech-split", "speech-monolith"]),
+        ({"e-el": 2}, ["monolith", "e-l", "e-el", "joint-e-l", "joint-e-el"]),
+        ({"monolith": 0, "speech": 1}, ["speech", "e-speech", "speech-split", "speech-monolith"]),
     ],
 )
 def test_only_paths_of_the_same_type_can_replace_those_of_a_model(
-    shares: dict[str, float] | None, paths: list[str]
+    shares: dict[str, int] | None, paths: list[str]
 ) -> None:
-    spec = AppSpec(model="Qwen/Qwen3-Omni-30B-A3B-Instruct", shares=shares)
+    spec = AppSpec(model=AppModel(id="Qwen/Qwen3-Omni-30B-A3B-Instruct", shares=shares))
 
-    assert list(with_all_paths(spec).shares or {}) == paths
+    model = with_all_paths(spec).model
+    assert model is not None
+    assert list(model.shares or {}) == paths
 
 
 def test_an_unknown_path_of_a_model_is_named() -> None:
     with pytest.raises(DefinitionError, match=r"unknown path 'song' of Qwen/Qwen3-0.6B: choose from chat"):
-        with_all_paths(AppSpec(model="Qwen/Qwen3-0.6B", shares={"song": 1.0}))
+        with_all_paths(AppSpec(model=AppModel(id="Qwen/Qwen3-0.6B", shares={"song": 1})))

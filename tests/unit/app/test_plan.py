@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from cornserve.app.graph import AppGraph, GraphOption, GraphStep
 from cornserve.app.plan import MAX_PLAN_BYTES, AppPlan
 from cornserve.app.plan_resolution import resolve_plan
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppModel, AppSpec
 from cornserve.task.errors import DefinitionError
 from cornserve_echo.stages import StageTask
 from tests.unit.app.plans import ENCODER, LLM, MONOLITH, cell, graph, plan, plan_document
@@ -65,12 +65,14 @@ def test_two_types_with_equal_components_are_refused() -> None:
 
 
 def test_replicas_and_a_plan_exclude_each_other() -> None:
-    with pytest.raises(ValidationError, match="replicas: 2 and a plan are given"):
-        AppSpec(model="a/b", plan=plan(), replicas=2)
+    with pytest.raises(ValidationError, match="a plan has the replicas of the executors"):
+        AppSpec(model=AppModel(id="a/b"), plan=plan(), replicas=2)
 
 
 def test_another_plan_is_the_same_code() -> None:
-    codes = {AppSpec(model="a/b", plan=each).code for each in (None, plan(), plan(cell(2, {"EL": 2}, count=3)))}
+    codes = {
+        AppSpec(model=AppModel(id="a/b"), plan=each).code for each in (None, plan(), plan(cell(2, {"EL": 2}, count=3)))
+    }
     assert len(codes) == 1
 
 

@@ -12,9 +12,9 @@ CLAIM = {"claim_name": "models", "path": "qwen/vl"}
 
 def test_storage_has_exactly_one_location() -> None:
     assert ModelStorage.model_validate({"persistent_volume_claim": CLAIM}).persistent_volume_claim
-    with pytest.raises(ValidationError, match="nothing is set: set exactly one of persistent_volume_claim, image"):
+    with pytest.raises(ValidationError, match="set exactly one of persistent_volume_claim, image, host_path, download"):
         ModelStorage.model_validate({})
-    with pytest.raises(ValidationError, match="persistent_volume_claim and host_path is set"):
+    with pytest.raises(ValidationError, match="set exactly one of persistent_volume_claim, image"):
         ModelStorage.model_validate({"persistent_volume_claim": CLAIM, "host_path": {"path": "/models"}})
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.errors import AppHostLostError
 from cornserve.app_host.fork_client import ForkServer
@@ -70,7 +70,7 @@ async def starting_hosts(fork_server: ForkServer) -> AsyncIterator[StartHost]:
 
     async def start() -> AppHost:
         limits = Limits(play_seconds=1)
-        spec = AppSpec(source=ECHO, allow_paths=TEST_FILES)
+        spec = AppSpec(source=AppSource(inline=ECHO, allow_paths=TEST_FILES))
         hosts.append(await AppHost.start(fork_server, "echo", spec, "app_of_the_test", limits))
         return hosts[-1]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.app_host import fork_client, fork_server_process
 from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.errors import ForkServerError
@@ -38,7 +38,11 @@ async def start() -> AsyncIterator[StartOn]:
     hosts: list[AppHost] = []
 
     async def start(fork_server: ForkServer, source: str = ECHO) -> AppHost:
-        hosts.append(await AppHost.start(fork_server, "echo", AppSpec(source=source), "app_of_the_test", Limits()))
+        hosts.append(
+            await AppHost.start(
+                fork_server, "echo", AppSpec(source=AppSource(inline=source)), "app_of_the_test", Limits()
+            )
+        )
         return hosts[-1]
 
     yield start
@@ -199,7 +203,7 @@ async def test_a_fork_server_that_hangs_is_replaced(
 
 PARENT = f"""
 import asyncio
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.limits import Limits

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.app_host import host_process
 from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.description import AppDescription
@@ -33,7 +33,7 @@ from tests.waiting import until
 
 
 async def load(fork_server: ForkServer, source: str, limits: Limits | None = None) -> AppDescription:
-    spec = AppSpec(source=source, allow_paths=TEST_FILES)
+    spec = AppSpec(source=AppSource(inline=source, allow_paths=TEST_FILES))
     host = await AppHost.start(fork_server, "echo", spec, "app_of_the_test", limits or Limits())
     host.close()
     return host.description
@@ -181,14 +181,14 @@ async def test_a_file_that_an_app_may_not_read_at_its_import_is_named_with_its_l
 ) -> None:
     require_sandbox()
     (secret := tmp_path / "secret").write_text("secret")
-    spec = AppSpec(source=f"\nopen({str(secret)!r})\n{ECHO}")
+    spec = AppSpec(source=AppSource(inline=f"\nopen({str(secret)!r})\n{ECHO}"))
 
     with pytest.raises(DefinitionError, match=r"app.py:2: PermissionError: .*/secret': an app may use only its own"):
         await AppHost.start(fork_server, "echo", spec, "app_of_the_test", Limits())
 
 
 async def test_an_allowed_path_that_does_not_exist_is_refused(fork_server: ForkServer) -> None:
-    spec = AppSpec(source=ECHO, allow_paths=["/data/nowhere"])
+    spec = AppSpec(source=AppSource(inline=ECHO, allow_paths=["/data/nowhere"]))
 
     with pytest.raises(DefinitionError, match="allow_paths: /data/nowhere does not exist where the gateway runs"):
         await AppHost.start(fork_server, "echo", spec, "app_of_the_test", Limits())

@@ -36,7 +36,7 @@ MIX_SHIFT = {
     ],
 }
 
-VIEW = {"name": "a", "uid": "u", "generation": 3, "version": 1, "spec": {"model": "/m"}}
+VIEW = {"name": "a", "uid": "u", "generation": 3, "version": 1, "spec": {"model": {"id": "/m"}}}
 
 
 def test_settings_of_the_adaptation_are_part_of_the_spec(cli: CliRunner, server: StubServer) -> None:

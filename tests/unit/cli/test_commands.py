@@ -229,7 +229,7 @@ def test_an_adapter_is_part_of_the_spec(cli: CliRunner, server: StubServer) -> N
     options = ["--option", 'lora_modules={"sql": "/models/sql-lora"}', "--lora", "sql"]
     cli.invoke(app, ["deploy", "a/b", *options, "--url", server.url])
     spec = server.requests[-1][1]
-    assert spec["lora"] == "sql"
+    assert spec["model"]["lora"] == "sql"
     assert spec["executors"] == [{"name": "*", "options": {"lora_modules": {"sql": "/models/sql-lora"}}}]
 
 
@@ -237,7 +237,7 @@ def test_paths_that_the_code_may_use_are_part_of_the_spec(cli: CliRunner, server
     server.on("PUT /admin/v1/apps/echo", json_response({"error": {"message": "stored"}}, 400))
     (file := tmp_path / "echo.py").write_text(ECHO)
     cli.invoke(app, ["deploy", str(file), "--allow-path", "/data", "--allow-path", "notes", "--url", server.url])
-    assert server.requests[-1][1]["allow_paths"] == ["/data", str(Path.cwd() / "notes")]
+    assert server.requests[-1][1]["source"]["allow_paths"] == ["/data", str(Path.cwd() / "notes")]
 
 
 def test_a_model_cannot_have_paths_for_code(cli: CliRunner, server: StubServer) -> None:
@@ -256,7 +256,7 @@ def test_options_of_media_are_defaults_of_an_app(cli: CliRunner, server: StubSer
     server.on("PUT /admin/v1/apps/vl", json_response({"error": {"message": "stored"}}, 400))
     model = "Qwen/Qwen2.5-VL-3B-Instruct"
     cli.invoke(app, ["deploy", model, "--name", "vl", *OPTIONS_OF_MEDIA, "--url", server.url])
-    given = server.requests[-1][1]["media_options"]
+    given = server.requests[-1][1]["model"]["media_options"]
     assert {name: value for name, value in given.items() if value} == {"fps": 1, "max_frames": 8, "max_pixels": 5000}
 
 
@@ -599,7 +599,7 @@ def test_a_demo_whose_images_cannot_be_saved_is_not_deployed(cli: CliRunner, tmp
 
 def test_the_logs_of_a_failed_app_come_from_its_status(cli: CliRunner, server: StubServer) -> None:
     status = {"phase": "failed", "generation": 1, "message": "no", "logs": ["out of words"]}
-    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "/m"}, "status": status}
+    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": {"id": "/m"}}, "status": status}
     server.on("GET /admin/v1/apps/a/logs?lines=100", json_response({"replicas": []}))
     server.on("GET /admin/v1/apps/a", json_response(view))
     assert cli.invoke(app, ["logs", "a", "--url", server.url]).stdout == "failed | out of words\n"
@@ -608,7 +608,7 @@ def test_the_logs_of_a_failed_app_come_from_its_status(cli: CliRunner, server: S
 def test_the_last_exits_of_an_app_are_shown_with_their_reasons(cli: CliRunner, server: StubServer) -> None:
     exit = {"replica": "llm-1-x", "group": "llm-1", "time": "2026-11-22T12:00:00Z", "message": "out of memory: killed"}
     status = {"phase": "serving", "generation": 1, "exits": [exit]}
-    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "/m"}, "status": status}
+    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": {"id": "/m"}}, "status": status}
     logs = [{"id": "llm-1-x", "lines": ["last words"], "exit": exit}, {"id": "llm-1-y", "lines": ["ready"]}]
     server.on("GET /admin/v1/apps/a?memory=true", json_response(view))
     server.on("GET /admin/v1/apps/a/logs?lines=100", json_response({"replicas": logs}))
@@ -625,7 +625,7 @@ def test_the_last_exits_of_an_app_are_shown_with_their_reasons(cli: CliRunner, s
 
 def test_the_memory_of_replicas_is_shown(cli: CliRunner, server: StubServer) -> None:
     memory = [{"id": "writer-1-x", "limit": 3 << 30, "resident": 20 << 20, "used": 4 << 20}]
-    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "/m"}, "status": {}}
+    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": {"id": "/m"}}, "status": {}}
     server.on("GET /admin/v1/apps/a?memory=true", json_response(view | {"memory": memory}))
 
     shown = cli.invoke(app, ["status", "a", "--url", server.url]).stdout
@@ -700,14 +700,14 @@ def test_the_events_of_an_app_are_printed_with_their_times_and_counts(cli: CliRu
 
 def test_a_parked_app_is_shown(cli: CliRunner, server: StubServer) -> None:
     status = {"phase": "parked", "generation": 1}
-    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "/m"}, "status": status}
+    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": {"id": "/m"}}, "status": status}
     server.on("GET /admin/v1/apps", json_response({"apps": [view], "unreadable": []}))
     assert "parked" in cli.invoke(app, ["status", "--url", server.url]).stdout
 
 
 def test_a_restart_that_fails_is_reported(cli: CliRunner, server: StubServer) -> None:
     status = {"phase": "failed", "generation": 2, "message": "out of words"}
-    view = {"name": "a", "uid": "u", "generation": 2, "version": 1, "spec": {"model": "/m"}}
+    view = {"name": "a", "uid": "u", "generation": 2, "version": 1, "spec": {"model": {"id": "/m"}}}
     server.on("POST /admin/v1/apps/a/restart", json_response(view | {"status": {}}))
     server.on("GET /admin/v1/apps/a/events", sse_response(("put", view | {"status": status})))
 
@@ -717,7 +717,7 @@ def test_a_restart_that_fails_is_reported(cli: CliRunner, server: StubServer) ->
 
 
 def test_exported_apps_are_imported(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
-    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "m/m"}, "status": {}}
+    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": {"id": "m/m"}}, "status": {}}
     server.on("GET /admin/v1/apps", json_response({"apps": [view], "unreadable": []}))
     server.on("PUT /admin/v1/apps/a", json_response(view))
     file = tmp_path / "apps.json"
@@ -726,17 +726,17 @@ def test_exported_apps_are_imported(cli: CliRunner, server: StubServer, tmp_path
     imported = cli.invoke(app, ["import", str(file), "--url", server.url])
 
     assert exported.exit_code == 0
-    assert json.loads(file.read_text()) == {"apps": {"a": {"model": "m/m"}}}
+    assert json.loads(file.read_text()) == {"apps": {"a": {"model": {"id": "m/m"}}}}
     assert (imported.exit_code, imported.stdout) == (0, "a deployed\n")
 
 
 def test_an_app_that_cannot_be_imported_does_not_stop_the_others(
     cli: CliRunner, server: StubServer, tmp_path: Path
 ) -> None:
-    view = {"name": "b", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "m/m"}, "status": {}}
+    view = {"name": "b", "uid": "u", "generation": 1, "version": 1, "spec": {"model": {"id": "m/m"}}, "status": {}}
     server.on("PUT /admin/v1/apps/b", json_response(view))
     file = tmp_path / "apps.json"
-    file.write_text('{"apps": {"a": {"model": "m/m", "colour": "red"}, "b": {"model": "m/m"}}}')
+    file.write_text('{"apps": {"a": {"model": {"id": "m/m"}, "colour": "red"}, "b": {"model": {"id": "m/m"}}}}')
 
     result = cli.invoke(app, ["import", str(file), "--url", server.url])
 

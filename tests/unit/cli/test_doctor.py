@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppModel, AppSpec
 from cornserve.app_host.sandbox import Protection
 from cornserve.cli import doctor_checks
 from cornserve.cli.check_result import CheckResult
@@ -121,7 +121,7 @@ def create_store(home: Home, *names: str) -> None:
     async def create() -> None:
         store = await SqliteStore.open(home.store)
         for name in names:
-            await store.create(APPS, name, AppSpec(model="m"))
+            await store.create(APPS, name, AppSpec(model=AppModel(id="m")))
         await store.close()
 
     asyncio.run(create())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppSpec
 from cornserve.cli.commands import app
 from cornserve.client.plan_reader import read_plan
 from cornserve.home import HOME_VARIABLE, Home

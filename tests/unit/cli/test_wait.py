@@ -18,7 +18,7 @@ def view(version: int, phase: str, *states: str, generation: int = 2, uid: str =
     replicas = [{"id": f"llm-{number}", "state": state} for number, state in enumerate(states)]
     groups = [{"key": "llm-1", "executor": "llm", "wanted": 2, "replicas": replicas}]
     status = {"phase": phase, "generation": generation, "groups": groups, "message": "no memory"}
-    app = {"name": "a", "uid": uid, "generation": 2, "version": version, "spec": {"model": "/m", "replicas": 2}}
+    app = {"name": "a", "uid": uid, "generation": 2, "version": version, "spec": {"model": {"id": "/m"}, "replicas": 2}}
     return {**app, "status": status}
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from cornserve import AsyncClient, Client
-from cornserve.app.record import AppSpec, Phase
+from cornserve.app.record import Phase
+from cornserve.app.spec import AppModel, AppSpec
 from cornserve.client import (
     ApiStatusError,
     AppDeletedError,
@@ -68,7 +69,7 @@ def client(request: pytest.FixtureRequest, server: StubServer) -> Iterator[Clien
 
 def view(*, version: int = 1, generation: int = 1, phase: Phase = Phase.PENDING, of: int = 1) -> dict[str, Any]:
     status = {"phase": phase, "generation": of}
-    spec = {"model": "/models/x"}
+    spec = {"model": {"id": "/models/x"}}
     return {"name": "a", "uid": "u", "generation": generation, "version": version, "spec": spec, "status": status}
 
 
@@ -78,8 +79,8 @@ def models(*generations: int, uid: str = "u") -> StubResponse:
 
 def test_a_deployment_sends_only_the_given_settings(server: StubServer, client: Client) -> None:
     server.on("PUT /admin/v1/apps/a", json_response(view()))
-    assert client.deploy(AppSpec(model="/models/x"), name="a", wait=False).name == "a"
-    assert server.requests == [("PUT /admin/v1/apps/a", {"model": "/models/x"})]
+    assert client.deploy(AppSpec(model=AppModel(id="/models/x")), name="a", wait=False).name == "a"
+    assert server.requests == [("PUT /admin/v1/apps/a", {"model": {"id": "/models/x"}})]
 
 
 def test_the_phase_is_that_of_the_deployed_generation(server: StubServer, client: Client) -> None:
@@ -391,7 +392,7 @@ def test_a_deployment_reports_progress_until_it_serves(server: StubServer, clien
     )
     server.on("GET /v1/models", models(2))
     lines: list[str] = []
-    assert client.deploy(AppSpec(model="/models/x"), name="a", on_progress=lines.append).version == 3
+    assert client.deploy(AppSpec(model=AppModel(id="/models/x")), name="a", on_progress=lines.append).version == 3
     assert lines == ["echo-1: thinking"]
 
 
@@ -401,14 +402,14 @@ def test_a_failed_deployment_has_its_reason_and_the_log_of_the_executor(server: 
     server.on("PUT /admin/v1/apps/a", json_response(view()))
     server.on("GET /admin/v1/apps/a/events", sse_response(("put", failed)))
     with pytest.raises(DeploymentError, match=r"a failed to start: out of memory\n  \| one\n  \| two"):
-        client.deploy(AppSpec(model="/models/x"), name="a")
+        client.deploy(AppSpec(model=AppModel(id="/models/x")), name="a")
 
 
 def test_an_app_that_another_one_replaced_is_deleted(server: StubServer, client: Client) -> None:
     server.on("PUT /admin/v1/apps/a", json_response(view()))
     server.on("GET /admin/v1/apps/a/events", sse_response(("put", view() | {"uid": "another"})))
     with pytest.raises(AppDeletedError):
-        client.deploy(AppSpec(model="/models/x"), name="a")
+        client.deploy(AppSpec(model=AppModel(id="/models/x")), name="a")
 
 
 def test_the_option_stream_is_rejected(server: StubServer, client: Client) -> None:
@@ -489,7 +490,7 @@ def test_a_secret_that_a_header_cannot_contain_is_rejected_by_the_constructor(
         lambda client, timeout: list(client.chat("a", HELLO, timeout=timeout)),
         lambda client, timeout: client.complete("a", HELLO, timeout=timeout),
         lambda client, timeout: list(client.events("a", timeout=timeout)),
-        lambda client, timeout: client.deploy(AppSpec(model="/models/x"), name="a", timeout=timeout),
+        lambda client, timeout: client.deploy(AppSpec(model=AppModel(id="/models/x")), name="a", timeout=timeout),
     ],
     ids=["invoke", "stream", "chat", "complete", "events", "deploy"],
 )

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from cornserve.app.spec import AppModel
 from cornserve.client import DeployTargetError
-from cornserve.client.deploy_target import default_app_name, resolve_target
+from cornserve.client.deploy_target import DeployTarget, default_app_name, resolve_target
 
 CHAT = """
 from cornserve import App
@@ -31,9 +32,14 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+def model_of(target: DeployTarget) -> AppModel:
+    assert target.spec.model is not None
+    return target.spec.model
+
+
 def test_a_file_contains_the_name_of_its_app(file: Path) -> None:
     target = resolve_target(str(file), name=None, replicas=2)
-    assert (target.name, target.spec.source, target.spec.replicas) == ("mine", CHAT, 2)
+    assert (target.name, target.spec.inline_source, target.spec.replicas) == ("mine", CHAT, 2)
     assert target.example_command == "cornserve chat mine"
 
 
@@ -60,13 +66,13 @@ def test_an_error_in_the_file_names_its_line(file: Path) -> None:
 def test_a_model_directory_gives_the_app_its_name(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(model.parent)
     target = resolve_target(model.name, name=None, replicas=1)
-    assert (target.name, target.spec.model) == ("smollm2-135m-instruct", str(model))
+    assert (target.name, model_of(target).id) == ("smollm2-135m-instruct", str(model))
 
 
 def test_a_hugging_face_id_is_sent_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     target = resolve_target("Qwen/Qwen3-0.6B", name=None, replicas=1)
-    assert (target.name, target.spec.model) == ("qwen3-0.6b", "Qwen/Qwen3-0.6B")
+    assert (target.name, model_of(target).id) == ("qwen3-0.6b", "Qwen/Qwen3-0.6B")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +162,7 @@ def test_an_adapter_is_the_default_name_of_its_app(model: Path) -> None:
     options: dict[str, JsonValue] = {"lora_modules": {"SQL_v2": "/models/sql"}}
     target = resolve_target(model, name=None, lora="SQL_v2", options=options)
 
-    assert (target.name, target.spec.lora) == ("sql_v2", "SQL_v2")
+    assert (target.name, model_of(target).lora) == ("sql_v2", "SQL_v2")
     assert resolve_target(model, name="queries", lora="SQL_v2", options=options).name == "queries"
 
 
@@ -165,8 +171,8 @@ def test_the_image_model_of_a_chat_is_a_directory_or_an_id(tmp_path: Path, monke
     (tmp_path / "drawer" / "model_index.json").write_text('{"_class_name": "QwenImagePipeline"}')
     monkeypatch.chdir(tmp_path)
 
-    assert resolve_target("Qwen/Qwen3-8B", drawer="drawer").spec.drawer == str(tmp_path / "drawer")
-    assert resolve_target("Qwen/Qwen3-8B", drawer="Qwen/Qwen-Image").spec.drawer == "Qwen/Qwen-Image"
+    assert model_of(resolve_target("Qwen/Qwen3-8B", drawer="drawer")).drawer == str(tmp_path / "drawer")
+    assert model_of(resolve_target("Qwen/Qwen3-8B", drawer="Qwen/Qwen-Image")).drawer == "Qwen/Qwen-Image"
     with pytest.raises(DeployTargetError, match="cannot draw with sketches: give a model directory or a Hugging Face"):
         resolve_target("Qwen/Qwen3-8B", drawer="sketches")
 

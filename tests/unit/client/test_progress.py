@@ -1,13 +1,14 @@
 from __future__ import annotations
 
-from cornserve.app.record import AppSpec, AppStatus, AppView, GroupStatus, Phase, ReplicaState, ReplicaStatus
+from cornserve.app.record import AppStatus, AppView, GroupStatus, Phase, ReplicaState, ReplicaStatus
+from cornserve.app.spec import AppModel, AppSpec
 from cornserve.client.progress import Progress
 
 
 def view(*replicas: ReplicaStatus, phase: Phase = Phase.STARTING, message: str = "") -> AppView:
     groups = [GroupStatus(key="echo", wanted=1, replicas=list(replicas))] if replicas else []
     status = AppStatus(phase=phase, generation=1, message=message, groups=groups)
-    return AppView(name="a", uid="u", generation=1, version=1, spec=AppSpec(model="m"), status=status)
+    return AppView(name="a", uid="u", generation=1, version=1, spec=AppSpec(model=AppModel(id="m")), status=status)
 
 
 def replica(state: ReplicaState, message: str = "", id_: str = "echo-1") -> ReplicaStatus:

@@ -11,9 +11,10 @@ from typing import Any
 from cornserve.app.adaptation_status import AdaptationStatus
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs
-from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase
+from cornserve.app.record import AppStatus, FailureReason, Phase
 from cornserve.app.scale import Scale, scaled_spec
 from cornserve.app.settings import AdaptationSettings, AppPolicies
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.app_host.description import AppDescription
 from cornserve.control.adaptation.arrival_reader import ArrivalReader, Arrivals
 from cornserve.control.adaptation.driver import AdaptationDriver
@@ -140,7 +141,7 @@ class AdaptingApp:
         """The spec that serves while the newest generation has failed."""
         self._random = random.Random(0)
         policies = AppPolicies(adaptation=AdaptationSettings(**settings))
-        self._spec = AppSpec(source="app = ...", plan=planned, planning=planning, policies=policies)
+        self._spec = AppSpec(source=AppSource(inline="app = ..."), plan=planned, planning=planning, policies=policies)
 
     def _find_obstacle(self, plan: AppPlan, kept: AppPlan) -> str | None:
         return None if self.fits(plan) else "too large"

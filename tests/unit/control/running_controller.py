@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from uuid import uuid4
 
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec, AppStatus, Phase, ReplicaExit, ReplicaState, Route
+from cornserve.app.record import AppStatus, Phase, ReplicaExit, ReplicaState, Route
 from cornserve.app.source import unload_app
+from cornserve.app.spec import AppSpec
 from cornserve.app_host.describe import DescribeApp
 from cornserve.app_host.description import AppDescription
 from cornserve.control.controller import Controller
@@ -119,7 +120,7 @@ class StoreClient:
 
         async def holds() -> bool:
             routes = (await self.store.list(ROUTES)).records
-            return any(record.name == name and record.spec.spec.source == source for record in routes)
+            return any(record.name == name and record.spec.spec.inline_source == source for record in routes)
 
         await until(holds)
 

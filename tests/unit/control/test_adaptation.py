@@ -10,9 +10,10 @@ import pytest
 
 from cornserve.app.adaptation_status import AdaptationStatus, CellCount, MixtureProposal, TypeShare
 from cornserve.app.plan import AppPlan
-from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase
+from cornserve.app.record import AppStatus, FailureReason, Phase
 from cornserve.app.scale import Scale, scaled_spec
 from cornserve.app.settings import AdaptationSettings, AppPolicies
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.control.adaptation.arrival_reader import Arrivals
 from cornserve.control.adaptation.served_plan import with_served_plan
 from cornserve.control.store.base import APPS, AppRecord, Record, Store
@@ -316,7 +317,7 @@ def failed_record(reason: FailureReason, **fields: Any) -> AppRecord:
 @pytest.mark.parametrize("reason", [FailureReason.INSUFFICIENT_CAPACITY, FailureReason.PLANNING_FAILED])
 def test_a_failed_plan_is_replaced_by_the_one_that_serves(reason: FailureReason) -> None:
     record = failed_record(reason)
-    served = AppSpec(source="app = ...", plan=mixture(0, 1))
+    served = AppSpec(source=AppSource(inline="app = ..."), plan=mixture(0, 1))
 
     adapted = with_served_plan(record, served)
 
@@ -328,14 +329,14 @@ def test_a_failed_plan_is_replaced_by_the_one_that_serves(reason: FailureReason)
 @pytest.mark.parametrize(
     ("fields", "reason", "served"),
     [
-        ({}, FailureReason.EXECUTOR_FAILED, AppSpec(source="app = ...", plan=mixture(0, 1))),
-        ({}, FailureReason.INSUFFICIENT_CAPACITY, AppSpec(source="old = ...", plan=mixture(0, 1))),
-        ({}, FailureReason.INSUFFICIENT_CAPACITY, AppSpec(source="app = ...")),
+        ({}, FailureReason.EXECUTOR_FAILED, AppSpec(source=AppSource(inline="app = ..."), plan=mixture(0, 1))),
+        ({}, FailureReason.INSUFFICIENT_CAPACITY, AppSpec(source=AppSource(inline="old = ..."), plan=mixture(0, 1))),
+        ({}, FailureReason.INSUFFICIENT_CAPACITY, AppSpec(source=AppSource(inline="app = ..."))),
         ({}, FailureReason.INSUFFICIENT_CAPACITY, None),
         (
             {"policies": AppPolicies(adaptation=AdaptationSettings(approval=True))},
             FailureReason.INSUFFICIENT_CAPACITY,
-            AppSpec(source="app = ...", plan=mixture(0, 1)),
+            AppSpec(source=AppSource(inline="app = ..."), plan=mixture(0, 1)),
         ),
     ],
 )
@@ -363,7 +364,7 @@ async def test_without_adapting_apps_no_gateway_is_asked(store: Store) -> None:
 
 
 def test_approvals_need_a_proposal() -> None:
-    spec = AppSpec(source="app = ...", plan=mixture(0, 1))
+    spec = AppSpec(source=AppSource(inline="app = ..."), plan=mixture(0, 1))
 
     with pytest.raises(Exception, match="no change of the app 'caption' waits for an approval"):
         scaled_spec("caption", spec, Scale(approve=True), START)

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus
+from cornserve.app.record import AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus
 from cornserve.app.scale import Scale, scaled_spec
 from cornserve.app.settings import AppPolicies, AutoscaledExecutor, AutoscalingSettings
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.control.adaptation.arrival_reader import Arrivals
 from cornserve.control.adaptation.driver import AdaptationDriver
 from cornserve.control.metrics import ControllerMetrics
@@ -72,7 +73,7 @@ class AutoscalingApp:
 
     async def deploy(self) -> None:
         policies = AppPolicies(autoscaling=SETTINGS)
-        await self.store.create(APPS, "chat", AppSpec(source="app = ...", policies=policies))
+        await self.store.create(APPS, "chat", AppSpec(source=AppSource(inline="app = ..."), policies=policies))
         await self.control()
 
     async def control(self) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from cornserve.app.record import (
     MAX_EXITS,
-    AppSpec,
     AppStatus,
     FailureReason,
     Phase,
@@ -23,6 +22,7 @@ from cornserve.app.record import (
     RouteStatus,
 )
 from cornserve.app.settings import ConfigMapKeyRef
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.app_host.description import AppDescription
 from cornserve.app_host.errors import AppLoadError
 from cornserve.control.deployment import Deployment
@@ -51,7 +51,7 @@ class Echo(Task[EchoRequest, EchoResponse]):
 
 app = App(name={name!r}, paths=[Echo()])
 """
-    return AppSpec(source=source + "#" * padding, replicas=replicas)
+    return AppSpec(source=AppSource(inline=source + "#" * padding), replicas=replicas)
 
 
 async def refuse(name: str, spec: AppSpec) -> AppDescription:
@@ -302,12 +302,12 @@ async def test_an_app_with_an_endless_import_can_be_redeployed(client: StoreClie
     never = asyncio.Event()
 
     async def describe_or_hang(name: str, spec: AppSpec) -> AppDescription:
-        if "# hangs" in str(spec.source):
+        if "# hangs" in str(spec.inline_source):
             await never.wait()
         return await describe(name, spec)
 
     async with running_controller(client, FakeLauncher(), describe_or_hang):
-        await client.deploy("echo", AppSpec(source="# hangs"))
+        await client.deploy("echo", AppSpec(source=AppSource(inline="# hangs")))
         await client.wait_for_status("echo", lambda status: status.message == "is being loaded")
         await client.redeploy("echo", echo("echo"))
         await client.wait_until_served("echo", 2)
@@ -408,7 +408,7 @@ async def test_a_changed_config_map_is_a_new_version_of_the_same_generation(clie
     config_maps = FakeConfigMaps()
     launcher = FakeLauncher()
     client.store = ConfigMapSources(client.store, config_maps)
-    reference = AppSpec(source_config_map=ConfigMapKeyRef(name="brief", key="brief.py"))
+    reference = AppSpec(source=AppSource(config_map_key_ref=ConfigMapKeyRef(name="brief", key="brief.py")))
     async with running_controller(client, launcher):
         await client.deploy("echo", reference)
         failed = await client.wait_for_status("echo", lambda status: status.phase is Phase.FAILED)
@@ -416,7 +416,7 @@ async def test_a_changed_config_map_is_a_new_version_of_the_same_generation(clie
         assert "create a ConfigMap 'brief' with the key 'brief.py'" in failed.message
 
         for prefix in ("old", "new"):
-            source = str(echo("echo", prefix).source)
+            source = str(echo("echo", prefix).inline_source)
             config_maps.put("brief", brief=source)
             await client.wait_until_source("echo", source)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cornserve.app.plan_resolution import resolve_plan
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppModel, AppSpec, Restart
 from cornserve.control.executor_groups import app_group, cell_groups, merge_groups, share_groups
 from cornserve.control.launcher.base import AppOwner, ExecutorGroup
 from cornserve.task.spec import ExecutorSpec
@@ -22,7 +22,7 @@ ENCODER = ExecutorSpec(executor="encoder", config={"model_id": "a/b"})
 
 
 def group(app: str = "app", **settings: Any) -> ExecutorGroup:
-    return app_group(ENCODER, AppSpec(model="a/b", **settings), AppOwner(app, f"uid-of-{app}"))
+    return app_group(ENCODER, AppSpec(model=AppModel(id="a/b"), **settings), AppOwner(app, f"uid-of-{app}"))
 
 
 def test_options_of_all_executors_do_not_change_specs_that_were_loaded_with_them() -> None:
@@ -53,7 +53,10 @@ def test_the_pod_template_of_a_named_executor_wins(executors: list[Any], expecte
 )
 def test_the_type_of_gpu_of_a_named_executor_wins(executors: list[Any], expected: str | None) -> None:
     llm = ExecutorSpec(executor="llm", gpus=1)
-    assert app_group(llm, AppSpec(model="a/b", executors=executors), AppOwner("app", "uid")).pod.gpu_type == expected
+    assert (
+        app_group(llm, AppSpec(model=AppModel(id="a/b"), executors=executors), AppOwner("app", "uid")).pod.gpu_type
+        == expected
+    )
 
 
 def test_apps_with_different_types_of_gpus_share_executors_without_gpus() -> None:
@@ -61,7 +64,7 @@ def test_apps_with_different_types_of_gpus_share_executors_without_gpus() -> Non
 
 
 def test_a_restart_makes_another_group() -> None:
-    assert group(restart="1").key != group().key
+    assert group(restart=Restart(id="1")).key != group().key
 
 
 def test_apps_without_plans_share_a_group_with_the_largest_number_of_replicas() -> None:
@@ -77,7 +80,7 @@ def test_versions_of_an_app_have_the_larger_number_of_replicas() -> None:
 def planned(app: str, load: float, *, is_shared: bool = True) -> list[ExecutorGroup]:
     """Returns the groups of an app with one cell, whose encoder has this load."""
     fields = {"count": 1, "is_shared": is_shared, "loads": {"E": load, "L": 0.5}}
-    spec = AppSpec(model="a/b", plan=plan(cell(3, {"E": ceil(load), "L": 1}, **fields)))
+    spec = AppSpec(model=AppModel(id="a/b"), plan=plan(cell(3, {"E": ceil(load), "L": 1}, **fields)))
     assert spec.plan is not None
     specs = {task.key: task.spec for task in (ENCODER_TASK, LLM_TASK)}
     [groups] = cell_groups(
@@ -125,7 +128,7 @@ def test_two_planned_apps_with_one_encoder_need_fewer_replicas_than_two_separate
 
 
 def test_the_replicas_of_an_app_without_a_plan_are_added_to_the_loads_of_planned_apps() -> None:
-    unplanned = app_group(ENCODER_TASK.spec, AppSpec(model="a/b", replicas=2), AppOwner("c", "uid"))
+    unplanned = app_group(ENCODER_TASK.spec, AppSpec(model=AppModel(id="a/b"), replicas=2), AppOwner("c", "uid"))
 
     shared = share_groups([*planned("a", 0.4), *planned("b", 0.5), unplanned])
 

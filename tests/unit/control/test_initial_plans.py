@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs
-from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase
+from cornserve.app.record import AppStatus, FailureReason, Phase
 from cornserve.app.settings import ConfigMapKeyRef
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.app_host.description import AppDescription
 from cornserve.control.planning.initial_plans import InitialPlans
 from cornserve.control.planning.job import PlanningJob, PlanningResult
@@ -70,7 +71,7 @@ async def test_the_controller_makes_the_plan_and_makes_it_again_for_other_inputs
     planner, launcher = OneCellPlanner(), FakeLauncher()
     planner.may_finish.clear()
     async with running_controller(client, launcher, planner=planner):
-        await client.deploy("caption", AppSpec(source=SOURCE, planning=inputs()))
+        await client.deploy("caption", AppSpec(source=AppSource(inline=SOURCE), planning=inputs()))
         status = await client.wait_for_status("caption", lambda status: status.message == "a plan is being made")
         assert status.phase is Phase.STARTING
         assert launcher.groups == {}
@@ -94,24 +95,26 @@ async def test_an_app_that_cannot_be_planned_fails_before_anything_starts(client
     planner, launcher = OneCellPlanner(), FakeLauncher()
     planner.results = [PlanningResult(error="infeasible: the budget of 3 GPUs: no cell fits")]
     async with running_controller(client, launcher, planner=planner):
-        await client.deploy("caption", AppSpec(source=SOURCE, planning=inputs()))
+        await client.deploy("caption", AppSpec(source=AppSource(inline=SOURCE), planning=inputs()))
         status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
         assert status.reason is FailureReason.PLANNING_FAILED
         assert status.message == "infeasible: the budget of 3 GPUs: no cell fits"
 
-        await client.redeploy("caption", AppSpec(source=SOURCE, planning=inputs(gpus=8)))
+        await client.redeploy("caption", AppSpec(source=AppSource(inline=SOURCE), planning=inputs(gpus=8)))
         await client.wait_until_served("caption", 3)
 
     assert len(planner.jobs) == 2
 
 
 async def test_changed_code_of_a_generation_is_planned_again(client: StoreClient) -> None:
-    record: AppRecord = Record("caption", "uid", 1, 1, AppSpec(source="a", planning=inputs()), AppStatus())
-    corrected = replace(record, version=2, spec=AppSpec(source="b", planning=inputs()))
+    record: AppRecord = Record(
+        "caption", "uid", 1, 1, AppSpec(source=AppSource(inline="a"), planning=inputs()), AppStatus()
+    )
+    corrected = replace(record, version=2, spec=AppSpec(source=AppSource(inline="b"), planning=inputs()))
     described: list[str | None] = []
 
     async def describe(name: str, spec: AppSpec) -> AppDescription:
-        described.append(spec.source)
+        described.append(spec.inline_source)
         raise DefinitionError("the source is wrong")
 
     plans = InitialPlans(client.store, describe, OneCellPlanner(), FakeLauncher(), lambda: None, lambda: None)
@@ -125,7 +128,9 @@ async def test_changed_code_of_a_generation_is_planned_again(client: StoreClient
 
 
 async def test_a_version_that_another_controller_could_not_plan_is_not_planned_again(client: StoreClient) -> None:
-    record: AppRecord = Record("caption", "uid", 1, 1, AppSpec(source="a", planning=inputs()), AppStatus())
+    record: AppRecord = Record(
+        "caption", "uid", 1, 1, AppSpec(source=AppSource(inline="a"), planning=inputs()), AppStatus()
+    )
 
     async def describe(name: str, spec: AppSpec) -> AppDescription:
         raise AssertionError("the app is loaded")
@@ -141,7 +146,7 @@ async def test_a_planner_that_fails_is_run_again(client: StoreClient) -> None:
     planner = OneCellPlanner()
     planner.results = [PlannerProcessError("killed")]
     async with running_controller(client, FakeLauncher(), planner=planner):
-        await client.deploy("caption", AppSpec(source=SOURCE, planning=inputs()))
+        await client.deploy("caption", AppSpec(source=AppSource(inline=SOURCE), planning=inputs()))
         await client.wait_until_served("caption", 2)
 
     assert len(planner.jobs) == 2
@@ -152,7 +157,7 @@ async def test_a_failed_attempt_to_plan_is_in_the_status(client: StoreClient, mo
     planner = OneCellPlanner()
     planner.results = [PlannerProcessError("killed")]
     async with running_controller(client, FakeLauncher(), planner=planner):
-        await client.deploy("caption", AppSpec(source=SOURCE, planning=inputs()))
+        await client.deploy("caption", AppSpec(source=AppSource(inline=SOURCE), planning=inputs()))
         status = await client.wait_for_status("caption", lambda status: "killed" in status.message)
 
     assert status.phase is Phase.STARTING
@@ -163,10 +168,10 @@ async def test_a_newer_generation_does_not_wait_for_the_planner_of_an_older_one(
     planner = OneCellPlanner()
     planner.may_finish.clear()
     async with running_controller(client, FakeLauncher(), planner=planner):
-        await client.deploy("caption", AppSpec(source=SOURCE, planning=inputs()))
+        await client.deploy("caption", AppSpec(source=AppSource(inline=SOURCE), planning=inputs()))
         await until(lambda: planner.running == 1)
 
-        await client.redeploy("caption", AppSpec(source=SOURCE, planning=inputs(gpus=4)))
+        await client.redeploy("caption", AppSpec(source=AppSource(inline=SOURCE), planning=inputs(gpus=4)))
         await until(lambda: len(planner.jobs) == 2)
         assert planner.running == 1
         planner.may_finish.set()
@@ -180,7 +185,9 @@ async def test_planners_end_with_their_app_and_with_the_controller(client: Store
     planner.may_finish.clear()
     async with running_controller(client, FakeLauncher(), planner=planner):
         for name in ("caption", "deleted"):
-            await client.deploy(name, AppSpec(source=SOURCE.replace('caption"', f'{name}"'), planning=inputs()))
+            await client.deploy(
+                name, AppSpec(source=AppSource(inline=SOURCE.replace('caption"', f'{name}"')), planning=inputs())
+            )
         await until(lambda: planner.running == 2)
         await client.store.delete(APPS, "deleted")
         await until(lambda: planner.running == 1)
@@ -192,7 +199,9 @@ async def test_apps_share_a_limit_of_planners(client: StoreClient) -> None:
     planner.may_finish.clear()
     async with running_controller(client, FakeLauncher(), planner=planner):
         for name in ("a", "b", "c"):
-            await client.deploy(name, AppSpec(source=SOURCE.replace('caption"', f'{name}"'), planning=inputs()))
+            await client.deploy(
+                name, AppSpec(source=AppSource(inline=SOURCE.replace('caption"', f'{name}"')), planning=inputs())
+            )
         await client.wait_for_status("c", lambda status: status.message == "a plan is being made")
         await until(lambda: planner.running == MAX_PLANNERS)
         planner.may_finish.set()
@@ -233,7 +242,7 @@ async def test_a_plan_of_a_type_that_the_app_cannot_serve_is_not_stored(client: 
     planner = OneCellPlanner()
     planner.results = [PlanningResult(plan=AppPlan.model_validate(planned))]
     async with running_controller(client, FakeLauncher(), planner=planner):
-        await client.deploy("caption", AppSpec(source=SOURCE, planning=inputs()))
+        await client.deploy("caption", AppSpec(source=AppSource(inline=SOURCE), planning=inputs()))
         status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
 
     assert status.reason is FailureReason.PLANNING_FAILED
@@ -243,7 +252,7 @@ async def test_a_plan_of_a_type_that_the_app_cannot_serve_is_not_stored(client: 
 
 async def test_a_plan_that_needs_more_slots_than_exist_is_not_stored(client: StoreClient) -> None:
     async with running_controller(client, FakeLauncher(slots=2), planner=OneCellPlanner()):
-        await client.deploy("caption", AppSpec(source=SOURCE, planning=inputs()))
+        await client.deploy("caption", AppSpec(source=AppSource(inline=SOURCE), planning=inputs()))
         status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
 
     assert status.reason is FailureReason.INSUFFICIENT_CAPACITY
@@ -253,24 +262,24 @@ async def test_a_plan_that_needs_more_slots_than_exist_is_not_stored(client: Sto
 
 
 def test_a_plan_of_a_user_is_not_made_again() -> None:
-    assert not AppSpec(source="", plan=plan(), planning=inputs()).needs_plan
-    assert AppSpec(source="", planning=inputs()).needs_plan
+    assert not AppSpec(source=AppSource(inline=""), plan=plan(), planning=inputs()).needs_plan
+    assert AppSpec(source=AppSource(inline=""), planning=inputs()).needs_plan
     made = plan(planned_from=inputs().digest)
-    assert not AppSpec(source="", plan=made, planning=inputs(profile={"version": 1.0})).needs_plan
-    assert AppSpec(source="", plan=made, planning=inputs(gpus=4)).needs_plan
+    assert not AppSpec(source=AppSource(inline=""), plan=made, planning=inputs(profile={"version": 1.0})).needs_plan
+    assert AppSpec(source=AppSource(inline=""), plan=made, planning=inputs(gpus=4)).needs_plan
 
 
 @pytest.mark.parametrize("fields", [{"replicas": 2}, {"executor_replicas": {"llm": 2}}])
 def test_inputs_of_a_plan_exclude_replicas(fields: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="and a plan are given"):
-        AppSpec(source="", planning=inputs(), **fields)
+    with pytest.raises(ValidationError, match="a plan has the replicas of the executors"):
+        AppSpec(source=AppSource(inline=""), planning=inputs(), **fields)
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"rate": 2.0}, "set exactly one of gpus, gpus_of and rate"),
-        ({"gpus": None}, "set exactly one of gpus, gpus_of and rate"),
+        ({"rate": 2.0}, "set exactly one of gpus, gpus_of, rate"),
+        ({"gpus": None}, "set exactly one of gpus, gpus_of, rate"),
         ({"gpu_counts": {"EL": 2}, "profile": None}, "options are measured on the GPUs of their executors"),
         ({"objective": "gpus"}, "objective is the cost that a rate minimizes"),
         ({"workload": {"a": {"components": ["llm"], "share": 0.4}}}, "add up to 0.4, not 1"),
@@ -280,5 +289,5 @@ def test_inputs_of_a_plan_exclude_replicas(fields: dict[str, Any]) -> None:
 def test_wrong_inputs_are_refused(fields: dict[str, Any], message: str) -> None:
     fields = inputs().model_dump() | fields
     with pytest.raises(ValidationError, match=message) as refusal:
-        AppSpec.model_validate({"source": SOURCE, "planning": fields})
+        AppSpec.model_validate({"source": {"inline": SOURCE}, "planning": fields})
     assert describe_all(refusal.value.errors()).count("planning") == 1

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from cornserve.access import ADMIN_TOKEN, API_KEY
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.control.profiling.job import PROFILER_TOKEN, ProfilerProcessError, ProfilingJob
 from cornserve.control.profiling.local_process import run_local_profiler
 from cornserve.home import Home
 from cornserve.instance import Instance
 from cornserve.instance_secret import InstanceSecret
 
-JOB = ProfilingJob(app="caption", uid="uid", spec=AppSpec(source="app = ..."), workload={}, seconds=1)
+JOB = ProfilingJob(app="caption", uid="uid", spec=AppSpec(source=AppSource(inline="app = ...")), workload={}, seconds=1)
 
 PROCESS = f"""#!/bin/sh
 echo "{JOB.run} {{\\"progress\\": \\"$* ${ADMIN_TOKEN} ${API_KEY}.\\"}}"

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from cornserve.app.plan import AppPlan
-from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase, ReplicaState, Route, RouteStatus
+from cornserve.app.record import AppStatus, FailureReason, Phase, ReplicaState, Route, RouteStatus
 from cornserve.app.scale import Scale, scaled_spec
 from cornserve.app.settings import AdaptationSettings, AppPolicies
+from cornserve.app.spec import AppSource, AppSpec, Restart
 from cornserve.app_host.description import AppDescription
 from cornserve.control.app_version import AppVersion
 from cornserve.control.deployment import Deployment
@@ -33,7 +34,7 @@ from cornserve_echo.stages import caption_app
 
 app = caption_app({name!r}, encoder=0.1, llm=0.1)
 """
-    return AppSpec(source=source, plan=planned)
+    return AppSpec(source=AppSource(inline=source), plan=planned)
 
 
 def mixture(small: int, large: int, **fields: Any) -> AppPlan:
@@ -319,7 +320,7 @@ async def test_a_restart_of_a_plan_is_refused_if_both_versions_exceed_the_slots(
         before = await deploy(client, mixture(small=1, large=1))
         launcher.slot_count = SlotCount("CPU slot", 8, 2)
 
-        restarted = caption("caption", mixture(small=1, large=1)).model_copy(update={"restart": "again"})
+        restarted = caption("caption", mixture(small=1, large=1)).model_copy(update={"restart": Restart(id="again")})
         await client.redeploy("caption", restarted)
         status = await failed_status(client)
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cornserve.app.planning import PlanningInputs
-from cornserve.app.record import AppSpec
 from cornserve.app.settings import AppPolicies, LatencyTargetSettings
+from cornserve.app.spec import AppModel, AppSpec
 from cornserve.control.planning.job import PlanningJob, PlanningResult
 from cornserve.control.planning.planner_process import PlannerProcessError, limit_planners, run_planner
 from cornserve.control.planning.served_rate import served_rate
@@ -111,7 +111,7 @@ def test_a_target_that_was_not_measured_is_refused(has_profile: bool) -> None:
 def test_other_targets_lead_to_another_plan() -> None:
     result = make_plan(PlanningJob(app="caption", graph=graph(), inputs=inputs()))
     assert result.plan is not None
-    spec = AppSpec(model="a/b", planning=inputs())
+    spec = AppSpec(model=AppModel(id="a/b"), planning=inputs())
     made = spec.changed(plan=result.plan.model_copy(update={"planned_from": spec.planning_digest}))
 
     def with_targets(**targets: Any) -> AppSpec:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cornserve.app.record import AppSpec, FailureReason, Phase
+from cornserve.app.record import FailureReason, Phase
 from cornserve.app.settings import AppPolicies
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.control.store.base import ROUTES
 from tests.unit.control.running_controller import FakeLauncher, StoreClient, running_controller
 
@@ -18,7 +19,7 @@ app = App(name="echo", paths=[EchoTask()])
 
 
 def echo(policy: str) -> AppSpec:
-    return AppSpec(source=SOURCE, policies=AppPolicies(routing=policy))
+    return AppSpec(source=AppSource(inline=SOURCE), policies=AppPolicies(routing=policy))
 
 
 async def test_a_change_of_policy_reaches_the_route_and_restarts_nothing(client: StoreClient) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from cornserve.app.planning import AppProfile
-from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase, PlanningStep
+from cornserve.app.record import AppStatus, FailureReason, Phase, PlanningStep
 from cornserve.app.settings import AppPolicies
+from cornserve.app.spec import AppModel, AppSource, AppSpec, Restart
 from cornserve.control.profiling.job import (
     TEMPORARY_PREFIX,
     ProfilerProcessError,
@@ -67,7 +68,7 @@ def fast_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def spec(source: str = SOURCE, **fields: Any) -> AppSpec:
-    return AppSpec(source=source, planning=inputs(**{"profile": None} | fields))
+    return AppSpec(source=AppSource(inline=source), planning=inputs(**{"profile": None} | fields))
 
 
 async def progress(client: StoreClient, app: str, text: str) -> AppStatus:
@@ -101,10 +102,10 @@ async def test_a_missing_profile_is_measured_before_the_plan_is_made(client: Sto
 
     assert [job.inputs.profile for job in planner.jobs] == [PROFILE] * 3
     assert [(job.seconds, list(job.workload)) for job in profiler.jobs] == [(30, ["images"]), (600, ["text"])]
-    assert profiler.jobs[0].spec == AppSpec(source=SOURCE)
+    assert profiler.jobs[0].spec == AppSpec(source=AppSource(inline=SOURCE))
 
 
-@pytest.mark.parametrize("changed", [spec(gpus=2), spec().changed(restart="again")])
+@pytest.mark.parametrize("changed", [spec(gpus=2), spec().changed(restart=Restart(id="again"))])
 async def test_an_app_that_cannot_be_measured_fails_until_it_changes(client: StoreClient, changed: AppSpec) -> None:
     profiler = FakeProfiler(ProfilingMessage(error="llm cannot be measured: no slots"))
     async with running_controller(client, FakeLauncher(), planner=OneCellPlanner(), profiler=profiler):
@@ -185,7 +186,7 @@ async def test_changes_that_do_not_affect_measurements_do_not_end_them(client: S
     async with running_controller(client, FakeLauncher(), planner=OneCellPlanner(), profiler=profiler):
         await client.deploy("caption", spec())
         await progress(client, "caption", "llm with llm: 4 requests/s")
-        await client.redeploy("caption", spec().changed(policies=AppPolicies(routing="static"), restart="again"))
+        await client.redeploy("caption", spec().changed(policies=AppPolicies(routing="static"), restart=Restart(id="again")))
         await client.wait_for_status("caption", lambda status: status.generation == 2)
         profiler.may_finish.set()
         route = await client.wait_until_served("caption", 4)
@@ -244,7 +245,7 @@ async def test_temporary_apps_of_ended_measurements_are_deleted(client: StoreCli
         left = f"{TEMPORARY_PREFIX}{run_name('another')}-1"
         similar = [f"{TEMPORARY_PREFIX}{end}" for end in ("apples-1", "12345678", "12345678-1a")]
         for name in (running, left, *similar):
-            await client.deploy(name, AppSpec(source=SOURCE.replace('"caption"', repr(name))))
+            await client.deploy(name, AppSpec(source=AppSource(inline=SOURCE.replace('"caption"', repr(name)))))
 
         async def remain(*names: str) -> bool:
             return {each.name for each in (await client.store.list(APPS)).records} == {*names}
@@ -262,13 +263,15 @@ async def test_a_measured_profile_is_of_one_code_and_of_one_set_of_types() -> No
     )
     assert (made.needs_plan, made.needs_profile) == (True, False)
     assert made.code == spec().code
-    assert made.model_copy(update={"source": SOURCE + "\n"}).needs_profile
-    assert not AppSpec(source=SOURCE, planning=inputs(), measured=None).needs_profile
+    assert made.with_source(inline=SOURCE + "\n").needs_profile
+    assert not AppSpec(source=AppSource(inline=SOURCE), planning=inputs(), measured=None).needs_profile
 
 
-@pytest.mark.parametrize("change", [{"restart": "1"}, {"shares": {"multimodal": 1.0}}])
+@pytest.mark.parametrize(
+    "change", [{"restart": Restart(id="1")}, {"model": AppModel(id="org/model", shares={"multimodal": 1})}]
+)
 async def test_restarts_and_the_shares_of_a_plan_need_no_other_measurements(change: dict[str, Any]) -> None:
-    made = AppSpec(model="org/model", planning=inputs(profile=None))
+    made = AppSpec(model=AppModel(id="org/model"), planning=inputs(profile=None))
     changed = made.changed(**change)
     assert changed.code != made.code
     assert changed.profile_digest == made.profile_digest
@@ -277,7 +280,7 @@ async def test_restarts_and_the_shares_of_a_plan_need_no_other_measurements(chan
 async def test_a_plan_from_a_given_profile_has_no_measured_type(client: StoreClient) -> None:
     measured = AppProfile(profile=PROFILE, gpu_type="small", measured_from="0" * 12)
     async with running_controller(client, FakeLauncher(), planner=OneCellPlanner(), profiler=FakeProfiler()):
-        await client.deploy("caption", AppSpec(source=SOURCE, planning=inputs(), measured=measured))
+        await client.deploy("caption", AppSpec(source=AppSource(inline=SOURCE), planning=inputs(), measured=measured))
         await client.wait_until_served("caption", 2)
         plan = (await client.store.get(APPS, "caption")).spec.plan
         assert plan is not None
@@ -310,7 +313,7 @@ async def test_an_interruption_that_the_process_reports_is_no_failure_of_the_app
 
 
 def test_a_message_is_found_in_its_line_only() -> None:
-    job = ProfilingJob(app="caption", uid="uid", spec=AppSpec(source=SOURCE), workload={}, seconds=1)
+    job = ProfilingJob(app="caption", uid="uid", spec=AppSpec(source=AppSource(inline=SOURCE)), workload={}, seconds=1)
     message = ProfilingMessage(progress="starts")
     assert job.message(job.line(message) + "\n") == message
     other = job.model_copy(update={"uid": "another"})

@@ -18,8 +18,8 @@ from openai import AsyncOpenAI
 
 from cornserve.app.app import App
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec
 from cornserve.app.source import unload_app
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
@@ -152,7 +152,7 @@ async def _deploy(
 ) -> None:
     """Deploys an app like a controller whose executors are all ready, and waits until the gateway serves it."""
     name = _name_of(source)
-    app_spec = AppSpec(source=source, allow_paths=list(allow_paths))
+    app_spec = AppSpec(source=AppSource(inline=source, allow_paths=list(allow_paths)))
     app: App = await asyncio.to_thread(load_app, name, app_spec, _module_of(name))
     endpoints = {key: [await executors.endpoint(spec)] for key, spec in app.executor_specs().items()}
     record = await store.create(APPS, name, app_spec)

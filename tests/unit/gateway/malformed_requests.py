@@ -206,7 +206,7 @@ def _cut_short(random: Random) -> MalformedRequest:
 
 
 def _bit_flipped(random: Random) -> MalformedRequest:
-    body = bytearray(_dump({"source": "app = 1", "replicas": random.choice(WRONG_VALUES)}))
+    body = bytearray(_dump({"source": {"inline": "app = 1"}, "replicas": random.choice(WRONG_VALUES)}))
     body[random.randrange(len(body))] ^= 1 << random.randrange(8)
     return MalformedRequest("bit flipped", "PUT", DEPLOY, bytes(body))
 

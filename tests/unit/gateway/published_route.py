@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus, Route
+from cornserve.app.record import AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus, Route
 from cornserve.app.route_plan import RoutePlan
+from cornserve.app.spec import AppSpec
 from cornserve.control.store.base import APPS, ROUTES, AppRecord, NotFoundError, Store
 
 

@@ -13,7 +13,8 @@ from unittest.mock import AsyncMock
 import httpx2 as httpx
 import pytest
 
-from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, ReplicaExit, ReplicaState, ReplicaStatus
+from cornserve.app.record import AppStatus, GroupStatus, Phase, ReplicaExit, ReplicaState, ReplicaStatus
+from cornserve.app.spec import AppSource, AppSpec, Restart
 from cornserve.app_host.errors import ForkServerError
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import (
@@ -39,12 +40,12 @@ from tests.waiting import until
 
 
 async def test_a_deployed_app_is_stored_for_the_controller(gateway: httpx.AsyncClient, store: Store) -> None:
-    response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO, "replicas": 2})
+    response = await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}, "replicas": 2})
 
     assert response.status_code == 200
     assert response.json()["status"]["phase"] == "pending"
     record = await store.get(APPS, "echo")
-    assert (record.spec.source, record.spec.replicas) == (ECHO, 2)
+    assert (record.spec.inline_source, record.spec.replicas) == (ECHO, 2)
 
 
 async def test_the_memory_of_replicas_is_read_from_their_metrics(
@@ -54,7 +55,7 @@ async def test_the_memory_of_replicas_is_read_from_their_metrics(
     await transport.create_slab()
     metrics = ExecutorMetrics(transport.metrics)
     port = start_metrics_server("127.0.0.1", 0, metrics.registry)
-    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
     record = await store.get(APPS, "echo")
     addresses = {"writer": f"127.0.0.1:{port}", "gone": "127.0.0.1:1", "starting": None}
     replicas = [ReplicaStatus(id=id, state=ReplicaState.READY, metrics=metrics) for id, metrics in addresses.items()]
@@ -69,26 +70,26 @@ async def test_the_memory_of_replicas_is_read_from_their_metrics(
 
 
 async def test_deploying_an_unchanged_spec_creates_no_generation(gateway: httpx.AsyncClient) -> None:
-    first = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
-    again = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
-    changed = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO + "\n"})
+    first = await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
+    again = await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
+    changed = await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO + "\n"}})
 
     assert first.json() == again.json()
     assert changed.json()["generation"] == 2
 
 
 async def test_redeploying_a_failed_app_is_a_new_try(gateway: httpx.AsyncClient, store: Store) -> None:
-    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
     record = await store.get(APPS, "echo")
     await store.update_status(APPS, "echo", AppStatus(phase=Phase.FAILED, generation=1), record.version)
 
-    again = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    again = await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
 
     assert again.json()["generation"] == 2
 
 
 async def test_scaling_changes_only_the_replicas(gateway: httpx.AsyncClient, store: Store) -> None:
-    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
     before = await store.get(APPS, "echo")
 
     scaled = await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": 3})
@@ -100,11 +101,11 @@ async def test_scaling_changes_only_the_replicas(gateway: httpx.AsyncClient, sto
 
 
 async def test_one_executor_has_another_number_of_replicas(gateway: httpx.AsyncClient, store: Store) -> None:
-    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO, "replicas": 2})
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}, "replicas": 2})
     code = (await store.get(APPS, "echo")).spec.code
 
     scaled = await gateway.put("/admin/v1/apps/echo/scale", json={"executors": {"echo": 3}})
-    redeployed = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    redeployed = await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
     reset = await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": 1})
 
     specs = [AppSpec.model_validate(response.json()["spec"]) for response in (scaled, redeployed, reset)]
@@ -114,9 +115,9 @@ async def test_one_executor_has_another_number_of_replicas(gateway: httpx.AsyncC
 
 
 async def test_replicas_of_an_unknown_executor_are_refused(gateway: httpx.AsyncClient, store: Store) -> None:
-    deployment = {"source": ECHO, "executor_replicas": {"lm": 3}}
+    deployment = {"source": {"inline": ECHO}, "executor_replicas": {"lm": 3}}
     assert (await gateway.put("/admin/v1/apps/echo", json=deployment)).status_code == 400
-    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
     record = await store.get(APPS, "echo")
     status = AppStatus(groups=[GroupStatus(key="echo-1", executor="echo", wanted=1, replicas=[])])
     await store.update_status(APPS, "echo", status, record.version)
@@ -128,10 +129,12 @@ async def test_replicas_of_an_unknown_executor_are_refused(gateway: httpx.AsyncC
 
 
 async def test_another_policy_keeps_the_code(gateway: httpx.AsyncClient, store: Store) -> None:
-    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
     before = await store.get(APPS, "echo")
 
-    changed = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO, "policies": {"routing": "least-tokens"}})
+    changed = await gateway.put(
+        "/admin/v1/apps/echo", json={"source": {"inline": ECHO}, "policies": {"routing": "least-tokens"}}
+    )
 
     policies = {
         "routing": "least-tokens",
@@ -145,7 +148,9 @@ async def test_another_policy_keeps_the_code(gateway: httpx.AsyncClient, store: 
 
 
 async def test_an_unknown_policy_is_refused_with_the_known_ones(gateway: httpx.AsyncClient) -> None:
-    response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO, "policies": {"routing": "best"}})
+    response = await gateway.put(
+        "/admin/v1/apps/echo", json={"source": {"inline": ECHO}, "policies": {"routing": "best"}}
+    )
 
     assert response.status_code == 400
     error = response.json()["error"]
@@ -154,23 +159,23 @@ async def test_an_unknown_policy_is_refused_with_the_known_ones(gateway: httpx.A
 
 
 async def test_deploying_without_replicas_keeps_their_number(gateway: httpx.AsyncClient) -> None:
-    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
     await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": 3})
 
-    kept = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO + "\n"})
-    set_ = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO, "replicas": 2})
+    kept = await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO + "\n"}})
+    set_ = await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}, "replicas": 2})
 
     assert [response.json()["spec"]["replicas"] for response in (kept, set_)] == [3, 2]
 
 
 async def test_the_spec_of_a_record_can_be_deployed_unchanged(gateway: httpx.AsyncClient, store: Store) -> None:
-    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
     record = await store.get(APPS, "echo")
     await store.update_status(APPS, "echo", AppStatus(phase=Phase.FAILED, generation=1), record.version)
-    tried = (await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})).json()
+    tried = (await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})).json()
 
     again = await gateway.put("/admin/v1/apps/echo", json=tried["spec"])
-    other = await gateway.put("/admin/v1/apps/echo", json=tried["spec"] | {"restart": "7"})
+    other = await gateway.put("/admin/v1/apps/echo", json=tried["spec"] | {"restart": {"id": "7"}})
 
     assert again.json() == tried
     assert (tried["generation"], other.json()["generation"]) == (2, 3)
@@ -179,7 +184,7 @@ async def test_the_spec_of_a_record_can_be_deployed_unchanged(gateway: httpx.Asy
 async def test_scaling_an_app_that_is_deleted_concurrently_returns_404(
     gateway: httpx.AsyncClient, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
     update_spec = store.update_spec
 
     async def delete_first(*args: Any) -> Any:
@@ -203,7 +208,7 @@ async def test_scaling_an_app_that_is_deleted_concurrently_returns_404(
 async def test_a_write_that_the_store_refuses_has_the_reason(
     gateway: httpx.AsyncClient, store: Store, monkeypatch: pytest.MonkeyPatch, error: StoreError, status: int, code: str
 ) -> None:
-    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
     monkeypatch.setattr(store, "update_spec", AsyncMock(side_effect=error))
     response = await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": 3})
 
@@ -216,7 +221,7 @@ async def test_a_write_that_the_store_refuses_has_the_reason(
 async def test_an_invalid_number_of_replicas_is_rejected(
     gateway: httpx.AsyncClient, store: Store, replicas: Any
 ) -> None:
-    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
 
     response = await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": replicas})
 
@@ -227,7 +232,7 @@ async def test_an_invalid_number_of_replicas_is_rejected(
 
 async def test_a_failed_app_cannot_be_scaled(gateway: httpx.AsyncClient, store: Store) -> None:
     assert (await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": 2})).status_code == 404
-    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
     record = await store.get(APPS, "echo")
     await store.update_status(APPS, "echo", AppStatus(phase=Phase.FAILED, generation=1), record.version)
 
@@ -240,9 +245,9 @@ async def test_a_failed_app_cannot_be_scaled(gateway: httpx.AsyncClient, store: 
 @with_gateway_options(GatewayOptions(Limits(import_seconds=2)))
 async def test_an_import_that_hangs_times_out_without_blocking_others(gateway: httpx.AsyncClient) -> None:
     source = "while True: pass\n" + ECHO
-    hanging = asyncio.create_task(gateway.put("/admin/v1/apps/echo", json={"source": source}))
+    hanging = asyncio.create_task(gateway.put("/admin/v1/apps/echo", json={"source": {"inline": source}}))
 
-    assert (await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})).status_code == 200
+    assert (await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})).status_code == 200
 
     error = (await hanging).json()["error"]
     assert error["code"] == "invalid_app"
@@ -256,7 +261,7 @@ async def test_an_app_that_cannot_be_checked_can_be_deployed_later(
 ) -> None:
     monkeypatch.setattr(fork_server, "fork", AsyncMock(side_effect=ForkServerError("no more processes")))
 
-    response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    response = await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
 
     assert response.status_code == 503
     assert response.json()["error"]["message"] == "the app cannot be checked: no more processes"
@@ -265,31 +270,33 @@ async def test_an_app_that_cannot_be_checked_can_be_deployed_later(
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({}, "an app needs either a source or a model, but neither is given: set exactly one of them"),
+        ({}, "set exactly one of model, source"),
         ([], "the body must be a JSON object, not an array"),
-        ({"source": ECHO, "model": "x"}, "an app needs either a source or a model, but both are given"),
+        ({"source": {"inline": ECHO}, "model": {"id": "x"}}, "set exactly one of model, source"),
         (
             {
-                "model": "a/b",
-                "storage": {"host_path": {"path": "/models"}},
+                "model": {"id": "a/b", "storage": {"host_path": {"path": "/models"}}},
                 "executors": [{"name": "*", "pod_template": {}, "gpu_type": "l4"}],
             },
-            "storage, executors.pod_template: needs Kubernetes, and this instance runs on one ",
+            "model.storage, executors.pod_template: needs Kubernetes, and this instance runs on one ",
         ),
-        ({"source_config_map": {"name": "a", "key": "b"}}, "source_config_map: needs Kubernetes"),
-        ({"source": ECHO, "revision": "main"}, "revision: cannot be set for an app with source"),
-        ({"source": ECHO, "gpus": 1}, "unknown or unsupported field: 'gpus'"),
-        ({"source": ECHO, "replicas": -1}, "replicas"),
-        ({"source": ECHO, "replicas": 100_000}, "replicas: must be less than or equal to 64, not 100000"),
-        ({"source": "x = ("}, "app.py:1: SyntaxError"),
-        ({"source": "import ctypes\nctypes.string_at(0)"}, "app.py:2 in <module>: the app's process was killed by SIG"),
-        ({"source": "import os\nos.kill(os.getpid(), 9)"}, "the app's process was killed by SIGKILL"),
-        ({"source": STEPS}, "defines the app 'steps', but is deployed as 'echo': change the name"),
-        ({"model": "/no/such/directory"}, "is not a model directory"),
-        ({"model": "../relative"}, "neither an absolute path nor a Hugging Face id"),
-        ({"model": "not/an/id"}, "neither an absolute path nor a Hugging Face id"),
-        ({"source": ECHO.replace("EchoTask()", "EchoTask(delay=1)")}, "delay"),
-        ({"source": EXITS}, "the app exits when it is loaded: SystemExit(3)"),
+        ({"source": {"config_map_key_ref": {"name": "a", "key": "b"}}}, "source.config_map_key_ref: needs Kubernetes"),
+        ({"source": {"inline": ECHO, "revision": "main"}}, "unknown or unsupported field: 'source.revision'"),
+        ({"source": {"inline": ECHO}, "gpus": 1}, "unknown or unsupported field: 'gpus'"),
+        ({"source": {"inline": ECHO}, "replicas": -1}, "replicas"),
+        ({"source": {"inline": ECHO}, "replicas": 100_000}, "replicas: must be less than or equal to 64, not 100000"),
+        ({"source": {"inline": "x = ("}}, "app.py:1: SyntaxError"),
+        (
+            {"source": {"inline": "import ctypes\nctypes.string_at(0)"}},
+            "app.py:2 in <module>: the app's process was killed by SIG",
+        ),
+        ({"source": {"inline": "import os\nos.kill(os.getpid(), 9)"}}, "the app's process was killed by SIGKILL"),
+        ({"source": {"inline": STEPS}}, "defines the app 'steps', but is deployed as 'echo': change the name"),
+        ({"model": {"id": "/no/such/directory"}}, "is not a model directory"),
+        ({"model": {"id": "../relative"}}, "neither an absolute path nor a Hugging Face id"),
+        ({"model": {"id": "not/an/id"}}, "neither an absolute path nor a Hugging Face id"),
+        ({"source": {"inline": ECHO.replace("EchoTask()", "EchoTask(delay=1)")}}, "delay"),
+        ({"source": {"inline": EXITS}}, "the app exits when it is loaded: SystemExit(3)"),
     ],
 )
 async def test_an_invalid_app_is_rejected_and_not_stored(
@@ -315,7 +322,7 @@ async def test_an_app_with_a_wrong_name_is_rejected_before_its_source_runs(
 ) -> None:
     ran = tmp_path / "ran"
     source = f"import pathlib\npathlib.Path({str(ran)!r}).touch()\n{ECHO}"
-    response = await gateway.put(f"/admin/v1/apps/{name}", json={"source": source})
+    response = await gateway.put(f"/admin/v1/apps/{name}", json={"source": {"inline": source}})
 
     assert response.status_code == 400
     assert message in response.json()["error"]["message"]
@@ -323,7 +330,7 @@ async def test_an_app_with_a_wrong_name_is_rejected_before_its_source_runs(
 
 
 async def test_a_source_that_is_too_large_is_a_413_that_names_both_sizes(gateway: httpx.AsyncClient) -> None:
-    response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO + "#" * MAX_SOURCE_BYTES})
+    response = await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO + "#" * MAX_SOURCE_BYTES}})
 
     assert response.status_code == 413
     assert re.search(f"has 200\\d\\d\\d bytes .* at most {MAX_SOURCE_BYTES} ", response.json()["error"]["message"])
@@ -343,7 +350,7 @@ async def _is_gone(gateway: httpx.AsyncClient, name: str) -> bool:
 
 
 async def test_events_report_each_change_until_deletion(gateway: httpx.AsyncClient, store: Store) -> None:
-    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
     seen: list[tuple[str, str]] = []
     async with asyncio.timeout(60), gateway.stream("GET", "/admin/v1/apps/echo/events") as response:
         kind = ""
@@ -362,10 +369,10 @@ async def test_events_report_each_change_until_deletion(gateway: httpx.AsyncClie
 
 
 async def test_events_of_an_unchanged_app_continue_after_compaction(gateway: httpx.AsyncClient, tmp_path: Path) -> None:
-    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
     forgetful = await SqliteStore.open(tmp_path / "state.db", keep=1)
     for n in range(3):
-        await forgetful.create(APPS, f"other{n}", AppSpec(source="-"))
+        await forgetful.create(APPS, f"other{n}", AppSpec(source=AppSource(inline="-")))
     await forgetful.close()
 
     async with asyncio.timeout(60), gateway.stream("GET", "/admin/v1/apps/echo/events") as response:
@@ -379,7 +386,7 @@ async def test_pauses_of_an_event_stream_contain_comments(
     gateway: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app_events, "KEEPALIVE_SECONDS", 0.05)
-    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
 
     async with asyncio.timeout(60), gateway.stream("GET", "/admin/v1/apps/echo/events") as response:
         comments = 0
@@ -433,13 +440,13 @@ async def test_unknown_paths_and_methods_have_the_error_format(gateway: httpx.As
 
 
 async def test_a_restart_is_a_new_generation_of_the_same_app(gateway: httpx.AsyncClient, store: Store) -> None:
-    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
     before = await store.get(APPS, "echo")
 
     responses = [await gateway.post("/admin/v1/apps/echo/restart") for _ in range(2)]
 
     assert [response.json()["generation"] for response in responses] == [2, 3]
-    restarts = {before.spec.restart, *(response.json()["spec"]["restart"] for response in responses)}
+    restarts = {before.spec.restart, *(Restart(**response.json()["spec"]["restart"]) for response in responses)}
     assert len(restarts) == 3
     after = await store.get(APPS, "echo")
     assert after.spec == before.spec.model_copy(update={"restart": after.spec.restart})
@@ -449,7 +456,7 @@ async def test_a_restart_is_a_new_generation_of_the_same_app(gateway: httpx.Asyn
 async def test_without_kubernetes_the_history_is_the_last_exits_and_the_current_state(
     gateway: httpx.AsyncClient, store: Store
 ) -> None:
-    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
     record = await store.get(APPS, "echo")
     replica = ReplicaStatus(id="echo-1", state=ReplicaState.FAILED, message="out of words")
     groups = [GroupStatus(key="echo", wanted=1, replicas=[replica])]

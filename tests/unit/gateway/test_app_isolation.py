@@ -408,7 +408,7 @@ async def test_an_app_that_ends_its_processes_repeatedly_is_suspended_until_it_i
     shown = (await gateway.get("/admin/v1/apps/fragile")).json()
     assert "killed by SIGABRT" in shown["status"]["suspended"]
 
-    await gateway.put("/admin/v1/apps/fragile", json={"source": source})
+    await gateway.put("/admin/v1/apps/fragile", json={"source": {"inline": source}})
 
     await until(lambda: _serves(gateway))
     assert not (await gateway.get("/admin/v1/apps/fragile")).json()["status"]["suspended"]

@@ -13,8 +13,9 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from cornserve.app.record import AppSpec, AppStatus, Phase, Route
+from cornserve.app.record import AppStatus, Phase, Route
 from cornserve.app.settings import Rollout
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store import record_cache
 from cornserve.control.store.base import APPS, ROUTES, Store, StoreUnavailableError
@@ -151,7 +152,7 @@ async def test_an_app_with_a_damaged_record_is_served_as_it_was_read_last(
 async def test_a_changed_route_of_the_same_code_leaves_out_the_endpoints_of_other_groups(
     store: Store, apps: AppRegistry
 ) -> None:
-    record = await store.create(APPS, "echo", AppSpec(source=ECHO))
+    record = await store.create(APPS, "echo", AppSpec(source=AppSource(inline=ECHO)))
     watching = asyncio.create_task(apps.watch_store())
     for generation, groups in enumerate([{"kept": ["a:1"], "removed": ["b:1"]}, {"kept": ["a:1"]}], 1):
         await publish_route(store, record, groups, generation=generation)
@@ -165,11 +166,11 @@ async def test_an_app_whose_new_generation_cannot_be_loaded_is_a_503_with_the_re
     store: Store, apps: AppRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app_registry, "RELOAD_SECONDS", 3600)
-    record = await store.create(APPS, "echo", AppSpec(source=ECHO))
+    record = await store.create(APPS, "echo", AppSpec(source=AppSource(inline=ECHO)))
     watching = asyncio.create_task(apps.watch_store())
 
     async def route(generation: int, source: str) -> None:
-        await publish_route(store, record, {}, spec=AppSpec(source=source), generation=generation)
+        await publish_route(store, record, {}, spec=AppSpec(source=AppSource(inline=source)), generation=generation)
 
     await route(1, ECHO)
     await until(lambda: "echo" in apps.served())
@@ -296,7 +297,7 @@ async def test_a_change_of_an_app_updates_only_its_own_executors(store: Store, l
     apps = AppRegistry(store, loader, replicas, GatewayMetrics())
     records = {}
     for name in ("a", "b"):
-        spec = AppSpec(source=ECHO.replace('name="echo"', f'name="{name}"'))
+        spec = AppSpec(source=AppSource(inline=ECHO.replace('name="echo"', f'name="{name}"')))
         created = await store.create(APPS, name, spec)
         records[name] = await publish_route(store, created, {f"echo-{name}": ["127.0.0.1:1"]})
     watching = asyncio.create_task(apps.watch_store())
@@ -330,7 +331,7 @@ class EndingExecutor:
 async def test_executors_that_end_before_others_start_are_left(
     store: Store, loader: AppLoader, executors: EchoExecutors, change: str
 ) -> None:
-    spec = AppSpec(source=ECHO, rollout=Rollout(type="Recreate"))
+    spec = AppSpec(source=AppSource(inline=ECHO), rollout=Rollout(type="Recreate"))
     endpoint = await executors.replica(EchoTask().spec)
     record = await publish_route(store, await store.create(APPS, "echo", spec), {"echo-1": [endpoint]})
     replicas = ReplicaPool(CREDENTIALS)
@@ -342,7 +343,7 @@ async def test_executors_that_end_before_others_start_are_left(
         parked = spec.model_copy(update={"replicas": 0})
         await publish_route(store, record, {"echo-1": [endpoint]}, spec=parked, generation=2)
     else:
-        await store.update_spec(APPS, "echo", spec.model_copy(update={"source": ECHO + "#"}), record.version)
+        await store.update_spec(APPS, "echo", spec.with_source(inline=ECHO + "#"), record.version)
 
     await until(lambda: executors.states[endpoint].callers == 0)
     watching.cancel()
@@ -355,7 +356,7 @@ async def test_executors_that_end_before_others_start_are_left(
 async def test_tasks_of_the_library_play_in_the_gateway_unless_their_app_has_blocked_one(
     fork_server: ForkServer, blocking: tuple[str, ...], expected: type[PlayableApp]
 ) -> None:
-    spec = AppSpec(source=LIBRARY)
+    spec = AppSpec(source=AppSource(inline=LIBRARY))
     route = Route(app_uid="uid", generation=1, spec=spec, shares=[1.0])
 
     code = await AppLoader(fork_server, Limits(), blocking).load("library", route, "module_of_the_test", print)
@@ -391,7 +392,7 @@ async def test_an_app_whose_route_is_deleted_is_served_until_it_is_written_again
 
 async def serve(store: Store, name: str, generation: int, source: str, *, replicas: int = 1) -> None:
     """Updates the store like a controller whose executors are all ready."""
-    spec = AppSpec(source=source, replicas=replicas, allow_paths=TEST_FILES)
+    spec = AppSpec(source=AppSource(inline=source, allow_paths=TEST_FILES), replicas=replicas)
     record = await (store.create(APPS, name, spec) if generation == 1 else store.get(APPS, name))
     await publish_route(store, record, {}, spec=spec, generation=generation)
 

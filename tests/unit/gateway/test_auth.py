@@ -139,7 +139,7 @@ async def test_without_keys_local_requests_are_accepted(gateway: httpx.AsyncClie
 async def test_without_keys_foreign_hosts_and_web_pages_are_rejected(
     gateway: httpx.AsyncClient, headers: dict[str, str]
 ) -> None:
-    response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO}, headers=headers)
+    response = await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}}, headers=headers)
 
     assert response.status_code == 403
     assert response.json()["error"]["code"] == "foreign_host"

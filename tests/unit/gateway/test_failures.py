@@ -14,8 +14,9 @@ import pytest_asyncio
 
 from cornserve.app.app import App
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec, AppStatus, AppView, GroupStatus, Phase, ReplicaState, ReplicaStatus
+from cornserve.app.record import AppStatus, AppView, GroupStatus, Phase, ReplicaState, ReplicaStatus
 from cornserve.app.source import unload_app
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.control.store.base import APPS, AppRecord, Store
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.limits import Limits
@@ -202,7 +203,9 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest_asyncio.fixture(loop_scope="module")
 async def group_of(store: Store, gateway: httpx.AsyncClient, executors: EchoExecutors) -> AsyncIterator[GroupOf]:
     async def create(source: str) -> EchoGroup:
-        return EchoGroup(store, gateway, executors, await store.create(APPS, "echo", AppSpec(source=source)))
+        return EchoGroup(
+            store, gateway, executors, await store.create(APPS, "echo", AppSpec(source=AppSource(inline=source)))
+        )
 
     yield create
     unload_app("echo_of_the_failures_test")

@@ -9,9 +9,9 @@ import httpx2 as httpx
 import pytest_asyncio
 
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec
 from cornserve.app.settings import AppPolicies, LatencyTargetSettings
 from cornserve.app.source import unload_app
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.control.store.base import APPS, Store
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.metrics import exposes
@@ -44,7 +44,7 @@ async def deploy_with(
         return (await gateway.get(f"/v1/models/{name}")).status_code == 200
 
     async def deploy(name: str, source: str, targets: LatencyTargetSettings) -> None:
-        spec = AppSpec(source=source, policies=AppPolicies(targets=targets))
+        spec = AppSpec(source=AppSource(inline=source), policies=AppPolicies(targets=targets))
         modules.append(f"{name}_with_targets")
         app = await asyncio.to_thread(load_app, name, spec, modules[-1])
         endpoints = {key: [await executors.endpoint(executor)] for key, executor in app.executor_specs().items()}

@@ -9,6 +9,7 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.app.record import AppStatus, FailureReason, Phase
+from cornserve.app.spec import REQUIRED_PLAN
 from cornserve.control.store.base import APPS, Store
 from tests.unit.app.plans import cell, plan_document
 from tests.unit.gateway.sources import ECHO
@@ -29,7 +30,7 @@ def two_sizes(small: int, large: int) -> dict[str, Any]:
 
 
 async def test_a_planned_app_is_stored_with_its_plan(gateway: httpx.AsyncClient, store: Store) -> None:
-    response = await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 1)})
+    response = await gateway.put(URL, json={"source": {"inline": CAPTION}, "plan": two_sizes(1, 1)})
 
     assert response.status_code == 200
     plan = (await store.get(APPS, "caption")).spec.plan
@@ -42,16 +43,16 @@ async def test_a_planned_app_is_stored_with_its_plan(gateway: httpx.AsyncClient,
     [
         (CAPTION.replace("llm=0.1", "llm=0.2"), {}, "option 'EL' is StageTask with settings that no executor"),
         (ECHO.replace('"echo"', '"caption"'), {}, "plan: the app has no request types"),
-        (CAPTION, {"replicas": 2}, "replicas: 2 and a plan are given"),
+        (CAPTION, {"replicas": 2}, "replicas: a plan has the replicas of the executors"),
         (CAPTION, {"plan": two_sizes(0, 0)}, "0 cells run"),
-        (CAPTION, {"executor_replicas": {"stage": 2}}, "executor_replicas: {'stage': 2} and a plan are given"),
-        (CAPTION, {"policies": AUTOSCALING}, "policies.autoscaling: the plan determines the replicas"),
+        (CAPTION, {"executor_replicas": {"stage": 2}}, "executor_replicas: a plan has the replicas of the executors"),
+        (CAPTION, {"policies": AUTOSCALING}, "policies.autoscaling: a plan determines the replicas"),
     ],
 )
 async def test_a_wrong_plan_is_refused_by_name_and_stores_nothing(
     gateway: httpx.AsyncClient, store: Store, source: str, change: dict[str, Any], message: str
 ) -> None:
-    response = await gateway.put(URL, json={"source": source, "plan": two_sizes(1, 1)} | change)
+    response = await gateway.put(URL, json={"source": {"inline": source}, "plan": two_sizes(1, 1)} | change)
 
     assert response.status_code == 400
     assert message in response.json()["error"]["message"]
@@ -59,17 +60,17 @@ async def test_a_wrong_plan_is_refused_by_name_and_stores_nothing(
 
 
 async def test_a_deployment_without_a_plan_keeps_the_plan(gateway: httpx.AsyncClient, store: Store) -> None:
-    await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 1)})
+    await gateway.put(URL, json={"source": {"inline": CAPTION}, "plan": two_sizes(1, 1)})
 
-    kept = await gateway.put(URL, json={"source": CAPTION + "\n"})
-    other = await gateway.put(URL, json={"source": CAPTION.replace("llm=0.1", "llm=0.2")})
-    autoscaled = await gateway.put(URL, json={"source": CAPTION, "policies": AUTOSCALING})
-    removed = await gateway.put(URL, json={"source": CAPTION, "replicas": 2})
-    planned = await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 0)})
+    kept = await gateway.put(URL, json={"source": {"inline": CAPTION + "\n"}})
+    other = await gateway.put(URL, json={"source": {"inline": CAPTION.replace("llm=0.1", "llm=0.2")}})
+    autoscaled = await gateway.put(URL, json={"source": {"inline": CAPTION}, "policies": AUTOSCALING})
+    removed = await gateway.put(URL, json={"source": {"inline": CAPTION}, "replicas": 2})
+    planned = await gateway.put(URL, json={"source": {"inline": CAPTION}, "plan": two_sizes(1, 0)})
 
     assert kept.json()["spec"]["plan"]["cells"][1]["count"] == 1
     assert other.json()["error"]["code"] == "invalid_plan"
-    assert "policies.autoscaling: the plan determines the replicas" in autoscaled.json()["error"]["message"]
+    assert "policies.autoscaling: a plan determines the replicas" in autoscaled.json()["error"]["message"]
     assert (removed.json()["spec"]["plan"], removed.json()["spec"]["replicas"]) == (None, 2)
     assert planned.json()["spec"]["replicas"] == 1
 
@@ -77,12 +78,12 @@ async def test_a_deployment_without_a_plan_keeps_the_plan(gateway: httpx.AsyncCl
 async def test_a_smaller_plan_than_one_that_needed_too_much_restarts_nothing(
     gateway: httpx.AsyncClient, store: Store
 ) -> None:
-    await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 8)})
+    await gateway.put(URL, json={"source": {"inline": CAPTION}, "plan": two_sizes(1, 8)})
     record = await store.get(APPS, "caption")
     failed = AppStatus(phase=Phase.FAILED, generation=1, reason=FailureReason.INSUFFICIENT_CAPACITY)
     await store.update_status(APPS, "caption", failed, record.version)
 
-    await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 1)})
+    await gateway.put(URL, json={"source": {"inline": CAPTION}, "plan": two_sizes(1, 1)})
 
     changed = await store.get(APPS, "caption")
     assert (changed.generation, changed.spec.code) == (2, record.spec.code)
@@ -90,30 +91,27 @@ async def test_a_smaller_plan_than_one_that_needed_too_much_restarts_nothing(
 
 async def test_the_adaptation_of_an_app_without_a_plan_is_refused(gateway: httpx.AsyncClient, store: Store) -> None:
     policies: dict[str, Any] = {"policies": {"adaptation": {}}}
-    refused = await gateway.put(URL, json={"source": CAPTION} | policies)
-    await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 1)})
-    kept = await gateway.put(URL, json={"source": CAPTION} | policies)
-    removed = await gateway.put(URL, json={"source": CAPTION, "replicas": 2} | policies)
+    refused = await gateway.put(URL, json={"source": {"inline": CAPTION}} | policies)
+    await gateway.put(URL, json={"source": {"inline": CAPTION}, "plan": two_sizes(1, 1)})
+    kept = await gateway.put(URL, json={"source": {"inline": CAPTION}} | policies)
+    removed = await gateway.put(URL, json={"source": {"inline": CAPTION}, "replicas": 2} | policies)
 
     assert (refused.status_code, kept.status_code, removed.status_code) == (400, 200, 400)
     assert (
         refused.json()["error"]["message"]
         == removed.json()["error"]["message"]
-        == (
-            "policies.adaptation: the app has no plan, and adapts by the cells of one: deploy it with a plan, or use "
-            "policies.autoscaling"
-        )
+        == f"policies.adaptation: {REQUIRED_PLAN.message}"
     )
 
 
 async def test_an_app_that_the_controller_plans_gets_no_replicas(gateway: httpx.AsyncClient, store: Store) -> None:
     workload = {"text": {"components": ["llm"], "share": 1}}
     planning = {"gpus": 2, "workload": workload, "profile": {"version": 1}}
-    await gateway.put(URL, json={"source": CAPTION, "planning": planning})
+    await gateway.put(URL, json={"source": {"inline": CAPTION}, "planning": planning})
     before = (await store.get(APPS, "caption")).spec
 
     scaled = await gateway.put(f"{URL}/scale", json={"replicas": 2})
-    autoscaled = await gateway.put(URL, json={"source": CAPTION, "policies": AUTOSCALING})
+    autoscaled = await gateway.put(URL, json={"source": {"inline": CAPTION}, "policies": AUTOSCALING})
 
     assert (scaled.status_code, autoscaled.status_code) == (409, 400)
     assert (await store.get(APPS, "caption")).spec == before
@@ -131,7 +129,7 @@ async def test_an_app_that_the_controller_plans_gets_no_replicas(gateway: httpx.
 async def test_scaling_a_plan_chooses_another_mixture_of_its_cells(
     gateway: httpx.AsyncClient, store: Store, scale: dict[str, float], counts: dict[int, int], target: float | None
 ) -> None:
-    await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 1)})
+    await gateway.put(URL, json={"source": {"inline": CAPTION}, "plan": two_sizes(1, 1)})
     before = (await store.get(APPS, "caption")).spec
 
     response = await gateway.put(f"{URL}/scale", json=scale)
@@ -160,7 +158,7 @@ async def test_scaling_a_plan_chooses_another_mixture_of_its_cells(
 async def test_an_app_that_cannot_be_scaled_in_this_way_does_not_change(
     gateway: httpx.AsyncClient, plan: Any, scale: dict[str, float], status: int, message: str
 ) -> None:
-    deployed = await gateway.put(URL, json={"source": CAPTION} | ({} if plan is None else {"plan": plan}))
+    deployed = await gateway.put(URL, json={"source": {"inline": CAPTION}} | ({} if plan is None else {"plan": plan}))
 
     response = await gateway.put(f"{URL}/scale", json=scale)
 
@@ -171,7 +169,7 @@ async def test_an_app_that_cannot_be_scaled_in_this_way_does_not_change(
 
 async def test_the_answer_of_a_change_has_the_time_for_which_it_holds(gateway: httpx.AsyncClient) -> None:
     policies = {"adaptation": {"hold_seconds": 600}}
-    await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 1), "policies": policies})
+    await gateway.put(URL, json={"source": {"inline": CAPTION}, "plan": two_sizes(1, 1), "policies": policies})
     before = datetime.now(UTC)
 
     scaled = (await gateway.put(f"{URL}/scale", json={"gpus": 5})).json()
@@ -191,7 +189,7 @@ async def test_the_answer_of_a_change_has_the_time_for_which_it_holds(gateway: h
 async def test_a_deployment_with_another_size_ends_the_time_for_which_the_size_holds(
     gateway: httpx.AsyncClient, deployed: dict[str, Any], is_held: bool
 ) -> None:
-    app = {"source": CAPTION, "policies": {"adaptation": {}}}
+    app = {"source": {"inline": CAPTION}, "policies": {"adaptation": {}}}
     await gateway.put(URL, json=app | {"plan": two_sizes(1, 1)})
     await gateway.put(f"{URL}/scale", json={"gpus": 5})
 
@@ -201,7 +199,7 @@ async def test_a_deployment_with_another_size_ends_the_time_for_which_the_size_h
 
 
 async def test_the_size_of_an_app_that_does_not_follow_its_load_needs_no_time(gateway: httpx.AsyncClient) -> None:
-    await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 1)})
+    await gateway.put(URL, json={"source": {"inline": CAPTION}, "plan": two_sizes(1, 1)})
 
     scaled = await gateway.put(f"{URL}/scale", json={"gpus": 5})
     refused = await gateway.put(f"{URL}/scale", json={"hold_seconds": 60})
@@ -223,7 +221,7 @@ def text_plan(**replicas: int) -> dict[str, Any]:
 async def test_a_plan_without_a_path_for_a_request_type_of_the_app_is_refused_by_name(
     gateway: httpx.AsyncClient,
 ) -> None:
-    refused = await gateway.put(URL, json={"source": CAPTION, "plan": text_plan(L=2)})
+    refused = await gateway.put(URL, json={"source": {"inline": CAPTION}, "plan": text_plan(L=2)})
 
     assert refused.status_code == 400
     assert refused.json()["error"]["param"] == "plan"
@@ -235,6 +233,6 @@ async def test_a_plan_without_a_path_for_a_request_type_of_the_app_is_refused_by
 async def test_a_plan_whose_default_path_serves_all_request_types_of_the_app_is_deployed(
     gateway: httpx.AsyncClient,
 ) -> None:
-    deployed = await gateway.put(URL, json={"source": CAPTION, "plan": text_plan(EL=2)})
+    deployed = await gateway.put(URL, json={"source": {"inline": CAPTION}, "plan": text_plan(EL=2)})
 
     assert deployed.status_code == 200

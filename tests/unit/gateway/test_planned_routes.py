@@ -15,11 +15,11 @@ import pytest_asyncio
 from cornserve.app.app import App
 from cornserve.app.arrivals import ARRIVALS_PATH, ARRIVALS_TOKEN, UNPLANNED_TYPE, GatewayArrivals
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec
 from cornserve.app.response_readers import JSON
 from cornserve.app.route_plan import RouteCell, RoutePlan
 from cornserve.app.settings import AppPolicies
 from cornserve.app.source import unload_app
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.blocking_apps import CurrentApp
@@ -52,7 +52,7 @@ components = dict.fromkeys(["llm", "encoder", "generator", "vocoder"], 0.0)
 app = App(name="stages", paths=[StageTask(seconds=components, concurrency=path + 1) for path in range(3)])
 """
 
-SPEC = AppSpec(source=SOURCE)
+SPEC = AppSpec(source=AppSource(inline=SOURCE))
 
 TYPES = {"text": ["llm"], "encoder+llm": ["encoder", "llm"], "generator+llm": ["generator", "llm"]}
 
@@ -285,7 +285,7 @@ async def test_an_error_of_the_first_path_is_the_error_of_the_request(
     probabilities = {"text": [0.0, 1.0, 0.0, 0.0]}
     cells = [cell.model_copy(update={"probabilities": probabilities}) for cell in plan.cells]
     plan = RoutePlan(types=TYPES, default_type="text", cells=cells)
-    record = await store.create(APPS, "stages", AppSpec(source=FAILING))
+    record = await store.create(APPS, "stages", AppSpec(source=AppSource(inline=FAILING)))
     await publish_route(store, record, {group: [] for cell in cells for group in cell.groups.values()}, plan=plan)
 
     await until(lambda: is_served(gateway))

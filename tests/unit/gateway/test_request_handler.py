@@ -11,8 +11,8 @@ import pytest
 from fastapi import Request
 
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec
 from cornserve.app.source import unload_app
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.blocking_apps import CurrentApp
 from cornserve.control.store.base import Store
@@ -56,7 +56,7 @@ async def _no_logs(replica: str, lines: int) -> list[str]:
 
 @pytest.fixture
 def context(store: Store, fork_server: ForkServer) -> Iterator[GatewayContext]:
-    spec = AppSpec(source=ECHO)
+    spec = AppSpec(source=AppSource(inline=ECHO))
     app = load_app("echo", spec, "echo_of_the_request_handler_test")
     route = RequestRoute(1, [1.0], {})
     served = ServedApp(LocalApp(app, CurrentApp.of_process()), "", "", route, 0)

@@ -6,7 +6,7 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.app.graph import AppGraph
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppModel, AppSpec
 from cornserve.control.store.base import APPS, Store
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import ECHO
@@ -42,7 +42,7 @@ async def test_the_executor_graph_of_an_app_is_returned(deploy: Deploy, gateway:
 
 
 async def test_a_model_has_all_paths_of_its_family(store: Store, gateway: httpx.AsyncClient) -> None:
-    await store.create(APPS, "vision", AppSpec(model="Qwen/Qwen2.5-VL-3B-Instruct"))
+    await store.create(APPS, "vision", AppSpec(model=AppModel(id="Qwen/Qwen2.5-VL-3B-Instruct")))
 
     graph = AppGraph.model_validate((await gateway.get("/admin/v1/apps/vision/graph")).json())
 

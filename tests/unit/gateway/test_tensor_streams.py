@@ -13,8 +13,8 @@ import pytest_asyncio
 
 from cornserve.app.app import App
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec
 from cornserve.app.source import unload_app
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.control.store.base import APPS, AppRecord, Store
 from cornserve.transport.memory.segment import PAGE
 from cornserve.transport.producer.production import STREAM_WINDOW
@@ -147,7 +147,9 @@ class DictationApp:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def dictation(store: Store, gateway: httpx.AsyncClient, executors: EchoExecutors) -> AsyncIterator[DictationApp]:
-    yield DictationApp(store, gateway, executors, await store.create(APPS, "dictation", AppSpec(source=DICTATION)))
+    yield DictationApp(
+        store, gateway, executors, await store.create(APPS, "dictation", AppSpec(source=AppSource(inline=DICTATION)))
+    )
     unload_app("dictation_of_the_streams_test")
 
 

@@ -12,8 +12,8 @@ import pytest_asyncio
 
 from cornserve.app.app import App
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec
 from cornserve.app.source import unload_app
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.control.store.base import APPS, AppRecord, Store
 from cornserve.gateway.request.fan_out import MAX_RUNNING
 from cornserve.transport.memory import segment
@@ -101,7 +101,7 @@ class PostApp:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def post(store: Store, gateway: httpx.AsyncClient, executors: EchoExecutors) -> AsyncIterator[PostApp]:
-    yield PostApp(store, gateway, executors, await store.create(APPS, "post", AppSpec(source=POST)))
+    yield PostApp(store, gateway, executors, await store.create(APPS, "post", AppSpec(source=AppSource(inline=POST))))
     unload_app("post_of_the_tensors_test")
 
 

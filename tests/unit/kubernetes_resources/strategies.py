@@ -17,11 +17,11 @@ from cornserve.app.adaptation_status import (
     TypeRate,
     TypeShare,
 )
+from cornserve.app.path_weights import MAX_WEIGHT
 from cornserve.app.plan import AppPlan
 from cornserve.app.plan_resolution import resolve_plan
 from cornserve.app.planning import PlanningInputs, WorkloadType
 from cornserve.app.record import (
-    AppSpec,
     AppStatus,
     FailureReason,
     GroupStatus,
@@ -48,7 +48,7 @@ from cornserve.app.settings import (
     Rollout,
     SecretKeyRef,
 )
-from cornserve.kubernetes_resources.app_spec import MAX_WEIGHT
+from cornserve.app.spec import AppSpec, Restart
 from cornserve.task.spec import ExecutorSpec
 from cornserve_tasklib.media_options import MediaOptions
 from tests.unit.app.plans import cell, graph, plan_document
@@ -94,7 +94,7 @@ overrides = st.builds(
     pod_template=st.none() | json_objects,
 )
 
-shares = st.dictionaries(texts, st.integers(0, MAX_WEIGHT).map(float), min_size=1, max_size=4).filter(
+shares = st.dictionaries(texts, st.integers(0, MAX_WEIGHT), min_size=1, max_size=4).filter(
     lambda weights: any(weights.values())
 )
 
@@ -106,24 +106,23 @@ media_options = st.builds(
     max_patches=st.none() | st.integers(1, 1024),
 )
 
-origins = st.one_of(
-    st.fixed_dictionaries(
-        {"source": texts},
-        optional={"allow_paths": st.lists(relative_paths.map(lambda path: f"/{path}"), max_size=3)},
-    ),
-    st.fixed_dictionaries({"source_config_map": st.builds(ConfigMapKeyRef, name=object_names, key=keys)}),
-    st.fixed_dictionaries(
-        {"model": texts.filter(bool)},
-        optional={
-            "revision": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,9}", fullmatch=True),
-            "drawer": st.from_regex(r"[a-z]{1,8}/[a-z]{1,8}", fullmatch=True),
-            "lora": st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,6}[A-Za-z0-9])?", fullmatch=True),
-            "media_options": media_options,
-            "storage": storages,
-            "shares": shares,
-        },
-    ),
+sources = st.fixed_dictionaries(
+    {"inline": texts}, optional={"allow_paths": st.lists(relative_paths.map(lambda path: f"/{path}"), max_size=3)}
+) | st.fixed_dictionaries({"config_map_key_ref": st.builds(ConfigMapKeyRef, name=object_names, key=keys)})
+
+models = st.fixed_dictionaries(
+    {"id": texts.filter(bool)},
+    optional={
+        "revision": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,9}", fullmatch=True),
+        "drawer": st.from_regex(r"[a-z]{1,8}/[a-z]{1,8}", fullmatch=True),
+        "lora": st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,6}[A-Za-z0-9])?", fullmatch=True),
+        "media_options": media_options,
+        "storage": storages,
+        "shares": shares,
+    },
 )
+
+origins = st.fixed_dictionaries({"source": sources}) | st.fixed_dictionaries({"model": models})
 
 
 @st.composite
@@ -230,7 +229,7 @@ app_specs = st.builds(
                 type=st.sampled_from(["RollingUpdate", "Recreate"]),
                 progress_deadline_seconds=st.integers(1, 604_800),
             ),
-            "restart": texts,
+            "restart": st.builds(Restart, id=texts),
             "held_until": st.datetimes(
                 datetime(2000, 1, 1),
                 datetime(2100, 1, 1),

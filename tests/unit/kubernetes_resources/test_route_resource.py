@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from cornserve.app.record import AppSpec, Route, RouteStatus
+from cornserve.app.record import Route, RouteStatus
+from cornserve.app.spec import AppModel, AppSpec
 from cornserve.kubernetes_resources.route_resource import (
     decode_route,
     decode_route_status,
@@ -26,7 +27,7 @@ def test_every_route_is_read_back_unchanged(route: Route) -> None:
 
 def test_keys_of_executors_survive_numbers_that_the_api_server_would_change() -> None:
     spec = ExecutorSpec(executor="llm", config={"a": 1.0, "b": 2**70})
-    route = Route(app_uid="u", generation=1, spec=AppSpec(model="m"), shares=[1.0], specs={spec.key: spec})
+    route = Route(app_uid="u", generation=1, spec=AppSpec(model=AppModel(id="m")), shares=[1.0], specs={spec.key: spec})
 
     read = decode_route(encode_route(route))
 
@@ -35,7 +36,7 @@ def test_keys_of_executors_survive_numbers_that_the_api_server_would_change() ->
 
 @pytest.mark.parametrize("wrong", [{"app": "{"}, {"app": "{}"}, {"shares": ["x"]}, {"generation": "1.5"}])
 def test_a_damaged_route_is_refused(wrong: dict[str, Any]) -> None:
-    route = Route(app_uid="u", generation=1, spec=AppSpec(model="m"), shares=[1.0])
+    route = Route(app_uid="u", generation=1, spec=AppSpec(model=AppModel(id="m")), shares=[1.0])
     with pytest.raises(AppResourceError, match="route: "):
         decode_route(encode_route(route) | wrong)
 

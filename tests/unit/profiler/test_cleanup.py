@@ -11,7 +11,7 @@ from tests.unit.http_server import StubServer, json_response, serving
 
 
 def listing(*names: str) -> dict[str, object]:
-    record = {"uid": "u", "generation": 1, "version": 1, "spec": {"source": "app = ..."}, "status": {}}
+    record = {"uid": "u", "generation": 1, "version": 1, "spec": {"source": {"inline": "app = ..."}}, "status": {}}
     return {"apps": [{"name": name, **record} for name in names], "unreadable": []}
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from cornserve.app.planning import WorkloadType
-from cornserve.app.record import AppSpec, AppView, GroupStatus, ReplicaState, ReplicaStatus
+from cornserve.app.record import AppView, GroupStatus, ReplicaState, ReplicaStatus
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.client import Client
 from cornserve.control.profiling.job import ProfilingJob, ProfilingMessage
 from cornserve.profiler.temporary_apps import SlowStartError, TemporaryApp, TemporaryApps
@@ -27,7 +28,14 @@ app = caption_app("caption", encoder=0.1, llm=0.1, gpus=0)
 def view(name: str, message: str = "", *replicas: ReplicaStatus) -> dict[str, Any]:
     groups = [GroupStatus(key="key", wanted=1, replicas=[*replicas]).model_dump(mode="json")] if replicas else []
     status = {"phase": "starting", "generation": 1, "message": message, "groups": groups}
-    return {"name": name, "uid": "u", "generation": 1, "version": 1, "spec": {"source": SOURCE}, "status": status}
+    return {
+        "name": name,
+        "uid": "u",
+        "generation": 1,
+        "version": 1,
+        "spec": {"source": {"inline": SOURCE}},
+        "status": status,
+    }
 
 
 def replica(message: str = "") -> ReplicaStatus:
@@ -48,7 +56,9 @@ def test_a_slow_start_has_a_reason(app: dict[str, Any], activity: str) -> None:
         server.on("PUT /admin/v1/apps/caption", json_response(app))
         server.on("GET /admin/v1/apps/caption", json_response(app))
         with pytest.raises(SlowStartError, match=f"^does not serve after 0 s: {activity}$"):
-            TemporaryApps(client).start("caption", AppSpec(source=SOURCE), StageTask(seconds={"llm": 0.1}).spec, 0)
+            TemporaryApps(client).start(
+                "caption", AppSpec(source=AppSource(inline=SOURCE)), StageTask(seconds={"llm": 0.1}).spec, 0
+            )
 
 
 def measured(server: StubServer, home: Path) -> ProfilingMessage:
@@ -56,7 +66,7 @@ def measured(server: StubServer, home: Path) -> ProfilingMessage:
     job = ProfilingJob(
         app="caption",
         uid="uid",
-        spec=AppSpec(source=SOURCE),
+        spec=AppSpec(source=AppSource(inline=SOURCE)),
         workload={"captions": WorkloadType(components=["encoder", "llm"], share=1.0)},
         seconds=600,
         gateway=server.url,

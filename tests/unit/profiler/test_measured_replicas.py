@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.app.graph_recording import record_graph
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.client import Client
 from cornserve.control.launcher.base import SlotCount
 from cornserve.home import Home
@@ -39,7 +39,7 @@ def measurement(client: Client, home: Path, device: Device) -> AppMeasurement:
     app = caption_app("caption", encoder=0.1, llm=0.1)
     graph = record_graph(app)
     assert graph is not None
-    measured = MeasuredApp(AppSpec(source="…"), app, graph)
+    measured = MeasuredApp(AppSpec(source=AppSource(inline="…")), app, graph)
     profiler = Profiler(client, Home(home), measured.profiled, device, PLAN_PRECISION, lambda *_: None)
     return AppMeasurement(profiler, measured_options(app, graph, measured.probes, ()))
 

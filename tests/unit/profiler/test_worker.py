@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from cornserve.app.planning import WorkloadType
-from cornserve.app.record import AppSpec
 from cornserve.app.settings import ExecutorOverride
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.bench.workload_chats import GeneratedChat, GeneratedVideo
 from cornserve.control.launcher.base import SlotCount
 from cornserve.control.profiling.job import ProfilingJob
@@ -59,7 +59,10 @@ def job(
     return ProfilingJob(
         app="caption",
         uid="uid",
-        spec=AppSpec(source=source, executors=[ExecutorOverride(name=name, gpu_type=name) for name in gpu_types]),
+        spec=AppSpec(
+            source=AppSource(inline=source),
+            executors=[ExecutorOverride(name=name, gpu_type=name) for name in gpu_types],
+        ),
         workload=workload,
         seconds=seconds,
         gateway="http://127.0.0.1:1",

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cornserve.app.record import AppSpec, AppStatus
+from cornserve.app.record import AppStatus
+from cornserve.app.spec import AppModel, AppSource, AppSpec
 from cornserve.control.store.base import (
     APPS,
     MAX_RECORD_BYTES,
@@ -38,8 +39,8 @@ AppChange = Change[AppSpec, AppStatus]
 TIMEOUT_SECONDS = 60.0
 """A test fails if an operation takes this long. Normal operations take milliseconds."""
 
-ONE = AppSpec(model="one")
-TWO = AppSpec(model="two")
+ONE = AppSpec(model=AppModel(id="one"))
+TWO = AppSpec(model=AppModel(id="two"))
 
 
 def status_with(message: str) -> AppStatus:
@@ -91,8 +92,8 @@ class StoreConformance:
 
     async def test_any_text_is_read_back_unchanged(self, store: Store) -> None:
         source = "text = 'ß 😀 \0 \\u0000 \" \\n'\n\ttab = \"'; DROP TABLE records; --\"\r\n"
-        await store.create(APPS, "a", AppSpec(source=source))
-        assert (await store.get(APPS, "a")).spec.source == source
+        await store.create(APPS, "a", AppSpec(source=AppSource(inline=source)))
+        assert (await store.get(APPS, "a")).spec.inline_source == source
 
     async def test_records_are_listed_by_name(self, store: Store) -> None:
         for name in ("b", "c", "a"):
@@ -230,10 +231,10 @@ class StoreConformance:
     async def test_a_record_over_the_size_limit_is_rejected(self, store: Store) -> None:
         large, too_large = "x" * (MAX_RECORD_BYTES // 2), "x" * MAX_RECORD_BYTES
         with pytest.raises(RecordTooLargeError):
-            await store.create(APPS, "a", AppSpec(source=too_large))
-        record = await store.create(APPS, "a", AppSpec(source=large))
+            await store.create(APPS, "a", AppSpec(source=AppSource(inline=too_large)))
+        record = await store.create(APPS, "a", AppSpec(source=AppSource(inline=large)))
         with pytest.raises(RecordTooLargeError):
-            await store.update_spec(APPS, "a", AppSpec(source=too_large), record.version)
+            await store.update_spec(APPS, "a", AppSpec(source=AppSource(inline=too_large)), record.version)
         with pytest.raises(RecordTooLargeError):
             await store.update_status(APPS, "a", status_with(large), record.version)
         assert (await store.list(APPS)).records == [record]
@@ -371,7 +372,7 @@ class StoreConformance:
 
 async def _run_step(store: Store, operation: str, name: str, number: int) -> None:
     """Writes unless the record exists (create) or does not exist (other writes)."""
-    spec = AppSpec(model="m", replicas=number)
+    spec = AppSpec(model=AppModel(id="m"), replicas=number)
     with suppress(AlreadyExistsError, NotFoundError):
         match operation:
             case "create":

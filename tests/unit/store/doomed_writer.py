@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppModel, AppSpec
 from cornserve.control.store.base import APPS
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.control.store.sqlite_connection import SqliteConnection
@@ -25,9 +25,9 @@ async def main(path: Path, number: int) -> None:
         return await execute(connection, statement, *values)
 
     store = await SqliteStore.open(path)
-    await store.create(APPS, "whole", AppSpec(model="m"))
+    await store.create(APPS, "whole", AppSpec(model=AppModel(id="m")))
     with patch.object(SqliteConnection, "execute", doomed):
-        await store.create(APPS, "half", AppSpec(model="m"))
+        await store.create(APPS, "half", AppSpec(model=AppModel(id="m")))
     await store.close()
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.app.record import AppSpec, AppStatus
+from cornserve.app.record import AppStatus
+from cornserve.app.spec import AppModel, AppSource, AppSpec
 from cornserve.control.local_instance.repair import repair
 from cornserve.control.store.base import APPS
 from cornserve.control.store.sqlite import SqliteStore
@@ -29,7 +30,7 @@ def home(tmp_path: Path) -> Home:
     async def create() -> None:
         store = await SqliteStore.open(tmp_path / "state.db", keep=1)
         for name in NAMES:
-            await store.create(APPS, name, AppSpec(source="m" * (PAGE - 300)))
+            await store.create(APPS, name, AppSpec(source=AppSource(inline="m" * (PAGE - 300))))
         await store.close()
 
     asyncio.run(create())
@@ -68,7 +69,7 @@ def test_a_repair_that_reads_everything_is_complete(home: Home) -> None:
 async def test_the_records_are_in_the_database_after_each_write(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "state.db")
     for name in NAMES:
-        await store.create(APPS, name, AppSpec(model="m"))
+        await store.create(APPS, name, AppSpec(model=AppModel(id="m")))
         assert f"App{name}".encode() in await asyncio.to_thread((tmp_path / "state.db").read_bytes)
     await store.close()
 

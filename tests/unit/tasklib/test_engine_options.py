@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec
 from cornserve.app.settings import ExecutorOverride
+from cornserve.app.spec import AppModel, AppSource, AppSpec
 from cornserve.task.errors import DefinitionError
 from cornserve.task.spec import ExecutorSpec
 from cornserve.task.unit import unit_tasks
@@ -112,7 +112,7 @@ def test_an_executor_that_the_model_does_not_have_is_named() -> None:
 def test_an_app_applies_the_options_of_its_spec() -> None:
     overrides = [ExecutorOverride(name="*", options={"max_model_len": 500})]
 
-    app = load_app("app", AppSpec(model=TEXT, revision="v2", executors=overrides), "unused")
+    app = load_app("app", AppSpec(model=AppModel(id=TEXT, revision="v2"), executors=overrides), "unused")
 
     [spec] = app.executor_specs().values()
     assert spec.config["options"] == {"max_model_len": 500}
@@ -123,7 +123,7 @@ def test_an_app_with_source_sets_options_in_its_source() -> None:
     overrides = [ExecutorOverride(name="llm", options={"max_model_len": 500})]
 
     with pytest.raises(DefinitionError, match="options cannot be set for an app with source: set them in the source"):
-        load_app("app", AppSpec(source="", executors=overrides), "unused")
+        load_app("app", AppSpec(source=AppSource(inline=""), executors=overrides), "unused")
 
 
 def test_the_input_source_of_an_encoder_is_another_executor_with_the_same_settings() -> None:

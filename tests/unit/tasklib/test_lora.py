@@ -9,8 +9,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec
 from cornserve.app.settings import ExecutorOverride
+from cornserve.app.spec import AppModel, AppSpec
 from cornserve.task.errors import DefinitionError
 from cornserve.task.references import ReferenceEncoder
 from cornserve_tasklib import Chat, ChatRequest, CompletionRequest, EmbeddingTask, EngineOptions, LLMTask, Mllm
@@ -72,13 +72,13 @@ def test_the_executor_receives_the_adapter() -> None:
     assert task.decode(task.encode(request, ReferenceEncoder())).lora is None
 
 
-def app_spec(model: str, lora: str | None, **fields: object) -> AppSpec:
+def app_spec(model: str, lora: str | None, shares: dict[str, int] | None = None) -> AppSpec:
     overrides = [ExecutorOverride(name="llm", options={"lora_modules": dict(MODULES)})]
-    return AppSpec.model_validate({"model": model, "lora": lora, "executors": overrides, **fields})
+    return AppSpec(model=AppModel(id=model, lora=lora, shares=shares), executors=overrides)
 
 
 @pytest.mark.parametrize(("model", "shares"), [(TEXT, None), (VISION, {"e-l": 1, "monolith": 1})])
-def test_apps_of_a_model_with_different_adapters_share_executors(model: str, shares: dict[str, float] | None) -> None:
+def test_apps_of_a_model_with_different_adapters_share_executors(model: str, shares: dict[str, int] | None) -> None:
     apps = [load_app("app", app_spec(model, lora, shares=shares), "unused") for lora in (None, "sql", "poems")]
 
     assert apps[0].executor_specs() == apps[1].executor_specs() == apps[2].executor_specs()
@@ -92,11 +92,6 @@ def test_an_app_cannot_name_an_adapter_without_its_directory() -> None:
         load_app("app", app_spec(TEXT, "other"), "unused")
     with pytest.raises(DefinitionError, match=re.escape("no adapter 'sql' in lora_modules (it is empty)")):
         default_paths(VISION, ModelOptions(lora="sql"))
-
-
-def test_an_app_with_source_names_adapters_in_its_source() -> None:
-    with pytest.raises(ValidationError, match="lora: cannot be set for an app with source"):
-        AppSpec(source="", lora="sql")
 
 
 def test_an_adapter_of_an_embedding_model_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pydantic_core import from_json
 
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec
+from cornserve.app.spec import AppModel, AppSpec
 from cornserve_tasklib import EngineOptions, Mllm
 from cornserve_tasklib.media_options import MediaOptions
 from tests.images import as_image, noise
@@ -64,15 +64,13 @@ def test_defaults_that_contradict_an_option_are_not_used(
 
 def test_the_options_of_a_deployed_model_are_those_of_its_tasks() -> None:
     options = MediaOptions(fps=1, max_pixels=5000)
-    specs = [AppSpec(model=VISION, media_options=given) for given in (None, options)]
+    specs = [AppSpec(model=AppModel(id=VISION, media_options=given)) for given in (None, options)]
 
     without, thrifty = (load_app("app", spec, "unused") for spec in specs)
 
     assert [getattr(app.paths[0], "media_options", None) for app in (without, thrifty)] == [MediaOptions(), options]
     assert without.executor_specs().keys() == thrifty.executor_specs().keys(), "the executors are shared"
     assert specs[0].code != specs[1].code
-    with pytest.raises(ValueError, match="media_options: cannot be set for an app with source"):
-        AppSpec(source="", media_options=options)
 
 
 @pytest.mark.parametrize("name", ["mm_processor_kwargs", "media_io_kwargs"])

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from cornserve.app.planning import WorkloadType
-from cornserve.app.record import AppSpec, AppStatus, Phase
+from cornserve.app.record import AppStatus, Phase
+from cornserve.app.spec import AppModel, AppSource, AppSpec
 from cornserve.control.cluster_app_observer import ClusterAppObserver
 from cornserve.control.installation_owner import installation_owners
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
@@ -34,7 +35,7 @@ from tests.waiting import until
 JOB = ProfilingJob(
     app="chat",
     uid="11111111-2222-3333-4444-555555555555",
-    spec=AppSpec(source="app = App()"),
+    spec=AppSpec(source=AppSource(inline="app = App()")),
     workload={"text": WorkloadType(components=["llm"], share=1.0)},
     seconds=30,
 )
@@ -92,7 +93,7 @@ async def test_measurements_end_with_the_release_and_apps_of_users_stay(
     store = KubernetesStore(kube_client, record_codecs())
     observer = ClusterAppObserver(client, "controller", settings)
     for name in ("chat", TEMPORARY):
-        app: AppRecord = await store.create(APPS, name, AppSpec(model="a/b"))
+        app: AppRecord = await store.create(APPS, name, AppSpec(model=AppModel(id="a/b")))
         starting = AppStatus(phase=Phase.STARTING, generation=1)
         await observer.on_status(await store.update_status(APPS, name, starting, app.version), app.status)
     owners = await installation_owners(client, settings)

@@ -1,0 +1,104 @@
+"""Specs of versions whose specs were flat: their stores, routes, exported apps and clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from cornserve.app.record import Route
+from cornserve.app.settings import ConfigMapKeyRef, ModelStorage
+from cornserve.app.spec import AppModel, AppSource, AppSpec, Restart
+from cornserve_tasklib.media_options import MediaOptions
+
+UNSET: dict[str, Any] = {
+    "source": None,
+    "source_config_map": None,
+    "allow_paths": [],
+    "model": None,
+    "executor_replicas": {},
+    "plan": None,
+    "planning": None,
+    "measured": None,
+    "policies": {"routing": "least-loaded"},
+    "held_until": None,
+    "shares": None,
+    "revision": None,
+    "model_summary": None,
+    "lora": None,
+    "drawer": None,
+    "drawer_summary": None,
+    "media_options": None,
+    "storage": None,
+    "executors": [],
+    "rollout": {"type": "RollingUpdate"},
+    "restart": "",
+}
+"""The fields that every stored spec had."""
+
+
+@pytest.mark.parametrize(
+    ("flat", "spec"),
+    [
+        ({"model": "a/b"}, AppSpec(model=AppModel(id="a/b"))),
+        (
+            {
+                "model": "a/b",
+                "revision": "main",
+                "lora": "sql",
+                "drawer": "c/d",
+                "media_options": {"fps": 1},
+                "storage": {"host_path": {"path": "/models"}},
+                "shares": {"x": 0.25, "y": 0.75},
+                "replicas": 3,
+                "restart": "again",
+                "held_until": "2026-01-02T03:04:05Z",
+            },
+            AppSpec(
+                model=AppModel(
+                    id="a/b",
+                    revision="main",
+                    lora="sql",
+                    drawer="c/d",
+                    media_options=MediaOptions(fps=1),
+                    storage=ModelStorage.model_validate({"host_path": {"path": "/models"}}),
+                    shares={"x": 1, "y": 3},
+                ),
+                replicas=3,
+                restart=Restart(id="again"),
+                held_until="2026-01-02T03:04:05Z",  # type: ignore[arg-type]
+            ),
+        ),
+        (
+            {"source": "app = ...", "allow_paths": ["/data"]},
+            AppSpec(source=AppSource(inline="app = ...", allow_paths=["/data"])),
+        ),
+        (
+            {"source_config_map": {"name": "brief", "key": "brief.py"}},
+            AppSpec(source=AppSource(config_map_key_ref=ConfigMapKeyRef(name="brief", key="brief.py"))),
+        ),
+    ],
+)
+def test_a_stored_flat_spec_is_read(flat: dict[str, Any], spec: AppSpec) -> None:
+    assert AppSpec.model_validate(UNSET | flat) == AppSpec.model_validate(flat) == spec
+
+
+def test_a_route_with_a_flat_spec_is_read() -> None:
+    route = Route.model_validate({"app_uid": "u", "generation": 1, "spec": UNSET | {"model": "a/b"}, "shares": [1.0]})
+
+    assert route.spec == AppSpec(model=AppModel(id="a/b"))
+
+
+@pytest.mark.parametrize(
+    ("flat", "message"),
+    [
+        ({"model": "a/b", "source": "app = ..."}, "set exactly one of model, source"),
+        ({"source": "app = ...", "lora": "sql"}, "set exactly one of model, source|id"),
+        ({"model": "a/b", "colour": "red"}, "colour"),
+        ({"model": "a/b", "shares": {"x": -1.5}}, "give finite numbers of at least 0"),
+    ],
+)
+def test_a_wrong_flat_spec_is_refused(flat: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        AppSpec.model_validate(flat)
