@@ -23,7 +23,7 @@ from cornserve import client
 from cornserve.app.adaptation_status import AutoscaledLoad
 from cornserve.app.record import AppStatus, ReplicaState
 from cornserve.app.settings import LatencyTargetSettings
-from cornserve.app.spec import AppSpec
+from cornserve.app.spec import AppModel, AppSource, AppSpec
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.local.device_slots import DeviceSlots
 from cornserve.control.launcher.local.launcher import LocalLauncher
@@ -111,7 +111,6 @@ def test_every_command_is_in_the_overview() -> None:
     ("page", "heading", "header", "model"),
     [
         ("http-api.md", "## Chat completions", "Field", ChatCompletionRequest),
-        ("http-api.md", "### Deployment", "Field", AppSpec),
         ("http-api.md", "## Embeddings", "Field", CreateEmbeddingRequest),
         ("http-api.md", "## Transcriptions and translations", "Field", TranscriptionForm),
         ("task-api.md", "### LLMTask", "Setting", LLMTask),
@@ -131,6 +130,14 @@ def test_documented_fields_equal_the_fields_of_the_model(
     page: str, heading: str, header: str, model: type[BaseModel]
 ) -> None:
     assert _first_column(_section(page, heading), header) == set(model.model_json_schema()["properties"])
+
+
+def test_documented_fields_of_a_deployment_equal_those_of_its_spec() -> None:
+    parts: dict[str, type[BaseModel]] = {"": AppSpec, "model.": AppModel, "source.": AppSource}
+
+    assert _first_column(_section("http-api.md", "### Deployment"), "Field") == {
+        f"{prefix}{field}" for prefix, part in parts.items() for field in part.model_fields
+    }
 
 
 def test_documented_fields_of_a_talker_equal_those_of_its_requests() -> None:

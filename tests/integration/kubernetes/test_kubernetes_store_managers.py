@@ -39,7 +39,7 @@ async def managed_fields(client: KubeClient, manager: str) -> set[str]:
 
 
 async def test_a_field_of_another_manager_is_not_changed(store: Store, argo: KubeClient) -> None:
-    await argo.apply(APP_RECORDS, manifest(model="m", replicas=2))
+    await argo.apply(APP_RECORDS, manifest(model={"id": "m"}, replicas=2))
     record = await store.get(APPS, "a")
     with pytest.raises(FieldConflictError, match=r"'a' .* spec.replicas \(argocd-controller\): change them there"):
         await store.update_spec(APPS, "a", AppSpec(model=AppModel(id="m"), replicas=3), record.version)
@@ -47,16 +47,16 @@ async def test_a_field_of_another_manager_is_not_changed(store: Store, argo: Kub
 
 
 async def test_a_field_of_another_manager_is_not_removed(store: Store, argo: KubeClient) -> None:
-    await argo.apply(APP_RECORDS, manifest(model=AppModel(id="m", shares={"a": 1, "b": 2})))
+    await argo.apply(APP_RECORDS, manifest(model={"id": "m", "shares": {"a": 1, "b": 2}}))
     record = await store.get(APPS, "a")
     for shares in ({"a": 1}, None):
-        with pytest.raises(FieldConflictError, match=r"spec.shares \(argocd-controller\)"):
+        with pytest.raises(FieldConflictError, match=r"spec.model \(argocd-controller\)"):
             await store.update_spec(APPS, "a", AppSpec(model=AppModel(id="m", shares=shares)), record.version)
     assert await store.get(APPS, "a") == record
 
 
 async def test_a_write_manages_only_the_fields_that_it_changes(store: Store, argo: KubeClient) -> None:
-    await argo.apply(APP_RECORDS, manifest(model="m"))
+    await argo.apply(APP_RECORDS, manifest(model={"id": "m"}))
     record = await store.get(APPS, "a")
     for replicas in (3, 4):
         record = await store.update_spec(APPS, "a", AppSpec(model=AppModel(id="m"), replicas=replicas), record.version)
@@ -64,9 +64,9 @@ async def test_a_write_manages_only_the_fields_that_it_changes(store: Store, arg
     assert await managed_fields(argo, "cornserve") == {"f:replicas"}
 
     # A manifest that is applied again and again does not change anything, or meets a conflict.
-    applied = await argo.apply(APP_RECORDS, manifest(model="m"))
+    applied = await argo.apply(APP_RECORDS, manifest(model={"id": "m"}))
     assert int(applied["metadata"]["resourceVersion"]) == record.version
-    await argo.apply(APP_RECORDS, manifest(model="other"))
+    await argo.apply(APP_RECORDS, manifest(model={"id": "other"}))
     assert (await store.get(APPS, "a")).spec == AppSpec(model=AppModel(id="other"), replicas=4)
 
 
@@ -82,11 +82,11 @@ async def test_a_controller_changes_fields_that_gateways_manage(store: Store, ku
 
 
 async def test_the_status_of_an_app_of_another_manager_can_be_written(store: Store, argo: KubeClient) -> None:
-    await argo.apply(APP_RECORDS, manifest(model="m"))
+    await argo.apply(APP_RECORDS, manifest(model={"id": "m"}))
     record = await store.get(APPS, "a")
     record = await store.update_status(APPS, "a", AppStatus(message="hello"), record.version)
     assert (record.generation, record.status.message) == (1, "hello")
-    applied = await argo.apply(APP_RECORDS, manifest(model="m"))
+    applied = await argo.apply(APP_RECORDS, manifest(model={"id": "m"}))
     assert int(applied["metadata"]["resourceVersion"]) == record.version
 
 

@@ -186,7 +186,9 @@ async def test_changes_that_do_not_affect_measurements_do_not_end_them(client: S
     async with running_controller(client, FakeLauncher(), planner=OneCellPlanner(), profiler=profiler):
         await client.deploy("caption", spec())
         await progress(client, "caption", "llm with llm: 4 requests/s")
-        await client.redeploy("caption", spec().changed(policies=AppPolicies(routing="static"), restart=Restart(id="again")))
+        await client.redeploy(
+            "caption", spec().changed(policies=AppPolicies(routing="static"), restart=Restart(id="again"))
+        )
         await client.wait_for_status("caption", lambda status: status.generation == 2)
         profiler.may_finish.set()
         route = await client.wait_until_served("caption", 4)
