@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Measures the cost of running the code of an app in an app host: its start, its memory, and one play of a task.
+"""Measures the cost of running the code of an app in an app host: its start, its memory, and one run of a task.
 
-A play runs `invoke` once, from the request to its first suspension: most requests need two, to record and to replay.
-Other rows are the same play in the gateway's process, and plays that follow a dry record of the request's type, as in
+A run calls `invoke` once, from the request to its first suspension: most requests need two, to record and to replay.
+Other rows are the same run in the gateway's process, and runs that follow a dry record of the request's type, as in
 apps with a plan.
 """
 
@@ -28,10 +28,10 @@ from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.blocking_apps import CurrentApp
 from cornserve.gateway.observe.app_logs import AppLogLines, RequestLog
-from cornserve.gateway.play.hosted_app import HostedApp
-from cornserve.gateway.play.local_app import LocalApp
-from cornserve.gateway.play.player import PlayableApp, PlaySettings
-from cornserve.gateway.play.stream_buffer import StreamBuffer
+from cornserve.gateway.task_runs.hosted_app import HostedApp
+from cornserve.gateway.task_runs.local_app import LocalApp
+from cornserve.gateway.task_runs.stream_buffer import StreamBuffer
+from cornserve.gateway.task_runs.task_runner import AppCode, RunSettings
 from cornserve.limits import MIB, Limits
 from cornserve.task.errors import Suspension
 from cornserve.task.references import Origin
@@ -68,10 +68,10 @@ class StartRow:
 
 
 @dataclass(frozen=True, slots=True)
-class PlayRow:
+class RunRow:
     process: str
     is_typed: bool
-    """Whether the request's type is determined before the play."""
+    """Whether the request's type is determined before the run."""
     p50_us: float
     p99_us: float
     gateway_cpu_us: float
@@ -81,34 +81,34 @@ def open_stream(origin: Origin) -> StreamBuffer:
     raise NotImplementedError("the task of the benchmark returns no streams")
 
 
-async def play(app: PlayableApp, *, is_typed: bool) -> float:
-    """Returns the seconds of one play, with the request's type before it if `is_typed`."""
+async def run(app: AppCode, *, is_typed: bool) -> float:
+    """Returns the seconds of one run, with the request's type before it if `is_typed`."""
     random = ReplayableRandom("benchmark")
     started = time.perf_counter()
     request, _ = await app.parse(BODY)
     deadline = time.monotonic() + 600
     log = RequestLog(AppLogLines(), "benchmark", "benchmark")
-    player = app.start(PlaySettings("benchmark", random, deadline, open_stream, lambda seconds: None, log))
+    runner = app.start(RunSettings("benchmark", random, deadline, open_stream, lambda seconds: None, log))
     if is_typed:
-        assert await player.needed_components([request]) == {"echo"}
-    result = await player.play([request], JSON)
+        assert await runner.needed_components([request]) == {"echo"}
+    result = await runner.run([request], JSON)
     elapsed = time.perf_counter() - started
     assert isinstance(result, Suspension)
-    player.close()
+    runner.close()
     return elapsed
 
 
-async def measure_plays(process: str, app: PlayableApp, count: int, *, is_typed: bool) -> PlayRow:
+async def measure_runs(process: str, app: AppCode, count: int, *, is_typed: bool) -> RunRow:
     for _ in range(count // 10):
-        await play(app, is_typed=is_typed)
+        await run(app, is_typed=is_typed)
     cpu = time.process_time()
-    seconds = [await play(app, is_typed=is_typed) for _ in range(count)]
+    seconds = [await run(app, is_typed=is_typed) for _ in range(count)]
     cpu = time.process_time() - cpu
     p50, p99 = statistics.median(seconds), statistics.quantiles(seconds, n=100)[98]
-    return PlayRow(process, is_typed, p50 * 1e6, p99 * 1e6, cpu / count * 1e6)
+    return RunRow(process, is_typed, p50 * 1e6, p99 * 1e6, cpu / count * 1e6)
 
 
-async def measure(starts: int, plays: int) -> tuple[StartRow, list[PlayRow]]:
+async def measure(starts: int, runs: int) -> tuple[StartRow, list[RunRow]]:
     fork_server = ForkServer()
     start = partial(AppHost.start, fork_server, "repeat", SPEC, "benchmark_host", Limits())
     seconds, hosts = [], []
@@ -128,7 +128,7 @@ async def measure(starts: int, plays: int) -> tuple[StartRow, list[PlayRow]]:
         LocalApp(load_app("repeat", SPEC, "benchmark_local"), CurrentApp.of_process()),
     )
     rows = [
-        await measure_plays(process, app, plays, is_typed=is_typed)
+        await measure_runs(process, app, runs, is_typed=is_typed)
         for process, app in (("gateway", local), ("app host", hosted))
         for is_typed in (False, True)
     ]
@@ -139,16 +139,16 @@ async def measure(starts: int, plays: int) -> tuple[StartRow, list[PlayRow]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--plays", type=int, default=5000, metavar="N")
+    parser.add_argument("--runs", type=int, default=5000, metavar="N")
     parser.add_argument("--hosts", type=int, default=20, metavar="N")
     parser.add_argument("--quick", action="store_true", help="run a minimal measurement")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     options = parser.parse_args()
     machine = MachineInfo.current()
-    hosts, plays = (3, 100) if options.quick else (options.hosts, options.plays)
-    start, rows = uvloop.run(measure(hosts, plays))
+    hosts, runs = (3, 100) if options.quick else (options.hosts, options.runs)
+    start, rows = uvloop.run(measure(hosts, runs))
     if options.json:
-        report = {"machine": asdict(machine), "start": asdict(start), "plays": [asdict(row) for row in rows]}
+        report = {"machine": asdict(machine), "start": asdict(start), "runs": [asdict(row) for row in rows]}
         print(json.dumps(report))
         return
     console = Console()
@@ -156,7 +156,7 @@ def main() -> None:
         f"start: {start.first_ms:.0f} ms for the first host, {start.next_ms:.0f} ms for each further host; "
         f"memory: {start.host_mib:.0f} MiB for each of {hosts} hosts, {start.fork_server_mib:.0f} MiB for their server"
     )
-    table = Table("play in", "p50, µs", "p99, µs", "µs CPU of the gateway")
+    table = Table("run in", "p50, µs", "p99, µs", "µs CPU of the gateway")
     for row in rows:
         process = f"{row.process}, with type" if row.is_typed else row.process
         table.add_row(process, *(f"{figure:.0f}" for figure in (row.p50_us, row.p99_us, row.gateway_cpu_us)))

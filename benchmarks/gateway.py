@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def _gateway(options: argparse.Namespace) -> tuple[str, ...]:
-    module = ("benchmarks.harness.local_gateway" if options.play_in_gateway else "cornserve.gateway.__main__",)
+    module = ("benchmarks.harness.local_gateway" if options.run_in_gateway else "cornserve.gateway.__main__",)
     sampler = () if options.profile is None else ("benchmarks.harness.sampler", str(options.profile))
     return ("-m", *sampler, *module)
 
@@ -108,7 +108,7 @@ def _options() -> argparse.Namespace:
         help="time for repeating disturbed measurements (default: %(default)s)",
     )
     parser.add_argument(
-        "--play-in-gateway", action="store_true", help="play the apps in the gateway, like tasks of cornserve_tasklib"
+        "--run-in-gateway", action="store_true", help="run the apps in the gateway, like tasks of cornserve_tasklib"
     )
     parser.add_argument("--unpinned", action="store_true", help="do not reserve a core for the gateway")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="sample the gateway and write its stacks to FILE")

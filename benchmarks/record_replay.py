@@ -50,7 +50,7 @@ class PassTiming:
 class RecordReplayRow:
     shape: str
     invocations: int
-    plays: int
+    runs: int
     """The number of runs of `invoke` until no new invocation is recorded."""
     plain: PassTiming
     record: PassTiming
@@ -93,19 +93,19 @@ def _options() -> argparse.Namespace:
 
 def measure(shape: str, invocations: int, repeats: int, seconds: float) -> RecordReplayRow:
     task = CompositeTask(shape=shape)
-    ended, plays, _ = record(task, invocations)
+    ended, runs, _ = record(task, invocations)
     plain, recording, resume, replay = _timings(
         (
             _timed(lambda: SHAPES[shape](_plain, invocations)),
             lambda: record(task, invocations)[2],
             lambda: record(task, invocations, resumes=True)[2],
-            _timed(lambda: _play(ended, task, invocations)),
+            _timed(lambda: _run_task(ended, task, invocations)),
         ),
         repeats,
         seconds,
     )
     memory = _bytes_per_request(task, invocations)
-    return RecordReplayRow(shape, invocations, plays, plain, recording, resume, replay, memory)
+    return RecordReplayRow(shape, invocations, runs, plain, recording, resume, replay, memory)
 
 
 def measure_dry_records(repeats: int, seconds: float) -> list[DryRecordRow]:
@@ -145,20 +145,20 @@ def _plain(request: TextInput) -> TextOutput:
 def record(task: CompositeTask, invocations: int, *, resumes: bool = False) -> tuple[Recording, int, float]:
     """Records a request until it ends; returns the recording, the number of runs, and their duration."""
     recording: Recording | None = None
-    plays, seconds = 0, 0.0
+    runs, seconds = 0, 0.0
     while True:
         started = time.perf_counter()
         recording = recording or Recording(ReplayableRandom("request"), resumes=resumes)
-        outcome = _play(recording, task, invocations)
+        outcome = _run_task(recording, task, invocations)
         seconds += time.perf_counter() - started
-        plays += 1
+        runs += 1
         _finish_all(recording.invocations)
         if not isinstance(outcome, Suspension):
-            return recording, plays, seconds
+            return recording, runs, seconds
 
 
-def _play(recording: Recording, task: CompositeTask, invocations: int) -> Any:
-    return recording.play("CompositeTask", lambda: task.invoke(invocations))
+def _run_task(recording: Recording, task: CompositeTask, invocations: int) -> Any:
+    return recording.run("CompositeTask", lambda: task.invoke(invocations))
 
 
 def _finish_all(invocations: Sequence[Invocation]) -> None:
@@ -208,7 +208,7 @@ def _bytes_per_request(task: CompositeTask, invocations: int) -> int:
 def _print(machine: MachineInfo, repeats: int, rows: Sequence[RecordReplayRow]) -> None:
     table = create_table(
         ("task",),
-        ("calls", "plays", "plain", "record", "resume", "replay", "rec ÷ plain", "res ÷ call", "rep ÷ call", "KiB"),
+        ("calls", "runs", "plain", "record", "resume", "replay", "rec ÷ plain", "res ÷ call", "rep ÷ call", "KiB"),
     )
     for row in rows:
         table.add_row(*_cells(row), end_section=row.invocations == SIZES[-1])
@@ -227,7 +227,7 @@ def _cells(row: RecordReplayRow) -> list[str]:
     measured = (row.plain, row.record, row.resume, row.replay)
     timings = [f"{_short(timing.min)} ({_short(timing.median)})" for timing in measured]
     return [
-        *(row.shape, str(row.invocations), str(row.plays)),
+        *(row.shape, str(row.invocations), str(row.runs)),
         *timings,
         f"{row.record.min / row.plain.min:.1f}",
         f"{row.resume.min / row.invocations:.1f}",

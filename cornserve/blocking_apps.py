@@ -1,7 +1,7 @@
 """Finds the app that blocks the event loop of a gateway.
 
-The supervisor shares a page of memory with the gateway. The gateway writes to it which app plays in its process. When
-the event loop is blocked, the supervisor adds this app to a file, and gateways play the apps in this file in app hosts.
+The supervisor shares a page of memory with the gateway. The gateway writes to it which app runs in its process. When
+the event loop is blocked, the supervisor adds this app to a file, and gateways run the apps in this file in app hosts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BYTES = 256
 
 
 class CurrentApp:
-    """The app that plays at present in a process.
+    """The app that runs at present in a process.
 
     Args:
         descriptor: a file from `create_file`. It can be closed after this.
@@ -45,14 +45,14 @@ class CurrentApp:
         return create_page("cornserve-current-app", _BYTES)
 
     def begin(self, entry: bytes) -> None:
-        """Records that an app plays. `entry` is from `encode`."""
+        """Records that an app runs. `entry` is from `encode`."""
         self._page[:_BYTES] = entry
 
     def end(self) -> None:
         self._page[0] = 0
 
     def read(self) -> str | None:
-        """Returns the name of the app, or None if no app plays."""
+        """Returns the name of the app, or None if no app runs."""
         return bytes(self._page).partition(b"\0")[0].decode() or None
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class CurrentApp:
 def restore_current_app(file: Path, apps: BlockingApps) -> None:
     """Uses a file as the page of this process, where no supervisor passes one.
 
-    An app in the file played when an earlier process was killed, by a liveness probe for example. It may have blocked
+    An app in the file ran when an earlier process was killed, by a liveness probe for example. It may have blocked
     that process.
     """
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)

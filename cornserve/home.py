@@ -57,7 +57,7 @@ class Home:
 
     @property
     def current_app(self) -> Path:
-        """The app that plays in a gateway without a supervisor."""
+        """The app that runs in a gateway without a supervisor."""
         return self.path / "current-app"
 
     @property

@@ -98,7 +98,7 @@ class Limits:
     """Time for which a client may stop reading its response."""
     blocked_seconds: int = 10
     """Time for which the event loop of the gateway or the controller may be blocked before its process is restarted."""
-    play_seconds: int = 2
+    run_seconds: int = 2
     """Time for which code of an app may run without a pause."""
     recorded_seconds: int = 60
     """Time in which a function that code of an app calls with `recorded` must return."""

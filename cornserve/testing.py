@@ -71,14 +71,14 @@ class RecordedCall:
 
     Args:
         request: the input as the executor receives it. Its tensors and streams are references.
-        play: the number of the run of `invoke` that has recorded the call, from 0. Calls of one play run concurrently,
-            as far as they do not need outputs of each other.
+        round: the number of the run of `invoke` that has recorded the call, from 0. Calls of one round run
+            concurrently, as far as they do not need outputs of each other.
         line: the line of the app that makes the call, such as "app.py:12".
     """
 
     task: UnitTask[Any, Any]
     request: Any
-    play: int
+    round: int
     line: str
 
 
@@ -149,13 +149,13 @@ def _run(
     yields = _Yields(task)
     respond = partial(_respond, task, request, yields.values)
     for number in count():
-        outcome = recording.play(task.name, respond, yields.start_run())
+        outcome = recording.run(task.name, respond, yields.start_run())
         side_effect, new = recording.next_side_effect, recording.invocations[len(calls) :]
         for invocation in new:
             decoded = invocation.task.decode(invocation.request, invocation.inputs)
             calls.append(RecordedCall(invocation.task, decoded, number, invocation.line))
             on_call(calls[-1])
-        _check_same_end(task, outcome, recording.play(task.name, respond, yields.start_run(), repeats=True))
+        _check_same_end(task, outcome, recording.run(task.name, respond, yields.start_run(), repeats=True))
         if side_effect is not None:
             recording.side_effects.append(side_effect.run())
         for invocation in new:

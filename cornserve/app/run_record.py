@@ -12,7 +12,7 @@ class CallRecord(BaseModel):
 
     task: str
     round: int
-    """The number of the play that has made the call, from 1. A play ends with a value that is not available."""
+    """The number of the run that has made the call, from 1. A run ends with a value that is not available."""
     line: str
     """The line of the app that makes the call, such as "app.py:12"."""
     request: Any

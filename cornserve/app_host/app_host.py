@@ -150,7 +150,7 @@ class AppHost:
             del self._replies[command.call]
 
     async def run_side_effect(self, session: int) -> pb.HostReply:
-        """Runs the call for which the last play of a session waits. A call that takes too long has no value.
+        """Runs the call for which the last run of a session waits. A call that takes too long has no value.
 
         Raises `AppHostLostError` if the host ends meanwhile.
         """
@@ -190,7 +190,7 @@ class AppHost:
         self._watch_timer = None
         running, blocked = self._running, self._blocked
         awaited = running or blocked
-        if awaited is not None and self._run_timer.seconds(awaited) > self._limits.play_seconds:
+        if awaited is not None and self._run_timer.seconds(awaited) > self._limits.run_seconds:
             verb = "did not respond" if running is None else "ran"
             self._interruption = asyncio.create_task(self._interrupt(awaited, verb))
         elif awaited is None and self._replies and self._is_loaded:
@@ -207,8 +207,8 @@ class AppHost:
     async def _interrupt(self, running: RunningCode, verb: str) -> None:
         location = await self._process.trace(self._source)
         # The signal for the trace may have ended the code by now, if it was in a system call.
-        seconds = self._limits.play_seconds
-        reason = f"the app's code {verb} for more than {seconds} s ({self._limits.hint('play-seconds')})"
+        seconds = self._limits.run_seconds
+        reason = f"the app's code {verb} for more than {seconds} s ({self._limits.hint('run-seconds')})"
         self._lose(running, reason, location)
 
     @property

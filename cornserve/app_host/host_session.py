@@ -1,4 +1,4 @@
-"""One request in an app host: plays its task, and keeps the streams that the task maps."""
+"""One request in an app host: runs its task, and keeps the streams that the task maps."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ class HostSession:
         finally:
             dry.close()
 
-    def play(self, command: pb.Play) -> pb.Played:
-        """Runs the task from its start, or from where the last play has ended. Raises its errors."""
+    def run(self, command: pb.RunTask) -> pb.RunOutcome:
+        """Runs the task from its start, or from where the last run has ended. Raises its errors."""
         for update in command.updates:
             self._update(update)
         for result in command.side_effects:
@@ -103,30 +103,30 @@ class HostSession:
         reader = READERS[command.reader]
         path = self._loaded.app.paths[command.path]
         yields = self._find_yields(reader)
-        outcome = self._recording.play(
+        outcome = self._recording.run(
             path.name, lambda: self._run(path, reader), None if yields is None else yields.add
         )
-        played = pb.Played()
+        run_outcome = pb.RunOutcome()
         if isinstance(outcome, OutputSuspension):
-            played.awaited.invocation = outcome.invocation
-            played.awaited.field = outcome.field or ""
+            run_outcome.awaited.invocation = outcome.invocation
+            run_outcome.awaited.field = outcome.field or ""
         elif isinstance(outcome, SideEffectSuspension):
-            played.awaited_side_effect.CopyFrom(describe_call(outcome.call))
+            run_outcome.awaited_side_effect.CopyFrom(describe_call(outcome.call))
         elif yields is not None and yields.has_any:
-            played.results.SetInParent()
+            run_outcome.results.SetInParent()
         elif not isinstance(outcome, Suspension):
-            self._add_results(played.results, outcome, reader)
+            self._add_results(run_outcome.results, outcome, reader)
         if yields is not None:
-            played.yielded.extend(yields.take_new())
-        played.invocations.extend(map(self._describe, self._recording.invocations[self._sent :]))
+            run_outcome.yielded.extend(yields.take_new())
+        run_outcome.invocations.extend(map(self._describe, self._recording.invocations[self._sent :]))
         self._sent = len(self._recording.invocations)
-        return played
+        return run_outcome
 
     @property
     def next_side_effect(self) -> SideEffect:
-        """The call for which the last play waits."""
+        """The call for which the last run waits."""
         effect = self._recording.next_side_effect
-        assert effect is not None  # The gateway runs a call that a play has reported.
+        assert effect is not None  # The gateway runs a call that a run has reported.
         return effect
 
     def close(self) -> None:

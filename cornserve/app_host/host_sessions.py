@@ -1,4 +1,4 @@
-"""The requests that an app host plays."""
+"""The requests that an app host runs."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class HostSessions:
 
     def handle(self, command: pb.HostCommand) -> None:
         match command.WhichOneof("kind"):
-            case "play":
-                session = command.play.session
+            case "run":
+                session = command.run.session
                 with self._running(command.call, session) as reply:
                     with self._prints.collected(reply):
-                        reply.played.CopyFrom(self._play(session, command.play))
-                    self._repeat(session, command.play, reply.played)
+                        reply.run_outcome.CopyFrom(self._run_task(session, command.run))
+                    self._repeat(session, command.run, reply.run_outcome)
             case "classify":
                 session = command.classify.session
                 with self._running(command.call, session) as reply:
@@ -91,9 +91,9 @@ class HostSessions:
     async def _run_side_effect(self, call: int, effect: SideEffect, deadline: float) -> None:
         self._send(await self._side_effects.run(call, effect, deadline))
 
-    def _play(self, number: int, play: pb.Play) -> pb.Played:
-        session = self._begin(number, play.begin) if play.HasField("begin") else self._sessions[number]
-        return session.play(play)
+    def _run_task(self, number: int, run: pb.RunTask) -> pb.RunOutcome:
+        session = self._begin(number, run.begin) if run.HasField("begin") else self._sessions[number]
+        return session.run(run)
 
     def _begin(self, number: int, begin: pb.BeginSession) -> HostSession:
         def open_source(invocation: Invocation, output: str) -> AsyncIterator[Sequence[Any]]:
@@ -105,14 +105,14 @@ class HostSessions:
             self._repetitions[number] = Repetition(HostSession(self._app, begin, open_source))
         return session
 
-    def _repeat(self, number: int, play: pb.Play, played: pb.Played) -> None:
+    def _repeat(self, number: int, run: pb.RunTask, run_outcome: pb.RunOutcome) -> None:
         """Runs the code of a repeated request again. Raises `DivergenceError` if it differs."""
         repetition = self._repetitions.get(number)
         if repetition is None:
             return
         self._activity.begin(number)  # The code may run as long as the first time.
         with self._prints.collected(pb.HostReply()):
-            repetition.play(self._app.app.paths[play.path].name, play, played)
+            repetition.run(self._app.app.paths[run.path].name, run, run_outcome)
 
     def _start_read(self, call: int, read: pb.ReadMapped) -> None:
         task = asyncio.create_task(self._read(call, read.session, self._sessions[read.session].mapped[read.mapped]))

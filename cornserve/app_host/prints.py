@@ -13,7 +13,7 @@ from typing import Final
 from cornserve.v1 import app_host_pb2 as pb
 
 MAX_LINES: Final = 1000
-"""The maximum number of lines in a play. Further ones are dropped."""
+"""The maximum number of lines in a run. Further ones are dropped."""
 
 MAX_LINE_CHARACTERS: Final = 2000
 """Longer lines are cut."""

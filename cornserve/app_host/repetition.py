@@ -35,14 +35,14 @@ class Repetition:
         self._calls = 0
         """The number of calls that both runs have made."""
 
-    def play(self, task: str, command: pb.Play, recorded: pb.Played) -> None:
-        """Repeats a play that has ended without an error.
+    def run(self, task: str, command: pb.RunTask, recorded: pb.RunOutcome) -> None:
+        """Repeats a run that has ended without an error.
 
         Raises `DivergenceError` if the code does not make the same calls, yields something else, or does not end in the
         same way. The items of mapped streams are not compared: they are computed when they are read.
         """
         try:
-            repeated = self._session.play(command)
+            repeated = self._session.run(command)
         except Exception as error:
             difference = changed_end(_end(recorded), f"raises {type(error).__name__}")
             raise DivergenceError(task, None, difference) from error
@@ -56,7 +56,7 @@ class Repetition:
             _check_results(task, recorded.results, repeated.results)
         self._calls += len(recorded.invocations)
 
-    def _check_calls(self, task: str, recorded: pb.Played, repeated: pb.Played) -> None:
+    def _check_calls(self, task: str, recorded: pb.RunOutcome, repeated: pb.RunOutcome) -> None:
         pairs = zip_longest(recorded.invocations, repeated.invocations)
         for index, (call, again) in enumerate(pairs, self._calls):
             if call is None:
@@ -73,8 +73,8 @@ class Repetition:
         self._session.close()
 
 
-def _waits_for_side_effect(played: pb.Played) -> bool:
-    return played.WhichOneof("outcome") == "awaited_side_effect"
+def _waits_for_side_effect(run_outcome: pb.RunOutcome) -> bool:
+    return run_outcome.WhichOneof("outcome") == "awaited_side_effect"
 
 
 def _check_side_effect(task: str, call: pb.SideEffectCall, again: pb.SideEffectCall) -> None:
@@ -85,7 +85,7 @@ def _check_side_effect(task: str, call: pb.SideEffectCall, again: pb.SideEffectC
         raise DivergenceError(task, None, difference)
 
 
-def _check_yielded(task: str, recorded: pb.Played, repeated: pb.Played) -> None:
+def _check_yielded(task: str, recorded: pb.RunOutcome, repeated: pb.RunOutcome) -> None:
     for value, again in zip_longest(recorded.yielded, repeated.yielded):
         if value is None:
             raise DivergenceError(task, None, "it yields a value now that it did not yield in the recording")
@@ -112,11 +112,11 @@ def _check_results(task: str, recorded: pb.Results, repeated: pb.Results) -> Non
             raise DivergenceError(task, None, changed_result("the response", result.json, again.json))
 
 
-def _end(played: pb.Played) -> str:
-    """Describes how a play has ended."""
-    match played.WhichOneof("outcome"):
+def _end(outcome: pb.RunOutcome) -> str:
+    """Describes how a run has ended."""
+    match outcome.WhichOneof("outcome"):
         case "awaited":
-            return f"waited for {OutputSuspension(played.awaited.invocation, played.awaited.field or None).awaited}"
+            return f"waited for {OutputSuspension(outcome.awaited.invocation, outcome.awaited.field or None).awaited}"
         case "awaited_side_effect":
-            return f"waited for {SideEffectSuspension(described_call(played.awaited_side_effect)).awaited}"
+            return f"waited for {SideEffectSuspension(described_call(outcome.awaited_side_effect)).awaited}"
     return "returned a response"

@@ -12,9 +12,9 @@ from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.blocking_apps import CurrentApp
 from cornserve.daemon_thread import run_in_daemon_thread
-from cornserve.gateway.play.hosted_app import HostedApp
-from cornserve.gateway.play.local_app import LocalApp
-from cornserve.gateway.play.player import PlayableApp
+from cornserve.gateway.task_runs.hosted_app import HostedApp
+from cornserve.gateway.task_runs.local_app import LocalApp
+from cornserve.gateway.task_runs.task_runner import AppCode
 from cornserve.limits import Limits
 
 
@@ -22,7 +22,7 @@ class AppLoader:
     """Loads apps.
 
     Args:
-        blocking_apps: the apps of which even library tasks play in app hosts, because they have blocked a gateway.
+        blocking_apps: the apps of which even library tasks run in app hosts, because they have blocked a gateway.
     """
 
     def __init__(self, fork_server: ForkServer, limits: Limits, blocking_apps: Container[str] = ()) -> None:
@@ -31,7 +31,7 @@ class AppLoader:
         self._blocking_apps = blocking_apps
         self._current_app = CurrentApp.of_process()
 
-    async def load(self, name: str, route: Route, module: str, suspend: Callable[[str], None]) -> PlayableApp:
+    async def load(self, name: str, route: Route, module: str, suspend: Callable[[str], None]) -> AppCode:
         """Loads the code of the route's version.
 
         Args:

@@ -19,12 +19,12 @@ from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.executor_endpoints import EndpointSource, ExecutorEndpoints
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
-from cornserve.gateway.play.player import PlayableApp
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request_route import RequestRoute
 from cornserve.gateway.routed_groups import RoutedGroups
 from cornserve.gateway.served_app import ServedApp
 from cornserve.gateway.suspension import store_suspension, suspended_error
+from cornserve.gateway.task_runs.task_runner import AppCode
 
 log = logging.getLogger(__name__)
 
@@ -259,7 +259,7 @@ class AppRegistry:
             code = self._desired[name].route.spec.code
             self._tasks.create_task(store_suspension(self._store, name, code, reason))
 
-    def _serve(self, name: str, code: PlayableApp, module: str) -> None:
+    def _serve(self, name: str, code: AppCode, module: str) -> None:
         with ExitStack() as unless_served:
             unless_served.callback(code.close)
             if not self._is_desired(name, module):

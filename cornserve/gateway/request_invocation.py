@@ -1,4 +1,4 @@
-"""The interface of an invocation of a request, whose task plays in the gateway or in an app host."""
+"""The interface of an invocation of a request, whose task runs in the gateway or in an app host."""
 
 from __future__ import annotations
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cornserve.gateway.play.player import PlayableApp
 from cornserve.gateway.request_route import RequestRoute
+from cornserve.gateway.task_runs.task_runner import AppCode
 
 
 @dataclass(frozen=True, slots=True)
 class ServedApp:
     """A loaded version of an app. A request uses the same one from its start to its end."""
 
-    code: PlayableApp
+    code: AppCode
     uid: str
     module: str
     """The name under which the code is imported. It identifies the version."""

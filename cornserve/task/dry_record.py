@@ -33,7 +33,7 @@ class DryRecording(Recording):
     def record(self, task: Task[Any, Any], request: Any) -> None:
         """Runs `task` up to the first value that it waits for. Raises the errors of the task."""
         self._prefixes = task.model_prefixes
-        self.is_complete = not isinstance(self.play(task.name, lambda: run_to_end(task.invoke(request))), Suspension)
+        self.is_complete = not isinstance(self.run(task.name, lambda: run_to_end(task.invoke(request))), Suspension)
 
     def invoke(self, task: UnitTask[Any, Any], request: Any) -> Any:
         components = task.components(request)

@@ -135,7 +135,7 @@ class SideEffectError(TaskError):
 
 
 class Suspension(BaseException):
-    """Ends a play, which needs a value that is not available yet.
+    """Ends a run, which needs a value that is not available yet.
 
     Args:
         awaited: the value, such as "`text` of invocation 3".

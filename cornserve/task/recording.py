@@ -1,8 +1,8 @@
 """Record and replay of one request [C §5.2], with values on demand.
 
-`Recording.play` runs the code of a task from its start. It returns the output of invocations that an earlier run
+`Recording.run` runs the code of a task from its start. It returns the output of invocations that an earlier run
 recorded, and records new ones. It ends with the code's result, or with a `Suspension` if the code reads a value that is
-not available yet. The caller then dispatches the new invocations, stores their results in them, and plays the code
+not available yet. The caller then dispatches the new invocations, stores their results in them, and runs the code
 again. A recording that resumes its code does not run it again: the code waits for the value, and runs on.
 """
 
@@ -194,7 +194,7 @@ class Recording:
 
     Args:
         on_record: is called with each new invocation. It may set results that are already available.
-        resumes: whether code that waits for a value runs on in the next play. Otherwise, the next play repeats it.
+        resumes: whether the next run continues code that waits for a value. Otherwise, it repeats the code.
     """
 
     def __init__(
@@ -224,9 +224,9 @@ class Recording:
         """The streams of tensors that have a consumer."""
         self._task = ""
         self._refuses_new_calls = False
-        """Whether the code must make the calls of the last play only."""
+        """Whether the code must make the calls of the last run only."""
         self._has_ended = False
-        """Whether a play has ended with the result of the code."""
+        """Whether a run has ended with the result of the code."""
         self._on_yield: Callable[[Any], None] | None = None
         self._suspension: Suspension | None = None
         self._failure: InvocationError | None = None
@@ -234,7 +234,7 @@ class Recording:
         self._suspended: SuspendableCode[Any] | None = None
         """The code that runs, or waits for a value, if it can be resumed."""
 
-    def play(
+    def run(
         self, task: str, code: Callable[[], T], on_yield: Callable[[Any], None] | None = None, *, repeats: bool = False
     ) -> T | Suspension:
         """Runs `code` from its start, or from where it waits for a value.
@@ -308,7 +308,7 @@ class Recording:
                 self._suspended = None
 
     def _suspend(self, suspension: Suspension) -> None:
-        """Waits for the next play, or ends this one by raising the suspension."""
+        """Waits for the next run, or ends this one by raising the suspension."""
         if self._suspended is not None:
             if not self._suspended.is_current:
                 raise OutsideRequestError(f"{suspension.awaited} was awaited by other code")
@@ -448,4 +448,4 @@ class Recording:
 
 
 def _line() -> str:
-    return calling_line(Recording.play.__code__)
+    return calling_line(Recording.run.__code__)

@@ -29,7 +29,7 @@ class HostCommand(_message.Message):
     CALL_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
     FIND_MEDIA_FIELD_NUMBER: _builtins.int
-    PLAY_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
     READ_MAPPED_FIELD_NUMBER: _builtins.int
     SOURCE_ITEMS_FIELD_NUMBER: _builtins.int
     END_SESSION_FIELD_NUMBER: _builtins.int
@@ -41,7 +41,7 @@ class HostCommand(_message.Message):
     @_builtins.property
     def find_media(self) -> Global___FindMedia: ...
     @_builtins.property
-    def play(self) -> Global___Play: ...
+    def run(self) -> Global___RunTask: ...
     @_builtins.property
     def read_mapped(self) -> Global___ReadMapped: ...
     @_builtins.property
@@ -60,18 +60,18 @@ class HostCommand(_message.Message):
         call: _builtins.int = ...,
         load: Global___LoadApp | None = ...,
         find_media: Global___FindMedia | None = ...,
-        play: Global___Play | None = ...,
+        run: Global___RunTask | None = ...,
         read_mapped: Global___ReadMapped | None = ...,
         source_items: Global___SourceItems | None = ...,
         end_session: Global___EndSession | None = ...,
         classify: Global___Classify | None = ...,
         run_side_effect: Global___RunSideEffect | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["classify", b"classify", "end_session", b"end_session", "find_media", b"find_media", "kind", b"kind", "load", b"load", "play", b"play", "read_mapped", b"read_mapped", "run_side_effect", b"run_side_effect", "source_items", b"source_items"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["classify", b"classify", "end_session", b"end_session", "find_media", b"find_media", "kind", b"kind", "load", b"load", "read_mapped", b"read_mapped", "run", b"run", "run_side_effect", b"run_side_effect", "source_items", b"source_items"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "classify", b"classify", "end_session", b"end_session", "find_media", b"find_media", "kind", b"kind", "load", b"load", "play", b"play", "read_mapped", b"read_mapped", "run_side_effect", b"run_side_effect", "source_items", b"source_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "classify", b"classify", "end_session", b"end_session", "find_media", b"find_media", "kind", b"kind", "load", b"load", "read_mapped", b"read_mapped", "run", b"run", "run_side_effect", b"run_side_effect", "source_items", b"source_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["load", "find_media", "play", "read_mapped", "source_items", "end_session", "classify", "run_side_effect"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["load", "find_media", "run", "read_mapped", "source_items", "end_session", "classify", "run_side_effect"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -84,7 +84,7 @@ class HostReply(_message.Message):
     CALL_FIELD_NUMBER: _builtins.int
     LOADED_FIELD_NUMBER: _builtins.int
     MEDIA_PARTS_FIELD_NUMBER: _builtins.int
-    PLAYED_FIELD_NUMBER: _builtins.int
+    RUN_OUTCOME_FIELD_NUMBER: _builtins.int
     MAPPED_ITEMS_FIELD_NUMBER: _builtins.int
     SOURCE_READ_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
@@ -100,7 +100,7 @@ class HostReply(_message.Message):
     @_builtins.property
     def media_parts(self) -> Global___MediaParts: ...
     @_builtins.property
-    def played(self) -> Global___Played: ...
+    def run_outcome(self) -> Global___RunOutcome: ...
     @_builtins.property
     def mapped_items(self) -> Global___MappedItems: ...
     @_builtins.property
@@ -115,7 +115,7 @@ class HostReply(_message.Message):
     def side_effect(self) -> Global___SideEffectResult: ...
     @_builtins.property
     def printed(self) -> _containers.RepeatedCompositeFieldContainer[Global___PrintedLine]:
-        """The lines that a play has printed, also if it has ended with an error."""
+        """The lines that a run has printed, also if it has ended with an error."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class HostReply(_message.Message):
         call: _builtins.int = ...,
         loaded: Global___AppLoaded | None = ...,
         media_parts: Global___MediaParts | None = ...,
-        played: Global___Played | None = ...,
+        run_outcome: Global___RunOutcome | None = ...,
         mapped_items: Global___MappedItems | None = ...,
         source_read: Global___SourceRead | None = ...,
         error: Global___HostError | None = ...,
@@ -132,11 +132,11 @@ class HostReply(_message.Message):
         seconds: _builtins.float = ...,
         printed: _abc.Iterable[Global___PrintedLine] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["classified", b"classified", "error", b"error", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "media_parts", b"media_parts", "played", b"played", "side_effect", b"side_effect", "source_read", b"source_read"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["classified", b"classified", "error", b"error", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "media_parts", b"media_parts", "run_outcome", b"run_outcome", "side_effect", b"side_effect", "source_read", b"source_read"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "classified", b"classified", "error", b"error", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "media_parts", b"media_parts", "played", b"played", "printed", b"printed", "seconds", b"seconds", "side_effect", b"side_effect", "source_read", b"source_read"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "classified", b"classified", "error", b"error", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "media_parts", b"media_parts", "printed", b"printed", "run_outcome", b"run_outcome", "seconds", b"seconds", "side_effect", b"side_effect", "source_read", b"source_read"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["loaded", "media_parts", "played", "mapped_items", "source_read", "error", "classified", "side_effect"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["loaded", "media_parts", "run_outcome", "mapped_items", "source_read", "error", "classified", "side_effect"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -281,7 +281,7 @@ Global___SentMedia: _TypeAlias = SentMedia  # noqa: Y015
 
 @_typing.final
 class Classify(_message.Message):
-    """Records the task of the first path for the requests, without executors. The session then plays one of the paths."""
+    """Records the task of the first path for the requests, without executors. The session then runs one of the paths."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -327,7 +327,7 @@ class Classified(_message.Message):
 Global___Classified: _TypeAlias = Classified  # noqa: Y015
 
 @_typing.final
-class Play(_message.Message):
+class RunTask(_message.Message):
     """Runs the code of one request's task from its start."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -349,11 +349,11 @@ class Play(_message.Message):
 
     @_builtins.property
     def updates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Update]:
-        """What has arrived since the last play."""
+        """What has arrived since the last run."""
 
     @_builtins.property
     def side_effects(self) -> _containers.RepeatedCompositeFieldContainer[Global___SideEffectResult]:
-        """The results of calls with side effects since the last play."""
+        """The results of calls with side effects since the last run."""
 
     def __init__(
         self,
@@ -371,11 +371,11 @@ class Play(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Play: _TypeAlias = Play  # noqa: Y015
+Global___RunTask: _TypeAlias = RunTask  # noqa: Y015
 
 @_typing.final
 class RunSideEffect(_message.Message):
-    """Runs the call for which the last play waits."""
+    """Runs the call for which the last run waits."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -589,7 +589,7 @@ class InvocationFailure(_message.Message):
 Global___InvocationFailure: _TypeAlias = InvocationFailure  # noqa: Y015
 
 @_typing.final
-class Played(_message.Message):
+class RunOutcome(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     INVOCATIONS_FIELD_NUMBER: _builtins.int
@@ -599,7 +599,7 @@ class Played(_message.Message):
     YIELDED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def invocations(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordedInvocation]:
-        """The invocations that this play has recorded, after those of earlier plays."""
+        """The invocations that this run has recorded, after those of earlier runs."""
 
     @_builtins.property
     def awaited(self) -> Global___Awaited: ...
@@ -609,11 +609,11 @@ class Played(_message.Message):
 
     @_builtins.property
     def awaited_side_effect(self) -> Global___SideEffectCall:
-        """The play waits for the result of a call with side effects."""
+        """The run waits for the result of a call with side effects."""
 
     @_builtins.property
     def yielded(self) -> _containers.RepeatedCompositeFieldContainer[Global___Yielded]:
-        """What the code has yielded, after that of earlier plays."""
+        """What the code has yielded, after that of earlier runs."""
 
     def __init__(
         self,
@@ -632,7 +632,7 @@ class Played(_message.Message):
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 
-Global___Played: _TypeAlias = Played  # noqa: Y015
+Global___RunOutcome: _TypeAlias = RunOutcome  # noqa: Y015
 
 @_typing.final
 class Yielded(_message.Message):
@@ -806,7 +806,7 @@ Global___StreamOrigin: _TypeAlias = StreamOrigin  # noqa: Y015
 
 @_typing.final
 class Awaited(_message.Message):
-    """The play waits for a value."""
+    """The run waits for a value."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -75,7 +75,7 @@ class Observation:
 
 
 class OffenceRunner:
-    """Runs offences on an instance that serves another app, whose code plays three times per request."""
+    """Runs offences on an instance that serves another app, whose code runs three times per request."""
 
     def __init__(self, machine: CliInstance) -> None:
         self._machine = machine

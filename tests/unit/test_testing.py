@@ -80,7 +80,7 @@ def test_a_task_runs_with_the_outputs_of_the_test() -> None:
 
     assert run.response.text == "<improve <draft>>"
     assert stream_items(run.response.words) == ["A", "B"]
-    assert [(call.task.name, call.play) for call in run.calls] == [
+    assert [(call.task.name, call.round) for call in run.calls] == [
         ("EmbedPicture", 0),
         ("WriteText", 0),
         ("WriteText", 1),
@@ -204,7 +204,7 @@ def test_an_output_can_have_the_stream_of_another_one() -> None:
 
     assert run.response.text == "<x>"
     assert stream_items(run.response.words) == ["A", "B"]
-    assert [call.play for call in run.calls] == [0, 0]  # without waiting for a value
+    assert [call.round for call in run.calls] == [0, 0]  # without waiting for a value
 
 
 def test_an_output_cannot_get_a_stream_that_its_type_lacks() -> None:

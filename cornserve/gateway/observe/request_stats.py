@@ -41,7 +41,7 @@ class AppStats:
     refusals: Counter[str] = field(default_factory=Counter)
     """Requests that were refused early, by the target that they were not expected to meet."""
     retries: int = 0
-    play_seconds: float = 0.0
+    run_seconds: float = 0.0
     prompt_tokens: int = 0
     generation_tokens: int = 0
     media: Counter[str] = field(default_factory=Counter)
@@ -170,9 +170,9 @@ class RequestStats:
                 self._app.planned_paths[planned] += 1
                 self._app.arrivals[planned.request_type if is_known else UNPLANNED_TYPE] += 1
 
-    def record_play(self, seconds: float) -> None:
+    def record_run(self, seconds: float) -> None:
         """Counts the time for which the app's code has run."""
-        self._app.play_seconds += seconds
+        self._app.run_seconds += seconds
 
     def record_invocation(self, group: str, executor: str, tokens: int) -> None:
         """Counts a new invocation for an executor group.

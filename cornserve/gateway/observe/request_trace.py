@@ -37,9 +37,9 @@ class RequestTrace:
         )
         self._context = set_span_in_context(self._span)
 
-    def play(self, task: str) -> AbstractContextManager[None]:
+    def run(self, task: str) -> AbstractContextManager[None]:
         """Covers a run of a task."""
-        return self._step(f"play {task}", {"cornserve.task": task})
+        return self._step(f"run {task}", {"cornserve.task": task})
 
     def side_effect(self, function: str) -> AbstractContextManager[None]:
         """Covers a call of a function by `recorded`."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from pydantic import ValidationError
 
 from cornserve.gateway.observe.request_stats import RequestStats
-from cornserve.gateway.play.stream_buffer import StreamBuffer
 from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request_invocation import RequestInvocation
+from cornserve.gateway.task_runs.stream_buffer import StreamBuffer
 from cornserve.task.errors import InvocationError
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.invocations import StartCommand

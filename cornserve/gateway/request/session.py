@@ -1,4 +1,4 @@
-"""One request: plays its task, dispatches new invocations, waits for the demanded value, and plays on [C §5.2]."""
+"""One request: runs its task up to each demanded value, and dispatches the new invocations [C §5.2]."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.app_logs import RequestLog
 from cornserve.gateway.observe.decision_log import log_path
 from cornserve.gateway.observe.request_stats import RequestStats
-from cornserve.gateway.play.player import PlaySettings
-from cornserve.gateway.play.stream_buffer import StreamBuffer
 from cornserve.gateway.request.dispatcher import Dispatcher
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.gateway.served_app import ServedApp
+from cornserve.gateway.task_runs.stream_buffer import StreamBuffer
+from cornserve.gateway.task_runs.task_runner import RunSettings
 from cornserve.task import Stream, TaskError
 from cornserve.task.errors import OutputSuspension, SideEffectSuspension, Suspension
 from cornserve.task.references import Origin
@@ -72,20 +72,20 @@ class Session:
             deadline=deadline,
         )
         self._ids = ids
-        self._plays = 0
+        self._runs = 0
         self._rounds: list[int] = []
-        """The number of the play that has recorded each invocation, from 1."""
+        """The number of the run that has recorded each invocation, from 1."""
         self._stats = stats
         self._route = served.route
         self._has_path = self._route.plan is None
         """Whether the path is known. With a plan, it depends on the type of the request."""
         random = ReplayableRandom(ids.random_key, self._route.path_draws)
         drawn = self._route.draw_path(None, random) if self._has_path else None
-        self._player = served.code.start(
-            PlaySettings(ids.random_key, random, deadline, self._open_stream, stats.record_play, log)
+        self._runner = served.code.start(
+            RunSettings(ids.random_key, random, deadline, self._open_stream, stats.record_run, log)
         )
         if drawn is not None:
-            self._player.select_path(drawn.path)
+            self._runner.select_path(drawn.path)
             stats.record_path(drawn.path)
             self._log_path(drawn, "shares of the app")
 
@@ -96,8 +96,8 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._dispatcher.close()
-        self._player.close()
-        del self._player  # breaks the reference cycle through `_open_stream`
+        self._runner.close()
+        del self._runner  # breaks the reference cycle through `_open_stream`
 
     @property
     def next_attempt(self) -> int:
@@ -107,17 +107,17 @@ class Session:
     @property
     def invocations(self) -> Sequence[RequestInvocation]:
         """All recorded invocations, in the order of the task's calls."""
-        return self._player.invocations
+        return self._runner.invocations
 
     @property
     def rounds(self) -> list[int]:
-        """The number of the play that has recorded each invocation, from 1. The last play may have failed."""
+        """The number of the run that has recorded each invocation, from 1. The last run may have failed."""
         failed = len(self.invocations) - len(self._rounds)
-        return self._rounds + [self._plays + 1] * failed
+        return self._rounds + [self._runs + 1] * failed
 
     def outputs(self) -> list[dict[str, Any]]:
         """Returns the values that have arrived, by their names, of each invocation."""
-        return self._player.outputs()
+        return self._runner.outputs()
 
     def record_audio(self) -> None:
         """Times the first audio of a streamed response."""
@@ -133,22 +133,22 @@ class Session:
         if not self._has_path:
             await self._choose_path(requests)
         while True:
-            outcome = await self._play(requests, reader)
-            if reader.yields is not None and self._player.yielded:
+            outcome = await self._run_task(requests, reader)
+            if reader.yields is not None and self._runner.yielded:
                 items = Stream[Any](source=partial(self._yielded_batches, outcome, requests, reader))
                 return [reader.yields.join(items)]
             if not isinstance(outcome, Suspension):
                 return outcome
             await self._wait(outcome)
 
-    async def _play(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
-        """Plays the task once, and dispatches the new invocations."""
-        with nullcontext() if self._trace is None else self._trace.play(self._player.task_name):
-            outcome = await self._player.play(requests, reader)
+    async def _run_task(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
+        """Runs the task once, and dispatches the new invocations."""
+        with nullcontext() if self._trace is None else self._trace.run(self._runner.task_name):
+            outcome = await self._runner.run(requests, reader)
         self._streams = self._streams or _has_stream(outcome)
-        self._plays += 1
-        if new := self._player.invocations[len(self._dispatcher.executions) :]:
-            self._rounds += [self._plays] * len(new)
+        self._runs += 1
+        if new := self._runner.invocations[len(self._dispatcher.executions) :]:
+            self._rounds += [self._runs] * len(new)
             self._dispatcher.dispatch(new, streams=self._streams)
         if not isinstance(outcome, Suspension):
             self._dispatcher.end_recording()
@@ -157,29 +157,29 @@ class Session:
     async def _yielded_batches(
         self, outcome: list[Any] | Suspension, requests: Sequence[Any], reader: ResponseReader[Any]
     ) -> AsyncIterator[Sequence[Any]]:
-        """Yields the items of all that the task yields, and plays the task to its end.
+        """Yields the items of all that the task yields, and runs the task to its end.
 
         Args:
-            outcome: that of the last play.
+            outcome: that of the last run.
         """
         read = 0
         while True:
-            for stream in self._player.yielded[read:]:
+            for stream in self._runner.yielded[read:]:
                 read += 1
                 async for batch in stream.batches():
                     yield batch
             if not isinstance(outcome, Suspension):
                 return
             await self._wait(outcome)
-            outcome = await self._play(requests, reader)
+            outcome = await self._run_task(requests, reader)
 
     async def _choose_path(self, requests: Sequence[Any]) -> None:
         """Chooses a cell and a path by the components that the requests need. Raises the errors of the task."""
         self._has_path = True
         assert self._route.plan is not None
-        known_type = self._route.plan.type_of(await self._player.needed_components(requests))
+        known_type = self._route.plan.type_of(await self._runner.needed_components(requests))
         drawn = self._route.draw_path(known_type, ReplayableRandom(self._ids.random_key))
-        self._player.select_path(drawn.path)
+        self._runner.select_path(drawn.path)
         self._dispatcher.use_cell(drawn.cell)
         self._stats.record_path(drawn.path, drawn, is_known=known_type is not None)
         self._log_path(drawn, "plan" if known_type else "plan, unknown type")
@@ -192,12 +192,12 @@ class Session:
         """Waits until the task can run on."""
         if isinstance(suspension, SideEffectSuspension):
             with nullcontext() if self._trace is None else self._trace.side_effect(suspension.call.function):
-                await self._player.run_side_effect(suspension)
+                await self._runner.run_side_effect(suspension)
         elif isinstance(suspension, OutputSuspension):
             await self._wait_for_output(suspension)
 
     async def _wait_for_output(self, suspension: OutputSuspension) -> None:
-        invocation = self._player.invocations[suspension.invocation]
+        invocation = self._runner.invocations[suspension.invocation]
         while not invocation.has_value(suspension.field):
             await self._dispatcher.next_progress()
 

@@ -32,7 +32,7 @@ def test_record_and_replay_are_compared_with_plain_calls() -> None:
     assert {(row["shape"], row["invocations"]) for row in report["rows"]} == {
         (shape, size) for shape in ("fan-out", "chain of tensors", "chain of values") for size in (1, 10, 100)
     }
-    assert {row["plays"] for row in report["rows"] if row["shape"] != "chain of values"} == {1}
+    assert {row["runs"] for row in report["rows"] if row["shape"] != "chain of values"} == {1}
     assert all(row["record"]["min"] > 0 and row["plain"]["min"] > 0 for row in report["rows"])
     assert [(row["path"], row["request"]) for row in report["dry_records"]] == [
         (path, request) for path in ("monolith", "e-l", "e-el") for request in ("text", "image", "video", "image+video")
@@ -67,14 +67,14 @@ def test_the_steps_of_an_agent_arrive_as_they_happen() -> None:
 
 
 @pytest.mark.slow
-def test_plays_in_app_hosts_are_compared_with_plays_in_the_gateway() -> None:
+def test_runs_in_app_hosts_are_compared_with_runs_in_the_gateway() -> None:
     report = run("app_host.py")
 
     assert all(figure > 0 for figure in report["start"].values())
-    assert [(row["process"], row["is_typed"]) for row in report["plays"]] == [
+    assert [(row["process"], row["is_typed"]) for row in report["runs"]] == [
         (process, is_typed) for process in ("gateway", "app host") for is_typed in (False, True)
     ]
-    assert all(row["p50_us"] > 0 and row["gateway_cpu_us"] > 0 for row in report["plays"])
+    assert all(row["p50_us"] > 0 and row["gateway_cpu_us"] > 0 for row in report["runs"])
 
 
 @pytest.mark.slow

@@ -104,8 +104,8 @@ async def test_one_trace_follows_a_request_through_gateway_and_executors(instanc
     assert (request.service, request.parent.hex()) == ("cornserve-gateway", caller)
     assert request.attributes["http.response.status_code"] == 200
     assert request.attributes["cornserve.request_id"] == response.headers["x-request-id"] == "traced"
-    plays = spans.pop("play Echo")
-    assert {play.parent for play in plays} == {request.id}
+    runs = spans.pop("run Echo")
+    assert {run.parent for run in runs} == {request.id}
     attempts = spans.pop("invoke EchoTask")
     assert {(span.service, span.parent) for span in attempts} == {("cornserve-gateway", request.id)}
     assert [span.attributes["cornserve.invocation"] for span in attempts] == [0, 1]
@@ -132,7 +132,7 @@ async def test_the_span_of_a_run_that_fails_names_the_error(instance: ObservedIn
     body = {"text": "a", "seconds": 0.001}  # fails in the app's code
     await asyncio.to_thread(instance.invoke, body, traceparent=f"00-{trace}-{secrets.token_hex(8)}-01")
 
-    *_, last = (await trace_of(instance, trace, 2))["play Echo"]
+    *_, last = (await trace_of(instance, trace, 2))["run Echo"]
     assert last.attributes["error.type"] == "AppCodeError"
 
 

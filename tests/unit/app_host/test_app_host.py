@@ -69,7 +69,7 @@ async def starting_hosts(fork_server: ForkServer) -> AsyncIterator[StartHost]:
     hosts: list[AppHost] = []
 
     async def start() -> AppHost:
-        limits = Limits(play_seconds=1)
+        limits = Limits(run_seconds=1)
         spec = AppSpec(source=AppSource(inline=ECHO, allow_paths=TEST_FILES))
         hosts.append(await AppHost.start(fork_server, "echo", spec, "app_of_the_test", limits))
         return hosts[-1]
@@ -119,7 +119,7 @@ async def test_a_host_whose_code_runs_too_long_is_killed(
     for error in await calls:
         assert isinstance(error, AppHostLostError)
         assert (error.culprit_session, error.location) == (3, location)
-        assert error.reason == "the app's code ran for more than 1 s (limit play-seconds=1, see `cornserve up --limit`)"
+        assert error.reason == "the app's code ran for more than 1 s (limit run-seconds=1, see `cornserve up --limit`)"
     with pytest.raises(AppHostLostError, match="ran for more than 1 s"):
         await run(host, "x = 1")
     assert host.lost is lost

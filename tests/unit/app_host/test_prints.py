@@ -31,7 +31,7 @@ def test_a_long_line_is_cut() -> None:
     assert printed("x" * MAX_LINE_CHARACTERS, "y" * 10) == ["x" * MAX_LINE_CHARACTERS]
 
 
-def test_prints_outside_of_a_play_are_not_part_of_the_next_one() -> None:
+def test_prints_outside_of_a_run_are_not_part_of_the_next_one() -> None:
     capture, reply = PrintCapture(__file__), pb.HostReply()
     capture.write("before\nand ")
 

@@ -12,7 +12,7 @@ import pytest
 
 from cornserve.app_host.protocol import MAX_REPLY_BYTES
 from cornserve.control.store.base import ROUTES, Store
-from cornserve.gateway.play.hosted_app import MAX_OFFENSES
+from cornserve.gateway.task_runs.hosted_app import MAX_OFFENSES
 from cornserve.limits import Limits
 from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
@@ -143,7 +143,7 @@ app = App(name="slow", paths=[Slow()])
 
 @pytest.fixture(scope="module")
 def gateway_options(request: pytest.FixtureRequest) -> GatewayOptions:
-    return getattr(request, "param", GatewayOptions(Limits(play_seconds=1, app_mib=256)))
+    return getattr(request, "param", GatewayOptions(Limits(run_seconds=1, app_mib=256)))
 
 
 def fragile(code: str) -> str:
@@ -220,7 +220,7 @@ async def test_code_that_does_not_end_fails_its_request_only_and_the_error_names
 
     response = await response_to_endless(gateway, clock, begins, text)
 
-    assert "the app's code ran for more than 1 s (limit play-seconds=1" in response.text
+    assert "the app's code ran for more than 1 s (limit run-seconds=1" in response.text
     assert "app 'fragile', task Fragile" in response.text
     assert f"app.py:{line} in offend" in response.text
     assert (await call(gateway, "a b")).text == events("A", "B")
@@ -354,7 +354,7 @@ async def test_a_killed_process_of_an_app_is_replaced(gateway: httpx.AsyncClient
     assert [process.pid for process in app_hosts()] != [host.pid]
 
 
-@with_gateway_options(GatewayOptions(Limits(play_seconds=60)))
+@with_gateway_options(GatewayOptions(Limits(run_seconds=60)))
 @pytest.mark.parametrize("text", ["fail", "fail when parsed", "bad"])
 async def test_a_request_whose_code_runs_in_a_killed_process_is_repeated(
     gateway: httpx.AsyncClient, deploy: Deploy, tmp_path: Path, text: str
@@ -370,7 +370,7 @@ async def test_a_request_whose_code_runs_in_a_killed_process_is_repeated(
     assert (await response).text == events(*text.upper().split())
 
 
-@with_gateway_options(GatewayOptions(Limits(play_seconds=60)))
+@with_gateway_options(GatewayOptions(Limits(run_seconds=60)))
 async def test_a_request_that_is_parsed_in_a_killed_process_is_repeated(
     gateway: httpx.AsyncClient, deploy: Deploy, tmp_path: Path
 ) -> None:
@@ -418,19 +418,19 @@ async def test_the_time_of_an_apps_code_is_a_metric(gateway: httpx.AsyncClient, 
     await deploy(fragile("time.sleep(0.5)"))
     await call(gateway, "fail")
 
-    assert await _play_seconds(gateway) > 0.5
+    assert await _run_seconds(gateway) > 0.5
 
 
 async def test_the_time_of_code_that_is_ended_is_part_of_the_metric(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
     await deploy(fragile("while True: pass"))
     await call(gateway, "fail")
 
-    assert await _play_seconds(gateway) > 1
+    assert await _run_seconds(gateway) > 1
 
 
-async def _play_seconds(gateway: httpx.AsyncClient) -> float:
+async def _run_seconds(gateway: httpx.AsyncClient) -> float:
     metrics = (await gateway.get("/metrics")).text
-    (seconds,) = re.findall(r'^cornserve_gateway_play_seconds_total\{app="fragile"\} (.*)$', metrics, re.MULTILINE)
+    (seconds,) = re.findall(r'^cornserve_gateway_app_code_seconds_total\{app="fragile"\} (.*)$', metrics, re.MULTILINE)
     return float(seconds)
 
 

@@ -27,10 +27,10 @@ from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.executor_endpoints import Endpoints, GroupEndpoints
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
-from cornserve.gateway.play.hosted_app import HostedApp
-from cornserve.gateway.play.local_app import LocalApp
-from cornserve.gateway.play.player import PlayableApp
 from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.gateway.task_runs.hosted_app import HostedApp
+from cornserve.gateway.task_runs.local_app import LocalApp
+from cornserve.gateway.task_runs.task_runner import AppCode
 from cornserve.limits import Limits
 from cornserve_echo import EchoTask
 from tests.credentials import CREDENTIALS
@@ -353,8 +353,8 @@ async def test_executors_that_end_before_others_start_are_left(
 
 
 @pytest.mark.parametrize(("blocking", "expected"), [((), LocalApp), (("library",), HostedApp)])
-async def test_tasks_of_the_library_play_in_the_gateway_unless_their_app_has_blocked_one(
-    fork_server: ForkServer, blocking: tuple[str, ...], expected: type[PlayableApp]
+async def test_tasks_of_the_library_run_in_the_gateway_unless_their_app_has_blocked_one(
+    fork_server: ForkServer, blocking: tuple[str, ...], expected: type[AppCode]
 ) -> None:
     spec = AppSpec(source=AppSource(inline=LIBRARY))
     route = Route(app_uid="uid", generation=1, spec=spec, shares=[1.0])

@@ -153,7 +153,7 @@ async def dispatch_code(pool: FakePool) -> AsyncIterator[DispatchCode]:
 
     def dispatch_code(record: Callable[[], None]) -> Dispatcher:
         recording = Recording(ReplayableRandom("request"))
-        recording.play("Graph", record)
+        recording.run("Graph", record)
         keys = {task.key for task in (LinkTask(), ChunksTask(), CountedChunksTask())}
         endpoints = {key: ["a:1", "b:1"] for key in keys}
         route = RequestRoute(

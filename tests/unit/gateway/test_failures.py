@@ -29,7 +29,7 @@ from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_opti
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
-code_may_take_long = with_gateway_options(GatewayOptions(limits=Limits(play_seconds=3600)))
+code_may_take_long = with_gateway_options(GatewayOptions(limits=Limits(run_seconds=3600)))
 """The options of tests that advance the clock while code of the app may run, which takes real time."""
 
 LONG = 1000.0

@@ -83,12 +83,12 @@ class OneReplicaPool(ReplicaPool):
         return None if self._only.lost_at is not None or self._only.endpoint in exclude else self._only
 
 
-def play(dispatcher: Dispatcher, task: PartsTask, recording: Recording) -> None:
+def run(dispatcher: Dispatcher, task: PartsTask, recording: Recording) -> None:
     def record() -> None:
         first = task.invoke(PartsRequest(tensors=[]))
         task.invoke(PartsRequest(tensors=[first.tensor, first.tensor]))
 
-    recording.play("Parts", record)
+    recording.run("Parts", record)
     dispatcher.dispatch(recording.invocations, streams=True)
     dispatcher.end_recording()
 
@@ -149,7 +149,7 @@ async def _check(events: Sequence[pb.Event], deadline_seconds: float = 0.3) -> l
         arrived_us=0,
         deadline=deadline,
     )
-    play(dispatcher, task, recording)
+    run(dispatcher, task, recording)
 
     await until(lambda: all(execution.invocation.ended for execution in dispatcher.executions), seconds=20)
 

@@ -165,7 +165,7 @@ async def test_json_with_too_many_values_is_rejected_without_parsing(gateway: ht
 
 
 # The code of an app may run for an hour of the clock, which these tests advance faster than other processes run.
-@with_gateway_options(GatewayOptions(Limits(in_flight=1, receive_seconds=1, stall_seconds=1, play_seconds=3600)))
+@with_gateway_options(GatewayOptions(Limits(in_flight=1, receive_seconds=1, stall_seconds=1, run_seconds=3600)))
 class TestTimeouts:
     @pytest.mark.parametrize("sent", [b"PO", b"POST / HTTP/1.1\r\nHost: local", post(INVOKE, "Content-Length: 9")])
     async def test_an_incomplete_request_times_out(

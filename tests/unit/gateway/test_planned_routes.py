@@ -27,13 +27,13 @@ from cornserve.control.store.base import APPS, Store
 from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.app_logs import AppLogLines, RequestLog
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
-from cornserve.gateway.play.hosted_app import HostedApp
-from cornserve.gateway.play.local_app import LocalApp
-from cornserve.gateway.play.player import PlayableApp
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request.session import Session
 from cornserve.gateway.request_route import RequestRoute
 from cornserve.gateway.served_app import ServedApp
+from cornserve.gateway.task_runs.hosted_app import HostedApp
+from cornserve.gateway.task_runs.local_app import LocalApp
+from cornserve.gateway.task_runs.task_runner import AppCode
 from cornserve.limits import Limits
 from cornserve_echo.stages import StageRequest
 from cornserve_policies.path_table import CellPath
@@ -108,7 +108,7 @@ async def hosted(fork_server: ForkServer) -> AsyncIterator[HostedApp]:
 class PlannedGateway:
     """Routes requests of one app without HTTP."""
 
-    def __init__(self, code: PlayableApp, plan: RoutePlan, pool: ReplicaPool) -> None:
+    def __init__(self, code: AppCode, plan: RoutePlan, pool: ReplicaPool) -> None:
         table = plan.path_table()
         policies = AppPolicies(log_decisions=True)
         groups = {cell.name: cell.groups for cell in plan.cells}
@@ -174,7 +174,7 @@ async def test_thousands_of_requests_follow_the_planned_shares(
 async def test_a_request_takes_the_same_route_through_every_gateway(
     app: App, plan: RoutePlan, pool: ReplicaPool, hosted: HostedApp
 ) -> None:
-    """One gateway plays the task itself, and the other one in an app host."""
+    """One gateway runs the task itself, and the other one in an app host."""
     local = PlannedGateway(LocalApp(app, CurrentApp.of_process()), plan, pool)
     remote = PlannedGateway(hosted, plan, pool)
 

@@ -12,11 +12,11 @@ import pytest
 
 from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
 from cornserve.gateway.endpoints.request_handler import RequestHandler
-from cornserve.gateway.play.hosted_invocation import HostedInvocation
-from cornserve.gateway.play.hosted_player import HostedPlayer
-from cornserve.gateway.play.stream_buffer import StreamBuffer
 from cornserve.gateway.request.dispatcher import Dispatcher
 from cornserve.gateway.request.session import Session
+from cornserve.gateway.task_runs.hosted_invocation import HostedInvocation
+from cornserve.gateway.task_runs.hosted_runner import HostedRunner
+from cornserve.gateway.task_runs.stream_buffer import StreamBuffer
 from cornserve.task.recording import Invocation, Recording
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
@@ -33,7 +33,7 @@ _REQUEST_TYPES = (
     Dispatcher,
     Recording,
     Invocation,
-    HostedPlayer,
+    HostedRunner,
     HostedInvocation,
     StreamBuffer,
 )

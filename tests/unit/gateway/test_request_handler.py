@@ -27,12 +27,12 @@ from cornserve.gateway.http.request_id import REQUEST_ID, RequestId
 from cornserve.gateway.media.fetch import MediaFetcher
 from cornserve.gateway.media.media_loader import MediaLoader
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
-from cornserve.gateway.play.local_app import LocalApp
 from cornserve.gateway.request.merge_streams import merge_streams
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request.session import Session, StreamNotRequestedError
 from cornserve.gateway.request_route import RequestRoute
 from cornserve.gateway.served_app import ServedApp
+from cornserve.gateway.task_runs.local_app import LocalApp
 from cornserve.limits import Limits
 from cornserve.task import Stream
 from tests.credentials import CREDENTIALS

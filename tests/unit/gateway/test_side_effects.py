@@ -133,7 +133,7 @@ async def test_a_failed_call_is_an_error_that_the_task_can_catch(
     assert await order(gateway, item) == {"lines": [message]}
 
 
-@with_gateway_options(GatewayOptions(Limits(play_seconds=1)))
+@with_gateway_options(GatewayOptions(Limits(run_seconds=1)))
 async def test_calls_do_not_count_as_running_code_and_run_concurrently(
     gateway: httpx.AsyncClient, deploy: Deploy, clock: LoopClock, log: Path
 ) -> None:
@@ -142,7 +142,7 @@ async def test_calls_do_not_count_as_running_code_and_run_concurrently(
 
     await until(lambda: bought(log) == ["slowly"] * 3)
     host = await app_host()
-    for _ in range(50):  # longer than the limit for plays
+    for _ in range(50):  # longer than the limit for runs
         clock.advance(0.1)
         await asyncio.sleep(0.005)
         await until(lambda: host.status() == psutil.STATUS_SLEEPING)  # it has handled the gateway's commands

@@ -81,7 +81,7 @@ def test_passing_on_the_request_uses_all_fields() -> None:
     )
 
     recording = Recording(ReplayableRandom("a request"))
-    recording.play("Chat", lambda: invoke_rejecting_unused(Chat(model_id="m"), tracked(ChatRequest, given)))
+    recording.run("Chat", lambda: invoke_rejecting_unused(Chat(model_id="m"), tracked(ChatRequest, given)))
 
     assert ChatRequest.model_validate_json(recording.invocations[0].request) == given
 

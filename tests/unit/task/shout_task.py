@@ -1,4 +1,4 @@
-"""A unit task for the tests of record and replay, and functions that play code with immediate results."""
+"""A unit task for the tests of record and replay, and functions that run code with immediate results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Shout(UnitTask[ShoutRequest, ShoutOutput]):
 
 def record(code: Callable[[], T]) -> tuple[T | Suspension, Recording]:
     recording = Recording(ReplayableRandom("request"))
-    return recording.play("Calls", code), recording
+    return recording.run("Calls", code), recording
 
 
 def finish(invocation: Invocation) -> None:
@@ -46,17 +46,17 @@ def finish(invocation: Invocation) -> None:
 
 
 def run(code: Callable[[], T]) -> tuple[T, list[list[int]]]:
-    """Plays the code until it returns. Also returns the invocations that each play recorded."""
+    """Runs the code until it returns. Also returns the invocations that each run recorded."""
     recording = Recording(ReplayableRandom("request"))
-    plays: list[list[int]] = []
+    runs: list[list[int]] = []
     while True:
         known = len(recording.invocations)
-        result = recording.play("Calls", code)
+        result = recording.run("Calls", code)
         new = recording.invocations[known:]
         if new:
-            plays.append([invocation.index for invocation in new])
+            runs.append([invocation.index for invocation in new])
         if not isinstance(result, Suspension):
-            return result, plays
+            return result, runs
         for invocation in recording.invocations:
             if not invocation.ended:
                 finish(invocation)

@@ -222,7 +222,7 @@ def test_invalid_settings_are_rejected() -> None:
 
 def test_a_unit_task_rejects_a_request_of_another_type() -> None:
     with pytest.raises(TypeError, match="Shout takes the type ShoutRequest, not str"):
-        Recording(ReplayableRandom("r")).play("t", lambda: Shout().invoke("text"))  # type: ignore[arg-type]
+        Recording(ReplayableRandom("r")).run("t", lambda: Shout().invoke("text"))  # type: ignore[arg-type]
 
 
 def test_a_subclass_of_the_request_type_is_serialised_as_the_declared_type() -> None:
@@ -230,7 +230,7 @@ def test_a_subclass_of_the_request_type_is_serialised_as_the_declared_type() -> 
         secret: str = "x"
 
     recording = Recording(ReplayableRandom("r"))
-    recording.play("t", lambda: Shout().invoke(More(text="a", secret="y")))
+    recording.run("t", lambda: Shout().invoke(More(text="a", secret="y")))
 
     assert recording.invocations[0].request == b'{"text":"a"}'
 
@@ -247,7 +247,7 @@ def test_a_mapped_stream_cannot_be_an_input() -> None:
         return Listen().invoke(Words(words=words.map(str.upper)))
 
     with pytest.raises(Exception, match="mapped Stream cannot be the input"):
-        Recording(ReplayableRandom("r")).play("t", code)
+        Recording(ReplayableRandom("r")).run("t", code)
 
 
 def test_references_inside_other_types_are_rejected_when_the_task_is_defined() -> None:

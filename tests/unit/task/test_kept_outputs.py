@@ -26,7 +26,7 @@ def keep_outputs() -> tuple[ShoutOutput, ShoutOutput]:
 
     _, recording = record(code)
     finish(recording.invocations[0])
-    assert recording.play("Calls", code) == "SECRET"
+    assert recording.run("Calls", code) == "SECRET"
     recording.release_outputs()
     recording.close()
     pending, complete = kept
@@ -89,11 +89,11 @@ def test_a_kept_stream_raises(use: Callable[[Stream[str]], object], is_mapped: b
 def test_other_requests_keep_their_outputs() -> None:
     recording, other = (Recording(ReplayableRandom(name)) for name in "ab")
     for each in (recording, other):
-        each.play("Calls", lambda: shout.invoke(ShoutRequest(text="a")).text)
+        each.run("Calls", lambda: shout.invoke(ShoutRequest(text="a")).text)
         finish(each.invocations[0])
 
     recording.release_outputs()
 
-    assert other.play("Calls", lambda: shout.invoke(ShoutRequest(text="a")).text) == "A"
+    assert other.run("Calls", lambda: shout.invoke(ShoutRequest(text="a")).text) == "A"
     with pytest.raises(ReleasedOutputError):
-        recording.play("Calls", lambda: shout.invoke(ShoutRequest(text="a")).text)
+        recording.run("Calls", lambda: shout.invoke(ShoutRequest(text="a")).text)

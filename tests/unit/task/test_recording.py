@@ -38,10 +38,10 @@ def test_independent_invocations_are_recorded_together() -> None:
         outputs = [shout.invoke(ShoutRequest(text=word)) for word in ("a", "b", "c")]
         return [output.text for output in outputs]
 
-    result, plays = run(code)
+    result, runs = run(code)
 
     assert result == ["A", "B", "C"]
-    assert plays == [[0, 1, 2]]
+    assert runs == [[0, 1, 2]]
 
 
 def test_reading_a_value_suspends_the_code() -> None:
@@ -59,10 +59,10 @@ def test_branches_and_loops_can_depend_on_values() -> None:
             output = shout.invoke(ShoutRequest(text=output.text + "x"))
         return output.text if output.text.isupper() else "never"
 
-    result, plays = run(code)
+    result, runs = run(code)
 
     assert result == "XXX"
-    assert plays == [[0], [1], [2]]
+    assert runs == [[0], [1], [2]]
 
 
 def test_passing_a_tensor_records_an_edge_without_suspending() -> None:
@@ -111,7 +111,7 @@ async def test_a_mapped_stream_yields_mapped_items() -> None:
         yield ["three"]
 
     recording = Recording(ReplayableRandom("r"), open_stream=items)
-    stream = recording.play("Calls", lambda: shout.invoke(ShoutRequest(text="a")).words.map(str.upper).map(len))
+    stream = recording.run("Calls", lambda: shout.invoke(ShoutRequest(text="a")).words.map(str.upper).map(len))
 
     assert not isinstance(stream, Suspension)
     assert [item async for item in stream] == [3, 3, 5]
@@ -123,7 +123,7 @@ async def test_a_mapped_stream_yields_the_items_before_an_error() -> None:
         yield ["3", "4", "five", "6"]
 
     recording = Recording(ReplayableRandom("r"), open_stream=items)
-    stream = recording.play("Calls", lambda: shout.invoke(ShoutRequest(text="a")).words.map(int))
+    stream = recording.run("Calls", lambda: shout.invoke(ShoutRequest(text="a")).words.map(int))
 
     assert not isinstance(stream, Suspension)
     items_read = aiter(stream)
@@ -300,7 +300,7 @@ def test_reading_a_value_of_a_failed_invocation_raises_its_error() -> None:
     _, recording = record(code)
     recording.invocations[0].fail("INTERNAL", "boom")
 
-    assert recording.play("Calls", code) == "INTERNAL: boom"
+    assert recording.run("Calls", code) == "INTERNAL: boom"
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_a_failure_is_not_hidden_by_pydantic(use: Callable[[ShoutOutput], object
     recording.invocations[0].fail("UNAVAILABLE", "gone")
 
     with pytest.raises(InvocationError, match="gone"):
-        recording.play("Calls", lambda: use(shout.invoke(ShoutRequest(text="a"))))
+        recording.run("Calls", lambda: use(shout.invoke(ShoutRequest(text="a"))))
 
 
 def test_dumping_an_output_survives_except_exception() -> None:
@@ -334,7 +334,7 @@ def test_an_early_value_can_be_read_after_its_invocation_failed() -> None:
     recording.invocations[0].set_value("length", b"7")
     recording.invocations[0].fail("INTERNAL", "boom")
 
-    assert recording.play("Calls", code) == 7
+    assert recording.run("Calls", code) == 7
 
 
 def test_an_early_value_can_be_read_before_the_invocation_ends() -> None:
@@ -343,10 +343,10 @@ def test_an_early_value_can_be_read_before_the_invocation_ends() -> None:
 
     _, recording = record(code)
     recording.invocations[0].set_value("length", b"7")
-    assert recording.play("Calls", code) == 7
+    assert recording.run("Calls", code) == 7
 
     recording.invocations[0].finish(b'{"text": "late"}')
-    assert recording.play("Calls", lambda: shout.invoke(ShoutRequest(text="a")).text) == "late"
+    assert recording.run("Calls", lambda: shout.invoke(ShoutRequest(text="a")).text) == "late"
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_a_replay_with_a_different_input_is_an_error() -> None:
     _, recording = record(code)
 
     with pytest.raises(DivergenceError, match="Shout diverged at invocation 1: its input differs") as error:
-        recording.play("Calls", code)
+        recording.run("Calls", code)
 
     line = f"test_recording.py:{code.__code__.co_firstlineno + 2}"
     lines = f"{line} called it in the recording, {line} now"
@@ -402,7 +402,7 @@ def test_a_replay_with_a_different_unit_task_is_an_error() -> None:
     line = rf"test_recording.py:{code.__code__.co_firstlineno + 1}"
     message = f"invocation 0: {line} called it with other settings in the recording, {line} calls Shout now"
     with pytest.raises(DivergenceError, match=message):
-        recording.play("Calls", code)
+        recording.run("Calls", code)
 
 
 def test_a_replay_that_ends_early_is_an_error() -> None:
@@ -415,7 +415,7 @@ def test_a_replay_that_ends_early_is_an_error() -> None:
 
     message = r"Calls diverged at invocation 0: it ended before it repeated the call of Shout at test_recording.py:\d+"
     with pytest.raises(DivergenceError, match=message):
-        recording.play("Calls", code)
+        recording.run("Calls", code)
 
 
 @pytest.mark.parametrize("repeats", [True, False], ids=["without new values", "after the end"])
@@ -430,7 +430,7 @@ def test_a_further_call_is_an_error(*, repeats: bool) -> None:
 
     message = rf"Calls diverged at invocation 1: {_line(code, 1)} calls Shout now, and did not in the recording"
     with pytest.raises(DivergenceError, match=message):
-        recording.play("Calls", code, repeats=repeats)
+        recording.run("Calls", code, repeats=repeats)
 
 
 def test_a_call_after_a_value_that_has_arrived_is_no_divergence() -> None:
@@ -439,9 +439,9 @@ def test_a_call_after_a_value_that_has_arrived_is_no_divergence() -> None:
         return shout.invoke(ShoutRequest(text=first.text)).text
 
     _, recording = record(code)
-    recording.play("Calls", code, repeats=True)
+    recording.run("Calls", code, repeats=True)
     finish(recording.invocations[0])
-    recording.play("Calls", code)
+    recording.run("Calls", code)
 
     assert len(recording.invocations) == 2
 
@@ -481,10 +481,10 @@ def test_nested_composite_tasks_record_into_one_graph() -> None:
             return "".join(output.text for output in [child.invoke(request) for child in self.children])
 
     outer = Outer()
-    result, plays = run(lambda: outer.invoke("x"))
+    result, runs = run(lambda: outer.invoke("x"))
 
     assert result == "XX"
-    assert plays == [[0, 1]]
+    assert runs == [[0, 1]]
 
 
 def test_choices_are_the_same_in_every_replay() -> None:
@@ -504,7 +504,7 @@ def test_choices_follow_their_probabilities() -> None:
     counts = [0, 0, 0]
     for request in range(3000):
         recording = Recording(ReplayableRandom(f"request-{request}"))
-        index = recording.play("Calls", lambda: replayable_choice(3, p=[0.5, 0.0, 0.25]))
+        index = recording.run("Calls", lambda: replayable_choice(3, p=[0.5, 0.0, 0.25]))
         assert isinstance(index, int)
         counts[index] += 1
 
@@ -532,17 +532,17 @@ def test_reading_a_value_outside_of_its_request_is_an_error() -> None:
 
 
 async def test_concurrent_requests_have_separate_recordings() -> None:
-    async def play(text: str) -> str:
+    async def run(text: str) -> str:
         recording = Recording(ReplayableRandom(text))
 
         def code() -> str:
             return shout.invoke(ShoutRequest(text=text)).text
 
-        recording.play("Calls", code)
+        recording.run("Calls", code)
         await asyncio.sleep(0)
         finish(recording.invocations[0])
-        result = recording.play("Calls", code)
+        result = recording.run("Calls", code)
         assert isinstance(result, str)
         return result
 
-    assert await asyncio.gather(*(play(text) for text in "abc")) == ["A", "B", "C"]
+    assert await asyncio.gather(*(run(text) for text in "abc")) == ["A", "B", "C"]

@@ -27,9 +27,9 @@ def resumed() -> Recording:
     return Recording(ReplayableRandom("request"), resumes=True)
 
 
-def play_on(recording: Recording, code: Callable[[], T]) -> T:
-    """Plays the code until it returns, and finishes its invocations."""
-    while isinstance(outcome := recording.play("Calls", code), Suspension):
+def run_on(recording: Recording, code: Callable[[], T]) -> T:
+    """Runs the code until it returns, and finishes its invocations."""
+    while isinstance(outcome := recording.run("Calls", code), Suspension):
         if recording.next_side_effect is not None:
             recording.side_effects.append(recording.next_side_effect.run())
         for invocation in recording.invocations:
@@ -49,7 +49,7 @@ def test_code_runs_once_however_often_it_waits() -> None:
         return text
 
     recording = resumed()
-    assert play_on(recording, code) == "0123456789" * 5
+    assert run_on(recording, code) == "0123456789" * 5
     assert len(starts) == 1
     assert len(recording.invocations) == 50
 
@@ -62,7 +62,7 @@ def test_the_result_is_that_of_replays() -> None:
         return [choice, replayable_choice(10), second.text, second.length, second.model_dump(mode="json")]
 
     replayed, _ = run(code)
-    assert play_on(resumed(), code) == replayed
+    assert run_on(resumed(), code) == replayed
 
 
 class Described(BaseModel):
@@ -87,7 +87,7 @@ def test_code_waits_inside_functions_of_libraries(wait: Callable[[list[ShoutOutp
     def code() -> int:
         return len(wait([shout.invoke(ShoutRequest(text=word)) for word in ("b", "a")]))
 
-    assert play_on(resumed(), code) == 2
+    assert run_on(resumed(), code) == 2
 
 
 def test_code_of_several_requests_waits_at_the_same_time() -> None:
@@ -101,7 +101,7 @@ def test_code_of_several_requests_waits_at_the_same_time() -> None:
         for name, recording in recordings.items():
             if name in results:
                 continue
-            outcome = recording.play("Greet", lambda name=name: greet(name))  # type: ignore[misc]
+            outcome = recording.run("Greet", lambda name=name: greet(name))  # type: ignore[misc]
             if isinstance(outcome, Suspension):
                 finish(recording.invocations[-1])
             else:
@@ -118,9 +118,9 @@ def test_a_failure_is_raised_where_its_output_is_read() -> None:
             return error.code
 
     recording = resumed()
-    assert isinstance(recording.play("Calls", code), OutputSuspension)
+    assert isinstance(recording.run("Calls", code), OutputSuspension)
     recording.invocations[0].fail("INTERNAL", "out of memory")
-    assert recording.play("Calls", code) == "INTERNAL"
+    assert recording.run("Calls", code) == "INTERNAL"
 
 
 def test_catching_every_exception_does_not_end_the_wait() -> None:
@@ -130,7 +130,7 @@ def test_catching_every_exception_does_not_end_the_wait() -> None:
         except BaseException:
             return "swallowed"
 
-    assert play_on(resumed(), code) == "A"
+    assert run_on(resumed(), code) == "A"
 
 
 def test_a_call_with_side_effects_runs_once_while_the_code_waits() -> None:
@@ -145,8 +145,8 @@ def test_a_call_with_side_effects_runs_once_while_the_code_waits() -> None:
         return [bought, shout.invoke(ShoutRequest(text="x")).text, recorded(buy)]
 
     recording = resumed()
-    assert isinstance(recording.play("Calls", code), SideEffectSuspension)
-    assert play_on(recording, code) == [1, "X", 2]
+    assert isinstance(recording.run("Calls", code), SideEffectSuspension)
+    assert run_on(recording, code) == [1, "X", 2]
 
 
 def test_closing_ends_waiting_code() -> None:
@@ -163,7 +163,7 @@ def test_closing_ends_waiting_code() -> None:
                 ended.append("second")
 
     recording = resumed()
-    recording.play("Calls", code)
+    recording.run("Calls", code)
     recording.close()
 
     assert ended == ["first", "second"]
@@ -185,7 +185,7 @@ def test_another_thread_cannot_wait() -> None:
         thread.start()
         thread.join()
 
-    assert play_on(resumed(), code) is None
+    assert run_on(resumed(), code) is None
     assert len(errors) == 1
 
 
@@ -195,7 +195,7 @@ def test_a_returned_output_is_complete_after_the_code_has_ended() -> None:
         assert output.text == "A"
         return output
 
-    kept = play_on(resumed(), code)
+    kept = run_on(resumed(), code)
     complete = ShoutOutput.model_validate(vars(kept))
 
     assert kept == complete
@@ -222,4 +222,4 @@ def test_code_that_waits_for_a_whole_output_goes_on_with_a_complete_one(use: Cal
         return use(shout.invoke(ShoutRequest(text="a")))
 
     replayed, _ = run(code)
-    assert play_on(resumed(), code) == replayed
+    assert run_on(resumed(), code) == replayed

@@ -25,12 +25,12 @@ from tests.unit.task.shout_task import Shout, ShoutRequest, finish
 shout = Shout()
 
 
-def replay(code: Callable[[], Any], plays: int = 5) -> Any:
-    """Plays the code from its start several times, with the results of its calls."""
+def replay(code: Callable[[], Any], runs: int = 5) -> Any:
+    """Runs the code from its start several times, with the results of its calls."""
     recording = Recording(ReplayableRandom("request"))
     outcome = None
-    for _ in range(plays):
-        outcome = recording.play("Calls", code)
+    for _ in range(runs):
+        outcome = recording.run("Calls", code)
         if recording.next_side_effect is not None:
             recording.side_effects.append(recording.next_side_effect.run())
         for invocation in recording.invocations:
@@ -122,10 +122,10 @@ def test_a_repeated_run_waits_for_the_same_call(first: tuple[Any, ...], second: 
     def code() -> Any:
         return recorded(*next(calls))
 
-    recording.play("Calls", code)
-    recording.play("Calls", code, repeats=True)
+    recording.run("Calls", code)
+    recording.run("Calls", code, repeats=True)
     with pytest.raises(DivergenceError, match="in the recording"):
-        recording.play("Calls", code, repeats=True)
+        recording.run("Calls", code, repeats=True)
 
 
 def test_the_line_of_a_call_is_not_compared() -> None:
@@ -188,11 +188,11 @@ def test_arguments_that_cannot_be_compared_are_passed_on() -> None:
 
 
 def test_an_output_that_is_passed_on_is_not_awaited() -> None:
-    plays = []
+    runs = []
 
     def code() -> Any:
         output = shout.invoke(ShoutRequest(text="a"))
-        plays.append(1)
+        runs.append(1)
         return [recorded(lambda given: type(given).__name__, output), recorded(len, output.text)]
 
     assert replay(code, 4) == ["ShoutOutput", 1]

@@ -1,4 +1,4 @@
-"""Plays tasks of `cornserve_tasklib` in the gateway's process."""
+"""Runs tasks of `cornserve_tasklib` in the gateway's process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from cornserve.app.operations import supported_operations
 from cornserve.app.response_readers import ResponseReader
 from cornserve.app.unused_fields import invoke_rejecting_unused, untracked
 from cornserve.blocking_apps import CurrentApp
-from cornserve.gateway.play.player import PlaySettings
 from cornserve.gateway.request_invocation import RequestInvocation
+from cornserve.gateway.task_runs.task_runner import RunSettings
 from cornserve.task import Stream
 from cornserve.task.base import Task
 from cornserve.task.dry_record import DryRecording
@@ -29,10 +29,10 @@ Result = TypeVar("Result")
 
 
 class LocalApp:
-    """An app that plays in the gateway's process. Creating one is slow.
+    """An app that runs in the gateway's process. Creating one is slow.
 
     Args:
-        current: records when the app plays.
+        current: records when the app runs.
     """
 
     def __init__(self, app: App, current: CurrentApp) -> None:
@@ -47,15 +47,15 @@ class LocalApp:
         request = self._request.validate_json(body)
         return request, find_media_slots(request)
 
-    def start(self, settings: PlaySettings) -> LocalPlayer:
-        return LocalPlayer(self, settings)
+    def start(self, settings: RunSettings) -> LocalRunner:
+        return LocalRunner(self, settings)
 
     def close(self) -> None:
         """Does nothing: the code belongs to this process."""
 
 
-class LocalPlayer:
-    def __init__(self, local_app: LocalApp, settings: PlaySettings) -> None:
+class LocalRunner:
+    def __init__(self, local_app: LocalApp, settings: RunSettings) -> None:
         self._local_app = local_app
         self._settings = settings
         self._first_random_index = settings.random.index
@@ -99,9 +99,9 @@ class LocalPlayer:
         finally:
             dry.close()
 
-    async def play(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
+    async def run(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
         with self._running():
-            return self._recording.play(self.task_name, partial(self._run, requests, reader))
+            return self._recording.run(self.task_name, partial(self._run, requests, reader))
 
     async def run_side_effect(self, suspension: SideEffectSuspension) -> None:
         raise AssertionError(f"no task of the library has side effects, such as {suspension.call.function}")

@@ -1,4 +1,4 @@
-"""Plays the task of one request in an app host. When the host is lost, another one repeats the play."""
+"""Runs the task of one request in an app host. When the host is lost, another one repeats the run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from cornserve.app_host.invocation_failure import describe_failure
 from cornserve.app_host.side_effect_calls import describe_call, described_call
 from cornserve.gateway.errors import ApiError, AppCodeError
 from cornserve.gateway.observe.app_logs import FailedCall, PrintedLine
-from cornserve.gateway.play.host_provider import HostProvider
-from cornserve.gateway.play.hosted_errors import exception_of
-from cornserve.gateway.play.hosted_invocation import HostedInvocation
-from cornserve.gateway.play.hosted_request import BeginCommand
-from cornserve.gateway.play.player import PlaySettings
+from cornserve.gateway.task_runs.host_provider import HostProvider
+from cornserve.gateway.task_runs.hosted_errors import exception_of
+from cornserve.gateway.task_runs.hosted_invocation import HostedInvocation
+from cornserve.gateway.task_runs.hosted_request import BeginCommand
+from cornserve.gateway.task_runs.task_runner import RunSettings
 from cornserve.task import Blob, Stream, TaskError
 from cornserve.task.errors import DivergenceError, OutputSuspension, SideEffectSuspension, Suspension
 from cornserve.task.references import Origin
@@ -38,14 +38,14 @@ LATE_SECONDS: Final = 0.2
 """The delay of the timeout after the deadline, at which the invocations fail with better messages."""
 
 
-class HostedPlayer:
-    """Plays one request.
+class HostedRunner:
+    """Runs one request.
 
     Args:
         number: identifies the request in the hosts of the app.
     """
 
-    def __init__(self, app: HostProvider, number: int, settings: PlaySettings) -> None:
+    def __init__(self, app: HostProvider, number: int, settings: RunSettings) -> None:
         self.invocations: list[HostedInvocation] = []
         self.number = number
         self._app = app
@@ -72,7 +72,7 @@ class HostedPlayer:
         self._host_printed = 0
         """The number of lines that the current run of the code has printed."""
         self._is_suspended = False
-        """Whether the code in the host waits for a value. Otherwise, the next play runs it from its start."""
+        """Whether the code in the host waits for a value. Otherwise, the next run begins at its start."""
         self._side_effects: list[pb.SideEffectResult] = []
         """The results of all calls with side effects that have run."""
         self._sent_side_effects = 0
@@ -103,23 +103,23 @@ class HostedPlayer:
             else:
                 return frozenset(reply.classified.components)
 
-    async def play(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
+    async def run(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
         if self._begin is None:
             self._begin = BeginCommand(self._settings, self._random_index, requests)
-        played = await self._play(reader)
-        match played.WhichOneof("outcome"):
+        run_outcome = await self._run_task(reader)
+        match run_outcome.WhichOneof("outcome"):
             case "awaited":
-                return OutputSuspension(played.awaited.invocation, played.awaited.field or None)
+                return OutputSuspension(run_outcome.awaited.invocation, run_outcome.awaited.field or None)
             case "awaited_side_effect":
-                return SideEffectSuspension(described_call(played.awaited_side_effect))
-        results: list[Any] = [self._load(result, reader) for result in played.results.results]
+                return SideEffectSuspension(described_call(run_outcome.awaited_side_effect))
+        results: list[Any] = [self._load(result, reader) for result in run_outcome.results.results]
         return results
 
     async def run_side_effect(self, suspension: SideEffectSuspension) -> None:
         """Runs the call once: if its process ends meanwhile, the request fails, because the effect is unknown."""
         host = self._host
         if host is None or host.lost is not None:
-            return  # The next play runs in another host, and waits for the call again.
+            return  # The next run is in another host, and waits for the call again.
         try:
             async with self._until_deadline():
                 reply = await host.run_side_effect(self.number)
@@ -132,7 +132,7 @@ class HostedPlayer:
         self._add_side_effect(suspension.call, reply.side_effect)
 
     def _add_side_effect(self, call: SideEffectCall, result: pb.SideEffectResult) -> None:
-        """Keeps the result for the next plays, and logs an error."""
+        """Keeps the result for the next runs, and logs an error."""
         if result.error:
             self._settings.log.add_failed_call(FailedCall(call.function, self.task_name, call.line, result.traceback))
         kept = pb.SideEffectResult(call=describe_call(call), value=result.value, error=result.error)
@@ -178,24 +178,24 @@ class HostedPlayer:
             response.failure.CopyFrom(describe_failure(buffer.error))
         return response
 
-    async def _play(self, reader: ResponseReader[Any]) -> pb.Played:
+    async def _run_task(self, reader: ResponseReader[Any]) -> pb.RunOutcome:
         while True:
             host = await self._connect()
             try:
-                contents = [] if self._is_begun or self._begin is None else self._begin.encode_contents("play")
-                reply = await self._call(host, pb.HostCommand(play=self._play_command(reader)), contents)
+                contents = [] if self._is_begun or self._begin is None else self._begin.encode_contents("run")
+                reply = await self._call(host, pb.HostCommand(run=self._run_command(reader)), contents)
             except AppHostLostError as error:
                 self._on_lost(host, error)
             else:
-                return self._add_play(host, reply.played, reader)
+                return self._add_run(host, reply.run_outcome, reader)
 
-    def _add_play(self, host: AppHost, played: pb.Played, reader: ResponseReader[Any]) -> pb.Played:
-        self._is_suspended = played.WhichOneof("outcome") in ("awaited", "awaited_side_effect")
-        self._add_invocations(played.invocations)
-        self._add_yielded(played.yielded, reader)
-        if played.yielded or any(result.has_streams for result in played.results.results):
+    def _add_run(self, host: AppHost, run_outcome: pb.RunOutcome, reader: ResponseReader[Any]) -> pb.RunOutcome:
+        self._is_suspended = run_outcome.WhichOneof("outcome") in ("awaited", "awaited_side_effect")
+        self._add_invocations(run_outcome.invocations)
+        self._add_yielded(run_outcome.yielded, reader)
+        if run_outcome.yielded or any(result.has_streams for result in run_outcome.results.results):
             self._streams_host = host
-        return played
+        return run_outcome
 
     async def _connect(self) -> AppHost:
         """Returns the host of the app. Another host than before starts with an empty recording."""
@@ -208,18 +208,18 @@ class HostedPlayer:
             self._is_suspended = False
         return host
 
-    def _play_command(self, reader: ResponseReader[Any]) -> pb.Play:
+    def _run_command(self, reader: ResponseReader[Any]) -> pb.RunTask:
         assert self._begin is not None
         if not self._is_suspended:
             self._host_printed = 0
         updates = self._updates[self._sent_updates :]
-        play = pb.Play(session=self.number, reader=reader.name, updates=updates, path=self._path)
-        play.side_effects.extend(self._side_effects[self._sent_side_effects :])
+        run = pb.RunTask(session=self.number, reader=reader.name, updates=updates, path=self._path)
+        run.side_effects.extend(self._side_effects[self._sent_side_effects :])
         if not self._is_begun:
-            play.begin.CopyFrom(self._begin.message)
+            run.begin.CopyFrom(self._begin.message)
         self._is_begun, self._sent_updates = True, len(self._updates)
         self._sent_side_effects = len(self._side_effects)
-        return play
+        return run
 
     async def _call(self, host: AppHost, command: pb.HostCommand, rest: Sequence[bytes] = ()) -> pb.HostReply:
         """Returns the reply. Raises the error of the app's code, or `AppHostLostError`."""
@@ -236,7 +236,7 @@ class HostedPlayer:
         return reply
 
     def _log_prints(self, reply: pb.HostReply) -> None:
-        """Logs the lines that a play has printed, except for those that an earlier run has printed, too."""
+        """Logs the lines that a run has printed, except for those that an earlier run has printed, too."""
         lines = reply.printed[max(0, self._printed - self._host_printed) :]
         self._host_printed += len(reply.printed)
         if lines:
@@ -359,13 +359,13 @@ class HostedPlayer:
             raise AppCodeError(reason, self._app.name, self.task_name) from None
 
     async def _host_with_streams(self, reader: ResponseReader[Any]) -> AppHost:
-        """Returns a host that has the mapped streams. Another host than before repeats the play for it."""
+        """Returns a host that has the mapped streams. Another host than before repeats the run for it."""
         async with self._restoring:
             while True:
                 host = await self._connect()
                 if host is self._streams_host:
                     return host
-                await self._play(reader)
+                await self._run_task(reader)
 
 
 async def _single_batch(items: Sequence[Any]) -> AsyncIterator[Sequence[Any]]:

@@ -10,14 +10,14 @@ from pydantic import BaseModel
 
 from cornserve.app.media_slots import MediaSlot
 from cornserve.app.operations import REQUEST_TYPES
-from cornserve.gateway.play.player import PlaySettings
+from cornserve.gateway.task_runs.task_runner import RunSettings
 from cornserve.task import Blob
 from cornserve.task.references import ReferenceEncoder
 from cornserve.v1 import app_host_pb2 as pb
 from cornserve.wire.bytes_fields import encode_bytes_field, field_path
 
-_REQUESTS = {kind: field_path(pb.HostCommand, kind, "begin", "requests") for kind in ("classify", "play")}
-_BLOBS = {kind: field_path(pb.HostCommand, kind, "begin", "blobs") for kind in ("classify", "play")}
+_REQUESTS = {kind: field_path(pb.HostCommand, kind, "begin", "requests") for kind in ("classify", "run")}
+_BLOBS = {kind: field_path(pb.HostCommand, kind, "begin", "blobs") for kind in ("classify", "run")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class BeginCommand:
 
     __slots__ = ("_requests", "blobs", "message")
 
-    def __init__(self, settings: PlaySettings, random_index: int, requests: Sequence[Any]) -> None:
+    def __init__(self, settings: RunSettings, random_index: int, requests: Sequence[Any]) -> None:
         encoder = ReferenceEncoder()
         begin = pb.BeginSession(random_key=settings.random_key, random_index=random_index)
         self._requests: list[bytes] = []
@@ -52,7 +52,7 @@ class BeginCommand:
         self.message = begin
         self.blobs = [value.data for value in encoder.inputs if isinstance(value, Blob)]
 
-    def encode_contents(self, kind: Literal["classify", "play"]) -> list[bytes]:
+    def encode_contents(self, kind: Literal["classify", "run"]) -> list[bytes]:
         """Returns the encoding of a command with the fields that `message` lacks, in parts."""
         requests = [(_REQUESTS[kind], request) for request in self._requests]
         fields = requests + [(_BLOBS[kind], blob) for blob in self.blobs]

@@ -1,4 +1,4 @@
-"""The interface of a request's play, in the gateway or in an app host."""
+"""The interface of a request's run, in the gateway or in an app host."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from cornserve.app.media_slots import MediaSlot
 from cornserve.app.operations import Operation
 from cornserve.app.response_readers import ResponseReader
 from cornserve.gateway.observe.app_logs import RequestLog
-from cornserve.gateway.play.stream_buffer import StreamBuffer
 from cornserve.gateway.request_invocation import RequestInvocation
+from cornserve.gateway.task_runs.stream_buffer import StreamBuffer
 from cornserve.task import Stream
 from cornserve.task.errors import SideEffectSuspension, Suspension
 from cornserve.task.references import Origin
@@ -24,8 +24,8 @@ OpenStream = Callable[[Origin], StreamBuffer]
 
 
 @dataclass(frozen=True, slots=True)
-class PlaySettings:
-    """The properties of a request on which its play depends."""
+class RunSettings:
+    """The properties of a request on which its run depends."""
 
     random_key: str
     """Determines the random choices of the request."""
@@ -39,10 +39,10 @@ class PlaySettings:
     """Logs what the task's code prints, and the errors of functions that it calls with `recorded`."""
 
 
-class Player(Protocol):
-    """Plays the task of one request.
+class TaskRunner(Protocol):
+    """Runs the task of one request.
 
-    The task is the app's first path unless another path is selected before the first play.
+    The task is the app's first path unless another path is selected before the first run.
     """
 
     task_name: str
@@ -67,7 +67,7 @@ class Player(Protocol):
         Raises the errors of the task.
         """
 
-    async def play(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
+    async def run(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
         """Runs the task for each request from its start, and reads the responses.
 
         If the reader reads what a task yields, and there is one request, `yielded` then has what the task has yielded.
@@ -75,13 +75,13 @@ class Player(Protocol):
         """
 
     async def run_side_effect(self, suspension: SideEffectSuspension) -> None:
-        """Runs the call with side effects for which the last play waits."""
+        """Runs the call with side effects for which the last run waits."""
 
     def close(self) -> None:
         """Frees everything that belongs to the request."""
 
 
-class PlayableApp(Protocol):
+class AppCode(Protocol):
     """The code of an app version."""
 
     operations: frozenset[Operation]
@@ -90,8 +90,8 @@ class PlayableApp(Protocol):
     async def parse(self, body: bytes | bytearray) -> tuple[Any, list[MediaSlot]]:
         """Returns the request of a native call, and the image URLs in it. Raises ValidationError."""
 
-    def start(self, settings: PlaySettings) -> Player:
-        """Begins the play of one request."""
+    def start(self, settings: RunSettings) -> TaskRunner:
+        """Begins the run of one request."""
 
     def close(self) -> None:
         """Frees the app when its last request has ended."""

@@ -1,4 +1,4 @@
-"""An invocation of a task that plays in an app host."""
+"""An invocation of a task that runs in an app host."""
 
 from __future__ import annotations
 

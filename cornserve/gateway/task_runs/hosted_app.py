@@ -18,10 +18,10 @@ from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.description import AppDescription
 from cornserve.app_host.errors import AppHostLostError, AppLoadError, ForkServerError
 from cornserve.gateway.errors import ApiError
-from cornserve.gateway.play.hosted_errors import exception_of
-from cornserve.gateway.play.hosted_player import MAX_LOST_HOSTS, HostedPlayer
-from cornserve.gateway.play.hosted_request import NativeRequest
-from cornserve.gateway.play.player import PlaySettings
+from cornserve.gateway.task_runs.hosted_errors import exception_of
+from cornserve.gateway.task_runs.hosted_request import NativeRequest
+from cornserve.gateway.task_runs.hosted_runner import MAX_LOST_HOSTS, HostedRunner
+from cornserve.gateway.task_runs.task_runner import RunSettings
 from cornserve.task.errors import DefinitionError
 from cornserve.v1 import app_host_pb2 as pb
 from cornserve_tasklib.messages import SentMediaPart
@@ -56,14 +56,14 @@ class HostedApp:
         self._starting: asyncio.Task[AppHost] | None = None
         self._suspend = suspend
         self._numbers = count(1)
-        self._players: dict[int, HostedPlayer] = {}
+        self._runners: dict[int, HostedRunner] = {}
         self._watches: set[asyncio.Task[None]] = set()
         self._offenses: deque[float] = deque(maxlen=MAX_OFFENSES)
         self._is_closed = False
         self._adopt(host)
 
     async def parse(self, body: bytes | bytearray) -> tuple[NativeRequest, list[MediaSlot]]:
-        """Parses bodies that may contain media. The host parses all others when it plays them."""
+        """Parses bodies that may contain media. The host parses all others when it runs them."""
         slots: list[MediaSlot] = []
         if self.description.finds_media:
             reply = await self._find_media(bytes(body))
@@ -71,10 +71,10 @@ class HostedApp:
             slots = [MediaSlot.of(parts, index, sent.path) for index, sent in enumerate(reply.parts)]
         return NativeRequest(bytes(body), slots), slots
 
-    def start(self, settings: PlaySettings) -> HostedPlayer:
+    def start(self, settings: RunSettings) -> HostedRunner:
         number = next(self._numbers)
-        player = self._players[number] = HostedPlayer(self, number, settings)
-        return player
+        runner = self._runners[number] = HostedRunner(self, number, settings)
+        return runner
 
     async def host(self) -> AppHost:
         """Returns the running host. Starts a host if none is running. Raises a 503 if it does not start."""
@@ -92,7 +92,7 @@ class HostedApp:
 
     def end_session(self, number: int, host: AppHost | None) -> None:
         """Frees the part of the host that belongs to a request."""
-        del self._players[number]
+        del self._runners[number]
         if host is not None:
             host.send(pb.HostCommand(end_session=pb.EndSession(session=number)))
         self._close_if_unused()
@@ -103,7 +103,7 @@ class HostedApp:
         self._close_if_unused()
 
     def _close_if_unused(self) -> None:
-        if self._is_closed and not self._players:
+        if self._is_closed and not self._runners:
             self._host.close()
 
     async def _start(self) -> AppHost:
@@ -158,6 +158,6 @@ class HostedApp:
             return reply.media_parts
 
     def _read_source(self, host: AppHost, reply: pb.HostReply) -> None:
-        player = self._players.get(reply.source_read.session)
-        if player is not None:
-            player.send_source_items(host, reply)
+        runner = self._runners.get(reply.source_read.session)
+        if runner is not None:
+            runner.send_source_items(host, reply)
