@@ -123,10 +123,16 @@ def find_media_slots(request: object) -> list[MediaSlot]:
 
 
 def _find_in_messages(request: ChatRequest | EmbeddingRequest, prefix: str = "") -> Iterator[MediaSlot]:
+    contents = [
+        (number, message.content)
+        for number, message in enumerate(request.messages or ())
+        if isinstance(message.content, list)
+    ]
+    if not contents:
+        return
     options = request.media_options if isinstance(request, ChatRequest) else MediaOptions()
-    for number, message in enumerate(request.messages or ()):
-        if isinstance(message.content, list):
-            yield from _find_slots(message.content, f"{prefix}messages[{number}]", options)
+    for number, content in contents:
+        yield from _find_slots(content, f"{prefix}messages[{number}]", options)
 
 
 def _find_slots(content: list[ContentPart], message: str, options: MediaOptions) -> Iterator[MediaSlot]:

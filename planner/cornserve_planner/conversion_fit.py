@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.fitted_option import KnownCost, OptionFit
 from cornserve_planner.graph import DeploymentOption
-from cornserve_planner.option_fit import KnownCost, OptionFit
 from cornserve_planner.size_costs import CostModel, Draws, TypeDemands, fit_cost, varying_units
 from cornserve_planner.throughput_measurement import MeasurementCheck, ThroughputMeasurement
 from cornserve_planner.workload.request_sizes import SizeUnit

@@ -18,8 +18,8 @@ import numpy as np
 
 from cornserve_planner.conversion_fit import fit_option
 from cornserve_planner.errors import InvalidInputError, require_between
+from cornserve_planner.fitted_option import KnownCost, OptionFit
 from cornserve_planner.graph import DeploymentOption, ExecutorGraph, PathStep, RequestType
-from cornserve_planner.option_fit import KnownCost, OptionFit
 from cornserve_planner.profiles.sourced_value import Tag
 from cornserve_planner.size_costs import CostModel, Draws, TypeDemands
 from cornserve_planner.throughput_measurement import (

@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     )
     from cornserve_tasklib.completion import CompletionRequest
     from cornserve_tasklib.drawing_chat import DrawingChat
-    from cornserve_tasklib.edit_images import EditImages
     from cornserve_tasklib.embedding import Embed, EmbeddingRequest, EmbeddingResponse, EmbeddingTask
     from cornserve_tasklib.encoder import Embeddings, EncoderOptions, EncoderTask
     from cornserve_tasklib.engine import EngineOptions
-    from cornserve_tasklib.generate_images import GenerateImages
     from cornserve_tasklib.generated_image import GeneratedImage
     from cornserve_tasklib.image_components import (
         EditPromptEncoder,
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
         ImageGeneratorOptions,
         ImageProgress,
     )
+    from cornserve_tasklib.image_tasks import EditImages, GenerateImages
     from cornserve_tasklib.llm import Chat, LLMRequest, LLMTask, Mllm
     from cornserve_tasklib.media import Audio, Image, Video
     from cornserve_tasklib.media_options import MediaOptions
@@ -166,11 +165,9 @@ _NAMES = {
     "classification": ("ClassificationRequest", "ClassificationResponse", "ClassificationTask", "Classify"),
     "completion": ("CompletionRequest",),
     "drawing_chat": ("DrawingChat",),
-    "edit_images": ("EditImages",),
     "embedding": ("Embed", "EmbeddingRequest", "EmbeddingResponse", "EmbeddingTask"),
     "encoder": ("Embeddings", "EncoderOptions", "EncoderTask"),
     "engine": ("EngineOptions",),
-    "generate_images": ("GenerateImages",),
     "generated_image": ("GeneratedImage",),
     "image_components": ("EditPromptEncoder", "ImageDenoiser", "LatentDecoder", "PromptEncoder", "SourceEncoder"),
     "image_editing": ("ImageEditor", "ImageEditRequest"),
@@ -181,6 +178,7 @@ _NAMES = {
         "ImageGeneratorOptions",
         "ImageProgress",
     ),
+    "image_tasks": ("EditImages", "GenerateImages"),
     "llm": ("Chat", "LLMRequest", "LLMTask", "Mllm"),
     "media": ("Audio", "Image", "Video"),
     "media_options": ("MediaOptions",),

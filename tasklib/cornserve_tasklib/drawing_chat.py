@@ -5,8 +5,8 @@ from __future__ import annotations
 from cornserve.task import Task
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatResponse, Usage
-from cornserve_tasklib.generate_images import GenerateImages
 from cornserve_tasklib.image_generation import DEFAULT_SIZE, ImageGenerationRequest, Size
+from cornserve_tasklib.image_tasks import GenerateImages
 from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.messages import ChatMessage
 from cornserve_tasklib.structured_outputs import StructuredOutputs

@@ -9,8 +9,8 @@ from typing import Any
 from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.drawing_chat import DrawingChat
-from cornserve_tasklib.generate_images import GenerateImages
 from cornserve_tasklib.image_generation import TOKEN_PIXELS
+from cornserve_tasklib.image_tasks import GenerateImages
 from cornserve_tasklib.llm import Chat, Mllm
 
 _MAX_SIDE = 1024

@@ -8,10 +8,9 @@ from typing import Any, Final
 from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.classification import Classify
-from cornserve_tasklib.edit_images import EditImages
 from cornserve_tasklib.embedding import Embed
 from cornserve_tasklib.encoder_families import MODEL_TYPES
-from cornserve_tasklib.generate_images import GenerateImages
+from cornserve_tasklib.image_tasks import EditImages, GenerateImages
 from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media import Modality
 from cornserve_tasklib.model_families import PIPELINES, WITHOUT_ENDPOINT, default_paths, separate_modalities

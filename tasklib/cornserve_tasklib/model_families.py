@@ -9,14 +9,13 @@ from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.classification import Classify
 from cornserve_tasklib.drawing_paths import drawing_paths
-from cornserve_tasklib.edit_images import EditImages
 from cornserve_tasklib.embedding import Embed
 from cornserve_tasklib.encoder import EncoderOptions
 from cornserve_tasklib.encoder_families import ENCODER_MODALITIES, MEDIA_OPTIONS
 from cornserve_tasklib.engine import EngineOptions
-from cornserve_tasklib.generate_images import GenerateImages
 from cornserve_tasklib.hub import check_model_id
 from cornserve_tasklib.image_generation import ImageGeneratorOptions
+from cornserve_tasklib.image_tasks import EditImages, GenerateImages
 from cornserve_tasklib.llm import Chat, Mllm
 from cornserve_tasklib.media import Modality
 from cornserve_tasklib.media_options import MediaOptions

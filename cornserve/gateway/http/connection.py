@@ -18,10 +18,10 @@ from uvicorn.server import ServerState
 
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.disconnect import CANCELLATION, RequestCancellation
+from cornserve.gateway.http.head_limits import CHUNK_FRAMING_BYTES, MAX_FRAMING_BYTES, MAX_HEAD_BYTES, RequestSize
 from cornserve.gateway.http.lingering import has_unread_data
 from cornserve.gateway.http.request_head import check_head, without_upgrade
 from cornserve.gateway.http.request_id import REQUEST_ID, RequestId
-from cornserve.gateway.http.request_size import CHUNK_FRAMING_BYTES, MAX_FRAMING_BYTES, MAX_HEAD_BYTES, RequestSize
 from cornserve.gateway.http.write_coalescing import CoalescingTransport
 from cornserve.limits import Limits
 

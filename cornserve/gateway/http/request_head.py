@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from cornserve.gateway.errors import ApiError
-from cornserve.gateway.http.request_size import MAX_HEADERS
+from cornserve.gateway.http.head_limits import MAX_HEADERS
 
 Headers = list[tuple[bytes, bytes]]
 """Names in lower case, and values."""

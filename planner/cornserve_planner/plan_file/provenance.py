@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
 from importlib.resources import files
@@ -26,7 +27,7 @@ class PlanOrigin:
 
     inputs: tuple[PlannedInput, ...]
     provenance: Provenance
-    planner: str = version("cornserve")
+    planner: str = field(default_factory=partial(version, "cornserve"))
 
 
 def plan_origin(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.control.launcher.local.tail import MAX_BYTES, tail
-from cornserve.control.launcher.log_lines import MAX_LINE_CHARACTERS, find_error
+from cornserve.control.launcher.log_excerpts import MAX_LINE_CHARACTERS, find_error
 
 
 def test_the_last_lines_are_read(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from contextvars import copy_context
 
 import pytest
 
-from cornserve.control.launcher.log_lines import MAX_LINE_CHARACTERS, find_error
+from cornserve.control.launcher.log_excerpts import MAX_LINE_CHARACTERS, find_error
 from cornserve.observe import logs
 from cornserve.observe.log_format import LogFormat
 from cornserve.observe.redaction import redacted_traceback

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cornserve.control.launcher.base import ReplicaId
 from cornserve.control.launcher.kubernetes.names import COMPONENT, CONTAINER
 from cornserve.control.launcher.kubernetes.pod_observation import container_status, parse_replica_id
-from cornserve.control.launcher.log_lines import cut_line
+from cornserve.control.launcher.log_excerpts import cut_line
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeInvalidError, KubeNotFoundError
 from cornserve.kubernetes.resources import PODS

@@ -11,7 +11,7 @@ from cornserve.app.record import ReplicaExit, ReplicaState
 from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.kubernetes.names import CONTAINER, DOWNLOAD_CONTAINER, INVOCATION_PORT, METRICS_PORT
 from cornserve.control.launcher.kubernetes.start_times import describe_start
-from cornserve.control.launcher.log_lines import cut_line, find_error
+from cornserve.control.launcher.log_excerpts import cut_line, find_error
 from cornserve.exit_status import CANNOT_START
 from cornserve.kubernetes.pods import find_condition, pod_endpoint
 from cornserve.kubernetes.resources import JsonObject

@@ -16,7 +16,7 @@ from cornserve.control.launcher.local.executor_status import ExecutorStatus, wat
 from cornserve.control.launcher.local.local_machine import LocalMachine
 from cornserve.control.launcher.local.state_dir import InvalidAddressesError, ProcessRecord, ReplicaDir
 from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
-from cornserve.control.launcher.log_lines import find_error
+from cornserve.control.launcher.log_excerpts import find_error
 from cornserve.exit_status import CANNOT_START
 from cornserve.memory_limit import count_oom_kills, find_oom_counter
 from cornserve.ticks import sleep_until_tick

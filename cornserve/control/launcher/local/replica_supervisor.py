@@ -21,7 +21,7 @@ from cornserve.control.launcher.local.spawn import spawn_executor
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
 from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
 from cornserve.control.launcher.local.warm_process import WarmProcess, WarmProcessError
-from cornserve.control.launcher.log_lines import cut_line
+from cornserve.control.launcher.log_excerpts import cut_line
 from cornserve.task.spec import ExecutorSpec
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cornserve.control.launcher.log_lines import cut_line
+from cornserve.control.launcher.log_excerpts import cut_line
 from cornserve.observe.log_file import read_end
 
 MAX_BYTES = 1 << 20

@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 
 import psutil
 
-from cornserve.control.launcher.log_lines import find_error
+from cornserve.control.launcher.log_excerpts import find_error
 
 IDLE_IMPORT_SECONDS = 5.0
 """A process that has used no CPU time for so long while it imports the engine is not waited for."""
