@@ -71,7 +71,7 @@ class RecordedCall:
 
     Args:
         request: the input as the executor receives it. Its tensors and streams are references.
-        round: the number of the run of `invoke` that has recorded the call, from 0. Calls of one round run
+        round: the number of the run of `invoke` that has recorded the call, from 1. Calls of one round run
             concurrently, as far as they do not need outputs of each other.
         line: the line of the app that makes the call, such as "app.py:12".
     """
@@ -148,7 +148,7 @@ def _run(
     calls: list[RecordedCall] = []
     yields = _Yields(task)
     respond = partial(_respond, task, request, yields.values)
-    for number in count():
+    for number in count(1):
         outcome = recording.run(task.name, respond, yields.start_run())
         side_effect, new = recording.next_side_effect, recording.invocations[len(calls) :]
         for invocation in new:

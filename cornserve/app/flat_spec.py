@@ -21,25 +21,44 @@ _MODEL_FIELDS = {
 _SOURCE_FIELDS = {"source": "inline", "source_config_map": "config_map_key_ref", "allow_paths": "allow_paths"}
 
 
-def is_flat(spec: object) -> bool:
-    """Whether the JSON of a spec has the flat form."""
-    return isinstance(spec, dict) and (
-        isinstance(spec.get("model"), str) or isinstance(spec.get("source"), str) or "source_config_map" in spec
-    )
+def to_nested(spec: object) -> object:
+    """Returns the JSON of `AppSpec` for a spec in the flat form. Anything else is returned unchanged.
 
-
-def nested_spec(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the JSON of `AppSpec` for a spec in the flat form, whose fields are not checked.
-
-    Raises `ValueError` if a share is not a finite number of at least 0.
+    Raises `ValueError` for shares that are no numbers, and for fields of models in an app with source.
     """
-    given = {name: value for name, value in flat.items() if value not in (None, "", [])}
-    parts = {
-        part: {nested: given.pop(name) for name, nested in fields.items() if name in given}
-        for part, fields in (("model", _MODEL_FIELDS), ("source", _SOURCE_FIELDS))
-    }
-    if isinstance(shares := parts["model"].get("shares"), dict):
-        parts["model"]["shares"] = weights_of(shares)
-    if "restart" in given:
-        given["restart"] = {"id": given["restart"]}
-    return given | {part: fields for part, fields in parts.items() if fields}
+    if not isinstance(spec, dict) or not _is_flat(spec):
+        return spec
+    rest = dict(spec)
+    model, source = _moved(rest, _MODEL_FIELDS), _moved(rest, _SOURCE_FIELDS)
+    if source.get("allow_paths") == []:
+        del source["allow_paths"]
+    if "id" not in model and model:
+        names = ", ".join(model)
+        raise ValueError(f"{names}: cannot be set for an app with source: remove it, or set it in the source")
+    if source.keys() == {"allow_paths"}:
+        raise ValueError("allow_paths: only code of an app with source uses paths: remove them")
+    if "shares" in model:
+        model["shares"] = _weights(model["shares"])
+    if "restart" in rest:
+        rest["restart"] = {"id": rest["restart"]} if rest["restart"] else None
+    return rest | ({"model": model} if model else {}) | ({"source": source} if source else {})
+
+
+def _is_flat(spec: Mapping[str, Any]) -> bool:
+    model, source = spec.get("model"), spec.get("source")
+    if isinstance(model, dict) or isinstance(source, dict):
+        return False
+    return isinstance(model, str) or isinstance(source, str) or spec.get("source_config_map") is not None
+
+
+def _moved(spec: dict[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
+    """Removes fields from the spec. Returns those that are set, by their names in a part of the nested form."""
+    values = {nested: spec.pop(flat, None) for flat, nested in fields.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _weights(shares: Any) -> dict[str, int]:
+    try:
+        return weights_of(shares)
+    except (AttributeError, OverflowError, TypeError) as error:
+        raise ValueError("shares: give a number for each path") from error

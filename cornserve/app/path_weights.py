@@ -12,7 +12,7 @@ MAX_WEIGHT = 1_000_000
 def weights_of(shares: Mapping[str, float]) -> dict[str, int]:
     """Returns integer weights with the same proportions: `{"a": 0.25, "b": 0.75}` becomes `{"a": 1, "b": 3}`.
 
-    Integers stay as they are. Shares with too many digits are rounded to millionths of the largest one.
+    Integers up to 1,000,000 stay as they are. Shares with too many digits are rounded to millionths of the largest one.
     Raises `ValueError` if a share is not a finite number of at least 0.
     """
     if not all(isfinite(share) and share >= 0 for share in shares.values()):

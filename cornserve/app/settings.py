@@ -1,4 +1,4 @@
-"""Settings of an app's roll-out, model files and executors, which the local API and the `App` resource share."""
+"""Settings in the specs of apps: roll-out, policies, model files and executors."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Annotated, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from cornserve.app.flat_spec import is_flat, nested_spec
+from cornserve.app.flat_spec import to_nested
 from cornserve.app.path_weights import MAX_WEIGHT
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import AppProfile, PlanningInputs
@@ -35,6 +35,7 @@ from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_summary import ModelSummary
 
 MAX_SOURCE_CHARACTERS = 512 * 1024
+"""Maximum length of inline source in an `App` resource. A ConfigMap may have more."""
 
 MAX_PATHS = 64
 """Maximum number of paths with a share."""
@@ -85,7 +86,7 @@ class AppModel(SpecModel):
 class AppSource(SpecModel):
     """Python source that defines exactly one `App` at its top level. Its name is the name of this object."""
 
-    inline: str | None = Field(default=None, max_length=MAX_SOURCE_CHARACTERS)
+    inline: str | None = Field(default=None, json_schema_extra={"maxLength": MAX_SOURCE_CHARACTERS})
     """The source."""
     config_map_key_ref: ConfigMapKeyRef | None = None
     """The ConfigMap that contains the source. Each change of the ConfigMap is a new version of the app."""
@@ -161,7 +162,7 @@ class AppSpec(SpecModel):
     @model_validator(mode="before")
     @classmethod
     def _read_flat_form(cls, spec: object) -> object:
-        return nested_spec(spec) if isinstance(spec, dict) and is_flat(spec) else spec
+        return to_nested(spec)
 
     def changed(self, **fields: object) -> Self:
         """Returns the spec with other values of fields. Raises `ValidationError` if the spec is then not valid."""
@@ -169,12 +170,12 @@ class AppSpec(SpecModel):
         return type(self).model_validate(kept | fields)
 
     def with_model(self, **fields: object) -> Self:
-        """Returns the spec with other values of fields of its model."""
+        """Returns the spec with other values of fields of its model, which are not checked."""
         assert self.model is not None
         return self.model_copy(update={"model": self.model.model_copy(update=fields)})
 
     def with_source(self, **fields: object) -> Self:
-        """Returns the spec with other values of fields of its source."""
+        """Returns the spec with other values of fields of its source, which are not checked."""
         assert self.source is not None
         return self.model_copy(update={"source": self.source.model_copy(update=fields)})
 

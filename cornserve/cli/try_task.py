@@ -235,14 +235,14 @@ def _read_source(file: Path) -> str:
 
 
 def _echo_calls(calls: Sequence[RecordedCall]) -> None:
-    for round, numbered in groupby(enumerate(calls), lambda pair: pair[1].round):
-        typer.echo(f"round {round + 1}")
+    for round_number, numbered in groupby(enumerate(calls), lambda pair: pair[1].round):
+        typer.echo(f"round {round_number}")
         for number, call in numbered:
             typer.echo(f"  {number} {call.task.name} ({call.line}): {_text(call.request)}")
 
 
 def _describe(call: RecordedCall) -> dict[str, Any]:
-    return {"task": call.task.name, "round": call.round + 1, "line": call.line, "request": _compact(call.request)}
+    return {"task": call.task.name, "round": call.round, "line": call.line, "request": _compact(call.request)}
 
 
 def _text(value: Any) -> str:

@@ -37,7 +37,10 @@ def to_json(value: BaseModel) -> JsonObject:
 
 
 def from_json(model: type[Model], value: JsonObject) -> Model:
-    """Returns the model for JSON with camelCase names. Raises `ValidationError`, with camelCase names."""
+    """Returns the model for JSON with camelCase names.
+
+    Raises `ValidationError`, with camelCase names except in errors of rules.
+    """
     return model.model_validate(camel_case(model).model_validate(value).model_dump(by_alias=False))
 
 

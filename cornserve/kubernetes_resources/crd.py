@@ -31,6 +31,7 @@ def app_crd() -> JsonObject:
         AppSpec,
         AppResourceStatus,
     )
+    # A resource is a stored spec. A deployment may lack the plan, because it keeps that of the app.
     schema["properties"]["spec"]["x-kubernetes-validations"].append(REQUIRED_PLAN.validation)
     # HPAs and `kubectl get` need a value. As in a Deployment, nothing resets it when it is left out of a manifest.
     schema["properties"]["spec"]["properties"]["replicas"]["default"] = 1

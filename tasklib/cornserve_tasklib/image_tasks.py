@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from pydantic import BaseModel
 
 from cornserve.task import Task
 from cornserve_tasklib.image_components import (
@@ -20,13 +20,10 @@ from cornserve_tasklib.image_generation import (
     ImageGenerationResponse,
     ImageGenerator,
     ImageGeneratorOptions,
-    ImageRequest,
 )
 
-Request = TypeVar("Request", bound=ImageRequest)
 
-
-class _ImageTask(Task[Request, ImageGenerationResponse]):
+class _ImageTaskSettings(BaseModel):
     model_id: str
     """See `ImageGenerator.model_id`."""
     revision: str | None = None
@@ -37,7 +34,7 @@ class _ImageTask(Task[Request, ImageGenerationResponse]):
     """Whether text encoder, denoiser and VAE run in separate executors."""
 
 
-class GenerateImages(_ImageTask[ImageGenerationRequest]):
+class GenerateImages(_ImageTaskSettings, Task[ImageGenerationRequest, ImageGenerationResponse]):
     """Draws a text with one model."""
 
     def post_init(self) -> None:
@@ -59,7 +56,7 @@ class GenerateImages(_ImageTask[ImageGenerationRequest]):
         return decode_images(self.decoder, fields, denoised)
 
 
-class EditImages(_ImageTask[ImageEditRequest]):
+class EditImages(_ImageTaskSettings, Task[ImageEditRequest, ImageGenerationResponse]):
     """Edits an image with one model."""
 
     def post_init(self) -> None:

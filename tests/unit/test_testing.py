@@ -81,9 +81,9 @@ def test_a_task_runs_with_the_outputs_of_the_test() -> None:
     assert run.response.text == "<improve <draft>>"
     assert stream_items(run.response.words) == ["A", "B"]
     assert [(call.task.name, call.round) for call in run.calls] == [
-        ("EmbedPicture", 0),
-        ("WriteText", 0),
+        ("EmbedPicture", 1),
         ("WriteText", 1),
+        ("WriteText", 2),
     ]
     assert [call.request.text for call in run.calls_of("WriteText")] == ["draft", "improve <draft>"]
     assert run.calls[1].request.embedding is not None
@@ -204,7 +204,7 @@ def test_an_output_can_have_the_stream_of_another_one() -> None:
 
     assert run.response.text == "<x>"
     assert stream_items(run.response.words) == ["A", "B"]
-    assert [call.round for call in run.calls] == [0, 0]  # without waiting for a value
+    assert [call.round for call in run.calls] == [1, 1]  # without waiting for a value
 
 
 def test_an_output_cannot_get_a_stream_that_its_type_lacks() -> None:

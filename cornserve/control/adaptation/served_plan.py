@@ -28,7 +28,9 @@ def with_served_plan(record: AppRecord, served: AppSpec | None) -> AppRecord:
     if served is None or served.plan is None or spec.policies.adaptation is None or spec.policies.adaptation.approval:
         return record
     plan = served.plan.model_copy(update={"planned_from": ""})  # It was not made from the newest inputs.
-    adapted = spec.changed(plan=plan, model=served.model, held_until=None)
+    adapted = spec.changed(plan=plan, held_until=None)
+    if adapted.model is not None and served.model is not None:
+        adapted = adapted.with_model(shares=served.model.shares)
     if adapted.code != served.code:
         return record
     return replace(record, spec=adapted, status=status.model_copy(update={"phase": Phase.SERVING}))

@@ -86,7 +86,7 @@ async def deploy(name: str, request: Request, context: Context) -> AppView:
     try:
         return app_view(await _create_or_update(context.store, name, spec, description), context)
     except RecordTooLargeError as error:
-        raise ApiError(413, str(error), param="source") from error
+        raise ApiError(413, str(error), param="source.inline") from error
 
 
 @router.put("/apps/{name}/scale", openapi_extra=request_body(Scale))

@@ -1,4 +1,4 @@
-"""The part of an app that the runs of its requests use."""
+"""The part of an app that its running requests use."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ LATE_SECONDS: Final = 0.2
 
 
 class HostedRunner:
-    """Runs one request.
+    """Runs the task of one request.
 
     Args:
         number: identifies the request in the hosts of the app.
@@ -187,9 +187,9 @@ class HostedRunner:
             except AppHostLostError as error:
                 self._on_lost(host, error)
             else:
-                return self._add_run(host, reply.run_outcome, reader)
+                return self._add_outcome(host, reply.run_outcome, reader)
 
-    def _add_run(self, host: AppHost, run_outcome: pb.RunOutcome, reader: ResponseReader[Any]) -> pb.RunOutcome:
+    def _add_outcome(self, host: AppHost, run_outcome: pb.RunOutcome, reader: ResponseReader[Any]) -> pb.RunOutcome:
         self._is_suspended = run_outcome.WhichOneof("outcome") in ("awaited", "awaited_side_effect")
         self._add_invocations(run_outcome.invocations)
         self._add_yielded(run_outcome.yielded, reader)

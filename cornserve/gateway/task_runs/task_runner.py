@@ -1,4 +1,4 @@
-"""The interface of a request's run, in the gateway or in an app host."""
+"""The interface by which a request runs its task, in the gateway or in an app host."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class AppCode(Protocol):
         """Returns the request of a native call, and the image URLs in it. Raises ValidationError."""
 
     def start(self, settings: RunSettings) -> TaskRunner:
-        """Begins the run of one request."""
+        """Returns the runner of one request."""
 
     def close(self) -> None:
         """Frees the app when its last request has ended."""

@@ -13,7 +13,7 @@ from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppStatus, FailureReason, Phase
 from cornserve.app.scale import Scale, scaled_spec
 from cornserve.app.settings import AdaptationSettings, AppPolicies
-from cornserve.app.spec import AppSource, AppSpec
+from cornserve.app.spec import AppModel, AppSource, AppSpec
 from cornserve.control.adaptation.arrival_reader import Arrivals
 from cornserve.control.adaptation.served_plan import with_served_plan
 from cornserve.control.store.base import APPS, AppRecord, Record, Store
@@ -310,7 +310,9 @@ async def test_an_app_whose_newest_plan_has_failed_adapts_with_the_plan_that_ser
 
 def failed_record(reason: FailureReason, **fields: Any) -> AppRecord:
     policies = AppPolicies(adaptation=AdaptationSettings())
-    spec = AppSpec.model_validate({"source": "app = ...", "plan": mixture(0, 9), "policies": policies} | fields)
+    spec = AppSpec.model_validate(
+        {"source": {"inline": "app = ..."}, "plan": mixture(0, 9), "policies": policies} | fields
+    )
     return Record("caption", "uid", 2, 1, spec, AppStatus(phase=Phase.FAILED, generation=2, reason=reason))
 
 
@@ -333,6 +335,17 @@ def test_a_failed_plan_is_replaced_by_the_one_that_serves(reason: FailureReason)
         ({}, FailureReason.INSUFFICIENT_CAPACITY, AppSpec(source=AppSource(inline="old = ..."), plan=mixture(0, 1))),
         ({}, FailureReason.INSUFFICIENT_CAPACITY, AppSpec(source=AppSource(inline="app = ..."))),
         ({}, FailureReason.INSUFFICIENT_CAPACITY, None),
+        ({}, FailureReason.INSUFFICIENT_CAPACITY, AppSpec(model=AppModel(id="a/old"), plan=mixture(0, 1))),
+        (
+            {"source": None, "model": AppModel(id="a/new")},
+            FailureReason.INSUFFICIENT_CAPACITY,
+            AppSpec(model=AppModel(id="a/old"), plan=mixture(0, 1)),
+        ),
+        (
+            {"source": None, "model": AppModel(id="a/new")},
+            FailureReason.INSUFFICIENT_CAPACITY,
+            AppSpec(source=AppSource(inline="app = ..."), plan=mixture(0, 1)),
+        ),
         (
             {"policies": AppPolicies(adaptation=AdaptationSettings(approval=True))},
             FailureReason.INSUFFICIENT_CAPACITY,

@@ -67,7 +67,7 @@ def test_two_pictures_are_described_concurrently_and_then_compared() -> None:
 
     *described, compared = run.calls_of("LLMTask")
     assert run.response.text == "It has snowed."
-    assert [call.round for call in described] == [0, 0]
+    assert [call.round for call in described] == [1, 1]
     assert compared.request.seed == 7
     assert [image.digest for image in compared.request.images] == ["a", "b"]
 

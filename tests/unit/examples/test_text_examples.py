@@ -68,7 +68,7 @@ def test_each_step_is_shown(task: Task[Any, Any]) -> None:
 
     assert run.response.text == "better"
     assert run.yielded[::2] == ["Draft: ", "\n\nCritique: ", "\n\nRevision: "]
-    assert [call.round for call in run.calls] == [0, 1, 2]
+    assert [call.round for call in run.calls] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("task", ["fan_out"], indirect=True)
@@ -82,7 +82,7 @@ def test_experts_are_asked_concurrently(task: Task[Any, Any]) -> None:
 
     assert run.response.opinions == {"a doctor": "You are a doctor", "a banker": "You are a banker"}
     assert run.response.summary == "Sum this up in one sentence"
-    assert [call.round for call in run.calls] == [0, 0, 1]
+    assert [call.round for call in run.calls] == [1, 1, 2]
 
 
 @pytest.mark.parametrize("task", ["agent"], indirect=True)
