@@ -24,7 +24,7 @@ _SOURCE_FIELDS = {"source": "inline", "source_config_map": "config_map_key_ref",
 def to_nested(spec: object) -> object:
     """Returns the JSON of `AppSpec` for a spec in the flat form. Anything else is returned unchanged.
 
-    Raises `ValueError` for shares that are no numbers, and for fields of models in an app with source.
+    Raises `ValueError` for shares without numbers, and for fields of models in an app with source.
     """
     if not isinstance(spec, dict) or not _is_flat(spec):
         return spec
