@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from annotated_types import MaxLen, MinLen
-from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, Field, Tag, model_validator
 from pydantic_core import to_json
 
+from cornserve.gateway.endpoints.union_discriminators import by_type, text_or_list
 from cornserve_tasklib.messages import (
     ChatMessage,
     ContentPart,
@@ -67,22 +68,13 @@ class UrlSource(BaseModel):
         return self.url
 
 
-def _source_kind(source: object) -> str | None:
-    kind = source.get("type") if isinstance(source, dict) else getattr(source, "type", None)
-    return f"source:{kind}" if kind in ("base64", "url") else None
-
-
 class ImageBlock(_Block):
     """An image in a user message."""
 
     type: Literal["image"]
     source: Annotated[
         Annotated[Base64Source, Tag("source:base64")] | Annotated[UrlSource, Tag("source:url")],
-        Discriminator(
-            _source_kind,
-            custom_error_type="source",
-            custom_error_message="invalid source type: use 'base64' or 'url'",
-        ),
+        by_type("source", "base64", "url"),
     ]
 
     @property
@@ -105,18 +97,14 @@ class ToolUseBlock(_Block):
         return ToolCall(id=self.id, type="function", function=function)
 
 
-def _content_kind(content: object) -> str:
-    return "content:text" if isinstance(content, str) else "content:blocks"
-
-
 class ToolResultBlock(_Block):
     """The result of a call, in a user message."""
 
     type: Literal["tool_result"]
     tool_use_id: str
     content: Annotated[
-        Annotated[str, Tag("content:text")] | Annotated[list[TextBlock], Tag("content:blocks")],
-        Discriminator(_content_kind),
+        Annotated[str, Tag("content:text")] | Annotated[list[TextBlock], Tag("content:list")],
+        text_or_list("content"),
     ] = ""
     is_error: Unused[bool] = None
 
@@ -141,14 +129,6 @@ class RedactedThinkingBlock(_Block):
     data: Unused[str] = None
 
 
-_BLOCKS = ("text", "image", "tool_use", "tool_result", "thinking", "redacted_thinking")
-
-
-def _block_kind(block: object) -> str | None:
-    kind = block.get("type") if isinstance(block, dict) else getattr(block, "type", None)
-    return f"block:{kind}" if kind in _BLOCKS else None
-
-
 InputBlock = Annotated[
     Annotated[TextBlock, Tag("block:text")]
     | Annotated[ImageBlock, Tag("block:image")]
@@ -156,11 +136,7 @@ InputBlock = Annotated[
     | Annotated[ToolResultBlock, Tag("block:tool_result")]
     | Annotated[ThinkingBlock, Tag("block:thinking")]
     | Annotated[RedactedThinkingBlock, Tag("block:redacted_thinking")],
-    Discriminator(
-        _block_kind,
-        custom_error_type="block",
-        custom_error_message="invalid block type: use 'text', 'image', 'tool_use', 'tool_result' or 'thinking'",
-    ),
+    by_type("block", "text", "image", "tool_use", "tool_result", "thinking", "redacted_thinking"),
 ]
 
 _ALLOWED = {
@@ -177,8 +153,8 @@ class MessageParam(BaseModel):
     role: Literal["user", "assistant"]
     content: Annotated[
         Annotated[str, Tag("content:text")]
-        | Annotated[list[InputBlock], MinLen(1), MaxLen(1024), Field(fail_fast=True), Tag("content:blocks")],
-        Discriminator(_content_kind),
+        | Annotated[list[InputBlock], MinLen(1), MaxLen(1024), Field(fail_fast=True), Tag("content:list")],
+        text_or_list("content"),
     ]
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
-from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError
+from pydantic import BaseModel, Field, Tag, ValidationError
 
 from cornserve.app.media_slots import MediaSlot, find_media_slots
 from cornserve.gateway.endpoints.anthropic.message_input import (
@@ -19,6 +19,7 @@ from cornserve.gateway.endpoints.anthropic.message_input import (
     TranslatedMessage,
     translate,
 )
+from cornserve.gateway.endpoints.union_discriminators import text_or_list
 from cornserve.gateway.errors import ApiError
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.enforced_schema import EnforcedSchema
@@ -115,8 +116,8 @@ class CountTokensRequest(BaseModel):
     messages: Annotated[list[MessageParam], MinLen(1), MaxLen(MAX_MESSAGES)]
     system: (
         Annotated[
-            Annotated[str, Tag("system:text")] | Annotated[list[TextBlock], Tag("system:blocks")],
-            Discriminator(lambda system: "system:text" if isinstance(system, str) else "system:blocks"),
+            Annotated[str, Tag("system:text")] | Annotated[list[TextBlock], Tag("system:list")],
+            text_or_list("system"),
         ]
         | None
     ) = None

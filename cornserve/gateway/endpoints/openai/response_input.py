@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from annotated_types import MaxLen, MinLen
-from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, Field, Tag, model_validator
 
+from cornserve.gateway.endpoints.union_discriminators import by_type, text_or_list
 from cornserve.gateway.errors import ApiError
 from cornserve_tasklib.messages import (
     ChatMessage,
@@ -75,29 +76,13 @@ class InputImagePart(_SentPart):
     """Must be null: files cannot be uploaded."""
 
 
-_PARTS = ("input_text", "input_image", "output_text", "refusal")
-
-
-def _part_kind(part: object) -> str | None:
-    kind = part.get("type") if isinstance(part, dict) else getattr(part, "type", None)
-    return f"part:{kind}" if kind in _PARTS else None
-
-
 InputPart = Annotated[
     Annotated[InputTextPart, Tag("part:input_text")]
     | Annotated[InputImagePart, Tag("part:input_image")]
     | Annotated[OutputTextPart, Tag("part:output_text")]
     | Annotated[RefusalPart, Tag("part:refusal")],
-    Discriminator(
-        _part_kind,
-        custom_error_type="part",
-        custom_error_message="invalid part type: use 'input_text', 'input_image', 'output_text' or 'refusal'",
-    ),
+    by_type("part", "input_text", "input_image", "output_text", "refusal"),
 ]
-
-
-def _content_kind(content: object) -> str:
-    return "content:text" if isinstance(content, str) else "content:parts"
 
 
 class _InputItem(BaseModel):
@@ -115,8 +100,8 @@ class InputMessage(_InputItem):
     type: Literal["message"] | None = None
     role: Literal["user", "assistant", "system", "developer"]
     content: Annotated[
-        Annotated[str, Tag("content:text")] | Annotated[list[InputPart], Field(fail_fast=True), Tag("content:parts")],
-        Discriminator(_content_kind),
+        Annotated[str, Tag("content:text")] | Annotated[list[InputPart], Field(fail_fast=True), Tag("content:list")],
+        text_or_list("content"),
     ]
     """A text, or a list of parts. Only user messages may contain images."""
     phase: Unused[str] = None
@@ -167,8 +152,8 @@ class FunctionOutputItem(_InputItem):
     type: Literal["function_call_output"]
     call_id: str
     output: Annotated[
-        Annotated[str, Tag("content:text")] | Annotated[list[InputTextPart], Tag("content:parts")],
-        Discriminator(_content_kind),
+        Annotated[str, Tag("content:text")] | Annotated[list[InputTextPart], Tag("content:list")],
+        text_or_list("content"),
     ]
 
     @property
@@ -188,32 +173,18 @@ class ReasoningItem(_InputItem):
     encrypted_content: Unused[str] = None
 
 
-_ITEMS = ("message", "function_call", "function_call_output", "reasoning")
-
-
-def _item_kind(item: object) -> str | None:
-    kind = item.get("type") if isinstance(item, dict) else getattr(item, "type", None)
-    if kind is None:
-        return "item:message"
-    return f"item:{kind}" if kind in _ITEMS else None
-
-
 InputItem = Annotated[
     Annotated[InputMessage, Tag("item:message")]
     | Annotated[FunctionCallItem, Tag("item:function_call")]
     | Annotated[FunctionOutputItem, Tag("item:function_call_output")]
     | Annotated[ReasoningItem, Tag("item:reasoning")],
-    Discriminator(
-        _item_kind,
-        custom_error_type="item",
-        custom_error_message="invalid item type: use 'message', 'function_call', 'function_call_output' or 'reasoning'",
-    ),
+    by_type("item", "message", "function_call", "function_call_output", "reasoning", default="message"),
 ]
 
 InputItems = Annotated[
     Annotated[str, Tag("input:text")]
-    | Annotated[list[InputItem], MinLen(1), MaxLen(MAX_ITEMS), Field(fail_fast=True), Tag("input:items")],
-    Discriminator(lambda given: "input:text" if isinstance(given, str) else "input:items"),
+    | Annotated[list[InputItem], MinLen(1), MaxLen(MAX_ITEMS), Field(fail_fast=True), Tag("input:list")],
+    text_or_list("input"),
 ]
 """The input: a text of the user, or a list of items."""
 
