@@ -34,6 +34,7 @@ from cornserve.gateway.endpoints.request_handler import SendResponse
 from cornserve.gateway.endpoints.unknown_fields import ignore_unknown_fields
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.form_body import FORM
+from cornserve.gateway.http.model_paths import ALIASES
 from cornserve.gateway.http.request_body import JSON
 
 
@@ -103,7 +104,8 @@ class V1Router:
     def __init__(self, api: ASGIApp, context: GatewayContext) -> None:
         self._api = api
         self._context = context
-        self._operations = {operation.path: operation for operation in OPERATIONS}
+        operations = {operation.path: operation for operation in OPERATIONS}
+        self._operations = operations | {alias: operations[path] for alias, path in ALIASES.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_post = scope["type"] == "http" and scope["method"] == "POST"

@@ -12,6 +12,8 @@ import httpx2 as httpx
 import pytest
 import pytest_asyncio
 
+from cornserve.gateway.endpoints.v1_router import OPERATIONS
+from cornserve.gateway.http.model_paths import ALIASES, calls_model
 from cornserve.limits import MIB, Limits
 from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
@@ -294,3 +296,9 @@ async def test_the_header_limit_excludes_the_body(gateway: httpx.AsyncClient) ->
             await connection.send(head[cut:] + body)
 
             assert (await connection.read_response()).status == 404
+
+
+def test_all_operations_on_apps_count_as_in_flight() -> None:
+    paths = {operation.path for operation in OPERATIONS} | set(ALIASES)
+
+    assert {path for path in paths if not calls_model(path)} == {"/admin/v1/apps/{name}/record"}

@@ -37,6 +37,20 @@ async def test_the_most_relevant_documents_come_first(gateway: httpx.AsyncClient
     }
 
 
+async def test_the_documents_can_be_left_out(gateway: httpx.AsyncClient) -> None:
+    ranking = await post(gateway, RERANK, query="ab", documents=["x", "abcd"], return_documents=False)
+
+    assert ranking["results"] == [{"index": 1, "relevance_score": 4.25}, {"index": 0, "relevance_score": 1.25}]
+
+
+@pytest.mark.parametrize(("alias", "path"), [("/rerank", RERANK), ("/v2/rerank", RERANK), ("/score", SCORE)])
+async def test_the_paths_of_vllm_are_served(gateway: httpx.AsyncClient, alias: str, path: str) -> None:
+    fields = {"documents": ["x", "abcd"]} | ({"query": "ab"} if path == RERANK else {"queries": "ab"})
+    expected, found = [await post(gateway, each, **fields) for each in (path, alias)]
+
+    assert {**found, "id": "", "created": 0} == {**expected, "id": "", "created": 0}
+
+
 async def test_equal_documents_keep_their_order(gateway: httpx.AsyncClient) -> None:
     ranking = await post(gateway, RERANK, query="ab", documents=["x", "y", "z"])
 
@@ -79,7 +93,6 @@ async def test_one_or_many_queries_are_compared(
         (RERANK, {"query": "x", "documents": [{"text": "x"}]}, "documents[0]", "valid string"),
         (RERANK, {"query": "x", "documents": ["x"] * 2049}, "documents", "at most 2048"),
         (RERANK, {"query": "x", "documents": ["x"], "top_n": -1}, "top_n", "greater than or equal to 0"),
-        (RERANK, {"query": "x", "documents": ["x"], "return_documents": True}, "return_documents", "unknown or unsup"),
         (RERANK, {"query": "x", "documents": ["x"], "truncate_prompt_tokens": -2}, "truncate_prompt_tokens", "-1"),
         (SCORE, {"documents": ["x"]}, "queries", "missing field: 'queries'"),
         (SCORE, {"queries": "x", "text_1": "x", "documents": ["x"]}, "text_1", "unknown or unsupported field"),

@@ -45,6 +45,8 @@ class RerankRequest(ScoringOptions, OpenAIRequest):
     documents: OneOrManyTexts
     top_n: Annotated[int, Ge(0)] = 0
     """The number of results. 0 stands for all."""
+    return_documents: bool = True
+    """Whether the results contain the documents."""
 
 
 class ScoredPair(BaseModel):
@@ -68,7 +70,7 @@ class RankedText(BaseModel):
 
 class RankedDocument(BaseModel):
     index: int
-    document: RankedText
+    document: RankedText | None = None
     relevance_score: float
 
 
@@ -102,16 +104,15 @@ async def create_ranking(request: Request, context: Context) -> SendResponse:
 
     async def respond(session: Session) -> bytes:
         found = await session.run(tracked(ScoringRequest, body, queries=[body.query]), SCORES)
-        results = _ranked(body.documents, found.scores)[: body.top_n or None]
+        results = _ranked(body, found.scores)[: body.top_n or None]
         head = {"id": f"rerank-{handler.ids.unique}", "model": body.model, "usage": prompt_usage(found.prompt_tokens)}
         return to_json({**head, "results": results})
 
     return await handler.respond(respond)
 
 
-def _ranked(documents: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
-    """Returns the documents, the most relevant first."""
-    order = sorted(range(len(documents)), key=lambda index: scores[index], reverse=True)
-    return [
-        {"index": index, "document": {"text": documents[index]}, "relevance_score": scores[index]} for index in order
-    ]
+def _ranked(body: RerankRequest, scores: Sequence[float]) -> list[dict[str, Any]]:
+    """Returns the results, the most relevant first."""
+    order = sorted(range(len(scores)), key=lambda index: scores[index], reverse=True)
+    documents = [{"document": {"text": text}} if body.return_documents else {} for text in body.documents]
+    return [{"index": index, **documents[index], "relevance_score": scores[index]} for index in order]
