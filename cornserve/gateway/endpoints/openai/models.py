@@ -1,7 +1,8 @@
-"""`/v1/models`."""
+"""`/v1/models`, in a form that clients of OpenAI and of Anthropic read."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Literal
 
 from fastapi import APIRouter
@@ -16,7 +17,10 @@ router = APIRouter()
 class Model(BaseModel):
     id: str
     object: Literal["model"] = "model"
+    type: Literal["model"] = "model"
     created: int
+    created_at: datetime
+    display_name: str
     owned_by: str = "cornserve"
     uid: str
     generation: int
@@ -26,12 +30,17 @@ class Model(BaseModel):
 class ModelList(BaseModel):
     object: Literal["list"] = "list"
     data: list[Model]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool = False
 
 
 @router.get("/v1/models")
 async def list_models(context: Context) -> ModelList:
     """Lists the apps that the gateway serves."""
-    return ModelList(data=[_model(name, served_app) for name, served_app in sorted(context.apps.served().items())])
+    models = [_model(name, served_app) for name, served_app in sorted(context.apps.served().items())]
+    first, last = (models[0].id, models[-1].id) if models else (None, None)
+    return ModelList(data=models, first_id=first, last_id=last)
 
 
 @router.get("/v1/models/{name}")
@@ -40,4 +49,11 @@ async def get_model(name: str, context: Context) -> Model:
 
 
 def _model(name: str, served_app: ServedApp) -> Model:
-    return Model(id=name, created=served_app.created, uid=served_app.uid, generation=served_app.route.generation)
+    return Model(
+        id=name,
+        created=served_app.created,
+        created_at=datetime.fromtimestamp(served_app.created, UTC),
+        display_name=name,
+        uid=served_app.uid,
+        generation=served_app.route.generation,
+    )
