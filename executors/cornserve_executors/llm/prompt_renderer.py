@@ -226,6 +226,10 @@ class PromptRenderer:
     def _check_reasoning_effort(self, request: ChatRequest, tools: list[dict[str, Any]] | None) -> None:
         if request.reasoning_effort is None or not self._has_hf_template:
             return
+        parser_type = self._renderer.parser
+        reasons = parser_type is not None and parser_type.reasoning_parser_cls is not None
+        if request.reasoning_effort == "none" and not reasons:
+            return  # Anthropic's clients send this to models that do not reason.
         template = resolve_chat_template(self._tokenizer, self._chat_template, tools, model_config=self._model_config)
         variables = {"reasoning_effort": request.reasoning_effort, "enable_thinking": True}
         if template and not resolve_chat_template_kwargs(self._tokenizer, template, variables):

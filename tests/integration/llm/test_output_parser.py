@@ -259,6 +259,14 @@ async def test_a_reasoning_effort_that_the_template_does_not_use_is_rejected(mak
         await renderer.render(ask(reasoning_effort="high"), stream=False)
 
 
+async def test_a_model_that_does_not_reason_needs_no_switch_to_do_so(make_renderer: MakeRenderer) -> None:
+    rendered = await make_renderer(chat_template="{{ messages[0].content }}").render(
+        ask(reasoning_effort="none"), stream=False
+    )
+
+    assert len(rendered.prompt["prompt_token_ids"]) == len("Add.")
+
+
 async def test_a_failing_template_is_an_invalid_request(make_renderer: MakeRenderer) -> None:
     from cornserve_executors.vllm.engine import translate_errors
 

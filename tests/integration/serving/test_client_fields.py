@@ -173,6 +173,7 @@ MESSAGE = ClientOperation(
         "stop_sequences": ["x"],
         "system": "Be brief.",
         "temperature": 0.5,
+        "thinking": {"type": "disabled"},
         "tool_choice": {"type": "none"},
         "tools": Together(
             {"tools": [{"name": "look", "input_schema": FUNCTION["parameters"]}], "tool_choice": {"type": "none"}}
@@ -185,7 +186,7 @@ MESSAGE = ClientOperation(
         "diagnostics": {},
         "inference_geo": "eu",
         "speed": "fast",
-        "thinking": {"type": "disabled"},  # The template of this model does not use it.
+        "thinking": {"type": "enabled", "budget_tokens": 1024},  # The template of this model does not use it.
         "user_profile_id": "a",
         "workspace_id": "a",
     },
