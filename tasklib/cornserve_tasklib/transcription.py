@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, MaxLen
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from cornserve.task import Output, Stream, Task, UnitTask
 from cornserve_policies.input_size import InputSize
@@ -14,8 +15,14 @@ from cornserve_tasklib.engine import EngineOptions, EngineSettings
 from cornserve_tasklib.media import Audio
 from cornserve_tasklib.sampling_fields import STRICT
 
-Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
-"""An ISO 639 code: "en", "de", …"""
+
+def _language_code(given: object) -> object:
+    """Returns the code of a language tag: "de" for "de-DE" and "DE"."""
+    return re.split("[-_]", given, maxsplit=1)[0].lower() if isinstance(given, str) else given
+
+
+Language = Annotated[str, BeforeValidator(_language_code), Field(pattern=r"^[a-z]{2,3}$")]
+"""An ISO 639 code: "en", "de", …; or a tag that begins with one, whose region is ignored."""
 
 
 class TranscriptionOptions(BaseModel):

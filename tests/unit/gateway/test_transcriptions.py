@@ -49,7 +49,7 @@ async def send(gateway: httpx.AsyncClient, path: str = TRANSCRIPTIONS, file: Any
 async def test_the_official_client_gets_a_transcript(openai: AsyncOpenAI, gateway: httpx.AsyncClient) -> None:
     before = await sample(gateway, MEDIA)
     response = await openai.audio.transcriptions.create(
-        model="scribe", file=("rede.wav", LONG), language="de", prompt="Hallo", temperature=0.5
+        model="scribe", file=("rede.wav", LONG), language="de-DE", prompt="Hallo", temperature=0.5
     )
 
     expected = f"{describe(LONG, '12')} language=de prompt=Hallo temperature=0.5 "
