@@ -85,6 +85,16 @@ async def test_the_format_text_is_plain_text(openai: AsyncOpenAI, gateway: httpx
     assert response.headers["content-type"] == "text/plain; charset=utf-8"
 
 
+async def test_a_transcript_without_timestamps_is_one_subtitle(openai: AsyncOpenAI, gateway: httpx.AsyncClient) -> None:
+    srt = await openai.audio.transcriptions.create(model="scribe", file=("a.wav", WAV), response_format="srt")
+    vtt = await send(gateway, response_format="vtt")
+
+    text = f"{describe(WAV, '1')} segments=True"
+    assert str(srt) == f"1\n00:00:00,000 --> 00:00:01,000\n{text}\n"
+    assert vtt.text == f"WEBVTT\n\n00:00:00.000 --> 00:00:01.000\n{text}\n"
+    assert vtt.headers["content-type"] == "text/vtt; charset=utf-8"
+
+
 async def test_a_stream_has_the_events_of_the_official_client(openai: AsyncOpenAI) -> None:
     stream = await openai.audio.transcriptions.create(model="scribe", file=("a.wav", WAV), stream=True)
     *deltas, done = [event async for event in stream]
@@ -125,7 +135,13 @@ async def test_a_stream_has_the_chunks_of_vllm(gateway: httpx.AsyncClient) -> No
         (WAV, {"temperature": "nan"}, "temperature", "finite number"),
         (WAV, {"prompt": "x" * 10_001}, "prompt", "at most 10000 characters"),
         (WAV, {"prompt": b"\xff"}, "prompt", "not valid UTF-8"),
-        (WAV, {"response_format": "srt"}, "response_format", "'json', 'text' or 'verbose_json', not 'srt'"),
+        (
+            WAV,
+            {"response_format": "ass"},
+            "response_format",
+            "'json', 'text', 'verbose_json', 'srt' or 'vtt', not 'ass'",
+        ),
+        (WAV, {"stream": "true", "response_format": "srt"}, "response_format", "srt cannot be streamed"),
         (WAV, {"timestamp_granularities[]": "word"}, "timestamp_granularities[][0]", "'segment', not 'word'"),
         (
             WAV,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from math import ceil
 from typing import Annotated, Any, Literal, Self
 
@@ -20,6 +20,7 @@ from cornserve.app.response_readers import (
 from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
+from cornserve.gateway.endpoints.openai import subtitles
 from cornserve.gateway.endpoints.openai.common_fields import check_app, openai_usage
 from cornserve.gateway.endpoints.openai.uploads import inspect_upload
 from cornserve.gateway.endpoints.read_form import Upload, read_form
@@ -39,6 +40,19 @@ SpeechTask = Literal["transcribe", "translate"]
 _OBJECTS: dict[SpeechTask, str] = {"transcribe": "transcription.chunk", "translate": "translation.chunk"}
 """vLLM's names of the events."""
 
+_CONTENT_TYPES = {
+    "text": "text/plain; charset=utf-8",
+    "srt": "application/x-subrip; charset=utf-8",
+    "vtt": "text/vtt; charset=utf-8",
+}
+"""The types of responses that are not JSON."""
+
+_TEXTS: dict[str, Callable[[WholeTranscript], str]] = {
+    "text": lambda transcript: transcript.text,
+    "srt": subtitles.srt,
+    "vtt": subtitles.vtt,
+}
+
 
 class TranscriptionForm(TranscriptionOptions):
     """OpenAI's form: the audio, and the options of the request and of the response."""
@@ -47,7 +61,7 @@ class TranscriptionForm(TranscriptionOptions):
 
     file: Upload
     model: str
-    response_format: Literal["json", "text", "verbose_json"] = "json"
+    response_format: Literal["json", "text", "verbose_json", "srt", "vtt"] = "json"
     timestamp_granularities: Annotated[list[Literal["segment"]], Field(alias="timestamp_granularities[]")] = Field(
         default_factory=list
     )
@@ -58,13 +72,20 @@ class TranscriptionForm(TranscriptionOptions):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        if self.stream and self.response_format == "verbose_json":
-            raise ValueError("response_format: verbose_json cannot be streamed: use json, or set stream to false")
+        if self.stream and self.has_timestamps:
+            raise ValueError(
+                f"response_format: {self.response_format} cannot be streamed: use json, or set stream to false"
+            )
         if self.timestamp_granularities and self.response_format != "verbose_json":
             raise ValueError("timestamp_granularities[]: is set, but response_format is not verbose_json: set both")
         if self.stream_include_usage and not self.stream:
             raise ValueError("stream_include_usage: is set, but stream is false: set stream to true")
         return self
+
+    @property
+    def has_timestamps(self) -> bool:
+        """Whether the response has the times of segments."""
+        return self.response_format in ("verbose_json", "srt", "vtt")
 
 
 class TranslationForm(TranscriptionForm):
@@ -112,8 +133,7 @@ async def _create(
     speech = TranscriptionHandler(handler.ids.unique, int(time.time()), form, task, audio)
     if form.stream:
         return handler.stream(speech.events)
-    content_type = "text/plain; charset=utf-8" if form.response_format == "text" else "application/json"
-    return await handler.respond(speech.respond, content_type)
+    return await handler.respond(speech.respond, _CONTENT_TYPES.get(form.response_format, "application/json"))
 
 
 class TranscriptionHandler:
@@ -122,8 +142,7 @@ class TranscriptionHandler:
     def __init__(self, id: str, created: int, form: TranscriptionForm, task: SpeechTask, audio: Audio) -> None:
         self._form = form
         self._task = task
-        segments = form.response_format == "verbose_json"
-        self._request = tracked(TranscriptionRequest, form, audio=audio, task=task, segments=segments)
+        self._request = tracked(TranscriptionRequest, form, audio=audio, task=task, segments=form.has_timestamps)
         event = {"id": f"trsc-{id}", "object": _OBJECTS[task], "created": created, "model": form.model}
         self._event_tail = b"," + to_json(event)[1:]
         """The JSON with which all events end."""
@@ -133,7 +152,8 @@ class TranscriptionHandler:
         if isinstance(result, Stream):
             text = "".join([chunk.text async for chunk in result])
             result = (await session.run(self._request, TRANSCRIPT))._replace(text=text)
-        return result.text.encode() if self._form.response_format == "text" else to_json(self._document(result))
+        write = _TEXTS.get(self._form.response_format)
+        return to_json(self._document(result)) if write is None else write(result).encode()
 
     def _document(self, transcript: WholeTranscript) -> dict[str, Any]:
         document: dict[str, Any] = {"text": transcript.text}
