@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise, takewhile
 
+from cornserve_plan.fields import MAX_COUNT
 from cornserve_planner.errors import InfeasibleError, InvalidInputError, require_non_negative
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solution import Solution
@@ -96,19 +98,19 @@ class Mixture:
 def fewest_gpus(cells: Iterable[Cell], rate: float) -> Mixture:
     """Returns the mixture that serves `rate` on the fewest GPUs, and among those the one with the highest rate.
 
-    Raises `InfeasibleError` if all cells have rate 0.
+    Raises `InfeasibleError` if all cells have rate 0, and `InvalidInputError` for a rate that needs too many cells.
     """
     require_non_negative("rate", rate)
     usable = efficient_cells(cells)
     if rate and not usable:
         raise InfeasibleError("cells", f"all cells have rate 0, but {rate:g} requests/s are requested")
-    return _mixture(usable, cells_for_rate(_rates(usable), rate))
+    return _mixture("rate", usable, cells_for_rate(_rates(usable), rate))
 
 
 def most_requests(cells: Iterable[Cell], gpus: int) -> Mixture:
     """Returns the mixture with the highest rate on at most `gpus` GPUs: the binary digits of the number.
 
-    Raises `InfeasibleError` if no cell fits.
+    Raises `InfeasibleError` if no cell fits, and `InvalidInputError` for too many GPUs.
     """
     if gpus < 0:
         raise InvalidInputError("gpus", f"must be at least 0, not {gpus}")
@@ -117,7 +119,7 @@ def most_requests(cells: Iterable[Cell], gpus: int) -> Mixture:
     if not counts:
         least = f"the smallest usable cell needs {usable[0].gpus} GPUs" if usable else "all cells have rate 0"
         raise InfeasibleError(f"the budget of {gpus} GPUs", f"no cell fits: {least}")
-    return _mixture(usable, counts)
+    return _mixture("gpus", usable, counts)
 
 
 def minimum_rate(rate: float) -> Fraction:
@@ -130,7 +132,9 @@ def total_rate(cells: Iterable[Cell], counts: Mapping[int, int]) -> Fraction:
     return sum((Fraction(cell.rate) * counts.get(cell.gpus, 0) for cell in cells), Fraction())
 
 
-def _mixture(cells: tuple[Cell, ...], counts: Mapping[int, int]) -> Mixture:
+def _mixture(field: str, cells: tuple[Cell, ...], counts: Mapping[int, int]) -> Mixture:
+    if (largest := max(counts.values(), default=0)) > MAX_COUNT:
+        raise InvalidInputError(field, f"needs {Decimal(largest):.3g} cells: give one that needs at most {MAX_COUNT:g}")
     return Mixture(counts, sum(gpus * count for gpus, count in counts.items()), float(total_rate(cells, counts)))
 
 

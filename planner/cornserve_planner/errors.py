@@ -53,7 +53,7 @@ def require_positive(where: str, value: float) -> None:
 
 def require_non_negative(where: str, value: float) -> None:
     """Raises `InvalidInputError` unless `value` is finite and at least 0."""
-    if not (math.isfinite(value) and value >= 0):
+    if not 0 <= value < math.inf:
         raise InvalidInputError(where, f"must be a finite number of at least 0, not {value}")
 
 

@@ -68,6 +68,13 @@ def test_a_rate_of_zero_needs_no_cell() -> None:
     assert fewest_gpus(TWO, 0.0).counts == {}
 
 
+def test_a_target_that_needs_more_cells_than_a_plan_can_have_is_rejected() -> None:
+    with pytest.raises(InvalidInputError, match=r"rate: needs \S+e\+\d+ cells: give one that needs at most 1e\+18"):
+        fewest_gpus(TWO, 1e300)
+    with pytest.raises(InvalidInputError, match=r"gpus: needs \S+e\+\d+ cells: give one that needs at most 1e\+18"):
+        most_requests(TWO, 10**400)
+
+
 def test_a_rate_that_no_mixture_serves_is_infeasible() -> None:
     with pytest.raises(InfeasibleError, match=r"all cells have rate 0, but 1 requests/s"):
         fewest_gpus([Cell(1, 0.0)], 1.0)
