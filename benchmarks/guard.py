@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Fails if a figure of Cornserve's cost is 15 % worse than the committed one, in about two minutes.
+
+Times are ratios to something that does not change and is measured in the same run: another proxy, the same code with
+plain functions, a copy of the same bytes, a loop. Memory and idle CPU time are absolute. A group with a worse figure is
+measured twice more, and the best of the three counts. A change that makes a figure worse on purpose commits the new
+one: `--update` writes it into `guard.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.machine import MachineInfo
+from benchmarks.harness.planner.speed import shipped
+from benchmarks.harness.report import create_table, print_report
+from benchmarks.idle import echo_app, instance_rows
+
+COMMITTED = Path(__file__).with_name("guard.json")
+TOLERANCE = 1.15
+MEASUREMENTS = 3
+"""The most measurements of a group."""
+
+Figures = dict[str, float]
+
+
+def gateway() -> Figures:
+    """CPU time of a request in the gateway, and in FastAPI with aiohttp on the same core, in turns."""
+    settings = ("--modes", "whole", "stream", "--concurrency", "8", "--rounds", "7", "--seconds", "0.5")
+    report = _report("gateway", "--run-in-gateway", "--peers", "fastapi-aiohttp", *settings, "--retry-seconds", "0")
+    return {
+        f"gateway, {row['mode']} chat ÷ FastAPI + aiohttp": row["gateway"]["cpu_us"]["gateway"]
+        / row["peers"]["fastapi-aiohttp"]["cpu_us"]["peer"]
+        for row in report["rows"]
+    }
+
+
+def record_replay() -> Figures:
+    """Recording and replaying ten calls, and the same code with plain functions."""
+    rows = [row for row in _report("record_replay", "--repeats", "20")["rows"] if row["invocations"] == 10]
+    return {
+        f"{kind} {row['shape']} ÷ plain calls": row[kind]["min"] / row["plain"]["min"]
+        for row in rows
+        for kind in ("record", "replay")
+    }
+
+
+def tensors() -> Figures:
+    """A hop of a tensor between two processes of one node, and a copy of its bytes."""
+    report = _report("transport", "--sizes", "4.5 MiB", "--gigabytes", "0.5")
+    (row,) = (row for row in report["rows"] if row["nodes"] == 1)
+    return {"hop of 4.5 MiB ÷ memcpy": row["hop"]["min"] / row["memcpy"]["min"]}
+
+
+def planner() -> Figures:
+    """CPU time of the cells of the shipped models, and of a loop."""
+    ratios = []
+    for _ in range(3):
+        seconds = sum(model.cpu for model in shipped(8, 60.0))
+        ratios.append(seconds / _cpu_seconds(_loop))
+    return {"planner ÷ loop": min(ratios)}
+
+
+def command_line() -> Figures:
+    """CPU time of a Python process that imports all commands, and of one that imports nothing."""
+    commands, nothing = (
+        [_cpu_seconds(lambda code=code: _run_python(code)) for _ in range(8)]  # type: ignore[misc]
+        for code in ("import cornserve.cli.commands", "pass")
+    )
+    return {"import of the commands ÷ start of Python": min(commands) / min(nothing)}
+
+
+def idle_instance() -> Figures:
+    """Memory and CPU time of an idle instance with one app."""
+    settings = argparse.Namespace(settle=8.0, seconds=15.0)
+    rows = {row.processes: row for row in instance_rows("1 app", {"one": echo_app("one")}, settings)}
+    figures = {f"memory of the {name}, MiB PSS": rows[name].pss_mib for name in ("gateway", "controller")}
+    cpu = sum(row.cpu_percent for name, row in rows.items() if name != "executors")
+    return figures | {"idle instance without executors, % of a core": cpu}
+
+
+GROUPS: Mapping[str, Callable[[], Figures]] = {
+    measure.__name__: measure for measure in (gateway, record_replay, tensors, planner, command_line, idle_instance)
+}
+
+
+def main() -> None:
+    options = _options()
+    machine = MachineInfo.current()
+    committed: Figures = json.loads(COMMITTED.read_text())
+    found: Figures = {}
+    for name in options.groups:
+        if not options.json:
+            print(f"measuring {name}", file=sys.stderr)
+        found |= measured(GROUPS[name], {} if options.update else committed)
+    if options.update:
+        figures = {name: round(figure, 3) for name, figure in (committed | found).items()}
+        COMMITTED.write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
+        return
+    worse = [name for name, figure in found.items() if is_worse(name, figure, committed)]
+    if options.json:
+        print(json.dumps({"figures": found, "committed": committed, "worse": worse}))
+    else:
+        _print(machine, found, committed)
+    if worse:
+        print(f"guard: more than {TOLERANCE - 1:.0%} worse: {', '.join(worse)}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=[*GROUPS], help="by default, all")
+    parser.add_argument("--update", action="store_true", help="write the figures, each the best of three")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return parser.parse_args()
+
+
+def measured(measure: Callable[[], Figures], committed: Mapping[str, float]) -> Figures:
+    """Returns the best of up to three measurements of each figure. The first one is enough if it is as committed."""
+    found = measure()
+    for _ in range(MEASUREMENTS - 1):
+        if not any(is_worse(name, figure, committed) for name, figure in found.items()):
+            break
+        again = measure()
+        found = {name: min(figure, again[name]) for name, figure in found.items()}
+    return found
+
+
+def is_worse(name: str, figure: float, committed: Mapping[str, float]) -> bool:
+    """Whether the figure is not committed, or 15 % above the committed one."""
+    return name not in committed or figure > TOLERANCE * committed[name]
+
+
+def _print(machine: MachineInfo, found: Figures, committed: Figures) -> None:
+    table = create_table(("figure",), ("now", "committed", "change"))
+    for name, figure in found.items():
+        before = committed.get(name)
+        change = ("", "") if before is None else (f"{before:.2f}", f"{figure / before - 1:+.0%}")
+        table.add_row(name, f"{figure:.2f}", *change)
+    print_report(machine, f"worse is more than {TOLERANCE - 1:.0%} above the committed figure", table)
+
+
+def _report(script: str, *options: str) -> Any:
+    command = [sys.executable, "-m", f"benchmarks.{script}", "--json", *options]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+
+
+def _run_python(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def _cpu_seconds(work: Callable[[], object]) -> float:
+    """Returns the CPU time of this process and of its ended children."""
+    before = _used()
+    work()
+    return _used() - before
+
+
+def _used() -> float:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def _loop() -> int:
+    total = 0
+    for number in range(5_000_000):
+        total += number
+    return total
+
+
+if __name__ == "__main__":
+    main()

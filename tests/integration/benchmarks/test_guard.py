@@ -1,0 +1,55 @@
+"""The guard of the committed figures. Its measurements are those of the other benchmarks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import guard
+
+COMMITTED = {"hop": 1.0, "import": 10.0}
+
+
+def series(*figures: dict[str, float]) -> Callable[[], dict[str, float]]:
+    found: Iterator[dict[str, float]] = iter(figures)
+    return lambda: next(found)
+
+
+def test_one_measurement_is_enough_if_no_figure_is_worse() -> None:
+    assert guard.measured(series({"hop": 1.14, "import": 9.0}), COMMITTED) == {"hop": 1.14, "import": 9.0}
+
+
+def test_a_worse_figure_is_measured_twice_more_and_the_best_counts() -> None:
+    noise = series({"hop": 1.5, "import": 10.0}, {"hop": 1.3, "import": 12.0}, {"hop": 1.1, "import": 10.5})
+
+    assert guard.measured(noise, COMMITTED) == {"hop": 1.1, "import": 10.0}
+
+
+@pytest.mark.parametrize(("name", "figure", "worse"), [("hop", 1.15, False), ("hop", 1.16, True), ("new", 0.1, True)])
+def test_a_figure_is_worse_above_the_tolerance_or_without_a_committed_one(
+    name: str, figure: float, worse: bool
+) -> None:
+    assert guard.is_worse(name, figure, COMMITTED) is worse
+
+
+@pytest.mark.slow
+def test_figures_are_compared_with_the_committed_ones_and_updated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "guard.json"
+    file.write_text('{"other": 1.0}')
+    monkeypatch.setattr(guard, "COMMITTED", file)
+
+    monkeypatch.setattr("sys.argv", ["guard", "--groups", "command_line", "planner", "--update"])
+    guard.main()
+    figures = json.loads(file.read_text())
+    assert set(figures) == {"other", "import of the commands ÷ start of Python", "planner ÷ loop"}
+
+    file.write_text(json.dumps(dict.fromkeys(figures, 0.001)))
+    monkeypatch.setattr("sys.argv", ["guard", "--groups", "command_line"])
+    with pytest.raises(SystemExit):
+        guard.main()
+    assert "more than 15% worse: import of the commands ÷ start of Python" in capsys.readouterr().err
