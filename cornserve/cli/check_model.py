@@ -105,7 +105,7 @@ def _compared_paths(
     chats = comparison_chats(_modalities(target))
     direct = _direct_outputs(task, [*chats.values()])
     for path in paths:
-        served = target._replace(spec=target.spec.changed(shares={path: 1.0}))
+        served = target._replace(spec=target.spec.with_model(shares={path: 1}))
         try:
             found = _served_outputs(client, served, f"path {path}", [*chats.values()], timeout)
         except _NoFreeSlotsError as error:
