@@ -51,8 +51,8 @@ class Upload:
 
 async def read_form(request: Request, form_type: type[Form]) -> Form:
     """Returns the form as a `form_type`. Empty fields count as omitted. Raises an `ApiError` (400, 413, 415)."""
-    boundary = form_boundary(request.headers.get("content-type", ""))
     body = take_any_body(request)
+    boundary = form_boundary(body.content_type)
     content = body.detach()
     split = partial(split_form, content, boundary)
     is_small = len(content) <= LARGE_BYTES

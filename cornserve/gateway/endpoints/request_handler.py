@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -55,15 +55,21 @@ def _error_event(error: ApiError) -> bytes:
 
 
 class RequestHandler:
-    """Handles one request to one app."""
+    """Handles one request to one app.
 
-    def __init__(self, context: GatewayContext, app: str, request: Request, fields: Container[str] = ()) -> None:
+    Args:
+        body_type: the type of the body. Errors of executors name its fields.
+    """
+
+    def __init__(
+        self, context: GatewayContext, app: str, request: Request, body_type: type[BaseModel] = BaseModel
+    ) -> None:
         self.ids = RequestIds.of(request.scope["state"][REQUEST_ID], context.draw_key)
         self.served_app = context.apps.get(app)
         self._context = context
         self._app = app
         self._request = request
-        self._fields = fields
+        self._body_type = body_type
         self._stats = context.metrics.new_request(app)
         self._trace: RequestTrace | None = None
         self._arrived_us = time.time_ns() // 1000
@@ -76,15 +82,11 @@ class RequestHandler:
 
     @classmethod
     async def create(
-        cls, context: GatewayContext, app: str, request: Request, body_type: type[BaseModel] | None = None
+        cls, context: GatewayContext, app: str, request: Request, body_type: type[BaseModel] = BaseModel
     ) -> Self:
-        """Returns a handler as soon as this gateway has loaded the app.
-
-        Args:
-            body_type: the type of the body. Errors of executors name its fields.
-        """
+        """Returns a handler as soon as this gateway has loaded the app."""
         await context.apps.wait_while_loading(app)
-        return cls(context, app, request, () if body_type is None else body_type.model_fields)
+        return cls(context, app, request, body_type)
 
     def set_media(self, media: list[MediaSlot]) -> None:
         """Sets the media of the request, which are loaded before the task runs."""
@@ -208,7 +210,7 @@ class RequestHandler:
         elif not isinstance(error, ApiError | TaskError):
             log.error("the request failed", extra=logs.traceback_field(redacted_traceback(error)))
         if isinstance(error, InvocationError) and error.code == "INVALID_ARGUMENT":
-            api_error = rejection(self._rename_field(error.message), self._fields, self._media)
+            api_error = rejection(self._rename_field(error.message), self._body_type.model_fields, self._media)
         elif isinstance(error, UnusedFieldsError):
             api_error = ApiError.from_exception(UnusedFieldsError([*map(self._rename_field, error.fields)]))
         else:

@@ -49,7 +49,7 @@ class RequestMiddleware:
         request_id: RequestId = scope["state"][REQUEST_ID]
         logs.bind(request_id=request_id.value)
         headers = dict(scope["headers"])
-        body = RequestBody(self._admission)
+        body = RequestBody(self._admission, headers)
         try:
             is_counted = self._check_headers(scope["path"], headers)
             await body.receive(receive, self._max_bytes)

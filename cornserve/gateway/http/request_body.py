@@ -7,6 +7,7 @@ cannot use FastAPI's body parameters, which would receive the body again and wai
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic_core import from_json
@@ -44,14 +45,27 @@ class ClientDisconnected(Exception):
 
 
 class RequestBody(MemoryReservation):
-    """A body and the memory that it uses."""
+    """A body and the memory that it uses.
 
-    __slots__ = ("_content", "is_complete")
+    Args:
+        headers: the headers of the request, with names in lower case.
+    """
 
-    def __init__(self, admission: RequestAdmission) -> None:
+    __slots__ = ("_content", "_headers", "is_complete")
+
+    def __init__(self, admission: RequestAdmission, headers: Mapping[bytes, bytes]) -> None:
         super().__init__(admission)
+        self._headers = headers
         self._content: Content = b""
         self.is_complete = False
+
+    @property
+    def content_type(self) -> str:
+        return self._headers.get(b"content-type", b"").decode("latin-1")
+
+    @property
+    def content_encoding(self) -> str:
+        return self._headers.get(b"content-encoding", b"identity").decode("latin-1")
 
     async def receive(self, receive: Receive, max_bytes: int) -> None:
         content: Content = b""
@@ -95,8 +109,8 @@ class RequestBody(MemoryReservation):
 
 def take_body(request: Request) -> RequestBody:
     """Returns the body of a request. Raises a 415 if it is not JSON."""
-    media_type = _json_type(request.headers.get("content-type") or JSON)
     body = take_any_body(request)
+    media_type = _json_type(body.content_type or JSON)
     if media_type == CURL_DEFAULT and body.is_form:
         raise ApiError(
             415, f"unsupported content type {media_type!r} of a form: send JSON (content-type: application/json)"
@@ -106,10 +120,10 @@ def take_body(request: Request) -> RequestBody:
 
 def take_any_body(request: Request) -> RequestBody:
     """Returns the body of a request of any content type. Raises a 415 if it is compressed."""
-    encoding = request.headers.get("content-encoding", "identity")
+    body: RequestBody = request.scope["state"][BODY]
+    encoding = body.content_encoding
     if encoding != "identity":
         raise ApiError(415, f"unsupported content encoding {encoding!r}: send the body without compression")
-    body: RequestBody = request.scope["state"][BODY]
     return body
 
 

@@ -20,14 +20,16 @@ def check_head(method: bytes, version: str, headers: Headers) -> None:
         raise ApiError(400, f"the request has HTTP version {version}: use HTTP/1.1")
     if len(headers) > MAX_HEADERS:
         raise ApiError(431, f"the request has {len(headers)} headers: at most {MAX_HEADERS} are allowed")
-    hosts = [value for name, value in headers if name == b"host"]
-    if len(hosts) != 1 and (hosts or version == "1.1"):
-        raise ApiError(400, f"the request has {len(hosts)} Host headers: HTTP/1.1 requires one")
-    if hosts and not _HOST.fullmatch(hosts[0]):
+    names = [name for name, _ in headers]
+    hosts = names.count(b"host")
+    if hosts != 1 and (hosts or version == "1.1"):
+        raise ApiError(400, f"the request has {hosts} Host headers: HTTP/1.1 requires one")
+    if hosts and not _HOST.fullmatch(headers[names.index(b"host")][1]):
         raise ApiError(400, "the Host header is not a host name with an optional port")
-    encodings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
-    if encodings not in ([], [b"chunked"]):
-        raise ApiError(400, "the request has a Transfer-Encoding other than chunked")
+    if b"transfer-encoding" in names:
+        encodings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+        if encodings != [b"chunked"]:
+            raise ApiError(400, "the request has a Transfer-Encoding other than chunked")
     if method == b"CONNECT":
         raise ApiError(400, "the gateway does not support CONNECT: it is not a proxy")
 
