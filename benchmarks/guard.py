@@ -44,12 +44,12 @@ def gateway() -> Figures:
 
 
 def record_replay() -> Figures:
-    """Recording and replaying ten calls, and the same code with plain functions."""
+    """Recording ten calls while the code waits for values, replaying them, and the same code with plain functions."""
     rows = [row for row in _report("record_replay", "--repeats", "20")["rows"] if row["invocations"] == 10]
     return {
         f"{kind} {row['shape']} ÷ plain calls": row[kind]["min"] / row["plain"]["min"]
         for row in rows
-        for kind in ("record", "replay")
+        for kind in ("resume", "replay")
     }
 
 

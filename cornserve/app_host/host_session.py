@@ -9,15 +9,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from cornserve.app.app import App
 from cornserve.app.media_slots import find_media_slots
+from cornserve.app.needed_components import needed_components
 from cornserve.app.operations import REQUEST_TYPES
 from cornserve.app.response_readers import READERS, ResponseReader
-from cornserve.app.unused_fields import invoke_rejecting_unused, tracked, untracked
+from cornserve.app.unused_fields import invoke_rejecting_unused, tracked
 from cornserve.app_host.invocation_failure import invocation_error
 from cornserve.app_host.side_effect_calls import describe_call, described_call
 from cornserve.app_host.yields import Mapped, Yields, describe_stream
 from cornserve.task import Blob, Stream, UnitTask
 from cornserve.task.base import Task
-from cornserve.task.dry_record import DryRecording
 from cornserve.task.errors import OutputSuspension, SideEffectSuspension, Suspension
 from cornserve.task.recording import Invocation, Recording
 from cornserve.task.references import Origin, ReferenceDecoder
@@ -81,17 +81,8 @@ class HostSession:
 
     def needed_components(self) -> frozenset[str]:
         """Returns the components that the requests need on the first path. Raises the errors of its task."""
-        return frozenset().union(*map(self._components, self._requests))
-
-    def _components(self, request: Any) -> frozenset[str]:
         app = self._loaded.app
-        dry = DryRecording(*self._begin, max_invocations=app.max_invocations)
-        try:
-            with untracked(request):
-                dry.record(app.paths[0], request)
-            return dry.needed_components
-        finally:
-            dry.close()
+        return frozenset().union(*(needed_components(app, request, *self._begin) for request in self._requests))
 
     def run(self, command: pb.RunTask) -> pb.RunOutcome:
         """Runs the task from its start, or from where the last run has ended. Raises its errors."""

@@ -178,13 +178,11 @@ class Invocation:
         return self.ended or field in self._early_values
 
     def read_value(self, field: str | None) -> Any:
-        """Returns a value for the pending output. Raises the invocation's error, or `Suspension`."""
+        """Returns an available value for the pending output. Raises the invocation's error."""
         if field in self._early_values:
             return self._early_values[field]
         if self.error is not None:
             raise self.error.with_traceback(None)  # each replay raises it, and would lengthen its traceback
-        if not self.ended:
-            raise OutputSuspension(self.index, field)
         fields = vars(self.output)
         return fields if field is None else fields[field]
 
@@ -408,14 +406,13 @@ class Recording:
             if active_recording.get(None) is not self:
                 raise OutsideRequestError(f"a value of {invocation.task.name}'s output was read")
             self._check_not_swallowed()
-            while True:
-                try:
-                    return invocation.read_value(field)
-                except Suspension as suspension:
-                    self._suspend(suspension)
-                except InvocationError as failure:
-                    self._failure = failure
-                    raise
+            while not invocation.has_value(field):
+                self._suspend(OutputSuspension(invocation.index, field))
+            try:
+                return invocation.read_value(field)
+            except InvocationError as failure:
+                self._failure = failure
+                raise
 
         layout = invocation.task.layout
         references: dict[str, TensorReference | Stream[Any]] = {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
@@ -13,19 +12,20 @@ from pydantic_core import from_json
 
 from cornserve.app.app import App
 from cornserve.app.media_slots import MediaSlot, find_media_slots
+from cornserve.app.needed_components import needed_components
 from cornserve.app.operations import supported_operations
 from cornserve.app.response_readers import ResponseReader
-from cornserve.app.unused_fields import invoke_rejecting_unused, untracked
+from cornserve.app.unused_fields import invoke_rejecting_unused
 from cornserve.blocking_apps import CurrentApp
 from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.gateway.task_runs.task_runner import RunSettings
 from cornserve.task import Stream
 from cornserve.task.base import Task
-from cornserve.task.dry_record import DryRecording
 from cornserve.task.errors import SideEffectSuspension, Suspension
 from cornserve.task.recording import Recording
 
 Result = TypeVar("Result")
+Value = TypeVar("Value")
 
 
 class LocalApp:
@@ -65,6 +65,7 @@ class LocalRunner:
             settings.random,
             open_stream=lambda origin: open_stream(origin).batches(),
             max_invocations=local_app.app.max_invocations,
+            resumes=True,
         )
 
     @property
@@ -86,33 +87,23 @@ class LocalRunner:
         self.task_name = self._path.name
 
     async def needed_components(self, requests: Sequence[Any]) -> frozenset[str]:
-        with self._running():
-            return frozenset().union(*map(self._components, requests))
-
-    def _components(self, request: Any) -> frozenset[str]:
-        app = self._local_app.app
-        dry = DryRecording(self._settings.random_key, self._first_random_index, max_invocations=app.max_invocations)
-        try:
-            with untracked(request):
-                dry.record(app.paths[0], request)
-            return dry.needed_components
-        finally:
-            dry.close()
+        app, key, index = self._local_app.app, self._settings.random_key, self._first_random_index
+        return self._timed(
+            lambda: frozenset().union(*(needed_components(app, request, key, index) for request in requests))
+        )
 
     async def run(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
-        with self._running():
-            return self._recording.run(self.task_name, partial(self._run, requests, reader))
+        return self._timed(lambda: self._recording.run(self.task_name, partial(self._run, requests, reader)))
 
     async def run_side_effect(self, suspension: SideEffectSuspension) -> None:
         raise AssertionError(f"no task of the library has side effects, such as {suspension.call.function}")
 
-    @contextmanager
-    def _running(self) -> Iterator[None]:
+    def _timed(self, code: Callable[[], Value]) -> Value:
         """Counts the time for which the task's code runs."""
         started = perf_counter()
         self._local_app.current.begin(self._local_app.entry)
         try:
-            yield
+            return code()
         finally:
             self._local_app.current.end()
             self._settings.record_seconds(perf_counter() - started)

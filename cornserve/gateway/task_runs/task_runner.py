@@ -68,7 +68,9 @@ class TaskRunner(Protocol):
         """
 
     async def run(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
-        """Runs the task for each request from its start, and reads the responses.
+        """Runs the task for each request, and reads the responses.
+
+        After a suspension, the task runs on: the arguments must be the same.
 
         If the reader reads what a task yields, and there is one request, `yielded` then has what the task has yielded.
         Returns the results, or a suspension with the value that the task waits for. Raises the errors of the task.

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import copy
+import gc
 import threading
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar
 from typing import TypeVar
 
 import pytest
+from greenlet import getcurrent
 from pydantic import BaseModel, field_validator
 from pydantic_core import to_json
 
@@ -149,6 +154,50 @@ def test_a_call_with_side_effects_runs_once_while_the_code_waits() -> None:
     assert run_on(recording, code) == [1, "X", 2]
 
 
+def test_code_that_does_not_wait_at_the_same_time_shares_a_stack() -> None:
+    stacks = []
+
+    def code() -> str:
+        stacks.append(getcurrent())
+        return shout.invoke(ShoutRequest(text="a")).text
+
+    for _ in range(2):
+        run_on(resumed(), code)
+    waiting = [resumed(), resumed()]
+    for recording in waiting:
+        recording.run("Calls", code)
+    for recording in waiting:
+        recording.close()
+
+    assert stacks[0] is stacks[1]
+    assert stacks[2] is not stacks[3]
+
+
+def test_an_error_of_code_that_has_waited_is_raised_and_its_stack_is_used_again() -> None:
+    stacks = []
+
+    def code() -> str:
+        stacks.append(getcurrent())
+        raise ValueError(shout.invoke(ShoutRequest(text="a")).text)
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="A"):
+            run_on(resumed(), code)
+
+    assert stacks[0] is stacks[1]
+
+
+def test_variables_of_the_context_that_code_sets_do_not_reach_the_next_code() -> None:
+    variable = ContextVar("variable", default="unset")
+
+    def code() -> str:
+        found = variable.get()
+        variable.set(shout.invoke(ShoutRequest(text="a")).text)
+        return found
+
+    assert [run_on(resumed(), code) for _ in range(2)] == ["unset", "unset"]
+
+
 def test_closing_ends_waiting_code() -> None:
     ended = []
 
@@ -167,6 +216,39 @@ def test_closing_ends_waiting_code() -> None:
     recording.close()
 
     assert ended == ["first", "second"]
+
+
+def test_closed_code_does_not_go_on_when_it_catches_exceptions() -> None:
+    def code() -> None:
+        while True:
+            try:
+                _ = shout.invoke(ShoutRequest(text="a")).text
+            except Exception:
+                continue
+
+    recording = resumed()
+    recording.run("Calls", code)
+    recording.close()
+
+
+def test_an_error_does_not_keep_its_code_alive() -> None:
+    class Kept:
+        """An object that the code holds."""
+
+    references = []
+
+    def code() -> None:
+        kept = Kept()
+        references.append(weakref.ref(kept))
+        raise ValueError(shout.invoke(ShoutRequest(text="a")).text)
+
+    gc.disable()
+    try:
+        with suppress(ValueError):
+            run_on(resumed(), code)
+        assert references[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_another_thread_cannot_wait() -> None:
