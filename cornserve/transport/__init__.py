@@ -9,7 +9,7 @@ from cornserve.transport.errors import (
     TensorTooLargeError,
     TransportError,
 )
-from cornserve.transport.memory.reader import SegmentReader
+from cornserve.transport.memory.reader import SegmentReader, SegmentWriter
 from cornserve.transport.memory.segment import Location, SegmentMemory, memory_of, reap
 from cornserve.transport.producer.production import Production, Slot, StreamWriter
 from cornserve.transport.tensor import ProductionId, TensorId, TensorView
@@ -26,6 +26,7 @@ __all__ = [
     "ProductionId",
     "SegmentMemory",
     "SegmentReader",
+    "SegmentWriter",
     "SlabError",
     "Slot",
     "StaleError",

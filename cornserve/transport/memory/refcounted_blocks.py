@@ -87,6 +87,8 @@ class BlockPool:
         self._on_space = on_space
         self._blocks: dict[bytes, Block] = {}
         """All blocks that are not free, by capability."""
+        self._written: set[Block] = set()
+        """Free blocks whose writable buffer still exists. Without this reference, they would be collected before it."""
 
     def allocate(self, region: Region, nbytes: int, *, can_evict: bool) -> Block | None:
         """Returns a new block with one reference, or None without space. Can evict idle blocks."""
@@ -163,8 +165,11 @@ class BlockPool:
         del self._blocks[block.capability]
         if block.writer is None or block.writer() is None:
             self._free_pages(block)
+        else:
+            self._written.add(block)
 
     def _on_writer_collected(self, block: Block) -> None:
+        self._written.discard(block)
         if not block.references and block.writer is not None:
             self._free_pages(block)
 

@@ -313,14 +313,15 @@ def _locked_file(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def open_shared(path: Path, token: bytes | None = None) -> SegmentMapping | None:
-    """Maps a segment for reading.
+def open_shared(path: Path, token: bytes | None = None, *, is_readonly: bool = True) -> SegmentMapping | None:
+    """Maps a segment, by default for reading.
 
     Returns None if the file is missing, not a segment, has another token, or belongs to another user or node.
     """
     try:
         # Without a token, the path is that of a `Location`, which is a link in /proc for a private segment.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if token is None else os.O_NOFOLLOW))
+        access = os.O_RDONLY if is_readonly else os.O_RDWR
+        descriptor = os.open(path, access | os.O_CLOEXEC | (0 if token is None else os.O_NOFOLLOW))
     except OSError:
         return None
     try:
@@ -336,7 +337,7 @@ def open_shared(path: Path, token: bytes | None = None) -> SegmentMapping | None
         status = os.fstat(descriptor)
         if status.st_uid != os.geteuid() or status.st_size < layout.nbytes:
             return None
-        return SegmentMapping(path, layout, SegmentMemory.map(descriptor, layout, is_readonly=True))
+        return SegmentMapping(path, layout, SegmentMemory.map(descriptor, layout, is_readonly=is_readonly))
     finally:
         os.close(descriptor)
 

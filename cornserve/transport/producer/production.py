@@ -10,6 +10,7 @@ from typing import Final
 from cornserve.transport.errors import LostError
 from cornserve.transport.memory.admission import RequestAge, SlabAdmission
 from cornserve.transport.memory.refcounted_blocks import Block
+from cornserve.transport.memory.segment import Location
 from cornserve.transport.producer.cache import ContentCache
 from cornserve.transport.producer.production_lookup import ProductionRegistry
 from cornserve.transport.producer.publication import Publication, PublishedTensor
@@ -105,6 +106,10 @@ class Production:
                 self._drop_unused_publications()
             self._publications[output] = Publication(self._blocks)
         return self._publications[output]
+
+    def locate(self, block: Block) -> Location:
+        """Returns the position of a block for other processes on this node."""
+        return Location(self._blocks.slab.mapping.path, block.offset, block.nbytes, block.generation)
 
     def _drop_unused_publications(self) -> None:
         """Drops those of outputs that only former subscribers have named."""
@@ -218,6 +223,14 @@ class Slot:
                 f"the slot of output {self.output!r} is published or discarded, or its production has ended"
             )
         return self._buffer
+
+    @property
+    def location(self) -> Location:
+        """The position of the memory, for another process that writes to it (`SegmentWriter`).
+
+        Keep `buffer` until that process has stopped writing: the memory is not reused meanwhile.
+        """
+        return self._production.locate(self.block)
 
     def publish(self, dtype: str, shape: tuple[int, ...], metadata: bytes = b"", key: str | None = None) -> None:
         """Announces the tensor to present and later subscribers.

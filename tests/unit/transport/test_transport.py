@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -13,6 +14,7 @@ from cornserve.transport import (
     LostError,
     Production,
     SegmentReader,
+    SegmentWriter,
     Slot,
     StaleError,
     TensorId,
@@ -467,3 +469,34 @@ async def test_metrics_count_receptions_losses_and_cache_lookups(cluster: Transp
 def metrics(transport: Transport) -> dict[tuple[str, str], float]:
     samples = (sample for metric in transport.metrics() for sample in metric.samples)
     return {(sample.name, next(iter(sample.labels.values()), "")): sample.value for sample in samples}
+
+
+async def test_another_process_writes_to_lent_memory(cluster: TransportCluster) -> None:
+    producer, consumer = await cluster.transport(), await cluster.transport()
+    slot = await produce(producer).allocate("embeddings", len(DATA))
+
+    SegmentWriter().buffer(slot.location)[:] = DATA
+    slot.publish("uint8", (len(DATA),))
+
+    assert await received(consumer, producer) == DATA
+
+
+async def test_lent_memory_is_not_reused_while_its_buffer_exists(cluster: TransportCluster) -> None:
+    producer, writer = await cluster.transport(slab_bytes=MIB, request_bytes=MIB), SegmentWriter()
+    production = produce(producer)
+    slot = await production.allocate("embeddings", MIB)
+    lent, location = slot.buffer, slot.location
+    written = writer.buffer(location)
+    production.revoke()
+    second = asyncio.create_task(produce(producer, attempt=1).allocate("embeddings", MIB))
+    await asyncio.sleep(0)
+
+    written[:4] = b"late"
+    with pytest.raises(StaleError):
+        writer.buffer(location)
+    assert not second.done()
+    del slot, production
+    gc.collect()
+    del lent
+
+    (await second).discard()
