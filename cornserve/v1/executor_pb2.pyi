@@ -129,6 +129,7 @@ class Event(_message.Message):
     CALL_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
+    TAKEN_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     @_builtins.property
@@ -137,6 +138,8 @@ class Event(_message.Message):
     def end(self) -> Global___End:
         """Always the last event of a call."""
 
+    @_builtins.property
+    def taken(self) -> Global___Taken: ...
     @_builtins.property
     def load(self) -> Global___Load:
         """With each `end`, and with the first chunk of each call."""
@@ -147,13 +150,14 @@ class Event(_message.Message):
         call: _builtins.int = ...,
         chunk: Global___OutputChunk | None = ...,
         end: Global___End | None = ...,
+        taken: Global___Taken | None = ...,
         load: Global___Load | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "end", b"end", "kind", b"kind", "load", b"load"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "end", b"end", "kind", b"kind", "load", b"load", "taken", b"taken"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "chunk", b"chunk", "end", b"end", "kind", b"kind", "load", b"load"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "chunk", b"chunk", "end", b"end", "kind", b"kind", "load", b"load", "taken", b"taken"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["chunk", "end"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["chunk", "end", "taken"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -410,6 +414,32 @@ class OutputChunk(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OutputChunk: _TypeAlias = OutputChunk  # noqa: Y015
+
+@_typing.final
+class Taken(_message.Message):
+    """The running call has copied the tensors of these inputs, and does not read them again. The caller may release them
+    before the call ends, unless other invocations read them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INPUTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def inputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The indices of the inputs."""
+
+    def __init__(
+        self,
+        *,
+        inputs: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Taken: _TypeAlias = Taken  # noqa: Y015
 
 @_typing.final
 class End(_message.Message):

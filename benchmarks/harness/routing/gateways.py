@@ -72,6 +72,8 @@ class EndListener:
 
     def on_chunk(self, output: str, item: bytes) -> None: ...
 
+    def on_inputs_taken(self, inputs: Sequence[int]) -> None: ...
+
     def on_inputs_lost(self, inputs: Sequence[int], message: str) -> None:
         self.ended.set_result(message)
 

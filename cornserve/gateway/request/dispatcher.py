@@ -1,7 +1,7 @@
 """Runs the invocations of one request, and decides what follows when an attempt ends.
 
 `InvocationPlacement` starts them at replicas, and `RetryPolicy` is the rule by which they run again. Tensors are
-released once no consumer can need them.
+released once their consumers have read them.
 """
 
 from __future__ import annotations
@@ -142,6 +142,7 @@ class Dispatcher:
                 self._release_if_unneeded(producer)
                 if self._discard_unread_streams(producer, ended):
                     unhandled.append(producer)
+            self._release_if_taken(ended)
             self._placement.on_ended(ended)
         self._placement.start_held()
         self._notify_progress()
@@ -158,6 +159,10 @@ class Dispatcher:
             self._retry(execution)
         else:
             self._fail(execution, code, message)
+
+    def on_inputs_taken(self, execution: InvocationExecution) -> None:
+        for producer in self._dataflow.producers(execution):
+            self._release_if_taken(producer)
 
     def on_inputs_lost(self, execution: InvocationExecution, inputs: Sequence[int], message: str) -> None:
         execution.input_losses += 1
@@ -221,6 +226,17 @@ class Dispatcher:
 
     def _release_if_unneeded(self, producer: InvocationExecution) -> None:
         if self._is_recorded and all(consumer.is_finished for consumer in self._dataflow.consumers(producer)):
+            producer.release()
+
+    def _release_if_taken(self, producer: InvocationExecution) -> None:
+        """Releases tensors that their present consumers do not read any more.
+
+        A later consumer, or another attempt of one, finds them lost, and the producer runs again.
+        """
+        consumers = self._dataflow.consumers(producer)
+        if any(consumer.has_taken(producer) for consumer in consumers) and all(
+            consumer.is_finished or consumer.has_taken(producer) for consumer in consumers
+        ):
             producer.release()
 
     def _expire(self) -> None:

@@ -54,6 +54,9 @@ class OutcomeHandler(Protocol):
 
     def on_failed(self, execution: InvocationExecution, code: str, message: str) -> None: ...
 
+    def on_inputs_taken(self, execution: InvocationExecution) -> None:
+        """The attempt does not read some of its inputs any more."""
+
     def on_inputs_lost(self, execution: InvocationExecution, inputs: Sequence[int], message: str) -> None:
         """The attempt has ended because the tensors of these inputs, or the rest of their streams, are gone."""
 
@@ -66,6 +69,7 @@ class InvocationExecution:
         "_span",
         "_state",
         "_stats",
+        "_taken",
         "_trace",
         "attempt",
         "input_losses",
@@ -101,6 +105,8 @@ class InvocationExecution:
         self._trace = trace
         self._span: Span | None = None
         self._call = 0
+        self._taken: set[int] = set()
+        """Inputs that the current attempt does not read any more."""
         self._output_bytes = 0
         self._state = ExecutionState.WAITING
 
@@ -127,6 +133,14 @@ class InvocationExecution:
         invocation = self.invocation
         return self.has_output or (invocation.ended and bool(invocation.has_values or invocation.stream_names))
 
+    def has_taken(self, producer: InvocationExecution) -> bool:
+        """Whether the current attempt has read all tensors of a producer, and does not read them again."""
+        if not (self._taken and self.is_running):
+            return False
+        index = producer.invocation.index
+        inputs = {n for n, given in enumerate(self.inputs) if given.HasField("pending")}
+        return self._taken.issuperset(n for n in inputs if self.inputs[n].pending.invocation == index)
+
     def delivered(self) -> list[pb.OutputChunk]:
         """Returns all stream items received so far."""
         return [
@@ -150,6 +164,7 @@ class InvocationExecution:
         self.attempt += 1
         self.replica = None
         self._state = ExecutionState.WAITING
+        self._taken.clear()
         self._output_bytes = 0
         self._stats.record_retry()
 
@@ -228,6 +243,10 @@ class InvocationExecution:
                 )
         self._close_streams()
         self._handler.on_completed(self)
+
+    def on_inputs_taken(self, inputs: Sequence[int]) -> None:
+        self._taken.update(inputs)
+        self._handler.on_inputs_taken(self)
 
     def on_inputs_lost(self, inputs: Sequence[int], message: str) -> None:
         self._end_span("INPUT_LOST")

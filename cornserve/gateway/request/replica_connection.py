@@ -40,6 +40,9 @@ class InvocationListener(Protocol):
     def on_end(self, code: str, message: str, values: bytes) -> None:
         """The last event. `code` is "OK" or an error code."""
 
+    def on_inputs_taken(self, inputs: Sequence[int]) -> None:
+        """The executor does not read the tensors of these inputs any more."""
+
     def on_inputs_lost(self, inputs: Sequence[int], message: str) -> None:
         """The last event, instead of `on_end`: the tensors of these inputs are gone."""
 
@@ -194,6 +197,8 @@ class ReplicaConnection:
         try:
             if kind == "end":
                 self._on_end(event.call, event.end, listener)
+            elif kind == "taken":
+                listener.on_inputs_taken(event.taken.inputs)
             else:
                 chunk = event.chunk
                 self.load.receive_output(event.call)

@@ -60,6 +60,11 @@ class InvocationContext:
         """
         return await self._tensors.receive_all(tensors)
 
+    async def release(self, tensor: Tensor) -> None:
+        """Gives up a received tensor, of which the executor has a copy: its memory may be free before the invocation
+        ends. Do not receive it again. If the invocation runs again, the tensor is produced again."""
+        await self._tensors.release(tensor)
+
     def receive_stream(self, stream: TensorStream) -> AsyncIterator[TensorView]:
         """Yields the tensors of a stream while its producer runs. Each can be read until the next is requested; call
         `TensorView.check` after the last read from it.

@@ -108,7 +108,9 @@ class ExecutorService:
         if refusal is not None:
             caller.send_end(call, refusal)
             return None
-        tensors = InvocationTensors(self._transport, start, self._metrics, self._executor.tensor_streams)
+        tensors = InvocationTensors(
+            self._transport, start, self._metrics, self._executor.tensor_streams, partial(caller.send_taken, call)
+        )
         task = asyncio.create_task(self._run(call, start, tensors, caller))
         caller.tensors[call] = tensors
         self._invocations.add(attempt, nbytes, inputs, task)
@@ -191,6 +193,10 @@ class CallerSession:
         await self.connection.wait_for_capacity(MAX_UNSENT_CHUNKS)
         chunk = pb.OutputChunk(output=output, item=item)
         self.connection.send(pb.Event(call=call, chunk=chunk, load=self.load.send_chunk(call)))
+
+    def send_taken(self, call: int, index: int) -> None:
+        """Informs the caller that an input of a running call is not read any more."""
+        self.connection.send(pb.Event(call=call, taken=pb.Taken(inputs=[index])))
 
     def send_end(self, call: int, end: pb.End) -> None:
         try:

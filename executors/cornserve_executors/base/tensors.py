@@ -1,6 +1,7 @@
 """Tensors that an invocation consumes and produces.
 
-Its inputs are held until it ends. Its outputs outlive it: the executor retains them until the caller releases them.
+Its inputs are held until it ends, or releases them. Its outputs outlive it: the executor retains them until the caller
+releases them.
 """
 
 from __future__ import annotations
@@ -31,14 +32,21 @@ class InvocationTensors:
 
     Args:
         tensor_streams: the outputs that are streams of tensors.
+        on_taken: informs the caller that an input is not read any more.
     """
 
     def __init__(
-        self, transport: Transport, start: pb.Start, metrics: ExecutorMetrics, tensor_streams: frozenset[str]
+        self,
+        transport: Transport,
+        start: pb.Start,
+        metrics: ExecutorMetrics,
+        tensor_streams: frozenset[str],
+        on_taken: Callable[[int], None],
     ) -> None:
         self._transport = transport
         self._start = start
         self._metrics = metrics
+        self._on_taken = on_taken
         self._waits = 0
         """Calls of `receive_all` that have not returned."""
         self._views: dict[int, TensorView] = {}
@@ -46,6 +54,8 @@ class InvocationTensors:
         """Inputs that an older request needs the space of."""
         self._recall = asyncio.Event()
         self._leases = AsyncExitStack()
+        self._leases_of: dict[int, AsyncExitStack] = {}
+        """The leases on single tensors, by input."""
         self._production: Production | None = None
         self._tensor_streams = tensor_streams
         self._writers: dict[str, StreamWriter] = {}
@@ -94,13 +104,23 @@ class InvocationTensors:
 
     async def _receive(self, tensor: Tensor) -> TensorView:
         index, tensor_id = self._find_input(tensor)
+        leases = self._leases_of.setdefault(index, await self._leases.enter_async_context(AsyncExitStack()))
         try:
             lease = self._transport.consume(tensor_id, partial(self._on_recall, index))
-            view = await self._leases.enter_async_context(lease)
+            view = await leases.enter_async_context(lease)
         except LostError as error:
             raise InputLostError([index], str(error)) from error
         self._views[index] = view
         return view
+
+    async def release(self, tensor: Tensor) -> None:
+        """Ends the lease on a received tensor, which the invocation does not read any more."""
+        index, _ = self._find_input(tensor)
+        leases = self._leases_of.pop(index, None)
+        if leases is not None:
+            del self._views[index]
+            self._on_taken(index)
+            await leases.aclose()
 
     def receive_stream(self, stream: TensorStream) -> AsyncGenerator[TensorView, None]:
         """Yields the tensors of a stream, and holds each until the next is requested, or until `release_inputs`.
@@ -171,6 +191,7 @@ class InvocationTensors:
             writer.close()
 
     async def release_inputs(self) -> None:
+        self._leases_of.clear()  # The end of the invocation has been sent.
         await self._leases.aclose()
 
     def take_production(self) -> Production | None:

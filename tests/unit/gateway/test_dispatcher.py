@@ -257,6 +257,49 @@ async def test_tensors_are_released_once_all_their_consumers_have_ended(pool: Fa
     assert replica.retained.isdisjoint({0, 1})
 
 
+async def test_a_tensor_is_released_once_all_its_consumers_have_ended_or_taken_it(
+    pool: FakePool, dispatch: Dispatch
+) -> None:
+    dispatch(DIAMOND)
+    replica = pool.replicas[0]
+
+    replica.end(0)
+    replica.listeners[2].on_inputs_taken([0])
+    assert replica.retained == {0}
+
+    replica.listeners[1].on_inputs_taken([0])
+    assert replica.retained == set()
+
+    replica.end(1)
+    assert replica.retained == {1}
+
+
+async def test_a_tensor_that_was_taken_before_its_producer_has_ended_is_released_then(
+    pool: FakePool, dispatch: Dispatch
+) -> None:
+    dispatch([[], [0]])
+    replica = pool.replicas[0]
+
+    replica.listeners[1].on_inputs_taken([0])
+    replica.end(0)
+
+    assert replica.retained == set()
+
+
+async def test_a_consumer_that_dies_after_it_has_taken_a_tensor_gets_it_again(
+    pool: FakePool, dispatch: Dispatch
+) -> None:
+    dispatch([[], [0]])
+    first, second = pool.replicas
+    first.end(0)
+    first.listeners[1].on_inputs_taken([0])
+
+    first.end(1, "ABORTED")
+    second.listeners.pop(1).on_inputs_lost([0], "the tensor has been released")
+
+    await until(lambda: (0, 1) in [*first.started, *second.started])
+
+
 @pytest.mark.parametrize("inputs", [[1], [2**32 - 1], [0, 0, 7]])
 async def test_the_loss_of_inputs_that_an_invocation_does_not_have_fails_it(
     pool: FakePool, dispatch: Dispatch, inputs: list[int]

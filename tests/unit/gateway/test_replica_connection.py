@@ -48,6 +48,8 @@ class RecordingListener:
         if "on_chunk" in self.failing:
             raise RuntimeError("failed")
 
+    def on_inputs_taken(self, inputs: Sequence[int]) -> None: ...
+
     def on_inputs_lost(self, inputs: Sequence[int], message: str) -> None: ...
 
     def on_end(self, code: str, message: str, values: bytes) -> None:
