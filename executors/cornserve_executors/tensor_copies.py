@@ -10,7 +10,8 @@ of a tensor: only tensors that the GPU has completed can be copied. `run_on_devi
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 
@@ -43,7 +44,7 @@ def copy_to_buffer(tensor: torch.Tensor, destination: memoryview) -> None:
     with torch.cuda.stream(_stream(tensor.device, "to the host")):
         source = tensor.contiguous().view(-1).view(torch.uint8).split([part.nbytes for part in parts])
         for part, piece in zip(parts, source, strict=True):
-            _host_tensor(part, torch.uint8, (-1,)).copy_(piece)
+            host_tensor(part, torch.uint8, (-1,)).copy_(piece)
 
 
 def read_bytes(tensor: torch.Tensor) -> memoryview:
@@ -76,7 +77,7 @@ def copy_from_buffer(source: memoryview, dtype: str, shape: Sequence[int], devic
         tensor = torch.empty(*shape, dtype=getattr(torch, dtype), device=device)
         target = tensor.view(-1).view(torch.uint8).split([part.nbytes for part in parts])
         for part, piece in zip(parts, target, strict=True):
-            piece.copy_(_host_tensor(part, torch.uint8, (-1,)))
+            piece.copy_(host_tensor(part, torch.uint8, (-1,)))
     # torch reuses the memory for the next copy, which must wait for the uses of this tensor.
     tensor.record_stream(torch.cuda.current_stream(tensor.device))
     return tensor
@@ -94,7 +95,7 @@ def is_finite(source: memoryview, dtype: str, target: torch.dtype) -> bool:
     """
     if not source.nbytes:
         return True
-    extremes = _host_tensor(source, getattr(torch, dtype), (-1,)).aminmax()
+    extremes = host_tensor(source, getattr(torch, dtype), (-1,)).aminmax()
     return all(bool(extreme.to(target).isfinite()) for extreme in extremes)
 
 
@@ -110,7 +111,15 @@ def tensor_digest(tensor: torch.Tensor) -> str:
     return digest.hexdigest()
 
 
-def _host_tensor(buffer: memoryview, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
+@contextmanager
+def copy_stream(device: torch.device) -> Iterator[torch.cuda.Stream]:
+    """Runs work of a GPU next to the kernels of the next batch. It does not wait for earlier work."""
+    stream = _stream(device, "within the device")
+    with torch.cuda.stream(stream):
+        yield stream
+
+
+def host_tensor(buffer: memoryview, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
     """Returns the memory of a buffer as a tensor. The caller must keep the buffer."""
     # Not from the buffer itself, because torch warns of read-only memory.
     memory = (ctypes.c_ubyte * buffer.nbytes).from_address(address_of(buffer))

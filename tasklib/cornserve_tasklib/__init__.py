@@ -42,6 +42,13 @@ if TYPE_CHECKING:
     from cornserve_tasklib.media_options import MediaOptions
     from cornserve_tasklib.messages import ChatMessage
     from cornserve_tasklib.omni import OmniChat, OmniOptions, OmniResponse, OmniTask
+    from cornserve_tasklib.prefill_decode import (
+        DecodeTask,
+        PrefillDecodeChat,
+        PrefilledPrompt,
+        PrefilledRequest,
+        PrefillTask,
+    )
     from cornserve_tasklib.scoring import Score, ScoringRequest, ScoringResponse, ScoringTask
     from cornserve_tasklib.speaking_chat import SpeakingChat, SpokenChatRequest, SpokenChatResponse
     from cornserve_tasklib.spoken_prompt import SpokenPrompt
@@ -88,6 +95,7 @@ __all__ = [
     "ClassificationTask",
     "Classify",
     "CompletionRequest",
+    "DecodeTask",
     "DrawingChat",
     "EditImages",
     "EditPromptEncoder",
@@ -120,6 +128,10 @@ __all__ = [
     "OmniOptions",
     "OmniResponse",
     "OmniTask",
+    "PrefillDecodeChat",
+    "PrefillTask",
+    "PrefilledPrompt",
+    "PrefilledRequest",
     "PromptEncoder",
     "Score",
     "ScoringRequest",
@@ -184,6 +196,7 @@ _NAMES = {
     "media_options": ("MediaOptions",),
     "messages": ("ChatMessage",),
     "omni": ("OmniChat", "OmniOptions", "OmniResponse", "OmniTask"),
+    "prefill_decode": ("PrefilledRequest", "DecodeTask", "PrefillDecodeChat", "PrefilledPrompt", "PrefillTask"),
     "scoring": ("Score", "ScoringRequest", "ScoringResponse", "ScoringTask"),
     "speaking_chat": ("SpeakingChat", "SpokenChatRequest", "SpokenChatResponse"),
     "spoken_prompt": ("SpokenPrompt",),

@@ -30,10 +30,8 @@ LLMRequest = Annotated[
 """A `ChatRequest`, or a `CompletionRequest` if it has a `prompt`."""
 
 
-class LLMTask(EngineSettings, UnitTask[LLMRequest, ChatResponse]):
-    """Runs a language model on vLLM, for chats and completions."""
-
-    executor = "llm"
+class LLMSettings(EngineSettings):
+    """Settings of an executor of a language model, or of a part of its work."""
 
     tool_parser: str | None = None
     """vLLM's parser of the model's tool calls ("hermes", "llama3_json", …). Without one, requests with `tools` are
@@ -56,6 +54,12 @@ class LLMTask(EngineSettings, UnitTask[LLMRequest, ChatResponse]):
         spec = super().executor_spec()
         config = {name: value for name, value in spec.config.items() if name != "lora"}
         return spec.model_copy(update={"config": config})
+
+
+class LLMTask(LLMSettings, UnitTask[LLMRequest, ChatResponse]):
+    """Runs a language model on vLLM, for chats and completions."""
+
+    executor = "llm"
 
     def components(self, request: LLMRequest) -> frozenset[str]:
         media = request.media if isinstance(request, ChatRequest) else []

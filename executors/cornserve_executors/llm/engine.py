@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
-from vllm import RequestOutput
+from vllm import RequestOutput, SamplingParams
 from vllm.config.structured_outputs import StructuredOutputsConfig
 from vllm.lora.request import LoRARequest
+from vllm.v1.engine import exceptions as vllm_exceptions
 
 from cornserve.concurrency import gather_all
 from cornserve.transport import TensorView
@@ -20,9 +22,12 @@ from cornserve_executors.llm.chat_media import model_fields
 from cornserve_executors.llm.connector import EmbeddingsConnector
 from cornserve_executors.llm.constraint_checker import ConstraintChecker, constraints
 from cornserve_executors.llm.hidden_states import HiddenStatesConnector
+from cornserve_executors.llm.kv_cache_connector import LOAD, SAVE, KvCacheConnector, SavedKv
+from cornserve_executors.llm.kv_format import KvFormat, KvMetadata
+from cornserve_executors.llm.kv_messages import PrefilledKv
 from cornserve_executors.llm.lora import load_adapters, lora_args
 from cornserve_executors.llm.output_parser import check_parsers
-from cornserve_executors.llm.prompt_renderer import PromptRenderer
+from cornserve_executors.llm.prompt_renderer import PromptRenderer, RenderedRequest
 from cornserve_executors.llm.response_builder import ResponseBuilder
 from cornserve_executors.llm.thinker_states import STATES_READERS, AllStatesReader, StatesDelivery
 from cornserve_executors.llm.worker_extension import WorkerExtension
@@ -31,8 +36,9 @@ from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
 from cornserve_executors.vllm.media_limits import media_limits
 from cornserve_tasklib.chat_response import ChatChunk, ChatResponse
-from cornserve_tasklib.llm import LLMRequest, LLMTask
+from cornserve_tasklib.llm import LLMRequest, LLMSettings
 from cornserve_tasklib.media import Modality
+from cornserve_tasklib.prefill_decode import DecodeTask, PrefillTask
 from cornserve_tasklib.thinker import ThinkerTask
 
 PROCESSOR_CACHE_GIB = 0.25
@@ -51,10 +57,11 @@ class RequestAbortedError(Exception):
 
 
 class LLMEngine(VllmEngine):
-    def __init__(self, config: LLMTask) -> None:
+    def __init__(self, config: LLMSettings) -> None:
         check_parsers(config)
         super().__init__(engine_args(config))
         self._adapters: dict[str, LoRARequest] = {}
+        self._kv_format: KvFormat | None = None
         self._states_reader = STATES_READERS.get(self._vllm.model_config.hf_config.model_type)
         renderer = self._vllm.renderer
         self._prompt_renderer = PromptRenderer(self._vllm.model_config, renderer, config)
@@ -89,6 +96,7 @@ class LLMEngine(VllmEngine):
         embeddings: Sequence[TensorView] = (),
         input_bytes: int = 0,
         deliver_states: StatesDelivery | None = None,
+        prefilled: PrefilledKv | None = None,
     ) -> ChatResponse:
         """Generates a response, and streams its chunks to `deliver`. Cancelling stops the generation immediately.
 
@@ -98,18 +106,10 @@ class LLMEngine(VllmEngine):
             input_bytes: the size of the request.
             deliver_states: receives the hidden states that the talker reads; those of the prompt come before the first
                 chunk. Only for thinkers.
+            prefilled: the KV cache of the prompt. Only for decode executors.
         """
-        if request.priority and self._vllm.vllm_config.scheduler_config.policy != "priority":
-            raise InvalidRequestError(
-                "priority: this app serves requests in their order: deploy it with "
-                "--engine-arg scheduling_policy=priority, or omit it"
-            )
-        dtype = self._vllm.model_config.dtype
-        await gather_all(asyncio.to_thread(_check_finite, tensor, dtype) for tensor in embeddings)
         async with self._explain_constraint_errors(request):
-            rendered = await self._prompt_renderer.render(
-                request, embeddings, stream=deliver is not None, owner=id, input_bytes=input_bytes
-            )
+            rendered = await self._render(request, id, embeddings, input_bytes, stream=deliver is not None)
             if request.prompt_only:
                 return rendered.prompt_response()
             if delivered:
@@ -119,9 +119,12 @@ class LLMEngine(VllmEngine):
             if sampling.max_tokens == 0:
                 response.finish_at_limit()
                 return response.build()
-            adapter = self._adapters[request.lora] if request.lora else None
-            if request.cache_salt is not None:
-                prompt = {**prompt, "cache_salt": request.cache_salt}
+            prompt, adapter = _with_salt(prompt, request), self._adapter(request)
+            if prefilled is not None:
+                source = prefilled.source(len(rendered.prompt_tokens))
+                await self._check_kv(prefilled.tensor, rendered)
+                # Choices load it one after another, so a message of the first one is too early.
+                sampling = _with_extra(sampling, LOAD, asdict(source if request.n == 1 else replace(source, key="")))
             async with AsyncExitStack() as stack:
                 states = None
                 if deliver_states is not None:
@@ -134,7 +137,7 @@ class LLMEngine(VllmEngine):
                 )
                 await stack.enter_async_context(aclosing(outputs))
                 async for output in outputs:
-                    _raise_if_aborted(output, embeddings)
+                    _raise_if_aborted(output, embeddings if prefilled is None else [*embeddings, *prefilled.unread])
                     if states is not None:
                         await states.deliver(_first_tokens(output))
                     for chunk in response.add_output(output):
@@ -143,6 +146,77 @@ class LLMEngine(VllmEngine):
                     if output.finished:
                         trace.record_engine_spans(output)
             return response.build()
+
+    async def render(
+        self, request: LLMRequest, id: str, embeddings: Sequence[TensorView], input_bytes: int
+    ) -> RenderedRequest:
+        """Returns the engine's inputs for a request. See `generate`."""
+        async with self._explain_constraint_errors(request):
+            return await self._render(request, id, embeddings, input_bytes, stream=False)
+
+    async def _render(
+        self, request: LLMRequest, id: str, embeddings: Sequence[TensorView], input_bytes: int, *, stream: bool
+    ) -> RenderedRequest:
+        if request.priority and self._vllm.vllm_config.scheduler_config.policy != "priority":
+            raise InvalidRequestError(
+                "priority: this app serves requests in their order: deploy it with "
+                "--engine-arg scheduling_policy=priority, or omit it"
+            )
+        dtype = self._vllm.model_config.dtype
+        await gather_all(asyncio.to_thread(_check_finite, tensor, dtype) for tensor in embeddings)
+        return await self._prompt_renderer.render(request, embeddings, stream=stream, owner=id, input_bytes=input_bytes)
+
+    async def prefill(
+        self, rendered: RenderedRequest, id: str, target: SavedKv, embeddings: Sequence[TensorView] = ()
+    ) -> None:
+        """Processes the prompt of a request. The engine saves its KV cache at the same time, or later.
+
+        Args:
+            target: the memory of the KV cache.
+        """
+        request = rendered.request
+        sampling = SamplingParams(max_tokens=1, temperature=0, detokenize=False, extra_args={SAVE: asdict(target)})
+        with translate_errors():
+            outputs = self._vllm.generate(
+                _with_salt(rendered.prompt, request),
+                sampling,
+                id,
+                lora_request=self._adapter(request),
+                priority=request.priority,
+            )
+            async with aclosing(outputs):
+                async for output in outputs:
+                    _raise_if_aborted(output, embeddings)
+
+    async def end_save(self, target: SavedKv) -> None:
+        """Lets the engine send a message when it does not write to the memory of an ended request any more."""
+        with suppress(vllm_exceptions.EngineDeadError):  # The executor exits.
+            await self._vllm.collective_rpc("end_kv_save", args=(asdict(target),))
+
+    async def kv_format(self) -> KvFormat:
+        """Returns the format of the KV caches that the engine saves and loads."""
+        if self._kv_format is None:
+            (fields,) = await self._vllm.collective_rpc("kv_format")
+            self._kv_format = KvFormat.of(fields)
+        return self._kv_format
+
+    async def describe_kv(self, rendered: RenderedRequest) -> KvMetadata:
+        """Returns the metadata of the KV cache of a request's prompt."""
+        return KvMetadata(await self.kv_format(), rendered.prompt_digest)
+
+    async def _check_kv(self, received: TensorView, rendered: RenderedRequest) -> None:
+        """Raises `InvalidRequestError` for a KV cache of another format or another prompt."""
+        expected, found = await self.describe_kv(rendered), KvMetadata.decode(received.metadata)
+        if difference := expected.format.difference(found.format):
+            raise InvalidRequestError(
+                f"the decode and the prefill executor have KV caches of different formats ({difference}): give both "
+                "tasks the same model and options"
+            )
+        if expected.prompt != found.prompt:
+            raise InvalidRequestError("kv: it is that of another prompt: pass the same request to both tasks")
+
+    def _adapter(self, request: LLMRequest) -> LoRARequest | None:
+        return self._adapters[request.lora] if request.lora else None
 
     @asynccontextmanager
     async def _explain_constraint_errors(self, request: LLMRequest) -> AsyncIterator[None]:
@@ -162,7 +236,7 @@ class LLMEngine(VllmEngine):
             raise InvalidRequestError(message) from error
 
 
-def engine_args(config: LLMTask) -> dict[str, Any]:
+def engine_args(config: LLMSettings) -> dict[str, Any]:
     """Returns the arguments of vLLM's `AsyncEngineArgs`. Text models ignore those that concern media.
 
     Raises `ExecutorStartError` for options that a thinker does not support.
@@ -192,6 +266,17 @@ def engine_args(config: LLMTask) -> dict[str, Any]:
         raise ExecutorStartError(
             "speculative_config: the talker of this model would read the states of rejected tokens: remove the argument"
         )
+    if isinstance(config, PrefillTask | DecodeTask):
+        if args.get("speculative_config"):
+            raise ExecutorStartError(
+                "speculative_config: the KV cache of a draft model is not sent from prefill to decode: remove the "
+                "argument"
+            )
+        args["kv_transfer_config"] = {
+            "kv_connector": KvCacheConnector.__name__,
+            "kv_connector_module_path": KvCacheConnector.__module__,
+            "kv_role": "kv_both",
+        }
     if reader is not None:
         args["kv_transfer_config"] = {
             "kv_connector": HiddenStatesConnector.__name__,
@@ -201,6 +286,17 @@ def engine_args(config: LLMTask) -> dict[str, Any]:
     if config.with_enc:
         return args | {"limit_mm_per_prompt": media_limits(config), "mm_processor_cache_gb": PROCESSOR_CACHE_GIB}
     return args | {"language_model_only": True, "mm_processor_cache_gb": 0}
+
+
+def _with_salt(prompt: Any, request: LLMRequest) -> Any:
+    return prompt if request.cache_salt is None else {**prompt, "cache_salt": request.cache_salt}
+
+
+def _with_extra(sampling: SamplingParams, key: str, value: Any) -> SamplingParams:
+    """Returns a copy with a further parameter for a connector."""
+    copy = sampling.clone()
+    copy.extra_args = {**(sampling.extra_args or {}), key: value}
+    return copy
 
 
 def _first_tokens(output: RequestOutput) -> list[int]:

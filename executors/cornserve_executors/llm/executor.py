@@ -1,14 +1,15 @@
-"""The executors of an `LLMTask` and a `ThinkerTask`."""
+"""Executors of language models, for `LLMTask`, `PrefillTask`, `DecodeTask` and `ThinkerTask`."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from array import array
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cornserve.task import Tensor
-from cornserve_executors.base import InvalidRequestError, InvocationContext
+from cornserve_executors.base import InvalidRequestError, InvocationContext, ProgressReporter
 from cornserve_executors.base.executor import Request, Result
 from cornserve_executors.media.grey_image import GREY_IMAGE
 from cornserve_executors.media.silence import SILENCE
@@ -19,10 +20,12 @@ from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.llm import LLMRequest, LLMTask
 from cornserve_tasklib.media import Media, MediaPart
 from cornserve_tasklib.messages import ChatMessage
+from cornserve_tasklib.prefill_decode import DecodeTask, PrefilledPrompt, PrefilledRequest, PrefillTask
 from cornserve_tasklib.thinker import ThinkerResponse, ThinkerTask
 
 if TYPE_CHECKING:
     from cornserve_executors.llm.engine import ChunkDelivery, LLMEngine
+    from cornserve_executors.llm.kv_messages import KvMessages, PrefilledKv
     from cornserve_executors.llm.thinker_states import StatesDelivery, ThinkerStates
 
 
@@ -62,12 +65,37 @@ class LanguageModelExecutor(VllmExecutor[Settings, Request, Result]):
         context: InvocationContext,
         deliver: ChunkDelivery | None,
         deliver_states: StatesDelivery | None = None,
+        prefilled: PrefilledKv | None = None,
     ) -> ChatResponse:
         """Generates the response of an invocation, and streams its chunks to `deliver`."""
         embeddings = await context.receive_all(_embedding_tensors(request))
         return await self._engine.generate(
-            request, context.id, deliver, _delivered_chunks(context), embeddings, context.input_bytes, deliver_states
+            request,
+            context.id,
+            deliver,
+            _delivered_chunks(context),
+            embeddings,
+            context.input_bytes,
+            deliver_states,
+            prefilled,
         )
+
+
+class KvExecutor(LanguageModelExecutor[Settings, Request, Result]):
+    """Loads a language model whose KV caches are saved or loaded."""
+
+    _messages: KvMessages
+
+    async def start(self, report_progress: ProgressReporter) -> None:
+        await super().start(report_progress)
+        from cornserve_executors.llm.kv_messages import KvMessages
+
+        self._messages = KvMessages()
+
+    async def stop(self) -> None:
+        await super().stop()
+        if hasattr(self, "_messages"):
+            self._messages.close()
 
 
 class LLMExecutor(LanguageModelExecutor[LLMTask, LLMRequest, ChatResponse]):
@@ -76,6 +104,40 @@ class LLMExecutor(LanguageModelExecutor[LLMTask, LLMRequest, ChatResponse]):
             await _send(context, chunk)
 
         return await self.generate(request, context, deliver if context.is_requested("chunks") else None)
+
+
+class PrefillExecutor(KvExecutor[PrefillTask, LLMRequest, PrefilledPrompt]):
+    async def invoke(self, request: LLMRequest, context: InvocationContext) -> PrefilledPrompt:
+        embeddings = await context.receive_all(_embedding_tensors(request))
+        rendered = await self._engine.render(request, context.id, embeddings, context.input_bytes)
+        metadata = await self._engine.describe_kv(rendered)
+        nbytes = metadata.format.nbytes(len(rendered.prompt_tokens))
+        slot = await context.allocate("kv", nbytes)
+        lent = self._messages.lend(context.id, slot)
+        try:
+            await self._engine.prefill(rendered, context.id, lent.target, embeddings)
+            await lent.wait_saved()
+        except BaseException:
+            self._messages.take_back(lent, self._engine.end_save)
+            raise
+        slot.publish("uint8", (nbytes,), metadata.encode())
+        return PrefilledPrompt()
+
+
+class DecodeExecutor(KvExecutor[DecodeTask, PrefilledRequest, ChatResponse]):
+    async def invoke(self, request: PrefilledRequest, context: InvocationContext) -> ChatResponse:
+        async def deliver(chunk: ChatChunk) -> None:
+            await _send(context, chunk)
+
+        deliver_chunks = deliver if context.is_requested("chunks") else None
+        if request.kv is None:
+            return await self.generate(request.request, context, deliver_chunks)
+        tensor = await context.receive(request.kv)
+        prefilled = self._messages.receive(context.id, tensor, partial(context.release, request.kv))
+        try:
+            return await self.generate(request.request, context, deliver_chunks, prefilled=prefilled)
+        finally:
+            self._messages.forget(context.id)
 
 
 class ThinkerExecutor(LanguageModelExecutor[ThinkerTask, LLMRequest, ThinkerResponse]):

@@ -15,10 +15,10 @@ from vllm.tool_parsers import ToolParserManager
 
 from cornserve_executors.base import ExecutorStartError
 from cornserve_tasklib.chat_response import ChatChunk, ToolCallDelta
-from cornserve_tasklib.llm import LLMTask
+from cornserve_tasklib.llm import LLMSettings
 
 
-def check_parsers(config: LLMTask) -> None:
+def check_parsers(config: LLMSettings) -> None:
     """Raises `ExecutorStartError` for a parser that vLLM does not provide."""
     for setting, name, known in (
         ("tool_parser", config.tool_parser, ToolParserManager.list_registered()),

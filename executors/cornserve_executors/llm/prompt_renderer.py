@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any, Self
 
 from vllm import SamplingParams
@@ -30,7 +31,7 @@ from cornserve_executors.vllm.large_texts import LargeTexts, check_length
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatChunk, ChatResponse, Usage
 from cornserve_tasklib.completion import CompletionRequest
-from cornserve_tasklib.llm import LLMRequest, LLMTask
+from cornserve_tasklib.llm import LLMRequest, LLMSettings
 
 NO_PARAMETERS = {"type": "object", "properties": {}}
 
@@ -58,6 +59,12 @@ class RenderedRequest:
     def prompt_tokens(self) -> list[int]:
         tokens: list[int] = self.prompt["prompt_token_ids"]
         return tokens
+
+    @property
+    def prompt_digest(self) -> str:
+        """Identifies all that the KV cache of the prompt depends on, within a model: tokens, media and the adapter."""
+        media = self.prompt.get("mm_hashes") or {}
+        return sha256(repr((self.prompt_tokens, sorted(media.items()), self.request.lora)).encode()).hexdigest()
 
     def prompt_response(self) -> ChatResponse:
         """Returns the tokens of the prompt, and its text if the request is a text or tokens.
@@ -111,7 +118,7 @@ _UNSENT_OF_CHATS = {
 
 
 class PromptRenderer:
-    def __init__(self, model_config: Any, renderer: BaseRenderer, config: LLMTask) -> None:
+    def __init__(self, model_config: Any, renderer: BaseRenderer, config: LLMSettings) -> None:
         self._model_config = model_config
         self._tokenizer = renderer.tokenizer
         self._chat_template = config.chat_template

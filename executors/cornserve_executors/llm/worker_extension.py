@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from vllm.lora.request import LoRARequest
 
 from cornserve_executors.llm.adapter_check import check_adapter
 from cornserve_executors.llm.hidden_states import take_states
+from cornserve_executors.llm.kv_cache_connector import SavedKv, kv_cache_connector
 
 
 class WorkerExtension:
@@ -33,6 +35,14 @@ class WorkerExtension:
         except Exception as error:  # The engine would end, or not respond.
             return " ".join(str(error).split()) or type(error).__name__
         return ""
+
+    def kv_format(self) -> dict[str, Any]:
+        """Returns the fields of the `KvFormat` of this engine."""
+        return asdict(kv_cache_connector().format())
+
+    def end_kv_save(self, saved: dict[str, Any]) -> None:
+        """Sends a message when nothing writes to the memory of a `SavedKv` any more."""
+        kv_cache_connector().end_save(SavedKv(**saved))
 
     def take_hidden_states(self, key: str) -> bytes:
         """Returns the hidden states that a request has named `key`, and forgets them."""

@@ -30,6 +30,7 @@ from cornserve_tasklib.image_components import (
 )
 from cornserve_tasklib.image_editing import ImageEditor
 from cornserve_tasklib.omni import OmniTask
+from cornserve_tasklib.prefill_decode import DecodeTask, PrefillTask
 from cornserve_tasklib.talker import TalkerTask, VocoderTask
 from cornserve_tasklib.text_to_speech import TextToSpeechTask
 from cornserve_tasklib.thinker import ThinkerTask, TokenSource
@@ -41,6 +42,7 @@ OPTIONS = EngineOptions(kv_cache_memory_bytes=64 << 20)
 
 KINDS: dict[str, tuple[str, Callable[[str], UnitTask[Any, Any]]]] = {
     "classification": ("tiny_reranker", lambda model: ClassificationTask(model_id=model)),
+    "decode": ("tiny_llama", lambda model: DecodeTask(model_id=model, options=OPTIONS)),
     "edit_prompt_encoder": ("tiny_qwenimageedit", lambda model: EditPromptEncoder(model_id=model, gpus=0)),
     "embedding": ("tiny_bert", lambda model: EmbeddingTask(model_id=model)),
     "encoder": ("tiny_qwen25vl", lambda model: EncoderTask(model_id=model)),
@@ -49,6 +51,7 @@ KINDS: dict[str, tuple[str, Callable[[str], UnitTask[Any, Any]]]] = {
     "image_generator": ("tiny_qwenimage", lambda model: ImageGenerator(model_id=model)),
     "latent_decoder": ("tiny_qwenimage", lambda model: LatentDecoder(model_id=model, gpus=0)),
     "omni": ("tiny_qwen25omni_talker", lambda model: OmniTask(model_id=model)),
+    "prefill": ("tiny_llama", lambda model: PrefillTask(model_id=model, options=OPTIONS)),
     "prompt_encoder": ("tiny_qwenimage", lambda model: PromptEncoder(model_id=model, gpus=0)),
     "scoring": ("tiny_reranker", lambda model: ScoringTask(model_id=model)),
     "source_encoder": ("tiny_qwenimageedit", lambda model: SourceEncoder(model_id=model, gpus=0)),

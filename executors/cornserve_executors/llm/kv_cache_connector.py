@@ -1,0 +1,358 @@
+"""Copies KV caches between vLLM's engine and the data plane, for prefill and decode in different executors.
+
+A request of a prefill executor names lent memory (`SAVE`). When a step has computed the last token of its prompt, a
+thread copies its blocks there, while further steps run, and then sends a message to the executor's main process: the
+memory is free of writers. A request of a decode executor names a received tensor (`LOAD`): a thread copies it into
+blocks that the scheduler has allocated, sends a message, too, and the request runs. vLLM computes the last token of
+the prompt again.
+
+Only whole blocks are copied, because engines may pack the tokens of a block in any order.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import torch
+from vllm.config import VllmConfig
+from vllm.distributed.kv_transfer import get_kv_transfer_group
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    KVConnectorTransferResults,
+    SupportsHMA,
+)
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.request import Request
+
+from cornserve.transport import Location, SegmentReader, SegmentWriter, StaleError
+from cornserve_executors.llm.kv_format import KvFormat
+from cornserve_executors.tensor_copies import copy_from_buffer, copy_stream, copy_to_buffer, dtype_name, host_tensor
+
+log = logging.getLogger(__name__)
+
+SAVE = "save_kv"
+"""The key in `SamplingParams.extra_args` of a prefill. The value is a `SavedKv` as a dictionary."""
+
+LOAD = "load_kv"
+"""The key in `SamplingParams.extra_args` of a decode. The value is a `LoadedKv` as a dictionary."""
+
+ALTERNATIVE = "use a task that runs the whole model in one executor, such as Chat"
+
+DONE, NOT_DONE = b"\1", b"\0"
+"""The first byte of a message to the main process. The key of the request follows."""
+
+
+@dataclass(slots=True)
+class SavedKv:
+    """A prompt whose KV cache is saved."""
+
+    key: str
+    """Identifies the request in the main process."""
+    socket: str
+    """The path of the socket that receives the message."""
+    location: dict[str, Any]
+    """The lent memory, as the fields of a `Location`."""
+    tokens: int = 0
+    """The length of the prompt."""
+    blocks: list[int] = field(default_factory=list)
+    is_computed: bool = False
+    """Whether a step has computed the last token."""
+
+
+@dataclass(slots=True)
+class LoadedKv:
+    """A prompt whose KV cache is loaded."""
+
+    key: str
+    """Identifies the request in the main process."""
+    socket: str
+    """The path of the socket that receives the message."""
+    location: dict[str, Any]
+    """The received tensor, as the fields of a `Location`."""
+    tokens: int
+    """The length of the prompt."""
+
+    @property
+    def loaded_tokens(self) -> int:
+        """The tokens that are not computed again: all but the last one. vLLM would load a prompt of one token again and
+        again, because it then counts no token as computed."""
+        return self.tokens - 1
+
+
+@dataclass(slots=True)
+class BlockLoad:
+    source: LoadedKv
+    total: int
+    """The number of blocks in the tensor."""
+    first: int
+    """The first of them to load."""
+    blocks: list[int]
+    """The blocks of the cache that receive them."""
+
+
+@dataclass(slots=True)
+class TransfersOfStep(KVConnectorMetadata):  # type: ignore[misc]
+    """The copies that begin in a step, by request."""
+
+    saves: dict[str, SavedKv] = field(default_factory=dict)
+    loads: dict[str, BlockLoad] = field(default_factory=dict)
+
+
+class KvCacheConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
+    def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
+        if len(kv_cache_config.kv_cache_groups) != 1 or vllm_config.parallel_config.world_size != 1:
+            raise ValueError(
+                f"prefill and decode run apart only for models with one kind of attention on one GPU: {ALTERNATIVE}"
+            )
+        self._config = vllm_config
+        self._block_size: int = vllm_config.cache_config.block_size
+        self._num_blocks: int = kv_cache_config.num_blocks
+        self._saves: dict[str, SavedKv] = {}
+        self._step = TransfersOfStep()
+        self._caches: list[torch.Tensor] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kv-cache")
+        self._lock = Lock()
+        self._saving: set[str] = set()
+        """Requests whose saves have begun and are not reported to the scheduler yet."""
+        self._saved: set[str] = set()
+        self._finished: set[str] = set()
+        """Saving requests that have finished."""
+        self._results = KVConnectorTransferResults()
+        self._reader = SegmentReader()
+        self._writer = SegmentWriter()
+
+    # Called in the scheduler
+
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int, bool]:
+        parameters = _parameters(request.sampling_params).get(LOAD)
+        if parameters is None or request.num_preemptions:  # The memory of a preempted request may be free.
+            return 0, False
+        missing = LoadedKv(**parameters).loaded_tokens - num_computed_tokens
+        return (missing, True) if missing > 0 else (0, False)
+
+    def update_state_after_alloc(self, request: Request, blocks: Any, num_external_tokens: int) -> None:
+        parameters = _parameters(request.sampling_params).get(LOAD)
+        if parameters is None:
+            return
+        loaded = LoadedKv(**parameters)
+        if not num_external_tokens:  # The blocks are cached already, or loaded.
+            _send(loaded, DONE)
+            return
+        first = (loaded.loaded_tokens - num_external_tokens) // self._block_size
+        end = -(-loaded.loaded_tokens // self._block_size)
+        total = -(-loaded.tokens // self._block_size)
+        targets = list(blocks.get_block_ids()[0][first:end])
+        self._step.loads[request.request_id] = BlockLoad(loaded, total, first, targets)
+
+    def build_connector_meta(self, scheduler_output: SchedulerOutput) -> TransfersOfStep:
+        for id, computed in self._scheduled(scheduler_output):
+            saved = self._saves[id]
+            end = computed + scheduler_output.num_scheduled_tokens[id]
+            if end >= saved.tokens and not saved.is_computed:
+                saved.is_computed = True
+                self._step.saves[id] = saved
+        step, self._step = self._step, TransfersOfStep()
+        return step
+
+    def _scheduled(self, scheduler_output: SchedulerOutput) -> Iterator[tuple[str, int]]:
+        """Yields the requests of a step whose KV cache is saved, with the number of tokens computed before."""
+        for new in scheduler_output.scheduled_new_reqs:
+            parameters = _parameters(new.sampling_params).get(SAVE)
+            if parameters is not None:
+                saved = self._saves.setdefault(new.req_id, SavedKv(**parameters))
+                saved.tokens, saved.blocks = len(new.prompt_token_ids), list(new.block_ids[0])
+                yield new.req_id, new.num_computed_tokens
+        cached = scheduler_output.scheduled_cached_reqs
+        for id, blocks, computed in zip(cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True):
+            if (known := self._saves.get(id)) is None:
+                continue
+            if id in cached.resumed_req_ids:
+                known.blocks = []
+            known.blocks += blocks[0] if blocks else []
+            yield id, computed
+
+    def request_finished_all_groups(self, request: Request, block_ids: Any) -> tuple[bool, None]:
+        """Keeps the blocks of a request until they are saved."""
+        saved = self._saves.pop(request.request_id, None)
+        return saved is not None and saved.is_computed, None
+
+    def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, None]:
+        return self.request_finished_all_groups(request, block_ids)
+
+    # Called in the worker
+
+    def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        self._caches = [*kv_caches.values()]
+        layouts = {(cache.dtype, cache.shape) for cache in self._caches}
+        if len(layouts) != 1 or list(self._caches[0].shape).count(self._num_blocks) != 1:
+            raise ValueError(f"prefill and decode do not run apart with caches of the layouts {layouts}: {ALTERNATIVE}")
+
+    def format(self) -> KvFormat:
+        cache, model = self._caches[0], self._config.model_config
+        shape = tuple(self._shape(cache, 1))
+        return KvFormat(
+            model.model, model.revision, dtype_name(cache.dtype), self._block_size, shape, len(self._caches)
+        )
+
+    @property
+    def _block_axis(self) -> int:
+        return list(self._caches[0].shape).index(self._num_blocks)
+
+    def end_save(self, saved: SavedKv) -> None:
+        """Sends a message after the save of a request that has ended, if there is one."""
+        self._thread.submit(_send, saved, NOT_DONE)
+
+    def start_load_kv(self, forward_context: Any, **_: Any) -> None:
+        for id, load in self._transfers.loads.items():
+            self._thread.submit(self._load, id, load)
+
+    def wait_for_save(self) -> None:
+        """Begins to save the blocks whose last token the step has computed."""
+        if not (saves := self._transfers.saves):
+            return
+        computed = torch.cuda.current_stream().record_event() if self._caches[0].is_cuda else None
+        for id, saved in saves.items():
+            self._saving.add(id)
+            self._thread.submit(self._save, id, saved, computed)
+
+    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        with self._lock:
+            results, self._results = self._results, KVConnectorTransferResults()
+            self._finished |= finished_req_ids & self._saving
+            results.finished_sending = self._finished & self._saved
+            self._saving -= results.finished_sending
+            self._saved -= results.finished_sending
+            self._finished -= results.finished_sending
+        return results
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Does nothing, because a request runs after all its layers have been loaded."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **_: Any) -> None:
+        """Does nothing, because the blocks are saved after the step."""
+
+    def shutdown(self) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    @property
+    def _transfers(self) -> TransfersOfStep:
+        step = self._get_connector_metadata()
+        assert isinstance(step, TransfersOfStep)
+        return step
+
+    # Called in the thread
+
+    # vLLM neither preempts a request nor frees its blocks between the step that computes its last token and its end
+    # (`defer_block_free`), so that the thread may read them.
+
+    def _save(self, id: str, saved: SavedKv, computed: torch.cuda.Event | None) -> None:
+        format, message = self.format(), NOT_DONE
+        blocks = saved.blocks[: format.blocks(saved.tokens)]
+        try:
+            buffer = self._writer.buffer(Location(**saved.location))
+            if computed is not None:
+                computed.synchronize()
+            indices = self._indices(blocks)
+            for cache, part in zip(self._caches, _parts(buffer, format.layers), strict=True):
+                self._read_blocks(cache, indices, part)
+            message = DONE
+        except StaleError:
+            pass  # The request was cancelled, and its main process waits for the message.
+        except Exception:  # The main process reports that nothing is saved.
+            log.exception("cannot save the KV cache of a request")
+        with self._lock:
+            self._saved.add(id)
+        _send(saved, message)
+
+    def _load(self, id: str, load: BlockLoad) -> None:
+        location, message = Location(**load.source.location), NOT_DONE
+        try:
+            buffer, indices = self._reader.view(location), self._indices(load.blocks)
+            for cache, part in zip(self._caches, _parts(buffer, len(self._caches)), strict=True):
+                self._write_blocks(cache, load, indices, part)
+            self._reader.check(location)
+            message = DONE
+        except StaleError:
+            pass  # vLLM ends the request, and the main process finds out why.
+        except Exception:  # vLLM ends the request.
+            log.exception("cannot load the KV cache of a request")
+        with self._lock:
+            self._results.finished_recving.add(id)
+            if message == NOT_DONE:
+                self._results.failed_recving.add(id)
+        _send(load.source, message)
+
+    def _on_copy_stream(self) -> AbstractContextManager[torch.cuda.Stream | None]:
+        """Runs work of a GPU next to the kernels of the engine."""
+        device = self._caches[0].device
+        return copy_stream(device) if device.type == "cuda" else nullcontext()
+
+    def _indices(self, blocks: Sequence[int]) -> torch.Tensor:
+        with self._on_copy_stream():
+            return torch.tensor(blocks, device=self._caches[0].device)
+
+    def _read_blocks(self, cache: torch.Tensor, indices: torch.Tensor, part: memoryview) -> None:
+        """Copies blocks of a layer to host memory."""
+        if not cache.is_cuda:
+            out = host_tensor(part, cache.dtype, self._shape(cache, len(indices)))
+            torch.index_select(cache, self._block_axis, indices, out=out)
+            return
+        with copy_stream(cache.device) as stream:
+            selected = cache.index_select(self._block_axis, indices)
+            stream.synchronize()
+        copy_to_buffer(selected, part)
+
+    def _write_blocks(self, cache: torch.Tensor, load: BlockLoad, indices: torch.Tensor, part: memoryview) -> None:
+        """Copies blocks of a layer from host memory."""
+        shape = self._shape(cache, load.total)
+        if cache.is_cuda:
+            source = copy_from_buffer(part, dtype_name(cache.dtype), shape, str(cache.device))
+        else:
+            source = host_tensor(part, cache.dtype, shape)
+        with self._on_copy_stream() as stream:
+            wanted = source.narrow(self._block_axis, load.first, len(load.blocks))
+            cache.index_copy_(self._block_axis, indices, wanted)
+            if stream is not None:
+                stream.synchronize()
+
+    def _shape(self, cache: torch.Tensor, blocks: int) -> list[int]:
+        """Returns the shape of that many blocks of a layer."""
+        shape = list(cache.shape)
+        shape[self._block_axis] = blocks
+        return shape
+
+
+def kv_cache_connector() -> KvCacheConnector:
+    """Returns the connector of this worker."""
+    connector = get_kv_transfer_group()
+    assert isinstance(connector, KvCacheConnector)
+    return connector
+
+
+def _parts(buffer: memoryview, layers: int) -> list[memoryview]:
+    """Returns the part of each layer."""
+    size = buffer.nbytes // layers
+    return [buffer[layer * size : (layer + 1) * size] for layer in range(layers)]
+
+
+def _parameters(sampling: Any) -> dict[str, Any]:
+    return (sampling and sampling.extra_args) or {}
+
+
+def _send(copied: SavedKv | LoadedKv, message: bytes) -> None:
+    """Sends a message to the main process, unless it has exited."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(message + copied.key.encode(), copied.socket)
+    except OSError as error:
+        log.warning("cannot send a message about a KV cache: %s", error)

@@ -1,0 +1,127 @@
+"""Messages of an executor's engine process about its copies of KV caches.
+
+A prefill executor lends memory to its engine, which may still write when the request has been cancelled: the memory is
+not reused before the engine has sent its message, or has died with the executor. A decode executor gives a received KV
+cache up when its engine has loaded it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import tempfile
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cornserve.transport import Slot, TensorView
+from cornserve_executors.llm.kv_cache_connector import DONE, LoadedKv, SavedKv
+
+log = logging.getLogger(__name__)
+
+MESSAGE_BYTES = 4096
+
+
+class LentSlot:
+    """Memory that the engine writes to."""
+
+    def __init__(self, slot: Slot, target: SavedKv) -> None:
+        self.target = target
+        self._buffer: memoryview | None = slot.buffer
+        """The memory, which is not reused while this exists."""
+        self._saved: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    async def wait_saved(self) -> None:
+        """Waits until the engine has written. Raises `RuntimeError` if it will not."""
+        if not await asyncio.shield(self._saved):
+            raise RuntimeError("the engine has not saved the KV cache")
+
+    def on_message(self, is_done: bool) -> None:
+        self._buffer = None  # The traceback of a cancelled invocation may still refer to this object.
+        if not self._saved.done():
+            self._saved.set_result(is_done)
+
+
+class PrefilledKv:
+    """A received KV cache that the engine loads."""
+
+    def __init__(self, tensor: TensorView, key: str, socket: str) -> None:
+        self.tensor = tensor
+        self.unread: Sequence[TensorView] = [tensor]
+        """The tensor, until the engine has a copy."""
+        self._key = key
+        self._socket = socket
+
+    def source(self, tokens: int) -> LoadedKv:
+        """Returns where the engine finds the KV cache of that many tokens."""
+        return LoadedKv(self._key, self._socket, asdict(self.tensor.location), tokens)
+
+
+class KvMessages:
+    """Receives the messages. The directory of its socket belongs to this user alone."""
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="cornserve-kv-")
+        self._path = str(Path(self._directory.name) / "messages")
+        self._expected: dict[bytes, Callable[[bool], None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._socket.bind(self._path)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._socket, self._receive)
+
+    def lend(self, key: str, slot: Slot) -> LentSlot:
+        """Lends the memory to the engine, until it sends its message."""
+        lent = LentSlot(slot, SavedKv(key, self._path, asdict(slot.location)))
+        self._expected[key.encode()] = lent.on_message
+        return lent
+
+    def take_back(self, lent: LentSlot, end_save: Callable[[SavedKv], Coroutine[Any, Any, None]]) -> None:
+        """Lets the engine, whose request has ended, send its message, with which the memory comes back."""
+        self._start(end_save(lent.target))
+
+    def receive(self, key: str, tensor: TensorView, release: Callable[[], Coroutine[Any, Any, None]]) -> PrefilledKv:
+        """Returns a KV cache for the engine, which is released as soon as the engine has loaded it."""
+        prefilled = PrefilledKv(tensor, key, self._path)
+
+        def on_message(is_done: bool) -> None:
+            if is_done:
+                prefilled.unread = ()
+                self._start(release())
+
+        self._expected[key.encode()] = on_message
+        return prefilled
+
+    def forget(self, key: str) -> None:
+        """Ignores a message that may come."""
+        self._expected.pop(key.encode(), None)
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        self._directory.cleanup()
+        self._expected.clear()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("memory of a KV cache may stay in use until the executor ends", exc_info=error)
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                message = self._socket.recv(MESSAGE_BYTES)
+            except BlockingIOError:
+                return
+            on_message = self._expected.pop(message[1:], None)
+            if on_message is not None:
+                on_message(message[:1] == DONE)

@@ -1,0 +1,238 @@
+"""The KV connector of prefill and decode executors, driven like vLLM's scheduler and worker do."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cornserve.transport import Location
+from cornserve.transport.memory import segment
+from cornserve.transport.memory.segment import PAGE, SegmentMapping
+
+if TYPE_CHECKING:
+    from cornserve_executors.llm.kv_cache_connector import KvCacheConnector, SavedKv
+
+BLOCKS, BLOCK_SIZE, LAYERS = 16, 4, 2
+
+Create = Callable[[], "KvCacheConnector"]
+
+
+@pytest.fixture
+def create() -> Iterator[Create]:
+    """Creates connectors of engines whose caches have different contents."""
+    import torch
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+
+    from cornserve_executors.llm.kv_cache_connector import KvCacheConnector
+
+    config = SimpleNamespace(
+        kv_transfer_config=SimpleNamespace(),
+        cache_config=SimpleNamespace(block_size=BLOCK_SIZE),
+        parallel_config=SimpleNamespace(world_size=1),
+        model_config=SimpleNamespace(model="model", revision=None),
+    )
+    created: list[KvCacheConnector] = []
+
+    def create() -> KvCacheConnector:
+        caches = SimpleNamespace(kv_cache_groups=[None], num_blocks=BLOCKS)
+        connector = KvCacheConnector(config, KVConnectorRole.WORKER, caches)
+        connector.register_kv_caches({f"{layer}": torch.rand(2, BLOCKS, BLOCK_SIZE, 8) for layer in range(LAYERS)})
+        created.append(connector)
+        return connector
+
+    yield create
+    for connector in created:
+        connector.shutdown()
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> SegmentMapping:
+    """A segment with one tensor, of the generation 7."""
+    mapping, _ = segment.create(tmp_path, b"t" * segment.TOKEN_BYTES, 8)
+    mapping.generations[0] = 7
+    return mapping
+
+
+@pytest.fixture
+def messages(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "messages"))
+        receiver.settimeout(30)
+        yield receiver
+
+
+def location(memory: SegmentMapping, connector: KvCacheConnector, tokens: int) -> dict[str, Any]:
+    nbytes = connector.format().nbytes(tokens)
+    assert nbytes <= 8 * PAGE
+    return asdict(Location(memory.path, memory.layout.data, nbytes, 7))
+
+
+def step(
+    connector: KvCacheConnector,
+    new: Sequence[Any] = (),
+    cached: Mapping[str, tuple[list[int], int]] | None = None,
+    **scheduled: int,
+) -> None:
+    """Runs a step.
+
+    Args:
+        cached: the new blocks and the computed tokens of requests of earlier steps.
+        scheduled: the number of tokens by request.
+    """
+    cached = cached or {}
+    requests = SimpleNamespace(
+        req_ids=[*cached],
+        new_block_ids=[(blocks,) for blocks, _ in cached.values()],
+        num_computed_tokens=[computed for _, computed in cached.values()],
+        resumed_req_ids=set(),
+    )
+    output = SimpleNamespace(
+        scheduled_new_reqs=new, scheduled_cached_reqs=requests, num_scheduled_tokens=dict(scheduled)
+    )
+    connector.bind_connector_metadata(connector.build_connector_meta(output))
+    connector.start_load_kv(None)
+    connector.wait_for_save()
+    connector.clear_connector_metadata()
+
+
+def new_request(saved: SavedKv, tokens: int, blocks: list[int]) -> Any:
+    from cornserve_executors.llm.kv_cache_connector import SAVE
+
+    sampling = SimpleNamespace(extra_args={SAVE: asdict(saved)})
+    return SimpleNamespace(
+        req_id="a",
+        sampling_params=sampling,
+        prompt_token_ids=[*range(tokens)],
+        block_ids=(blocks,),
+        num_computed_tokens=0,
+    )
+
+
+def loading_request(connector: KvCacheConnector, memory: SegmentMapping, messages: socket.socket, tokens: int) -> Any:
+    from cornserve_executors.llm.kv_cache_connector import LOAD, LoadedKv
+
+    loaded = LoadedKv("b", messages.getsockname(), location(memory, connector, tokens), tokens)
+    sampling = SimpleNamespace(extra_args={LOAD: asdict(loaded)})
+    return SimpleNamespace(request_id="b", sampling_params=sampling, num_preemptions=0)
+
+
+def allocated(*blocks: int) -> Any:
+    return SimpleNamespace(get_block_ids=lambda: ([*blocks],))
+
+
+def save(connector: KvCacheConnector, memory: SegmentMapping, messages: socket.socket) -> None:
+    """Saves a prompt of 10 tokens in the blocks 3, 5 and 9, whose last chunk is computed in a second step."""
+    from cornserve_executors.llm.kv_cache_connector import SavedKv
+
+    saved = SavedKv("a", messages.getsockname(), location(memory, connector, 10))
+    step(connector, [new_request(saved, 10, [3, 5])], a=8)
+    step(connector, cached={"a": ([9], 8)}, a=2)
+
+
+def test_all_blocks_are_saved_after_the_last_chunk_and_loaded(
+    create: Create, memory: SegmentMapping, messages: socket.socket
+) -> None:
+    import torch
+
+    prefill, decode = create(), create()
+    save(prefill, memory, messages)
+    assert messages.recv(100) == b"\1a"
+
+    request = loading_request(decode, memory, messages, 10)
+    assert decode.get_num_new_matched_tokens(request, 0) == (9, True)
+    decode.update_state_after_alloc(request, allocated(1, 0, 7, 8), 9)
+    step(decode)
+
+    assert messages.recv(100) == b"\1b"
+    assert decode.get_transfer_results(set()).finished_recving == {"b"}
+    for source, target in zip(prefill._caches, decode._caches, strict=True):
+        assert torch.equal(target[:, [1, 0, 7]], source[:, [3, 5, 9]])
+
+
+def test_blocks_that_are_cached_are_not_loaded(create: Create, memory: SegmentMapping, messages: socket.socket) -> None:
+    import torch
+
+    prefill, decode = create(), create()
+    save(prefill, memory, messages)
+    messages.recv(100)
+    before = decode._caches[0].clone()
+
+    request = loading_request(decode, memory, messages, 10)
+    assert decode.get_num_new_matched_tokens(request, 4) == (5, True)
+    decode.update_state_after_alloc(request, allocated(1, 2, 7), 5)
+    step(decode)
+
+    assert messages.recv(100) == b"\1b"
+    assert torch.equal(decode._caches[0][:, 1], before[:, 1])
+    assert torch.equal(decode._caches[0][:, [2, 7]], prefill._caches[0][:, [5, 9]])
+
+
+def test_memory_is_given_up_at_once_if_nothing_has_to_be_loaded(
+    create: Create, memory: SegmentMapping, messages: socket.socket
+) -> None:
+    decode = create()
+    request = loading_request(decode, memory, messages, 9)
+
+    assert decode.get_num_new_matched_tokens(request, 8) == (0, False)
+    decode.update_state_after_alloc(request, allocated(1, 2, 7), 0)
+
+    assert messages.recv(100) == b"\1b"
+
+
+def test_a_lost_tensor_fails_its_request(create: Create, memory: SegmentMapping, messages: socket.socket) -> None:
+    decode = create()
+    request = loading_request(decode, memory, messages, 10)
+    memory.generations[0] = 8
+
+    decode.update_state_after_alloc(request, allocated(1, 2, 7), 9)
+    step(decode)
+
+    assert messages.recv(100) == b"\0b"
+    assert decode.get_transfer_results(set()).failed_recving == {"b"}
+
+
+def test_a_preempted_request_computes_its_prompt_itself(
+    create: Create, memory: SegmentMapping, messages: socket.socket
+) -> None:
+    decode = create()
+    request = loading_request(decode, memory, messages, 10)
+    request.num_preemptions = 1
+
+    assert decode.get_num_new_matched_tokens(request, 0) == (0, False)
+
+
+def test_blocks_are_kept_until_they_are_saved(create: Create, memory: SegmentMapping, messages: socket.socket) -> None:
+    prefill = create()
+    save(prefill, memory, messages)
+
+    assert prefill.request_finished_all_groups(SimpleNamespace(request_id="a"), ([3, 5, 9],)) == (True, None)
+    messages.recv(100)
+    assert prefill.get_transfer_results(set()).finished_sending == set()
+    assert prefill.get_transfer_results({"a"}).finished_sending == {"a"}
+
+
+def test_a_cancelled_request_that_is_not_computed_frees_its_blocks(
+    create: Create, memory: SegmentMapping, messages: socket.socket
+) -> None:
+    from cornserve_executors.llm.kv_cache_connector import SavedKv
+
+    prefill = create()
+    saved = SavedKv("a", messages.getsockname(), location(memory, prefill, 10))
+    step(prefill, [new_request(saved, 10, [3, 5])], a=8)
+
+    assert prefill.request_finished_all_groups(SimpleNamespace(request_id="a"), ([3, 5],)) == (False, None)
+    prefill.end_save(saved)
+    assert messages.recv(100) == b"\0a"
+
+
+def test_caches_without_one_axis_of_blocks_are_refused(create: Create) -> None:
+    import torch
+
+    with pytest.raises(ValueError, match="do not run apart with caches of the layouts"):
+        create().register_kv_caches({"0": torch.rand(2, 5, BLOCK_SIZE, 8)})
