@@ -31,7 +31,7 @@ from cornserve.task.errors import Suspension
 from cornserve.task.recording import Invocation, Recording
 from cornserve_policies.replayable_random import ReplayableRandom
 from cornserve_tasklib import ChatRequest
-from cornserve_tasklib.model_families import default_paths
+from cornserve_tasklib.model_families import default_paths, planned_paths
 
 SIZES = (1, 10, 100)
 MEMORY_REQUESTS = 50
@@ -109,7 +109,7 @@ def measure(shape: str, invocations: int, repeats: int, seconds: float) -> Recor
 
 
 def measure_dry_records(repeats: int, seconds: float) -> list[DryRecordRow]:
-    paths = default_paths("Qwen/Qwen2.5-VL-3B-Instruct")
+    paths = planned_paths(default_paths("Qwen/Qwen2.5-VL-3B-Instruct"), ())
     probes = default_probes(App(name="vision", paths=list(paths.values())))
     cases = [
         (name, _request_name(request), _timed(partial(_dry_record, path, request)))

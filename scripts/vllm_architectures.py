@@ -148,6 +148,13 @@ def _is_part(architecture: str, model_type: str) -> bool:
     return CONFIG_MAPPING[model_type].is_encoder_decoder or (generates and model_type in wholes)
 
 
+def has_state(model: Any) -> bool:
+    """Returns whether layers of the model keep a state that is not the keys and values of each token."""
+    from vllm.model_executor.models.interfaces import has_inner_state, is_attention_free, is_hybrid
+
+    return bool(has_inner_state(model) or is_attention_free(model) or is_hybrid(model))
+
+
 def transcribes(model: Any) -> bool:
     """Returns whether the model transcribes complete audio."""
     from vllm.model_executor.models.interfaces import supports_realtime, supports_transcription
@@ -182,6 +189,7 @@ def generated() -> str:
         for modality in ("image", "audio", "video")
     )
     texts = [architecture for architecture, model in known if model is not None and generates_text(model)]
+    stateful = [architecture for architecture, model in known if model is not None and has_state(model)]
     transcribing = [architecture for architecture, model in known if model is not None and transcribes(model)]
     pooling = "".join(
         f'    "{kind}": {_frozenset(architectures, "    ")},\n' for kind, architectures in pooling_kinds().items()
@@ -210,6 +218,9 @@ CHAT_MEDIA: Final[dict[Modality, frozenset[str]]] = {{
 
 TEXT_CHATS: Final = {_frozenset(texts)}
 """They generate text from text."""
+
+STATEFUL: Final = {_frozenset(stateful)}
+"""Layers of these models keep a state that is not the keys and values of each token."""
 
 FURTHER_TEXTS: Final = {_frozenset(further_texts())}
 """Models of texts that vLLM runs with transformers, or by converting one of its own to another kind."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cornserve.task.component_parts import ComponentParts
 from cornserve.task.dry_record import DryRecording
 
 
@@ -25,6 +26,7 @@ class ComponentOrder:
         self._positions: dict[str, int] = {}
         for component in sorted(self._inputs, key=lambda name: (not name.endswith("_encoder"), name)):
             self._place(component)
+        self._parts = ComponentParts(self._inputs)
 
     def _add(self, recording: DryRecording) -> None:
         for invocation, components in recording.steps:
@@ -52,8 +54,8 @@ class ComponentOrder:
         return tuple(sorted(components, key=self._positions.__getitem__))
 
     def name(self, components: Iterable[str]) -> str:
-        """Returns the name of a set of components."""
-        return "+".join(self.sorted(components))
+        """Returns the name of a set of components, in which a component that has all its parts counts as one."""
+        return "+".join(self._parts.joined(self.sorted(components)))
 
     def after(self) -> dict[str, tuple[str, ...]]:
         """Returns the components whose output each component consumes directly, in order."""

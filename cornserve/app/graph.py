@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
+from cornserve.task.component_parts import wholes
+
 
 def no_graph_reason(app: str) -> str:
     """Returns why the executor graph of an app is unknown."""
@@ -110,9 +112,9 @@ class AppGraph(BaseModel):
         return sorted(set(components) - self.conditional)
 
     def type_of(self, components: Iterable[str]) -> str:
-        """Returns the name of the request type that needs these components and any conditional ones.
+        """Returns the name of the request type that needs these components, or their parts, and any conditional ones.
 
         Raises `KeyError` if the graph does not have this type.
         """
-        types = {frozenset(known): name for name, known in self.types.items()}
-        return types[frozenset(components) - self.conditional]
+        types = {wholes(known): name for name, known in self.types.items()}
+        return types[wholes(components) - self.conditional]

@@ -17,6 +17,7 @@ from cornserve.app.load import load_app, with_all_paths
 from cornserve.app.probed_types import ProbedType, probe_types
 from cornserve.app.source import unload_app
 from cornserve.app.spec import AppSpec
+from cornserve.task.component_parts import ComponentParts
 from cornserve.task.dry_record import DryRecording
 from cornserve.task.errors import DefinitionError
 from cornserve.task.unit import UnitTask
@@ -50,7 +51,7 @@ def record_graph(app: App) -> AppGraph | None:
     recordings = [recording for probed in types for recording in probed.recordings if recording is not None]
     order = ComponentOrder(recordings)
     conditional = ConditionalUnits.find(app, types)
-    options = _named([*_options(recordings, order), *conditional.options()])
+    options = _named([*_options(recordings, order), *conditional.options()], ComponentParts(order.after()))
     option_names = {option.executor: name for name, option in options.items()}
 
     def path(index: int) -> GraphPath:
@@ -82,9 +83,10 @@ def _options(recordings: Iterable[DryRecording], order: ComponentOrder) -> list[
     return [task_option(task, order.sorted(components[key])) for key, task in tasks.items()]
 
 
-def _named(options: list[GraphOption]) -> dict[str, GraphOption]:
+def _named(options: list[GraphOption], parts: ComponentParts) -> dict[str, GraphOption]:
     """Names options by their components. If several have the same ones, GPUs and numbers distinguish them."""
-    names = _distinguished(["+".join(option.components) for option in options], [f"{o.gpus}gpu" for o in options])
+    by_components = ["+".join(parts.joined(option.components)) for option in options]
+    names = _distinguished(by_components, [f"{option.gpus}gpu" for option in options])
     numbers = [str(names[: index + 1].count(name)) for index, name in enumerate(names)]
     return dict(zip(_distinguished(names, numbers), options, strict=True))
 

@@ -11,7 +11,7 @@ from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.app.spec import AppSpec
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.media_options import MediaOptions
-from cornserve_tasklib.model_families import ModelPaths, alternatives, default_paths
+from cornserve_tasklib.model_families import ModelPaths, alternatives, default_paths, planned_paths
 from cornserve_tasklib.model_options import ModelOptions
 
 
@@ -29,20 +29,23 @@ def load_app(name: str, spec: AppSpec, module: str) -> App:
     return app
 
 
-def with_all_paths(spec: AppSpec) -> AppSpec:
-    """Returns the spec with shares for all paths of the model that can replace those of the app. Reads its files.
+def with_all_paths(spec: AppSpec, *, also_split: bool = False) -> AppSpec:
+    """Returns the spec with shares for all paths of the model from which a plan chooses. Reads its files.
 
     An app with source always has all of its paths. Raises `DefinitionError` if the model is not of a known family, or
-    has no such path.
+    does not have a path of the spec.
+
+    Args:
+        also_split: whether to add paths on which prefill and decode run apart. By default, if the spec has such a path.
     """
     model = spec.model
     if model is None:
         return spec
     paths = model_paths(spec)
     used = [path for path, share in (model.shares or {}).items() if share]
-    first = next(iter(used or paths))
-    _check_known(model.id, paths, {first})
-    return spec.with_model(shares=dict.fromkeys(alternatives(paths, first), 1))
+    _check_known(model.id, paths, {*used})
+    found = alternatives(paths, next(iter(used or paths))) if also_split else planned_paths(paths, used)
+    return spec.with_model(shares=dict.fromkeys(found, 1))
 
 
 def model_paths(spec: AppSpec) -> ModelPaths:

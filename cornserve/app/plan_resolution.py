@@ -9,6 +9,7 @@ from typing import TypeVar
 from cornserve.app.graph import AppGraph, GraphStep
 from cornserve.app.plan import AppPlan
 from cornserve.app.route_plan import RouteCell, RoutePlan
+from cornserve.task.component_parts import wholes
 from cornserve.task.errors import DefinitionError
 from cornserve_plan.plan import PlanCell, PlanOption, PlanPath, PlanStep
 
@@ -20,7 +21,7 @@ MAX_ROUTE_PLAN_BYTES = 128 * 1024
 Number = TypeVar("Number", int, float)
 
 _Step = tuple[str, frozenset[str]]
-"""The key of an executor, and the components that it runs."""
+"""The key of an executor, and the components that it runs, of which it may run parts."""
 
 
 def resolve_plan(plan: AppPlan, graph: AppGraph | None) -> RoutePlan:
@@ -48,7 +49,7 @@ def resolve_plan(plan: AppPlan, graph: AppGraph | None) -> RoutePlan:
     ]
     _check_served(types, plan.default_type, cells, graph)
     resolved = RoutePlan(
-        types={name: list(graph.types[kind]) for name, kind in types.items()},
+        types={name: sorted(wholes(graph.types[kind])) for name, kind in types.items()},
         default_type=plan.default_type,
         cells=cells,
         executors=executors,
@@ -178,4 +179,4 @@ def _path_index(
 
 def _steps(steps: Iterable[PlanStep | GraphStep], executors: dict[str, str]) -> Counter[_Step]:
     """Returns the steps without their order: independent steps have no fixed order."""
-    return Counter((executors[step.option], frozenset(step.components)) for step in steps)
+    return Counter((executors[step.option], wholes(step.components)) for step in steps)

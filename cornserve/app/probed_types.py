@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cornserve.app.app import App
 from cornserve.app.probes import default_probes
+from cornserve.task.component_parts import ComponentParts
 from cornserve.task.dry_record import DryRecording
 from cornserve.task.errors import DefinitionError
 
@@ -18,9 +19,9 @@ class ProbedType:
 
     Args:
         probe: a request of the type.
-        components: the components that it needs.
-        recordings: by path. None for a path that records other components than the first one, if one of the two waits
-            for a value before it has recorded all of them.
+        components: the components that it needs, or their parts if a path runs these.
+        recordings: by path, with the same parts. None for a path that records other components than the first one, if
+            one of the two waits for a value before it has recorded all of them.
     """
 
     probe: Any
@@ -34,14 +35,27 @@ def probe_types(app: App) -> list[ProbedType]:
     Raises `DefinitionError` if a path cannot serve a probe, or if two paths need different components for it.
     """
     types: dict[frozenset[str], ProbedType] = {}
-    for probe in app.probes or default_probes(app):
-        recordings = [_record(app, index, probe) for index in range(len(app.paths))]
+    found = [
+        (probe, [_record(app, index, probe) for index in range(len(app.paths))])
+        for probe in app.probes or default_probes(app)
+    ]
+    parts = _parts(recording for _, recordings in found for recording in recordings)
+    for probe, recordings in found:
         if not app.probes and all(isinstance(recording, Exception) for recording in recordings):
             continue  # the app takes no requests like this default probe
-        probed = _check_alternatives(app, probe, recordings)
+        probed = _check_alternatives(app, probe, recordings, parts)
         if probed.components:
             types.setdefault(probed.components, probed)
     return list(types.values())
+
+
+def _parts(recordings: Iterable[DryRecording | Exception]) -> ComponentParts:
+    """Returns the parts of components that paths run. Splits the components of all recordings into them."""
+    records = [recording for recording in recordings if isinstance(recording, DryRecording)]
+    parts = ComponentParts(name for recording in records for components in recording.components for name in components)
+    for recording in records:
+        recording.split_components(parts)
+    return parts
 
 
 def _record(app: App, index: int, probe: Any) -> DryRecording | Exception:
@@ -54,7 +68,9 @@ def _record(app: App, index: int, probe: Any) -> DryRecording | Exception:
     return recording
 
 
-def _check_alternatives(app: App, probe: Any, found: Sequence[DryRecording | Exception]) -> ProbedType:
+def _check_alternatives(
+    app: App, probe: Any, found: Sequence[DryRecording | Exception], parts: ComponentParts
+) -> ProbedType:
     recordings = [recording for recording in found if isinstance(recording, DryRecording)]
     needed = recordings[0].needed_components if recordings else frozenset()
     for index, recording in enumerate(found):
@@ -63,7 +79,9 @@ def _check_alternatives(app: App, probe: Any, found: Sequence[DryRecording | Exc
                 f"{_path(app, index)} cannot serve requests of {_type(needed)}: {_reason(recording)} for "
                 f"{_shown(probe)}: correct its task, remove the path, or pass other `probes`"
             ) from recording
-    return ProbedType(probe, needed, tuple(_check_same(app, index, recordings) for index in range(len(recordings))))
+    return ProbedType(
+        probe, parts.split(needed), tuple(_check_same(app, index, recordings) for index in range(len(recordings)))
+    )
 
 
 def _check_same(app: App, index: int, recordings: Sequence[DryRecording]) -> DryRecording | None:

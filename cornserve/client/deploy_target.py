@@ -92,10 +92,12 @@ def resolve_target(
         return target
     from cornserve.app.load import with_all_paths
     from cornserve.client.plan_reader import read_plan
+    from cornserve_tasklib.prefill_decode import DecodeTask
 
     known = plan if isinstance(plan, AppPlan) else read_plan(plan)
     try:
-        spec = target.spec if shares is not None else with_all_paths(target.spec)
+        splits = any(option.task == DecodeTask.__name__ for option in known.options.values())
+        spec = target.spec if shares is not None else with_all_paths(target.spec, also_split=splits)
         planned = AppSpec.model_validate({**spec.model_dump(exclude_unset=True), "plan": known})
     except ValidationError as error:
         raise DeployTargetError(describe_all(error.errors())) from error

@@ -19,6 +19,7 @@ from cornserve.app.probes import sample_media
 from cornserve.profiler.errors import ProfilingError
 from cornserve.profiler.request_templates import RequestTemplate
 from cornserve.profiler.results import MixShare, describe_mix
+from cornserve.task.component_parts import ComponentParts
 from cornserve.task.errors import DefinitionError, TaskError
 from cornserve.task.unit import UnitTask, unit_tasks
 from cornserve.validation_errors import describe_all
@@ -101,8 +102,11 @@ def measured_options(
             f"the option {excluded[0]} of {app.name} runs only after a value has arrived, so its inputs are unknown: "
             "measure it in an app that calls it first, and leave it out with --option"
         )
+    parts = ComponentParts(graph.components)
     found = [
-        _measured_option(app, name, option, units[option.executor], tuple(_mixes(app, option, templates, requests)))
+        _measured_option(
+            app, name, option, units[option.executor], tuple(_mixes(app, option, templates, requests, parts))
+        )
         for name, option in options.items()
         if not only or name in only
     ]
@@ -136,12 +140,16 @@ def _parse(app: App, number: int, body: bytes) -> Any:
 
 
 def _mixes(
-    app: App, option: GraphOption, templates: Sequence[RequestTemplate], requests: Sequence[Any]
+    app: App,
+    option: GraphOption,
+    templates: Sequence[RequestTemplate],
+    requests: Sequence[Any],
+    parts: ComponentParts,
 ) -> Iterator[OptionMix]:
     pure: dict[frozenset[str], OptionMix] = {}  # By set of components, of the path on which most requests need it.
     own: OptionMix | None = None
     for path in range(len(app.paths)):
-        groups = _groups(app, path, option.executor, templates, requests)
+        groups = _groups(app, path, option.executor, templates, requests, parts)
         if len(groups) > 1 and own is None:
             own = _mix(path, option, groups, templates)
         for components, members in groups.items():
@@ -155,7 +163,12 @@ def _mixes(
 
 
 def _groups(
-    app: App, path: int, executor: str, templates: Sequence[RequestTemplate], requests: Sequence[Any]
+    app: App,
+    path: int,
+    executor: str,
+    templates: Sequence[RequestTemplate],
+    requests: Sequence[Any],
+    parts: ComponentParts,
 ) -> dict[frozenset[str], list[int]]:
     """Returns the numbers of the requests by the components that the executor runs for them."""
     groups: dict[frozenset[str], list[int]] = {}
@@ -163,7 +176,7 @@ def _groups(
         return groups
     for number, request in enumerate(requests):
         try:
-            components = recorded_components(app.paths[path], executor, request)
+            components = parts.split(recorded_components(app.paths[path], executor, request))
         except (TaskError, DefinitionError, ValueError) as error:
             raise RequestsRefusedError(
                 f"{app.paths[path].name} of {app.name} refuses the request {templates[number].key[:80]!r}: {error}"

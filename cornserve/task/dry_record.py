@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cornserve.task.base import Task, run_to_end
+from cornserve.task.component_parts import ComponentParts, wholes
 from cornserve.task.errors import Suspension
 from cornserve.task.recording import DEFAULT_MAX_INVOCATIONS, Invocation, Recording
 from cornserve.task.unit import UnitTask
@@ -25,7 +26,7 @@ class DryRecording(Recording):
     ) -> None:
         super().__init__(ReplayableRandom(request_id, random_index), max_invocations=max_invocations)
         self.components: list[frozenset[str]] = []
-        """The components of each invocation, with the prefixes of their models."""
+        """The components of each invocation, or their parts, with the prefixes of their models."""
         self.is_complete = False
         """Whether the task has ended. If not, it waits for a value, and may record more invocations afterward."""
         self._prefixes: Mapping[str, str] = {}
@@ -50,8 +51,12 @@ class DryRecording(Recording):
 
     @property
     def needed_components(self) -> frozenset[str]:
-        """The components that the request needs, which are its type [C §4.1].
+        """The components that the request needs, which are its type [C §4.1]. Parts count as their components.
 
         Components that run only after a value has arrived are not among them.
         """
-        return frozenset().union(*self.components)
+        return wholes(frozenset().union(*self.components))
+
+    def split_components(self, parts: ComponentParts) -> None:
+        """Replaces components that have parts by these."""
+        self.components = [parts.split(components) for components in self.components]

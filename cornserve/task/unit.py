@@ -53,7 +53,11 @@ class UnitTask(Task[Input, OutputT]):
         return output_layout(self.output_type)
 
     def components(self, request: Input) -> frozenset[str]:
-        """Returns the components of the model that run for this input, by which requests are classified [C §4.1]."""
+        """Returns the components of the model that run for this input, by which requests are classified [C §4.1].
+
+        A colon names a part of a component: tasks that together replace one of `llm` may run `llm:prefill` and
+        `llm:decode`.
+        """
         return frozenset({self.executor})
 
     def size(self, request: Input) -> InputSize:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Annotated, ClassVar, Protocol
 
 from pydantic import Discriminator, Tag
 
@@ -55,6 +55,37 @@ class LLMSettings(EngineSettings):
         config = {name: value for name, value in spec.config.items() if name != "lora"}
         return spec.model_copy(update={"config": config})
 
+    def can_continue(self, request: LLMRequest) -> bool:
+        """Returns whether a response that another executor has begun can be continued exactly."""
+        return self.reasoning_parser is None and request.can_be_continued
+
+    def with_adapter(self, request: LLMRequest) -> LLMRequest:
+        """Returns the request with the adapter, if the task has one."""
+        return request if self.lora is None else request.with_lora(self.lora)
+
+
+def with_embeddings(request: LLMRequest, embeddings: Sequence[Embeddings | None]) -> LLMRequest:
+    """Returns the request with embeddings in place of its media.
+
+    Args:
+        embeddings: one element for each of `request.media`, in order of appearance. A medium stays as it is if its
+            element is `None`. Empty: all stay as they are.
+
+    Raises:
+        ValueError: the number of embeddings differs from the number of media.
+    """
+    if not embeddings:
+        return request
+    if not isinstance(request, ChatRequest):
+        raise ValueError("a completion has no media: omit the embeddings")
+    return request.with_embeddings([None if encoded is None else encoded.embeddings for encoded in embeddings])
+
+
+def encoders(request: LLMRequest) -> frozenset[str]:
+    """Returns the components that encode the media of a request which are not encoded yet."""
+    media = request.media if isinstance(request, ChatRequest) else []
+    return frozenset(f"{medium.modality}_encoder" for medium in media if medium.data is not None)
+
 
 class LLMTask(LLMSettings, UnitTask[LLMRequest, ChatResponse]):
     """Runs a language model on vLLM, for chats and completions."""
@@ -62,32 +93,29 @@ class LLMTask(LLMSettings, UnitTask[LLMRequest, ChatResponse]):
     executor = "llm"
 
     def components(self, request: LLMRequest) -> frozenset[str]:
-        media = request.media if isinstance(request, ChatRequest) else []
-        return frozenset({"llm", *(f"{medium.modality}_encoder" for medium in media if medium.data is not None)})
+        return frozenset({"llm"}) | encoders(request)
 
     def size(self, request: LLMRequest) -> InputSize:
         return request.size
 
     def invoke(self, request: LLMRequest, embeddings: Sequence[Embeddings | None] = ()) -> ChatResponse:
-        """Records an invocation.
+        """Records an invocation. The language model encodes media without embeddings.
 
         Args:
-            embeddings: one element for each of `request.media`, in order of appearance. The language model encodes
-                the media with the element `None`. By default, it encodes all media.
-
-        Raises:
-            ValueError: the number of embeddings differs from the number of media.
+            embeddings: see `with_embeddings`.
         """
-        if embeddings:
-            if not isinstance(request, ChatRequest):
-                raise ValueError("a completion has no media: omit the embeddings")
-            request = request.with_embeddings(
-                [None if encoded is None else encoded.embeddings for encoded in embeddings]
-            )
-        return super().invoke(request if self.lora is None else request.with_lora(self.lora))
+        return super().invoke(self.with_adapter(with_embeddings(request, embeddings)))
 
     def continues(self, request: LLMRequest) -> bool:
-        return self.reasoning_parser is None and request.can_be_continued
+        return self.can_continue(request)
+
+
+class LanguageModel(Protocol):
+    """The task of a language model, in one executor or in several."""
+
+    def invoke(self, request: LLMRequest, embeddings: Sequence[Embeddings | None] = ()) -> ChatResponse:
+        """Returns the pending response. See `LLMTask.invoke`."""
+        ...
 
 
 class Mllm(Task[LLMRequest, ChatResponse]):
@@ -100,8 +128,8 @@ class Mllm(Task[LLMRequest, ChatResponse]):
     | True | True | E→EL | encoder executors; the language model's executors can also serve the monolith |
     """
 
-    llm_task: ClassVar[type[LLMTask]] = LLMTask
-    """The type of the language model's task."""
+    llm_task: ClassVar[Callable[..., LanguageModel]] = LLMTask
+    """The type of the language model's task, which has the fields of an `LLMTask`."""
 
     model_id: str
     """A Hugging Face id, or the path of a model directory."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
 from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
+from cornserve.task.unit import unit_tasks
 from cornserve_tasklib.classification import Classify
 from cornserve_tasklib.drawing_paths import drawing_paths
 from cornserve_tasklib.embedding import Embed
@@ -23,6 +25,7 @@ from cornserve_tasklib.model_ids import summarize_id
 from cornserve_tasklib.model_options import IMAGE_GENERATOR, ModelOptions
 from cornserve_tasklib.model_summary import ModelSummary, summarize_directory
 from cornserve_tasklib.omni import OmniChat, OmniOptions
+from cornserve_tasklib.prefill_decode import DecodeTask, PrefillDecodeChat, PrefillDecodeMllm
 from cornserve_tasklib.scoring import Score
 from cornserve_tasklib.speaking_chat import SpeakingChat
 from cornserve_tasklib.talker import TalkerOptions, VocoderOptions
@@ -33,6 +36,7 @@ from cornserve_tasklib.vllm_architectures import (
     FURTHER_TEXTS,
     MULTIMODAL_CHATS,
     POOLING,
+    STATEFUL,
     TEXT_CHATS,
     TEXT_TYPES,
     TRANSCRIBERS,
@@ -87,6 +91,21 @@ def alternatives(paths: ModelPaths, name: str) -> ModelPaths:
     return {other: path for other, path in paths.items() if (path.request_type, path.response_type) == kind}
 
 
+def planned_paths(paths: ModelPaths, names: Collection[str]) -> ModelPaths:
+    """Returns the alternatives of the first named path, or else of the default one, from which a plan chooses.
+
+    Paths on which prefill and decode run apart are among them only if one of these is named, because each of their
+    executors has to be measured.
+    """
+    first = next(iter(names or paths))
+    with_splits = any(_has_decode(paths[name]) for name in names)
+    return {name: path for name, path in alternatives(paths, first).items() if with_splits or not _has_decode(path)}
+
+
+def _has_decode(path: Task[Any, Any]) -> bool:
+    return any(isinstance(unit, DecodeTask) for unit in unit_tasks(path))
+
+
 def _paths(model: str, options: ModelOptions, summary: ModelSummary | None) -> ModelPaths:
     if Path(model).is_absolute():
         summary = summary or summarize_directory(Path(model))
@@ -116,14 +135,21 @@ def _paths(model: str, options: ModelOptions, summary: ModelSummary | None) -> M
         return _transcribe_path(model, options)
     model_type = summary.model_type or ""
     modalities = separate_modalities(summary)
+    splits_prefill = STATEFUL.isdisjoint(architectures)
     if modalities:
         has_talker = model_type in _SPEAKING_TYPES and summary.speaks
-        return _multimodal_paths(model, model_type, modalities, summary.tool_parser, has_talker, transcribes, options)
+        return {
+            **_multimodal_paths(model, model_type, modalities, summary.tool_parser, has_talker, transcribes, options),
+            **(_split_multimodal_paths(model, modalities, summary.tool_parser, options) if splits_prefill else {}),
+        }
     if MULTIMODAL_CHATS.intersection(architectures):
         return _whole_path(model, summary.tool_parser, transcribes, options)
     if any(name in TEXT_CHATS or name.endswith("ForCausalLM") for name in architectures):
         _check_implementation(model, summary)
-        return _chat_path(model, summary.tool_parser, options)
+        return {
+            **_chat_path(model, summary.tool_parser, options),
+            **(_split_chat_paths(model, summary.tool_parser, options) if splits_prefill else {}),
+        }
     raise DefinitionError(f"unsupported architecture {summary.kind} of {model}: {_supported()}")
 
 
@@ -256,6 +282,12 @@ def _chat_path(model: str, tool_parser: str | None, options: ModelOptions) -> Mo
     return {"chat": Chat(**_chat_fields(model, tool_parser, options))}
 
 
+def _split_chat_paths(model: str, tool_parser: str | None, options: ModelOptions) -> ModelPaths:
+    """Returns the paths with prefill and decode executors, of which the decode executors serve whole requests, too."""
+    fields = _chat_fields(model, tool_parser, options)
+    return {"p-d": PrefillDecodeChat(**fields), "pd": PrefillDecodeChat(**fields, split_prefill=False)}
+
+
 def _chat_fields(model: str, tool_parser: str | None, options: ModelOptions) -> dict[str, Any]:
     """Returns the fields that `Chat` and `Mllm` share. Raises `DefinitionError` if the options are invalid."""
     return {
@@ -280,11 +312,7 @@ def _multimodal_paths(
     further = [*(["talker", "vocoder", "omni"] if has_talker else []), *(["transcription"] if transcribes else [])]
     options.check_executors(model, ["llm", "encoder", *further])
     _check_media_options(model, model_type, options.media)
-    fields = _chat_fields(model, tool_parser, options) | {
-        "encoder_modalities": modalities,
-        "encoder_options": options.named("encoder", EncoderOptions),
-        "media_options": options.media,
-    }
+    fields = _multimodal_fields(model, modalities, tool_parser, options)
     split = Mllm(**fields, split_encoder=True, with_enc=False)
     paths: ModelPaths = {
         "monolith": Mllm(**fields),
@@ -296,6 +324,28 @@ def _multimodal_paths(
         paths["joint-e-el"] = Mllm(**fields, split_encoder=True, joint_encoder=True)
     paths |= _speaking_paths(model, model_type, options) if has_talker else {}
     return paths | (_also_transcribe(model, options) if transcribes else {})
+
+
+def _split_multimodal_paths(
+    model: str, modalities: tuple[Modality, ...], tool_parser: str | None, options: ModelOptions
+) -> ModelPaths:
+    """Returns the paths with prefill and decode executors."""
+    fields = _multimodal_fields(model, modalities, tool_parser, options)
+    return {
+        "ep-d": PrefillDecodeMllm(**fields),
+        "e-p-d": PrefillDecodeMllm(**fields, split_encoder=True, with_enc=False),
+    }
+
+
+def _multimodal_fields(
+    model: str, modalities: tuple[Modality, ...], tool_parser: str | None, options: ModelOptions
+) -> dict[str, Any]:
+    """Returns the fields of all paths of a model with separate encoders. See `_chat_fields`."""
+    return _chat_fields(model, tool_parser, options) | {
+        "encoder_modalities": modalities,
+        "encoder_options": options.named("encoder", EncoderOptions),
+        "media_options": options.media,
+    }
 
 
 def _whole_path(model: str, tool_parser: str | None, transcribes: bool, options: ModelOptions) -> ModelPaths:

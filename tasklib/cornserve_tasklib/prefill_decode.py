@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
 from pydantic import BaseModel
 
-from cornserve.task import Output, Task, Tensor, UnitTask
+from cornserve.task import Output, Tensor, UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.chat_response import ChatResponse
-from cornserve_tasklib.engine import EngineOptions
-from cornserve_tasklib.llm import LLMRequest, LLMSettings
+from cornserve_tasklib.encoder import Embeddings
+from cornserve_tasklib.llm import (
+    Chat,
+    LanguageModel,
+    LLMRequest,
+    LLMSettings,
+    Mllm,
+    encoders,
+    with_embeddings,
+)
 
 
 class PrefilledPrompt(Output):
@@ -17,21 +28,28 @@ class PrefilledPrompt(Output):
     kv: Tensor = Tensor()
     """The keys and values of its tokens. Pass it to one `DecodeTask`, with the same request: its memory is free as soon
     as the task has copied it, and the prompt is processed again for a later one."""
+    first: Tensor = Tensor()
+    """The first token of the response, if `PrefillTask.samples_first`, before the keys and values are saved. The
+    metadata is a `FirstToken`. Without the token, the decode executor computes it."""
 
 
 class PrefillTask(LLMSettings, UnitTask[LLMRequest, PrefilledPrompt]):
-    """Processes the prompt of a request with a language model on vLLM, and generates no token."""
+    """Processes the prompt of a request with a language model on vLLM, and generates at most one token."""
 
     executor = "prefill"
 
     def components(self, request: LLMRequest) -> frozenset[str]:
-        return frozenset({"llm"})
+        return frozenset({"llm:prefill"}) | encoders(request)
 
     def size(self, request: LLMRequest) -> InputSize:
         return request.size
 
+    def samples_first(self, request: LLMRequest) -> bool:
+        """Returns whether the first token is sampled: whether another executor can continue exactly after it."""
+        return self.can_continue(request) and not request.stop
+
     def invoke(self, request: LLMRequest) -> PrefilledPrompt:
-        return super().invoke(request if self.lora is None else request.with_lora(self.lora))
+        return super().invoke(self.with_adapter(request))
 
 
 class PrefilledRequest(BaseModel):
@@ -40,6 +58,8 @@ class PrefilledRequest(BaseModel):
     request: LLMRequest
     kv: Tensor | None = None
     """`PrefilledPrompt.kv` of the same request. Without it, the executor processes the prompt, too."""
+    first: Tensor | None = None
+    """`PrefilledPrompt.first` of the same request, if it has one. It is read only together with `kv`."""
 
 
 class DecodeTask(LLMSettings, UnitTask[PrefilledRequest, ChatResponse]):
@@ -48,46 +68,51 @@ class DecodeTask(LLMSettings, UnitTask[PrefilledRequest, ChatResponse]):
     executor = "decode"
 
     def components(self, request: PrefilledRequest) -> frozenset[str]:
-        return frozenset({"llm"})
+        if request.kv is None:
+            return frozenset({"llm"}) | encoders(request.request)
+        return frozenset({"llm:decode"})
 
     def size(self, request: PrefilledRequest) -> InputSize:
         return request.request.size
 
     def continues(self, request: PrefilledRequest) -> bool:
-        return self.reasoning_parser is None and request.request.can_be_continued
+        return self.can_continue(request.request)
 
     def invoke(self, request: PrefilledRequest) -> ChatResponse:
-        if self.lora is not None:
-            request = request.model_copy(update={"request": request.request.with_lora(self.lora)})
-        return super().invoke(request)
+        return super().invoke(request.model_copy(update={"request": self.with_adapter(request.request)}))
 
 
-class PrefillDecodeChat(Task[LLMRequest, ChatResponse]):
+class PrefillDecodeChat(Chat):
     """Runs a language model whose prefill, with the encoding of media, and decode run in different executors [C §2].
 
-    The decode executor computes the first token, from the last token of the prompt, so that every request gives the
-    same response as on one executor. It also serves whole requests, which need facts about their prompt.
+    The prefill executor generates the first token where another executor can continue exactly. For other requests, the
+    decode executor computes it from the last token of the prompt: every request gives the same response as on one
+    executor. The decode executor also serves whole requests, which need facts about their prompt.
     """
 
-    model_id: str
-    """A Hugging Face id, or the path of a model directory."""
-    revision: str | None = None
-    """See `LLMTask.revision`."""
-    tool_parser: str | None = None
-    """See `LLMTask.tool_parser`."""
-    reasoning_parser: str | None = None
-    """See `LLMTask.reasoning_parser`."""
-    lora: str | None = None
-    """See `LLMTask.lora`."""
-    options: EngineOptions = EngineOptions()
-    """Options of both engines."""
+    with_enc: bool = True
+    """See `LLMTask.with_enc`."""
+    split_prefill: bool = True
+    """Whether prompts are processed by prefill executors. If not, decode executors serve whole requests: with another
+    path that has prefill executors, these are the same."""
 
     def post_init(self) -> None:
-        settings = {name: getattr(self, name) for name in type(self).model_fields}
-        self.prefill = PrefillTask(**settings)
+        settings = {name: getattr(self, name) for name in type(self).model_fields if name != "split_prefill"}
+        self.prefill = PrefillTask(**settings) if self.split_prefill else None
         self.decode = DecodeTask(**settings)
 
-    def invoke(self, request: LLMRequest) -> ChatResponse:
-        if request.prompt_only or request.prompt_logprobs is not None or request.token_limit == 0:
+    def invoke(self, request: LLMRequest, embeddings: Sequence[Embeddings | None] = ()) -> ChatResponse:
+        request = with_embeddings(request, embeddings)
+        needs_prompt = request.prompt_only or request.prompt_logprobs is not None or request.token_limit == 0
+        if self.prefill is None or needs_prompt:
             return self.decode.invoke(PrefilledRequest(request=request))
-        return self.decode.invoke(PrefilledRequest(request=request, kv=self.prefill.invoke(request).kv))
+        prompt = self.prefill.invoke(request)
+        first = prompt.first if self.prefill.samples_first(request) else None
+        return self.decode.invoke(PrefilledRequest(request=request, kv=prompt.kv, first=first))
+
+
+class PrefillDecodeMllm(Mllm):
+    """Runs a multimodal language model whose prefill and decode run in different executors, with or without a separate
+    encoder."""
+
+    llm_task: ClassVar[Callable[..., LanguageModel]] = PrefillDecodeChat

@@ -84,7 +84,7 @@ class SamplingFields(BaseModel):
     """The number of likeliest tokens whose log probabilities the response contains for each position of the prompt, as
     in vLLM. The token of the prompt is always one of them."""
     lora: SkipJsonSchema[str | None] = None
-    """The LoRA adapter that the executor applies. Only an `LLMTask` sets it."""
+    """The LoRA adapter that the executor applies. Only tasks of language models set it."""
 
     prompt_only: SkipJsonSchema[bool] = False
     """Whether the response has the prompt alone: its tokens, and with `echo` its text. Only the gateway sets it."""

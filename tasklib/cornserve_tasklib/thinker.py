@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from cornserve.task import TensorStream, UnitTask
 from cornserve_tasklib.chat_response import ChatResponse
 from cornserve_tasklib.encoder import Embeddings
-from cornserve_tasklib.llm import LLMRequest, LLMTask, Mllm
+from cornserve_tasklib.llm import LanguageModel, LLMRequest, LLMTask, Mllm
 
 
 class ThinkerResponse(ChatResponse):
@@ -61,7 +61,7 @@ class ThinkerTask(LLMTask):
 class MultimodalThinker(Mllm):
     """An `Mllm` whose response a talker reads."""
 
-    llm_task: ClassVar[type[LLMTask]] = ThinkerTask
+    llm_task: ClassVar[Callable[..., LanguageModel]] = ThinkerTask
 
     def invoke(self, request: LLMRequest) -> ThinkerResponse:
         response = super().invoke(request)

@@ -160,6 +160,22 @@ TEXT_CHATS: Final = frozenset(
 )
 """They generate text from text."""
 
+STATEFUL: Final = frozenset(
+    """
+        BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM BailingMoeV3VLForConditionalGeneration ColBERTLfm2Model
+        ColQwen3_5 FalconH1ForCausalLM FalconMambaForCausalLM Glm5NextForCausalLM Glm5NextForConditionalGeneration
+        GraniteMoeHybridForCausalLM InternS2MobiusForConditionalGeneration InternS2PreviewForConditionalGeneration
+        JambaForCausalLM JambaForSequenceClassification KimiK3ForConditionalGeneration KimiLinearForCausalLM
+        Lfm2ForCausalLM Lfm2MoeForCausalLM Lfm2VlForConditionalGeneration Mamba2ForCausalLM MambaForCausalLM
+        MiniCPMV4_6ForConditionalGeneration MiniCPMV4_7ForConditionalGeneration NemotronHForCausalLM
+        NemotronHPuzzleForCausalLM NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_VL_V2 NemotronH_Omni_Reasoning_V3
+        NemotronH_Super_Omni_Reasoning_V3 OlmoHybridForCausalLM Qwen3NextForCausalLM Qwen3_5ForCausalLM
+        Qwen3_5ForConditionalGeneration Qwen3_5MoeForCausalLM Qwen3_5MoeForConditionalGeneration Qwen4ExpForCausalLM
+        Qwen4ExpForConditionalGeneration Zamba2ForCausalLM
+    """.split()
+)
+"""Layers of these models keep a state that is not the keys and values of each token."""
+
 FURTHER_TEXTS: Final = frozenset(
     """
         AXK1ForSequenceClassification AXK1Model AXK2ForCausalLM AXK2ForSequenceClassification AXK2Model AfmoeModel

@@ -61,8 +61,8 @@ class InvocationContext:
         return await self._tensors.receive_all(tensors)
 
     async def release(self, tensor: Tensor) -> None:
-        """Gives up a received tensor, of which the executor has a copy: its memory may be free before the invocation
-        ends. Do not receive it again. If the invocation runs again, the tensor is produced again."""
+        """Gives up a tensor, of which the executor has a copy, or which it does not need: its memory may be free before
+        the invocation ends. Do not receive it again. If the invocation runs again, the tensor is produced again."""
         await self._tensors.release(tensor)
 
     def receive_stream(self, stream: TensorStream) -> AsyncIterator[TensorView]:

@@ -114,12 +114,11 @@ class InvocationTensors:
         return view
 
     async def release(self, tensor: Tensor) -> None:
-        """Ends the lease on a received tensor, which the invocation does not read any more."""
+        """Ends the lease on a tensor, if it was received. The invocation does not read it any more."""
         index, _ = self._find_input(tensor)
-        leases = self._leases_of.pop(index, None)
-        if leases is not None:
-            del self._views[index]
-            self._on_taken(index)
+        self._on_taken(index)
+        if (leases := self._leases_of.pop(index, None)) is not None:
+            self._views.pop(index, None)
             await leases.aclose()
 
     def receive_stream(self, stream: TensorStream) -> AsyncGenerator[TensorView, None]:

@@ -18,6 +18,9 @@ from transformers import TokenizersBackend
 from cornserve_executors.base import InvalidRequestError
 from cornserve_tasklib.chat_response import ChatChunk
 
+CONTEXT_TOKENS = 64
+"""The tokens of the prompt on which the text of a following token can depend."""
+
 
 class Continuation:
     """The delivered part of a response. Raises `InvalidRequestError` if the response has no exact continuation."""
@@ -48,7 +51,7 @@ def _text_lengths(tokens: Sequence[int], prompt: Sequence[int], tokenizer: Any) 
     """Returns the text length of the first n tokens, for n from 0. An incomplete character counts 0."""
     if not isinstance(tokenizer, TokenizersBackend):
         raise InvalidRequestError(f"unsupported tokenizer {type(tokenizer).__name__}: responses cannot be continued")
-    # Decodes as vLLM's detokenizer does.
-    stream = DecodeStream(ids=list(prompt), skip_special_tokens=True)
+    # Decodes as vLLM's detokenizer does, which the last tokens of the prompt suffice for.
+    stream = DecodeStream(ids=list(prompt[-CONTEXT_TOKENS:]), skip_special_tokens=True)
     texts = (stream.step(tokenizer.backend_tokenizer, token) or "" for token in tokens)
     return list(accumulate((len(text) for text in texts), initial=0))

@@ -22,7 +22,7 @@ from cornserve_executors.llm.chat_media import model_fields
 from cornserve_executors.llm.connector import EmbeddingsConnector
 from cornserve_executors.llm.constraint_checker import ConstraintChecker, constraints
 from cornserve_executors.llm.hidden_states import HiddenStatesConnector
-from cornserve_executors.llm.kv_cache_connector import LOAD, SAVE, KvCacheConnector, SavedKv
+from cornserve_executors.llm.kv_cache_connector import LOAD, SAVE, KvCacheConnector, KvTarget
 from cornserve_executors.llm.kv_format import KvFormat, KvMetadata
 from cornserve_executors.llm.kv_messages import PrefilledKv
 from cornserve_executors.llm.lora import load_adapters, lora_args
@@ -114,14 +114,15 @@ class LLMEngine(VllmEngine):
                 return rendered.prompt_response()
             if delivered:
                 rendered = rendered.continue_after(delivered)
-            response = ResponseBuilder(rendered)
+            cached_tokens = None if prefilled is None else KvMetadata.decode(prefilled.tensor.metadata).cached_tokens
+            response = ResponseBuilder(rendered, cached_tokens)
             prompt, sampling = rendered.engine_inputs()
             if sampling.max_tokens == 0:
                 response.finish_at_limit()
                 return response.build()
             prompt, adapter = _with_salt(prompt, request), self._adapter(request)
             if prefilled is not None:
-                source = prefilled.source(len(rendered.prompt_tokens))
+                source = prefilled.source(len(rendered.prompt_tokens), len(prompt["prompt_token_ids"]))
                 await self._check_kv(prefilled.tensor, rendered)
                 # Choices load it one after another, so a message of the first one is too early.
                 sampling = _with_extra(sampling, LOAD, asdict(source if request.n == 1 else replace(source, key="")))
@@ -167,16 +168,32 @@ class LLMEngine(VllmEngine):
         return await self._prompt_renderer.render(request, embeddings, stream=stream, owner=id, input_bytes=input_bytes)
 
     async def prefill(
-        self, rendered: RenderedRequest, id: str, target: SavedKv, embeddings: Sequence[TensorView] = ()
-    ) -> None:
+        self,
+        rendered: RenderedRequest,
+        id: str,
+        target: KvTarget,
+        embeddings: Sequence[TensorView] = (),
+        *,
+        samples_first: bool = False,
+    ) -> tuple[ChatChunk | None, int]:
         """Processes the prompt of a request. The engine saves its KV cache at the same time, or later.
+
+        Returns the first token of the response, and the number of cached tokens. The token is absent without
+        `samples_first`, if the response may end with it, or if the response cannot continue after it, because its text
+        is incomplete.
 
         Args:
             target: the memory of the KV cache.
+            samples_first: whether to sample the first token. The response must be one that can be continued.
         """
         request = rendered.request
-        sampling = SamplingParams(max_tokens=1, temperature=0, detokenize=False, extra_args={SAVE: asdict(target)})
-        with translate_errors():
+        sampling = rendered.sampling
+        if not samples_first:
+            sampling = SamplingParams(temperature=0, detokenize=False, extra_args=sampling.extra_args)
+        sampling = _with_extra(sampling, SAVE, asdict(target))
+        sampling.max_tokens = 1
+        chunk, cached_tokens = None, 0
+        async with self._explain_constraint_errors(request):
             outputs = self._vllm.generate(
                 _with_salt(rendered.prompt, request),
                 sampling,
@@ -187,8 +204,11 @@ class LLMEngine(VllmEngine):
             async with aclosing(outputs):
                 async for output in outputs:
                     _raise_if_aborted(output, embeddings)
+                    chunk = _first_chunk(rendered, output) if samples_first else None
+                    cached_tokens = output.num_cached_tokens or 0
+        return chunk, cached_tokens
 
-    async def end_save(self, target: SavedKv) -> None:
+    async def end_save(self, target: KvTarget) -> None:
         """Lets the engine send a message when it does not write to the memory of an ended request any more."""
         with suppress(vllm_exceptions.EngineDeadError):  # The executor exits.
             await self._vllm.collective_rpc("end_kv_save", args=(asdict(target),))
@@ -297,6 +317,17 @@ def _with_extra(sampling: SamplingParams, key: str, value: Any) -> SamplingParam
     copy = sampling.clone()
     copy.extra_args = {**(sampling.extra_args or {}), key: value}
     return copy
+
+
+def _first_chunk(rendered: RenderedRequest, output: RequestOutput) -> ChatChunk | None:
+    """Returns the only token of an output, unless the response may end with it, or cannot continue after it."""
+    (completion,) = output.outputs
+    if completion.finish_reason != "length":
+        return None
+    chunk = ChatChunk(
+        text=completion.text, token_ids=list(completion.token_ids), prompt_tokens=len(rendered.prompt_tokens)
+    )
+    return chunk if rendered.continues_exactly_after(chunk) else None
 
 
 def _first_tokens(output: RequestOutput) -> list[int]:

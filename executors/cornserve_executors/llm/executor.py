@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import logging
 from array import array
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from secrets import randbits
 from typing import TYPE_CHECKING
 
 from cornserve.task import Tensor
 from cornserve_executors.base import InvalidRequestError, InvocationContext, ProgressReporter
 from cornserve_executors.base.executor import Request, Result
+from cornserve_executors.llm.first_token import FirstToken
 from cornserve_executors.media.grey_image import GREY_IMAGE
 from cornserve_executors.media.silence import SILENCE
 from cornserve_executors.vllm.executor import Settings, VllmExecutor
@@ -65,15 +69,20 @@ class LanguageModelExecutor(VllmExecutor[Settings, Request, Result]):
         context: InvocationContext,
         deliver: ChunkDelivery | None,
         deliver_states: StatesDelivery | None = None,
+        delivered: Sequence[ChatChunk] | None = None,
         prefilled: PrefilledKv | None = None,
     ) -> ChatResponse:
-        """Generates the response of an invocation, and streams its chunks to `deliver`."""
+        """Generates the response of an invocation, and streams its chunks to `deliver`.
+
+        Args:
+            delivered: chunks that have been sent. By default, those of an earlier attempt.
+        """
         embeddings = await context.receive_all(_embedding_tensors(request))
         return await self._engine.generate(
             request,
             context.id,
             deliver,
-            _delivered_chunks(context),
+            _delivered_chunks(context) if delivered is None else delivered,
             embeddings,
             context.input_bytes,
             deliver_states,
@@ -100,42 +109,57 @@ class KvExecutor(LanguageModelExecutor[Settings, Request, Result]):
 
 class LLMExecutor(LanguageModelExecutor[LLMTask, LLMRequest, ChatResponse]):
     async def invoke(self, request: LLMRequest, context: InvocationContext) -> ChatResponse:
-        async def deliver(chunk: ChatChunk) -> None:
-            await _send(context, chunk)
-
-        return await self.generate(request, context, deliver if context.is_requested("chunks") else None)
+        return await self.generate(request, context, _chunk_delivery(context))
 
 
 class PrefillExecutor(KvExecutor[PrefillTask, LLMRequest, PrefilledPrompt]):
     async def invoke(self, request: LLMRequest, context: InvocationContext) -> PrefilledPrompt:
         embeddings = await context.receive_all(_embedding_tensors(request))
+        seed = randbits(63) if self.config.samples_first(request) else None
+        if seed is not None:
+            request = request.model_copy(update={"seed": seed})
         rendered = await self._engine.render(request, context.id, embeddings, context.input_bytes)
         metadata = await self._engine.describe_kv(rendered)
         nbytes = metadata.format.nbytes(len(rendered.prompt_tokens))
-        slot = await context.allocate("kv", nbytes)
+        slot, slot_of_first = await context.allocate("kv", nbytes), await context.allocate("first", 1)
         lent = self._messages.lend(context.id, slot)
         try:
-            await self._engine.prefill(rendered, context.id, lent.target, embeddings)
+            chunk, cached_tokens = await self._engine.prefill(
+                rendered, context.id, lent.target, embeddings, samples_first=seed is not None
+            )
+            first = FirstToken(chunk=chunk, seed=seed if chunk is None else None)
+            slot_of_first.publish("uint8", (1,), first.model_dump_json(exclude_defaults=True).encode())
             await lent.wait_saved()
         except BaseException:
             self._messages.take_back(lent, self._engine.end_save)
             raise
-        slot.publish("uint8", (nbytes,), metadata.encode())
+        slot.publish("uint8", (nbytes,), replace(metadata, cached_tokens=cached_tokens).encode())
         return PrefilledPrompt()
 
 
 class DecodeExecutor(KvExecutor[DecodeTask, PrefilledRequest, ChatResponse]):
     async def invoke(self, request: PrefilledRequest, context: InvocationContext) -> ChatResponse:
-        async def deliver(chunk: ChatChunk) -> None:
-            await _send(context, chunk)
-
-        deliver_chunks = deliver if context.is_requested("chunks") else None
+        deliver = _chunk_delivery(context)
         if request.kv is None:
-            return await self.generate(request.request, context, deliver_chunks)
+            return await self.generate(request.request, context, deliver)
+        llm_request, delivered = request.request, _delivered_chunks(context)
+        if request.first is not None:
+            if not delivered:
+                tensor = await context.receive(request.first)
+                first = FirstToken.model_validate_json(tensor.metadata)
+                if first.chunk is not None:
+                    delivered = [first.chunk]
+                    if deliver is not None:
+                        await deliver(first.chunk)
+                elif first.seed is not None:
+                    llm_request = llm_request.model_copy(update={"seed": first.seed})
+            await context.release(request.first)
+        if sum(len(chunk.token_ids) for chunk in delivered) == llm_request.token_limit:
+            return await self.generate(llm_request, context, deliver, delivered=delivered)
         tensor = await context.receive(request.kv)
         prefilled = self._messages.receive(context.id, tensor, partial(context.release, request.kv))
         try:
-            return await self.generate(request.request, context, deliver_chunks, prefilled=prefilled)
+            return await self.generate(llm_request, context, deliver, delivered=delivered, prefilled=prefilled)
         finally:
             self._messages.forget(context.id)
 
@@ -184,6 +208,15 @@ class ThinkerExecutor(LanguageModelExecutor[ThinkerTask, LLMRequest, ThinkerResp
 def _delivered_chunks(context: InvocationContext) -> list[ChatChunk]:
     """Returns the chunks that an earlier attempt has sent."""
     return [ChatChunk.model_validate_json(chunk) for chunk in context.delivered.get("chunks", ())]
+
+
+def _chunk_delivery(context: InvocationContext) -> ChunkDelivery | None:
+    """Returns the function that sends chunks of the response, if they are requested."""
+
+    async def deliver(chunk: ChatChunk) -> None:
+        await _send(context, chunk)
+
+    return deliver if context.is_requested("chunks") else None
 
 
 async def _send(context: InvocationContext, chunk: ChatChunk) -> None:

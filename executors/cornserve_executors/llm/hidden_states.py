@@ -10,7 +10,7 @@ Tokens whose KV cache is reused have no states: such a request must set `skip_re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -29,6 +29,7 @@ from vllm.sequence import IntermediateTensors
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
+from cornserve_executors.llm.scheduled_requests import scheduled_requests
 from cornserve_executors.vllm.private_api import keep_hidden_states_of_layer
 
 STATES = "hidden_states"
@@ -136,29 +137,15 @@ class HiddenStatesConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[mi
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> StatesOfStep:
         step = StatesOfStep()
-        for id, start in self._scheduled(scheduler_output):
-            wanted = self._wanted[id]
-            end = start + scheduler_output.num_scheduled_tokens[id]
-            if slots := wanted.next_slots(start, end, self._block_size):
+        for request in scheduled_requests(scheduler_output, self._wanted):
+            if STATES in request.parameters:
+                self._wanted.setdefault(request.id, WantedStates(**request.parameters[STATES]))
+            if (wanted := self._wanted.get(request.id)) is None:
+                continue
+            request.add_blocks(wanted.blocks)
+            if slots := wanted.next_slots(request.computed, request.end, self._block_size):
                 step.slots[wanted.key] = slots
         return step
-
-    def _scheduled(self, scheduler_output: SchedulerOutput) -> Iterator[tuple[str, int]]:
-        """Yields the requests of a step whose states are read, with the number of tokens computed before."""
-        for new in scheduler_output.scheduled_new_reqs:
-            extra = (new.sampling_params and new.sampling_params.extra_args) or {}
-            if STATES in extra:
-                wanted = self._wanted.setdefault(new.req_id, WantedStates(**extra[STATES]))
-                wanted.blocks = list(new.block_ids[0])
-                yield new.req_id, new.num_computed_tokens
-        cached = scheduler_output.scheduled_cached_reqs
-        for id, blocks, computed in zip(cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True):
-            if (known := self._wanted.get(id)) is None:
-                continue
-            if id in cached.resumed_req_ids:
-                known.blocks = []
-            known.blocks += blocks[0] if blocks else []
-            yield id, computed
 
     def request_finished_all_groups(self, request: Request, block_ids: Any) -> tuple[bool, None]:
         self._wanted.pop(request.request_id, None)

@@ -3,17 +3,18 @@
 A request of a prefill executor names lent memory (`SAVE`). When a step has computed the last token of its prompt, a
 thread copies its blocks there, while further steps run, and then sends a message to the executor's main process: the
 memory is free of writers. A request of a decode executor names a received tensor (`LOAD`): a thread copies it into
-blocks that the scheduler has allocated, sends a message, too, and the request runs. vLLM computes the last token of
-the prompt again.
+blocks that the scheduler has allocated, sends a message, too, and the request runs. Without a token that follows the
+prompt, vLLM computes the last token of the prompt again.
 
-Only whole blocks are copied, because engines may pack the tokens of a block in any order.
+Only whole blocks are copied, because engines may pack the tokens of a block in any order. All layers have the same
+blocks, also those with a sliding window: vLLM has one table of blocks for a connector without `SupportsHMA`.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -28,22 +29,22 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorMetadata,
     KVConnectorRole,
     KVConnectorTransferResults,
-    SupportsHMA,
 )
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
 from cornserve.transport import Location, SegmentReader, SegmentWriter, StaleError
 from cornserve_executors.llm.kv_format import KvFormat
+from cornserve_executors.llm.scheduled_requests import parameters, scheduled_requests
 from cornserve_executors.tensor_copies import copy_from_buffer, copy_stream, copy_to_buffer, dtype_name, host_tensor
 
 log = logging.getLogger(__name__)
 
 SAVE = "save_kv"
-"""The key in `SamplingParams.extra_args` of a prefill. The value is a `SavedKv` as a dictionary."""
+"""The key in `SamplingParams.extra_args` of a prefill. The value is a `KvTarget` as a dictionary."""
 
 LOAD = "load_kv"
-"""The key in `SamplingParams.extra_args` of a decode. The value is a `LoadedKv` as a dictionary."""
+"""The key in `SamplingParams.extra_args` of a decode. The value is a `KvSource` as a dictionary."""
 
 ALTERNATIVE = "use a task that runs the whole model in one executor, such as Chat"
 
@@ -52,8 +53,8 @@ DONE, NOT_DONE = b"\1", b"\0"
 
 
 @dataclass(slots=True)
-class SavedKv:
-    """A prompt whose KV cache is saved."""
+class KvTarget:
+    """The memory in which the KV cache of a prompt is saved, and the progress."""
 
     key: str
     """Identifies the request in the main process."""
@@ -69,8 +70,8 @@ class SavedKv:
 
 
 @dataclass(slots=True)
-class LoadedKv:
-    """A prompt whose KV cache is loaded."""
+class KvSource:
+    """The tensor from which the KV cache of a prompt is loaded."""
 
     key: str
     """Identifies the request in the main process."""
@@ -80,17 +81,13 @@ class LoadedKv:
     """The received tensor, as the fields of a `Location`."""
     tokens: int
     """The length of the prompt."""
-
-    @property
-    def loaded_tokens(self) -> int:
-        """The tokens that are not computed again: all but the last one. vLLM would load a prompt of one token again and
-        again, because it then counts no token as computed."""
-        return self.tokens - 1
+    loaded_tokens: int
+    """The tokens that are not computed again: at most all, and fewer than the engine's request has."""
 
 
 @dataclass(slots=True)
 class BlockLoad:
-    source: LoadedKv
+    source: KvSource
     total: int
     """The number of blocks in the tensor."""
     first: int
@@ -103,21 +100,22 @@ class BlockLoad:
 class TransfersOfStep(KVConnectorMetadata):  # type: ignore[misc]
     """The copies that begin in a step, by request."""
 
-    saves: dict[str, SavedKv] = field(default_factory=dict)
+    saves: dict[str, KvTarget] = field(default_factory=dict)
     loads: dict[str, BlockLoad] = field(default_factory=dict)
 
 
-class KvCacheConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
+class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
         if len(kv_cache_config.kv_cache_groups) != 1 or vllm_config.parallel_config.world_size != 1:
             raise ValueError(
-                f"prefill and decode run apart only for models with one kind of attention on one GPU: {ALTERNATIVE}"
+                f"prefill and decode run apart only on one GPU, for models whose layers all have keys and values: "
+                f"{ALTERNATIVE}"
             )
         self._config = vllm_config
         self._block_size: int = vllm_config.cache_config.block_size
         self._num_blocks: int = kv_cache_config.num_blocks
-        self._saves: dict[str, SavedKv] = {}
+        self._saves: dict[str, KvTarget] = {}
         self._step = TransfersOfStep()
         self._caches: list[torch.Tensor] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kv-cache")
@@ -134,60 +132,43 @@ class KvCacheConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     # Called in the scheduler
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int, bool]:
-        parameters = _parameters(request.sampling_params).get(LOAD)
-        if parameters is None or request.num_preemptions:  # The memory of a preempted request may be free.
+        fields = parameters(request.sampling_params).get(LOAD)
+        if fields is None or request.num_preemptions:  # The memory of a preempted request may be free.
             return 0, False
-        missing = LoadedKv(**parameters).loaded_tokens - num_computed_tokens
+        missing = KvSource(**fields).loaded_tokens - num_computed_tokens
         return (missing, True) if missing > 0 else (0, False)
 
     def update_state_after_alloc(self, request: Request, blocks: Any, num_external_tokens: int) -> None:
-        parameters = _parameters(request.sampling_params).get(LOAD)
-        if parameters is None:
+        fields = parameters(request.sampling_params).get(LOAD)
+        if fields is None:
             return
-        loaded = LoadedKv(**parameters)
+        source = KvSource(**fields)
         if not num_external_tokens:  # The blocks are cached already, or loaded.
-            _send(loaded, DONE)
+            _send(source, DONE)
             return
-        first = (loaded.loaded_tokens - num_external_tokens) // self._block_size
-        end = -(-loaded.loaded_tokens // self._block_size)
-        total = -(-loaded.tokens // self._block_size)
+        first = (source.loaded_tokens - num_external_tokens) // self._block_size
+        end = -(-source.loaded_tokens // self._block_size)
+        total = -(-source.tokens // self._block_size)
         targets = list(blocks.get_block_ids()[0][first:end])
-        self._step.loads[request.request_id] = BlockLoad(loaded, total, first, targets)
+        self._step.loads[request.request_id] = BlockLoad(source, total, first, targets)
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> TransfersOfStep:
-        for id, computed in self._scheduled(scheduler_output):
-            saved = self._saves[id]
-            end = computed + scheduler_output.num_scheduled_tokens[id]
-            if end >= saved.tokens and not saved.is_computed:
-                saved.is_computed = True
-                self._step.saves[id] = saved
+        for request in scheduled_requests(scheduler_output, self._saves):
+            if SAVE in request.parameters:
+                self._saves.setdefault(request.id, KvTarget(**request.parameters[SAVE])).tokens = request.prompt_tokens
+            if (target := self._saves.get(request.id)) is None:
+                continue
+            request.add_blocks(target.blocks)
+            if request.end >= target.tokens and not target.is_computed:
+                target.is_computed = True
+                self._step.saves[request.id] = target
         step, self._step = self._step, TransfersOfStep()
         return step
 
-    def _scheduled(self, scheduler_output: SchedulerOutput) -> Iterator[tuple[str, int]]:
-        """Yields the requests of a step whose KV cache is saved, with the number of tokens computed before."""
-        for new in scheduler_output.scheduled_new_reqs:
-            parameters = _parameters(new.sampling_params).get(SAVE)
-            if parameters is not None:
-                saved = self._saves.setdefault(new.req_id, SavedKv(**parameters))
-                saved.tokens, saved.blocks = len(new.prompt_token_ids), list(new.block_ids[0])
-                yield new.req_id, new.num_computed_tokens
-        cached = scheduler_output.scheduled_cached_reqs
-        for id, blocks, computed in zip(cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True):
-            if (known := self._saves.get(id)) is None:
-                continue
-            if id in cached.resumed_req_ids:
-                known.blocks = []
-            known.blocks += blocks[0] if blocks else []
-            yield id, computed
-
-    def request_finished_all_groups(self, request: Request, block_ids: Any) -> tuple[bool, None]:
-        """Keeps the blocks of a request until they are saved."""
-        saved = self._saves.pop(request.request_id, None)
-        return saved is not None and saved.is_computed, None
-
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, None]:
-        return self.request_finished_all_groups(request, block_ids)
+        """Keeps the blocks of a request until they are saved."""
+        target = self._saves.pop(request.request_id, None)
+        return target is not None and target.is_computed, None
 
     # Called in the worker
 
@@ -208,9 +189,9 @@ class KvCacheConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def _block_axis(self) -> int:
         return list(self._caches[0].shape).index(self._num_blocks)
 
-    def end_save(self, saved: SavedKv) -> None:
+    def end_save(self, target: KvTarget) -> None:
         """Sends a message after the save of a request that has ended, if there is one."""
-        self._thread.submit(_send, saved, NOT_DONE)
+        self._thread.submit(_send, target, NOT_DONE)
 
     def start_load_kv(self, forward_context: Any, **_: Any) -> None:
         for id, load in self._transfers.loads.items():
@@ -221,9 +202,9 @@ class KvCacheConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         if not (saves := self._transfers.saves):
             return
         computed = torch.cuda.current_stream().record_event() if self._caches[0].is_cuda else None
-        for id, saved in saves.items():
+        for id, target in saves.items():
             self._saving.add(id)
-            self._thread.submit(self._save, id, saved, computed)
+            self._thread.submit(self._save, id, target, computed)
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
         with self._lock:
@@ -255,11 +236,11 @@ class KvCacheConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     # vLLM neither preempts a request nor frees its blocks between the step that computes its last token and its end
     # (`defer_block_free`), so that the thread may read them.
 
-    def _save(self, id: str, saved: SavedKv, computed: torch.cuda.Event | None) -> None:
+    def _save(self, id: str, target: KvTarget, computed: torch.cuda.Event | None) -> None:
         format, message = self.format(), NOT_DONE
-        blocks = saved.blocks[: format.blocks(saved.tokens)]
+        blocks = target.blocks[: format.blocks(target.tokens)]
         try:
-            buffer = self._writer.buffer(Location(**saved.location))
+            buffer = self._writer.buffer(Location(**target.location))
             if computed is not None:
                 computed.synchronize()
             indices = self._indices(blocks)
@@ -272,7 +253,7 @@ class KvCacheConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             log.exception("cannot save the KV cache of a request")
         with self._lock:
             self._saved.add(id)
-        _send(saved, message)
+        _send(target, message)
 
     def _load(self, id: str, load: BlockLoad) -> None:
         location, message = Location(**load.source.location), NOT_DONE
@@ -345,11 +326,7 @@ def _parts(buffer: memoryview, layers: int) -> list[memoryview]:
     return [buffer[layer * size : (layer + 1) * size] for layer in range(layers)]
 
 
-def _parameters(sampling: Any) -> dict[str, Any]:
-    return (sampling and sampling.extra_args) or {}
-
-
-def _send(copied: SavedKv | LoadedKv, message: bytes) -> None:
+def _send(copied: KvTarget | KvSource, message: bytes) -> None:
     """Sends a message to the main process, unless it has exited."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:

@@ -57,6 +57,8 @@ class KvMetadata:
     format: KvFormat
     prompt: str
     """Identifies the prompt."""
+    cached_tokens: int = 0
+    """The tokens of the prompt whose KV cache was computed for an earlier request."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -64,4 +66,4 @@ class KvMetadata:
     @classmethod
     def decode(cls, metadata: bytes) -> Self:
         fields = json.loads(metadata)
-        return cls(KvFormat.of(fields["format"]), fields["prompt"])
+        return cls(KvFormat.of(fields["format"]), fields["prompt"], fields["cached_tokens"])

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cornserve.transport import Slot, TensorView
-from cornserve_executors.llm.kv_cache_connector import DONE, LoadedKv, SavedKv
+from cornserve_executors.llm.kv_cache_connector import DONE, KvSource, KvTarget
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ MESSAGE_BYTES = 4096
 class LentSlot:
     """Memory that the engine writes to."""
 
-    def __init__(self, slot: Slot, target: SavedKv) -> None:
+    def __init__(self, slot: Slot, target: KvTarget) -> None:
         self.target = target
         self._buffer: memoryview | None = slot.buffer
         """The memory, which is not reused while this exists."""
@@ -54,9 +54,17 @@ class PrefilledKv:
         self._key = key
         self._socket = socket
 
-    def source(self, tokens: int) -> LoadedKv:
-        """Returns where the engine finds the KV cache of that many tokens."""
-        return LoadedKv(self._key, self._socket, asdict(self.tensor.location), tokens)
+    def source(self, prompt_tokens: int, tokens: int) -> KvSource:
+        """Returns where the engine finds the KV cache.
+
+        Args:
+            prompt_tokens: the length of the prompt.
+            tokens: the length with the tokens of the response that are known.
+        """
+        # vLLM computes at least one token. It would load a prompt of one token again and again, because it then counts
+        # no token as computed.
+        loaded = min(prompt_tokens, tokens - 1)
+        return KvSource(self._key, self._socket, asdict(self.tensor.location), prompt_tokens, loaded)
 
 
 class KvMessages:
@@ -74,11 +82,11 @@ class KvMessages:
 
     def lend(self, key: str, slot: Slot) -> LentSlot:
         """Lends the memory to the engine, until it sends its message."""
-        lent = LentSlot(slot, SavedKv(key, self._path, asdict(slot.location)))
+        lent = LentSlot(slot, KvTarget(key, self._path, asdict(slot.location)))
         self._expected[key.encode()] = lent.on_message
         return lent
 
-    def take_back(self, lent: LentSlot, end_save: Callable[[SavedKv], Coroutine[Any, Any, None]]) -> None:
+    def take_back(self, lent: LentSlot, end_save: Callable[[KvTarget], Coroutine[Any, Any, None]]) -> None:
         """Lets the engine, whose request has ended, send its message, with which the memory comes back."""
         self._start(end_save(lent.target))
 

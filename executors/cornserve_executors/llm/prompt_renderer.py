@@ -7,6 +7,7 @@ tokenizers), and the parsers of tool calls and reasoning.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Self
@@ -54,6 +55,13 @@ class RenderedRequest:
         """Returns a copy that continues after these chunks. Raises `InvalidRequestError` if that cannot be exact."""
         greedy = self.sampling.temperature == 0
         return replace(self, continuation=Continuation(delivered, self.prompt_tokens, self.tokenizer, greedy=greedy))
+
+    def continues_exactly_after(self, chunk: ChatChunk) -> bool:
+        """Returns whether a copy can continue after this chunk, and would generate none of its tokens again."""
+        with suppress(InvalidRequestError):
+            continuation = self.continue_after([chunk]).continuation
+            return continuation is not None and continuation.kept_tokens == chunk.token_ids
+        return False
 
     @property
     def prompt_tokens(self) -> list[int]:

@@ -18,7 +18,12 @@ from cornserve_tasklib.completion import CompletionRequest
 
 
 class ResponseBuilder:
-    def __init__(self, rendered: RenderedRequest) -> None:
+    """
+    Args:
+        cached_tokens: the cached tokens of a prompt that another engine has processed.
+    """
+
+    def __init__(self, rendered: RenderedRequest, cached_tokens: int | None = None) -> None:
         self._rendered = rendered
         self._choices = [ChoiceBuilder(rendered, index) for index in range(rendered.request.n)]
         request = rendered.request
@@ -26,8 +31,8 @@ class ResponseBuilder:
         """Indices of the choices that have not echoed the prompt yet."""
         self._prompt_logprobs: VllmPromptLogprobs | None = None
         self._echoed_logprobs: list[TokenLogprobs] | None = None
-        self._cached_tokens: int | None = None
-        """The number of cached tokens that the first output states. Further choices share the prompt of the first."""
+        self._cached_tokens = cached_tokens
+        """The number of cached tokens. By default, the first output states it: further choices share its prompt."""
 
     def add_output(self, output: RequestOutput) -> Iterator[ChatChunk]:
         """Adds an output and yields the new chunks."""

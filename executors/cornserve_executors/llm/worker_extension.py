@@ -9,7 +9,7 @@ from vllm.lora.request import LoRARequest
 
 from cornserve_executors.llm.adapter_check import check_adapter
 from cornserve_executors.llm.hidden_states import take_states
-from cornserve_executors.llm.kv_cache_connector import SavedKv, kv_cache_connector
+from cornserve_executors.llm.kv_cache_connector import KvTarget, kv_cache_connector
 
 
 class WorkerExtension:
@@ -40,9 +40,9 @@ class WorkerExtension:
         """Returns the fields of the `KvFormat` of this engine."""
         return asdict(kv_cache_connector().format())
 
-    def end_kv_save(self, saved: dict[str, Any]) -> None:
-        """Sends a message when nothing writes to the memory of a `SavedKv` any more."""
-        kv_cache_connector().end_save(SavedKv(**saved))
+    def end_kv_save(self, target: dict[str, Any]) -> None:
+        """Sends a message when nothing writes to the memory of a `KvTarget` any more."""
+        kv_cache_connector().end_save(KvTarget(**target))
 
     def take_hidden_states(self, key: str) -> bytes:
         """Returns the hidden states that a request has named `key`, and forgets them."""

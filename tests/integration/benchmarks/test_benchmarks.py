@@ -190,6 +190,14 @@ def test_deployments_of_two_models_are_compared_with_imports_and_without(smollm2
 
 
 @pytest.mark.slow
+def test_prefill_and_decode_apart_are_compared_with_the_whole_model(smollm2: Path) -> None:
+    rows = run("prefill_decode.py", str(smollm2))["rows"]
+
+    assert [row["placement"] for row in rows] == ["whole", "p-d", "p-d and pd"]
+    assert all(figure > 0 for row in rows for name, figure in row.items() if name != "placement")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "modality"), [("gemma3", "image"), ("qwen2audio", "audio")])
 def test_media_in_flight_are_compared_with_one(model: str, modality: str) -> None:
     report = run("encoders.py", str(tiny_model(model)), "--modality", modality, "--size", "2")

@@ -16,7 +16,7 @@ from cornserve.transport.memory import segment
 from cornserve.transport.memory.segment import PAGE, SegmentMapping
 
 if TYPE_CHECKING:
-    from cornserve_executors.llm.kv_cache_connector import KvCacheConnector, SavedKv
+    from cornserve_executors.llm.kv_cache_connector import KvCacheConnector, KvTarget
 
 BLOCKS, BLOCK_SIZE, LAYERS = 16, 4, 2
 
@@ -101,7 +101,7 @@ def step(
     connector.clear_connector_metadata()
 
 
-def new_request(saved: SavedKv, tokens: int, blocks: list[int]) -> Any:
+def new_request(saved: KvTarget, tokens: int, blocks: list[int]) -> Any:
     from cornserve_executors.llm.kv_cache_connector import SAVE
 
     sampling = SimpleNamespace(extra_args={SAVE: asdict(saved)})
@@ -114,10 +114,13 @@ def new_request(saved: SavedKv, tokens: int, blocks: list[int]) -> Any:
     )
 
 
-def loading_request(connector: KvCacheConnector, memory: SegmentMapping, messages: socket.socket, tokens: int) -> Any:
-    from cornserve_executors.llm.kv_cache_connector import LOAD, LoadedKv
+def loading_request(
+    connector: KvCacheConnector, memory: SegmentMapping, messages: socket.socket, tokens: int, computed: int = 1
+) -> Any:
+    """Returns a request that loads a prompt, of which it computes the last tokens again."""
+    from cornserve_executors.llm.kv_cache_connector import LOAD, KvSource
 
-    loaded = LoadedKv("b", messages.getsockname(), location(memory, connector, tokens), tokens)
+    loaded = KvSource("b", messages.getsockname(), location(memory, connector, tokens), tokens, tokens - computed)
     sampling = SimpleNamespace(extra_args={LOAD: asdict(loaded)})
     return SimpleNamespace(request_id="b", sampling_params=sampling, num_preemptions=0)
 
@@ -128,9 +131,9 @@ def allocated(*blocks: int) -> Any:
 
 def save(connector: KvCacheConnector, memory: SegmentMapping, messages: socket.socket) -> None:
     """Saves a prompt of 10 tokens in the blocks 3, 5 and 9, whose last chunk is computed in a second step."""
-    from cornserve_executors.llm.kv_cache_connector import SavedKv
+    from cornserve_executors.llm.kv_cache_connector import KvTarget
 
-    saved = SavedKv("a", messages.getsockname(), location(memory, connector, 10))
+    saved = KvTarget("a", messages.getsockname(), location(memory, connector, 10))
     step(connector, [new_request(saved, 10, [3, 5])], a=8)
     step(connector, cached={"a": ([9], 8)}, a=2)
 
@@ -153,6 +156,24 @@ def test_all_blocks_are_saved_after_the_last_chunk_and_loaded(
     assert decode.get_transfer_results(set()).finished_recving == {"b"}
     for source, target in zip(prefill._caches, decode._caches, strict=True):
         assert torch.equal(target[:, [1, 0, 7]], source[:, [3, 5, 9]])
+
+
+def test_the_whole_prompt_is_loaded_before_a_known_token(
+    create: Create, memory: SegmentMapping, messages: socket.socket
+) -> None:
+    import torch
+
+    prefill, decode = create(), create()
+    save(prefill, memory, messages)
+    messages.recv(100)
+
+    request = loading_request(decode, memory, messages, 10, computed=0)
+    assert decode.get_num_new_matched_tokens(request, 0) == (10, True)
+    decode.update_state_after_alloc(request, allocated(1, 0, 7), 10)
+    step(decode)
+
+    assert messages.recv(100) == b"\1b"
+    assert torch.equal(decode._caches[0][:, [1, 0, 7]], prefill._caches[0][:, [3, 5, 9]])
 
 
 def test_blocks_that_are_cached_are_not_loaded(create: Create, memory: SegmentMapping, messages: socket.socket) -> None:
@@ -211,7 +232,7 @@ def test_blocks_are_kept_until_they_are_saved(create: Create, memory: SegmentMap
     prefill = create()
     save(prefill, memory, messages)
 
-    assert prefill.request_finished_all_groups(SimpleNamespace(request_id="a"), ([3, 5, 9],)) == (True, None)
+    assert prefill.request_finished(SimpleNamespace(request_id="a"), [3, 5, 9]) == (True, None)
     messages.recv(100)
     assert prefill.get_transfer_results(set()).finished_sending == set()
     assert prefill.get_transfer_results({"a"}).finished_sending == {"a"}
@@ -220,13 +241,13 @@ def test_blocks_are_kept_until_they_are_saved(create: Create, memory: SegmentMap
 def test_a_cancelled_request_that_is_not_computed_frees_its_blocks(
     create: Create, memory: SegmentMapping, messages: socket.socket
 ) -> None:
-    from cornserve_executors.llm.kv_cache_connector import SavedKv
+    from cornserve_executors.llm.kv_cache_connector import KvTarget
 
     prefill = create()
-    saved = SavedKv("a", messages.getsockname(), location(memory, prefill, 10))
+    saved = KvTarget("a", messages.getsockname(), location(memory, prefill, 10))
     step(prefill, [new_request(saved, 10, [3, 5])], a=8)
 
-    assert prefill.request_finished_all_groups(SimpleNamespace(request_id="a"), ([3, 5],)) == (False, None)
+    assert prefill.request_finished(SimpleNamespace(request_id="a"), [3, 5]) == (False, None)
     prefill.end_save(saved)
     assert messages.recv(100) == b"\0a"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,9 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI, BadRequestError, OpenAI
 
+from cornserve.control.launcher.local.state_dir import ReplicaDir
 from tests.integration.serving.conftest import CommandLine
+from tests.integration.serving.image_chats import sum_metric
 from tests.waiting import until
 
 pytestmark = [pytest.mark.timeout(300)]
@@ -18,20 +22,11 @@ pytestmark = [pytest.mark.timeout(300)]
 LONG = "Count on: " + ", ".join(str(number) for number in range(150))
 """A prompt of several blocks of the KV cache."""
 
-APP = """
-from cornserve import App
-from cornserve_tasklib import EngineOptions, PrefillDecodeChat
-
-options = EngineOptions(max_model_len=1024, kv_cache_memory_bytes=64 << 20)
-app = App(name="apart", paths=[PrefillDecodeChat(model_id={model!r}, options=options)])
-"""
-
 
 @pytest.fixture(scope="module")
-def apart(cornserve: CommandLine, smollm2: Path, model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    file = tmp_path_factory.mktemp("app") / "app.py"
-    file.write_text(APP.format(model=str(smollm2)))
-    deployed = cornserve.run("deploy", str(file))
+def apart(cornserve: CommandLine, smollm2: Path, model: str) -> str:
+    options = ["--option", "max_model_len=1024", "--option", f"kv_cache_memory_bytes={64 << 20}"]
+    deployed = cornserve.run("deploy", str(smollm2), "--name", "apart", "--share", "p-d=1", *options)
     assert deployed.returncode == 0, deployed.stderr
     return "apart"
 
@@ -42,6 +37,8 @@ def apart(cornserve: CommandLine, smollm2: Path, model: str, tmp_path_factory: p
         {"prompt": "Hello"},
         {"prompt": LONG},
         {"prompt": LONG, "max_tokens": 1},
+        {"prompt": "1, 2, 3, 4", "stop": [" 7"]},
+        {"prompt": "Hello", "seed": 7},
         {"prompt": "Hello", "logprobs": 2},
         {"prompt": "Hello", "n": 2, "temperature": 1, "seed": 7},
         {"prompt": "Hello", "temperature": 1, "seed": 7, "frequency_penalty": 1},
@@ -60,6 +57,21 @@ def test_completions_are_those_of_the_whole_model(
     assert split.usage is not None
     assert whole.usage is not None
     assert split.usage.completion_tokens == whole.usage.completion_tokens
+
+
+@pytest.mark.parametrize(("fields", "first_in_decode"), [({}, 0), ({"temperature": 1}, 0), ({"seed": 7}, 1)])
+def test_the_prefill_executor_samples_the_first_token_of_responses_that_can_be_continued(
+    client: OpenAI, cornserve: CommandLine, apart: str, fields: dict[str, Any], first_in_decode: int
+) -> None:
+    metric = "cornserve_llm_generation_tokens_total"
+    before = sum_metric(cornserve, apart, metric)
+
+    options = {"max_tokens": 8, "temperature": 0, "extra_body": {"ignore_eos": True}, **fields}
+    response = client.completions.create(model=apart, prompt=f"{fields} one, two, three,", **options)
+
+    assert response.usage is not None
+    assert response.usage.completion_tokens == 8
+    assert sum_metric(cornserve, apart, metric) - before == 8 + first_in_decode  # The prefill executor generates one.
 
 
 def test_chats_are_streamed(client: OpenAI, model: str, apart: str) -> None:
@@ -112,5 +124,40 @@ async def test_the_memory_of_cancelled_requests_is_free_again(cornserve: Command
         response = await client.completions.create(model=apart, prompt="Hello", max_tokens=1)
 
     assert response.choices
+
+    await until(lambda: _is_free(cornserve, apart))
+
+
+def _kill(cornserve: CommandLine, app: str, kind: str) -> None:
+    """Kills the executor of a kind, with its engine."""
+    groups = cornserve.json("status", app)["status"]["groups"]
+    (replica,) = (replica["id"] for group in groups for replica in group["replicas"] if replica["id"].startswith(kind))
+    record = ReplicaDir(cornserve.home.replicas / replica).read_process()
+    assert record is not None
+    os.killpg(record.process_group.pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["prefill", "decode"])
+async def test_streams_continue_when_an_executor_is_killed(cornserve: CommandLine, apart: str, kind: str) -> None:
+    async with AsyncOpenAI(base_url=f"{cornserve.url}/v1", api_key="none", max_retries=0, timeout=120) as client:
+
+        async def text(number: int, begun: asyncio.Event) -> str:
+            stream = await client.completions.create(
+                model=apart, prompt=f"{number} {LONG}", max_tokens=24, temperature=0, stream=True
+            )
+            parts = []
+            async for chunk in stream:
+                begun.set()
+                parts.append(chunk.choices[0].text)
+            return "".join(parts)
+
+        expected = await asyncio.gather(*(text(number, asyncio.Event()) for number in range(4)))
+        begun = asyncio.Event()
+        streams = asyncio.gather(*(text(number, begun) for number in range(4)))
+        await begun.wait()
+        await asyncio.to_thread(_kill, cornserve, apart, kind)
+
+        assert await streams == expected
 
     await until(lambda: _is_free(cornserve, apart))

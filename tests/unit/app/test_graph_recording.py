@@ -11,6 +11,7 @@ from cornserve import App, Task
 from cornserve.app.graph import AppGraph, GraphModalities, GraphStep
 from cornserve.app.graph_recording import record_graph
 from cornserve.app.model_document import model_document
+from cornserve.app.needed_components import needed_components
 from cornserve.task.errors import DefinitionError
 from cornserve_echo.stages import Caption, CaptionRequest, StageRequest, StageResult, StageTask, caption_app
 from cornserve_tasklib import (
@@ -29,7 +30,7 @@ from cornserve_tasklib import (
     SpeakingChat,
     Transcribe,
 )
-from cornserve_tasklib.model_families import alternatives, default_paths
+from cornserve_tasklib.model_families import default_paths, planned_paths
 
 ENCODER, LLM = StageTask(seconds={"encoder": 1}), StageTask(seconds={"llm": 1})
 MONOLITH = StageTask(seconds={"encoder": 1, "llm": 1})
@@ -78,7 +79,7 @@ def test_options_name_the_executor_and_the_settings_of_their_task() -> None:
 
 
 def test_a_model_of_a_known_family_has_types_of_texts_and_images() -> None:
-    graph = recorded(*default_paths("google/gemma-3-4b-it").values())
+    graph = recorded(*planned_paths(default_paths("google/gemma-3-4b-it"), ()).values())
 
     assert graph.types == {"llm": ("llm",), "image_encoder+llm": ("image_encoder", "llm")}
     assert graph.options.keys() == {"image_encoder+llm", "llm", "image_encoder"}
@@ -86,7 +87,7 @@ def test_a_model_of_a_known_family_has_types_of_texts_and_images() -> None:
 
 
 def test_one_separate_encoder_encodes_images_and_videos() -> None:
-    graph = recorded(*default_paths("Qwen/Qwen2.5-VL-3B-Instruct").values())
+    graph = recorded(*planned_paths(default_paths("Qwen/Qwen2.5-VL-3B-Instruct"), ()).values())
 
     both = "image_encoder+video_encoder"
     assert graph.types.keys() == {"llm", "image_encoder+llm", "video_encoder+llm", f"{both}+llm"}
@@ -99,7 +100,7 @@ def test_one_separate_encoder_encodes_images_and_videos() -> None:
 
 
 def test_a_model_with_two_encoders_has_types_of_both_and_options_with_joint_and_separate_encoders() -> None:
-    paths = alternatives(default_paths("Qwen/Qwen3-Omni-30B-A3B-Thinking"), "monolith")
+    paths = planned_paths(default_paths("Qwen/Qwen3-Omni-30B-A3B-Thinking"), ())
     graph = recorded(*paths.values())
 
     assert graph.types.keys() == {
@@ -127,7 +128,36 @@ def test_a_model_with_two_encoders_has_types_of_both_and_options_with_joint_and_
 def test_types_have_the_same_names_if_only_some_paths_are_deployed() -> None:
     paths = list(default_paths("Qwen/Qwen2.5-VL-3B-Instruct").values())
 
-    assert recorded(paths[0]).types == recorded(*paths).types
+    assert recorded(paths[0]).types.keys() == recorded(*paths).types.keys()
+
+
+def test_components_are_split_where_a_path_runs_their_parts() -> None:
+    paths = default_paths("Qwen/Qwen2.5-VL-3B-Instruct")
+    graph = recorded(paths["monolith"], paths["ep-d"], paths["e-p-d"])
+
+    parts = ("llm:prefill", "llm:decode")
+    both = "image_encoder+video_encoder"
+    assert graph.components == {
+        "image_encoder": (),
+        "video_encoder": (),
+        "llm:prefill": ("image_encoder", "video_encoder"),
+        "llm:decode": ("llm:prefill",),
+    }
+    assert graph.types["llm"] == parts
+    assert graph.types["image_encoder+llm"] == ("image_encoder", *parts)
+    assert {"llm:prefill", both, f"{both}+llm", f"{both}+llm:prefill"} < graph.options.keys()
+    assert [path.steps["llm"] for path in graph.paths] == [
+        steps((f"{both}+llm", "llm:prefill llm:decode")),
+        steps((f"{both}+llm:prefill", "llm:prefill"), ("llm:decode-1gpu-1", "llm:decode")),
+        steps(("llm:prefill", "llm:prefill"), ("llm:decode-1gpu-2", "llm:decode")),
+    ]
+
+
+def test_the_type_of_a_request_does_not_depend_on_parts() -> None:
+    paths = default_paths("Qwen/Qwen3-0.6B")
+    app = App("a", [paths["p-d"], paths["chat"]], shares=[1, 1])
+
+    assert needed_components(app, ChatRequest.ask("Hello!"), "key", 0) == {"llm"}
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from cornserve_tasklib import (
     Image,
     ImageEditRequest,
     ImageGenerationRequest,
+    LLMTask,
     SpeakingChat,
     SpokenChatRequest,
     TokenSource,
@@ -108,7 +109,9 @@ def test_a_source_replaces_the_executor_that_produces_the_inputs() -> None:
 def test_a_talker_reads_the_tokens_of_a_source() -> None:
     request = SpokenChatRequest(chat=ChatRequest.ask("Hi!"))
 
-    assert recorded(isolated(SPEAKER, SPEAK.thinker.llm.key), request) == [(SPEAK.thinker.llm.key, ())]
+    thinker = SPEAK.thinker.llm
+    assert isinstance(thinker, LLMTask)
+    assert recorded(isolated(SPEAKER, thinker.key), request) == [(thinker.key, ())]
     assert recorded(isolated(SPEAKER, SPEAK.talker.key), request) == [
         (TokenSource(model_id="m").key, ()),
         (SPEAK.talker.key, (Origin(0, "tokens"),)),

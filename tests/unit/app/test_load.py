@@ -42,8 +42,8 @@ def test_several_paths_may_have_shares(model: str) -> None:
 
 
 def test_an_unknown_path_is_rejected(model: str) -> None:
-    with pytest.raises(DefinitionError, match=r"unknown path 'e-p-d' .*: choose from monolith, e-l, e-el"):
-        load_app("a", AppSpec(model=AppModel(id=model, shares={"e-p-d": 1})), "module")
+    with pytest.raises(DefinitionError, match=r"unknown path 'e-d' .*: choose from monolith, e-l, e-el"):
+        load_app("a", AppSpec(model=AppModel(id=model, shares={"e-d": 1})), "module")
 
 
 @pytest.mark.parametrize("shares", [{}, {"monolith": 0}, {"monolith": -1}, {"monolith": 1_000_001}])

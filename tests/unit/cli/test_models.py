@@ -20,21 +20,24 @@ def rows(cli: CliRunner, *arguments: str) -> dict[str, dict[str, object]]:
     return {row["architecture"]: row for row in json.loads(result.stdout)}
 
 
+APART = ("monolith", "e-l", "e-el", "ep-d", "e-p-d")
+
+
 @pytest.mark.parametrize(
     ("architecture", "inputs", "outputs", "paths", "tested"),
     [
-        ("LlamaForCausalLM", "text", "text", ["chat"], "exact in CI"),
+        ("LlamaForCausalLM", "text", "text", ["chat", "p-d", "pd"], "exact in CI"),
         (
             "Qwen2_5_VLForConditionalGeneration",
             "text, image, video",
             "text",
-            ["monolith", "e-l", "e-el"],
+            [*APART],
             "exact in CI",
         ),
         ("WhisperForConditionalGeneration", "audio", "text", ["transcribe"], "exact in CI"),
         ("BertForSequenceClassification", "text", "scores", ["score", "classify"], "exact in CI"),
         ("FluxPipeline", "text", "image", ["image"], "exact in CI"),
-        ("AriaForConditionalGeneration", "text, image", "text", ["monolith", "e-l", "e-el"], "exact in make families"),
+        ("AriaForConditionalGeneration", "text, image", "text", [*APART], "exact in make families"),
         ("VoxtralForConditionalGeneration", "text, audio", "text", ["monolith", "transcribe"], "serves, untested"),
         ("CLIPModel", "text, image", "vectors", ["embed"], "exact in make families"),
         ("BarkModel", "text", "audio", [], "refused, because"),

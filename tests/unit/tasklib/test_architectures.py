@@ -12,8 +12,8 @@ from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.model_families import default_paths
 from cornserve_tasklib.model_options import ModelOptions
 
-CHAT, WHOLE = {"chat"}, {"monolith"}
-APART = {"monolith", "e-l", "e-el"}
+CHAT, WHOLE = {"chat", "p-d", "pd"}, {"monolith"}
+APART = {"monolith", "e-l", "e-el", "ep-d", "e-p-d"}
 JOINT = APART | {"joint-e-l", "joint-e-el"}
 CODE = {"auto_map": {"AutoConfig": "configuration.Config"}}
 
@@ -23,7 +23,7 @@ SERVED: dict[tuple[str, str], set[str]] = {
     ("Qwen3MoeForCausalLM", "qwen3_moe"): CHAT,
     ("DeepseekV3ForCausalLM", "deepseek_v3"): CHAT,
     ("GptOssForCausalLM", "gpt_oss"): CHAT,
-    ("MambaForCausalLM", "mamba"): CHAT,
+    ("MambaForCausalLM", "mamba"): {"chat"},
     ("Glm4MoeForCausalLM", "glm4_moe"): CHAT,
     ("BertModel", "bert"): {"embed"},
     ("XLMRobertaModel", "xlm-roberta"): {"embed"},

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
 from cornserve.task.unit import unit_tasks
 from cornserve_tasklib import (
@@ -34,7 +36,7 @@ from cornserve_tasklib import (
 from cornserve_tasklib.encoder_families import ENCODER_MODALITIES
 from cornserve_tasklib.media import MODALITIES, Modality
 from cornserve_tasklib.media_options import MediaOptions
-from cornserve_tasklib.model_families import alternatives, default_paths
+from cornserve_tasklib.model_families import alternatives, default_paths, planned_paths
 from cornserve_tasklib.model_options import ModelOptions
 from cornserve_tasklib.vllm_architectures import TRANSCRIBERS
 
@@ -61,21 +63,53 @@ def model_directory(path: Path, architecture: str, model_type: str = "", **files
 def test_a_language_model_has_a_chat_path(tmp_path: Path) -> None:
     model = model_directory(tmp_path, "LlamaForCausalLM")
 
-    assert default_paths(model) == {"chat": Chat(model_id=model)}
+    assert planned_paths(default_paths(model), ()) == {"chat": Chat(model_id=model)}
+
+
+def executors_of(path: Task[Any, Any]) -> dict[str, str]:
+    """Returns the keys of a path's executors, by their kind."""
+    return {unit.executor: unit.key for unit in unit_tasks(path)}
+
+
+def test_prefill_and_decode_of_a_language_model_run_apart(tmp_path: Path) -> None:
+    paths = default_paths(model_directory(tmp_path, "LlamaForCausalLM"))
+
+    assert [*paths] == ["chat", "p-d", "pd"]
+    assert executors_of(paths["p-d"]).keys() == {"prefill", "decode"}
+    assert executors_of(paths["pd"]) == {"decode": executors_of(paths["p-d"])["decode"]}
+
+
+def test_prefill_and_decode_of_a_multimodal_model_run_apart(tmp_path: Path) -> None:
+    paths = default_paths(model_directory(tmp_path, *QWEN))
+
+    assert executors_of(paths["ep-d"]).keys() == {"prefill", "decode"}
+    assert executors_of(paths["e-p-d"]).keys() == {"encoder", "prefill", "decode"}
+    assert executors_of(paths["e-p-d"])["encoder"] == executors_of(paths["e-l"])["encoder"]
+
+
+def test_layers_with_a_state_do_not_run_apart(tmp_path: Path) -> None:
+    assert [*default_paths(model_directory(tmp_path, "MambaForCausalLM"))] == ["chat"]
+
+
+def test_a_plan_chooses_from_paths_with_prefill_apart_if_one_is_named(tmp_path: Path) -> None:
+    paths = default_paths(model_directory(tmp_path, *QWEN))
+
+    assert [*planned_paths(paths, ())] == ["monolith", "e-l", "e-el"]
+    assert [*planned_paths(paths, ["monolith", "ep-d"])] == ["monolith", "e-l", "e-el", "ep-d", "e-p-d"]
 
 
 @pytest.mark.parametrize(("template", "parser"), [(HERMES, "hermes"), (LLAMA, "llama3_json"), ("{{ tools }}", None)])
 def test_the_tool_parser_is_derived_from_the_chat_template(tmp_path: Path, template: str, parser: str | None) -> None:
     model = model_directory(tmp_path, "Qwen2ForCausalLM", chat_template__jinja=template)
 
-    assert default_paths(model) == {"chat": Chat(model_id=model, tool_parser=parser)}
+    assert planned_paths(default_paths(model), ()) == {"chat": Chat(model_id=model, tool_parser=parser)}
 
 
 def test_options_set_the_parsers(tmp_path: Path) -> None:
     model = model_directory(tmp_path, "Qwen2ForCausalLM", chat_template__jinja=HERMES)
     options = ModelOptions(by_executor={"*": {"tool_call_parser": "qwen3_xml"}, "llm": {"reasoning_parser": "qwen3"}})
 
-    assert default_paths(model, options) == {
+    assert planned_paths(default_paths(model, options), ()) == {
         "chat": Chat(model_id=model, tool_parser="qwen3_xml", reasoning_parser="qwen3")
     }
     with pytest.raises(DefinitionError, match="reasoning_parser: 7 is not the name of a parser"):
@@ -92,7 +126,7 @@ def test_a_model_without_chats_has_no_parsers(tmp_path: Path) -> None:
 def test_the_chat_template_may_be_in_the_tokenizers_configuration(tmp_path: Path) -> None:
     model = model_directory(tmp_path, "Qwen2ForCausalLM", tokenizer_config__json=json.dumps({"chat_template": HERMES}))
 
-    assert default_paths(model) == {"chat": Chat(model_id=model, tool_parser="hermes")}
+    assert planned_paths(default_paths(model), ()) == {"chat": Chat(model_id=model, tool_parser="hermes")}
 
 
 def test_a_model_without_a_head_is_an_embedding_model(tmp_path: Path) -> None:
@@ -161,15 +195,12 @@ def test_a_language_model_draws_on_each_path_of_the_image_model(tmp_path: Path) 
         for split in (False, True)
     }
 
-    assert default_paths(model, options) == {
+    assert planned_paths(default_paths(model, options), ()) == {
         "chat": DrawingChat(chat=Chat(model_id=model), drawer=drawers[False], size="256x256"),
         "chat-split": DrawingChat(chat=Chat(model_id=model), drawer=drawers[True], size="256x256"),
     }
-    assert list(default_paths("Qwen/Qwen2.5-VL-7B-Instruct", ModelOptions(drawer="black-forest-labs/FLUX.1-dev"))) == [
-        "monolith",
-        "e-l",
-        "e-el",
-    ]
+    drawing = default_paths("Qwen/Qwen2.5-VL-7B-Instruct", ModelOptions(drawer="black-forest-labs/FLUX.1-dev"))
+    assert list(drawing) == ["monolith", "e-l", "e-el", "ep-d", "e-p-d"]
 
 
 def test_only_chats_draw_and_only_image_models_are_drawers() -> None:
@@ -291,7 +322,7 @@ def test_a_vits_without_its_tokenizer_is_incomplete(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", ["gpt2", "Qwen/Qwen3-0.6B", "_/a.b-c"])
 def test_a_hugging_face_id_is_assumed_to_be_a_language_model(model: str) -> None:
-    assert default_paths(model) == {"chat": Chat(model_id=model)}
+    assert planned_paths(default_paths(model), ()) == {"chat": Chat(model_id=model)}
 
 
 @pytest.mark.parametrize("model", ["", "-a/b", "a/-b", "./a", "~/a", "a/b/c"])
@@ -328,7 +359,7 @@ def test_the_encoders_of_an_architecture_can_run_apart(
 
     joint = ["joint-e-l", "joint-e-el"] if modalities == MODALITIES else []
     transcribe = ["transcribe"] if architecture in TRANSCRIBERS else []
-    assert [*paths] == ["monolith", "e-l", "e-el", *joint, *transcribe]
+    assert [*paths] == ["monolith", "e-l", "e-el", *joint, *transcribe, "ep-d", "e-p-d"]
     encoders = [task.modalities for task in unit_tasks(paths["e-l"]) if isinstance(task, EncoderTask)]
     assert sum(encoders, ()) == (("image", "video", "audio") if joint else modalities)
 
@@ -366,7 +397,7 @@ def test_a_multimodal_model_has_a_path_for_each_encoder_placement(
 ) -> None:
     model = model_directory(tmp_path, architecture, model_type)
 
-    paths = default_paths(model)
+    paths = planned_paths(default_paths(model), ())
 
     assert list(paths) == ["monolith", "e-l", "e-el"]
     executors = {name: {unit.executor_spec().executor for unit in unit_tasks(path)} for name, path in paths.items()}
@@ -397,7 +428,7 @@ OMNI = ("Qwen2_5OmniModel", "qwen2_5_omni")
 def test_a_model_with_images_audio_and_videos_has_paths_with_joint_and_with_separate_encoders(
     tmp_path: Path, architecture: tuple[str, str]
 ) -> None:
-    paths = alternatives(default_paths(model_directory(tmp_path, *architecture)), "monolith")
+    paths = planned_paths(default_paths(model_directory(tmp_path, *architecture)), ())
 
     encoders = {
         name: [unit.modalities for unit in unit_tasks(path) if isinstance(unit, EncoderTask)]
@@ -445,7 +476,7 @@ def test_all_paths_of_a_model_have_its_options_of_media(tmp_path: Path) -> None:
 
     paths = default_paths(model_directory(tmp_path, *OMNI), ModelOptions(media=options))
 
-    assert [getattr(path, "media_options", None) for path in paths.values()] == [options] * 5
+    assert [getattr(path, "media_options", None) for path in paths.values()] == [options] * 7
 
 
 @pytest.mark.parametrize(

@@ -24,4 +24,5 @@ def test_video_and_sound_are_encoded_by_the_encoders_of_their_modalities() -> No
 
     assert [encoder.modality for encoder in path.encoders] == [("image", "video"), "audio"]
     assert [medium.modality for medium in FILM.media] == ["video", "audio"]
+    assert isinstance(path.llm, LLMTask)
     assert path.llm.components(FILM) == {"llm", "video_encoder", "audio_encoder"}

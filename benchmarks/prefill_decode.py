@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Compares one language model on two slots: whole on both, prefill and decode apart, and both mixed.
+
+Streams with short prompts run all the time, and requests with long prompts and one token next to them. The whole model
+runs with vLLM's default size of a prefill chunk, and with each given one. All prompts are new.
+
+    benchmarks/prefill_decode.py ~/models/SmolLM2-135M-Instruct
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+
+from benchmarks.harness.machine import MachineInfo
+from benchmarks.harness.report import create_table, print_report
+from benchmarks.harness.slot_instance import SlotInstance
+from cornserve.bench.percentiles import percentile
+from cornserve.bench.statistics import RequestSample
+from cornserve.bench.timed_client import TimedClient
+from cornserve.client import calls
+from cornserve.client.address import GatewayAddress
+from cornserve.client.calls import ApiCall
+
+APP = "model"
+
+STREAM_TOKENS = 64
+"""The tokens of each response with a short prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A way to run the model.
+
+    Args:
+        options: of `cornserve deploy`.
+    """
+
+    name: str
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRow:
+    """The results of one round of a placement. All times are in milliseconds."""
+
+    placement: str
+    tbt_p50: float
+    """The time between two tokens of the streams."""
+    tbt_p99: float
+    ttft_p50: float
+    """The time to the first token of the streams."""
+    long_ttft_p50: float
+    """The time to the token of a long prompt."""
+    tokens_per_second: float
+    """The tokens of the streams per second."""
+    long_per_second: float
+    """Long prompts per second."""
+
+
+def placements(chunks: list[int]) -> Iterator[Placement]:
+    yield Placement("whole", ("--replicas", "2"))
+    for chunk in chunks:
+        option = ("--option", f"max_num_batched_tokens={chunk}")
+        yield Placement(f"whole, chunks of {chunk}", ("--replicas", "2", *option))
+    yield Placement("p-d", ("--share", "p-d=1"))
+    yield Placement("p-d and pd", ("--share", "p-d=1", "--share", "pd=1"))
+
+
+def chats(tokens: int, max_tokens: int, seed: int) -> Iterator[ApiCall]:
+    """Yields streamed chats with a prompt of about `tokens` tokens, each with another text."""
+    random = Random(seed)
+    while True:
+        text = " ".join(str(random.randrange(10)) for _ in range(tokens // 2))  # A digit and a space are two tokens.
+        options = {"max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
+        yield calls.chat(APP, [{"role": "user", "content": text}], options, None, stream=True)
+
+
+async def measure(url: str, placement: str, options: argparse.Namespace, seed: int) -> PlacementRow:
+    started = time.perf_counter()
+    end = started + options.seconds
+    async with TimedClient(GatewayAddress.resolve(url)) as client:
+        streams, longs = await asyncio.gather(
+            keep_in_flight(client, options.streams, chats(16, STREAM_TOKENS, seed), end),
+            keep_in_flight(client, options.longs, chats(options.tokens, 1, seed + 1), end),
+        )
+    seconds = time.perf_counter() - started
+    gaps = sorted(1000 * gap for sample in streams for gap in sample.gaps)
+    return PlacementRow(
+        placement=placement,
+        tbt_p50=percentile(gaps, 50),
+        tbt_p99=percentile(gaps, 99),
+        ttft_p50=percentile(_ttfts(streams), 50),
+        long_ttft_p50=percentile(_ttfts(longs), 50),
+        tokens_per_second=sum(sample.tokens for sample in streams) / seconds,
+        long_per_second=len(longs) / seconds,
+    )
+
+
+async def keep_in_flight(client: TimedClient, number: int, chats: Iterator[ApiCall], end: float) -> list[RequestSample]:
+    """Keeps that many requests in flight until `end`. Raises RuntimeError if one fails."""
+    samples: list[RequestSample] = []
+
+    async def send() -> None:
+        while (now := time.perf_counter()) < end:
+            samples.append(sample := RequestSample(now, now))
+            await client.run(next(chats), sample)
+            if sample.error is not None:
+                raise RuntimeError(f"a request failed: {sample.reason or sample.error}")
+
+    async with asyncio.TaskGroup() as senders:
+        for _ in range(number):
+            senders.create_task(send())
+    return samples
+
+
+def _ttfts(samples: list[RequestSample]) -> list[float]:
+    return sorted(1000 * sample.ttft for sample in samples if sample.ttft is not None)
+
+
+def run(placement: Placement, instance: SlotInstance, url: str, options: argparse.Namespace, seed: int) -> PlacementRow:
+    limits = ("--option", f"max_model_len={options.tokens + 256}", "--option", f"kv_cache_memory_bytes={256 << 20}")
+    instance.cornserve("deploy", str(options.model), "--name", APP, *limits, *placement.options)
+    try:
+        return asyncio.run(measure(url, placement.name, options, seed))
+    finally:
+        instance.cornserve("delete", APP)
+        instance.wait_for_executors(0)
+
+
+def main() -> None:
+    options = _options()
+    machine = MachineInfo.current()
+    with tempfile.TemporaryDirectory(prefix="cornserve-benchmark-") as directory:
+        instance = SlotInstance(Path(directory) / "instance", 2)
+        with instance.started() as client:
+            rows = [
+                run(placement, instance, client.url, options, seed)
+                for seed in range(options.rounds)
+                for placement in placements(options.chunks)
+            ]
+    if options.json:
+        print(json.dumps({"machine": asdict(machine), "rows": [asdict(row) for row in rows]}))
+        return
+    figures = ("TBT p50 ms", "p99", "TTFT p50 ms", "of long prompts", "tokens/s", "long prompts/s")
+    table = create_table(["placement"], figures)
+    for row in rows:
+        name, *numbers = asdict(row).values()
+        table.add_row(name, *(f"{number:.1f}" for number in numbers))
+    note = (
+        f"{options.streams} streams of {STREAM_TOKENS} tokens next to {options.longs} prompts of {options.tokens} "
+        f"tokens, {options.seconds:g} s each: {options.model.name}"
+    )
+    print_report(machine, note, table)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, help="directory of a language model")
+    parser.add_argument("--streams", type=int, default=4, help="responses with short prompts in flight (default: 4)")
+    parser.add_argument("--longs", type=int, default=1, help="long prompts in flight (default: 1)")
+    parser.add_argument("--tokens", type=int, default=1500, help="about the tokens of a long prompt (default: 1500)")
+    parser.add_argument("--seconds", type=float, default=30, help="duration of a measurement (default: 30)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--chunks", type=int, nargs="*", default=[256, 512], metavar="TOKENS", help="default: 256 512")
+    parser.add_argument("--quick", action="store_true", help="run a minimal measurement")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
+    options = parser.parse_args()
+    if options.quick:
+        options.seconds, options.rounds, options.tokens, options.chunks = 2.0, 1, 400, []
+    return options
+
+
+if __name__ == "__main__":
+    main()
