@@ -31,6 +31,23 @@ CLUSTER_TIMEOUT_SECONDS = 600
 """The time limit of a test on a cluster. Such tests wait for several pods in turn, up to 180 s for each."""
 
 
+class FailureNames:
+    """Prints the name of a failed test at once. The summary is missing from a run that is stopped."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and reporter is not None:
+            reporter.write_line(f"\nFAILED {report.nodeid} ({report.when})", red=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailureNames(config))
+
+
 def pytest_report_header() -> str:
     return f"chaos tests: {'full' if FULL else 'short'} form; repeat them with CHAOS_SEED={seed()}"
 
