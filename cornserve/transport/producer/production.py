@@ -100,6 +100,13 @@ class Production:
             for publication in self._publications.values():
                 publication.revoke(reason)
 
+    def unpublished(self, outputs: Iterable[str]) -> list[str]:
+        """Returns, in alphabetical order, which of the outputs are not complete. None are if the production has ended:
+        subscribers then know that their tensors are lost."""
+        if self._has_ended:
+            return []
+        return sorted(output for output in outputs if not self.publication(output).is_complete)
+
     def publication(self, output: str) -> Publication:
         if output not in self._publications:
             if len(self._publications) >= self._max_publications:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from cornserve.task import Output
 from cornserve.task.errors import DefinitionError
-from cornserve.task.output import output_layout
+from cornserve.task.output import OutputLayout, output_layout
 from cornserve_executors.base.context import InvocationContext
 
 Config = TypeVar("Config", bound=BaseModel)
@@ -58,9 +58,8 @@ class Executor(Generic[Config, Request, Result]):
     continues: ClassVar[bool] = False
     """Whether `invoke` continues after `InvocationContext.delivered` exactly as the earlier attempt would have."""
 
-    produces_tensors: bool = False
-    tensor_streams: frozenset[str] = frozenset()
-    """The outputs that are streams of tensors."""
+    layout: OutputLayout
+    """The fields of its output."""
     config_type: ClassVar[type[BaseModel]]
     request_adapter: ClassVar[TypeAdapter[Any]]
 
@@ -77,8 +76,7 @@ class Executor(Generic[Config, Request, Result]):
             if len(arguments) != 3 or any(are_open):
                 raise DefinitionError(f"{cls.__name__} must derive from Executor[Config, Request, Result]")
             cls.config_type, cls.request_adapter = arguments[0], TypeAdapter(arguments[1])
-            layout = output_layout(arguments[2])
-            cls.produces_tensors, cls.tensor_streams = layout.has_tensors, layout.tensor_streams
+            cls.layout = output_layout(arguments[2])
 
     def __init__(self, config: Config) -> None:
         self.config = config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -26,6 +27,13 @@ MAX_INPUTS: Final = 16_384
 
 MAX_PRODUCERS: Final = 256
 """The limit for the endpoints that the inputs of one invocation name. Each may need a connection."""
+
+
+class UnpublishedTensorError(Exception):
+    """An executor has returned without publishing a tensor of its output, for which consumers would wait."""
+
+    def __init__(self, outputs: Sequence[str]) -> None:
+        super().__init__(f"the executor has not published its output {', '.join(map(repr, outputs))}")
 
 
 def timeout_seconds(start: pb.Start) -> float | None:
@@ -75,7 +83,7 @@ async def _invoke(
     executor: Executor[Any, Any, Any], start: pb.Start, tensors: InvocationTensors, send: ChunkSender
 ) -> bytes:
     """Returns the output's values as JSON: everything but streams and tensors."""
-    if executor.produces_tensors:
+    if executor.layout.has_tensors:
         tensors.begin_production()
     if start.delivered and not executor.continues:
         raise InvalidRequestError("this executor cannot continue the output of an earlier attempt")
@@ -87,6 +95,8 @@ async def _invoke(
         result: Output = await executor.invoke(request, context)
     except StaleError as error:
         raise InputLostError(tensors.stale_inputs(), str(error)) from error
+    if unpublished := tensors.unpublished(executor.layout.tensors):
+        raise UnpublishedTensorError(unpublished)
     return result.values_json()
 
 

@@ -81,7 +81,7 @@ class ExecutorServer:
     async def _start(self) -> None:
         """Starts the executor. Meanwhile creates the slab of an executor whose invocations produce tensors."""
         work = [self._executor.start(self._state.report_progress)]
-        if self._executor.produces_tensors or self._executor.tensor_streams:
+        if self._executor.layout.has_tensors:
             work.append(self._transport.create_slab())
         await gather_all(work)
 

@@ -172,6 +172,10 @@ class InvocationTensors:
         if writer is not None:
             await writer.send(data, dtype, shape, metadata)
 
+    def unpublished(self, outputs: Iterable[str]) -> list[str]:
+        """Returns which of the outputs, which are single tensors, have not been published."""
+        return [] if self._production is None else self._production.unpublished(outputs)
+
     def is_discarded(self, output: str) -> bool:
         """Returns whether the consumer of a stream of tensors has ended."""
         return output in self._discarded

@@ -41,7 +41,7 @@ class TalkerExecutor(DeviceExecutor[TalkerTask, TalkerRequest, SpokenCodes]):
         super().__init__(config)
         self._stats = TalkerStats()
         # Shared memory is for the codes alone.
-        self.produces_tensors, self.tensor_streams = config.layout.has_tensors, config.layout.tensor_streams
+        self.layout = config.layout
 
     def import_engine(self) -> Callable[[TalkerTask], Any]:
         from cornserve_executors.talker.constant_codes import ConstantCodesEngine

@@ -11,7 +11,7 @@ import pytest
 
 from cornserve.transport.metrics import TRANSFER_KINDS
 from cornserve.v1 import executor_pb2 as pb
-from cornserve_echo.notes import NoteTask, ReadTask
+from cornserve_echo.notes import Note, NoteTask, ReadTask
 from tests.executor_caller import Caller, calling
 from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import SLAB_BYTES, EchoExecutors
@@ -221,6 +221,22 @@ async def test_consumers_of_an_invocation_that_fails_lose_its_tensors_at_once(
 
     await end_of(writer, start(1, '{"text": "news", "fail": "out of ink"}'))
 
+    assert (await ends(reader, 1))[1].code == pb.CODE_INPUT_LOST
+
+
+async def test_an_invocation_that_does_not_publish_a_tensor_fails_with_its_name(
+    writers: str, writer: Caller, reader: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def invoke(executor: object, request: object, context: object) -> Note:
+        return Note(words=0)
+
+    monkeypatch.setattr("cornserve_echo.note_executors.NoteExecutor.invoke", invoke)
+    reader.send(read(1, writers, timeout_ms=60_000))
+
+    end = await end_of(writer, write(1, "news"))
+
+    assert end.code == pb.CODE_INTERNAL
+    assert "has not published its output 'note'" in end.message
     assert (await ends(reader, 1))[1].code == pb.CODE_INPUT_LOST
 
 
