@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         PrefillDecodeMllm,
         PrefilledPrompt,
         PrefilledRequest,
+        PrefillSource,
         PrefillTask,
     )
     from cornserve_tasklib.scoring import Score, ScoringRequest, ScoringResponse, ScoringTask
@@ -131,6 +132,7 @@ __all__ = [
     "OmniTask",
     "PrefillDecodeChat",
     "PrefillDecodeMllm",
+    "PrefillSource",
     "PrefillTask",
     "PrefilledPrompt",
     "PrefilledRequest",
@@ -204,6 +206,7 @@ _NAMES = {
         "PrefillDecodeChat",
         "PrefillDecodeMllm",
         "PrefilledPrompt",
+        "PrefillSource",
         "PrefillTask",
     ),
     "scoring": ("Score", "ScoringRequest", "ScoringResponse", "ScoringTask"),

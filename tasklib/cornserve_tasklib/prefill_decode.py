@@ -33,6 +33,15 @@ class PrefilledPrompt(Output):
     metadata is a `FirstToken`. Without the token, the decode executor computes it."""
 
 
+class PrefillSource(UnitTask[LLMRequest, PrefilledPrompt]):
+    """Publishes keys and values of zero at once, for the prompt of any model, and no first token.
+
+    They are the input of decode executors that are measured alone.
+    """
+
+    executor = "prefill_source"
+
+
 class PrefillTask(LLMSettings, UnitTask[LLMRequest, PrefilledPrompt]):
     """Processes the prompt of a request with a language model on vLLM, and generates at most one token."""
 
@@ -43,6 +52,9 @@ class PrefillTask(LLMSettings, UnitTask[LLMRequest, PrefilledPrompt]):
 
     def size(self, request: LLMRequest) -> InputSize:
         return request.size
+
+    def input_source(self) -> PrefillSource:
+        return PrefillSource()
 
     def samples_first(self, request: LLMRequest) -> bool:
         """Returns whether the first token is sampled: whether another executor can continue exactly after it."""

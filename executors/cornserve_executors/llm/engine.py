@@ -114,16 +114,19 @@ class LLMEngine(VllmEngine):
                 return rendered.prompt_response()
             if delivered:
                 rendered = rendered.continue_after(delivered)
-            cached_tokens = None if prefilled is None else KvMetadata.decode(prefilled.tensor.metadata).cached_tokens
-            response = ResponseBuilder(rendered, cached_tokens)
+            kv = None if prefilled is None else await self._checked_kv(prefilled.tensor, rendered)
+            response = ResponseBuilder(rendered, None if kv is None else kv.cached_tokens)
             prompt, sampling = rendered.engine_inputs()
             if sampling.max_tokens == 0:
                 response.finish_at_limit()
                 return response.build()
             prompt, adapter = _with_salt(prompt, request), self._adapter(request)
-            if prefilled is not None:
-                source = prefilled.source(len(rendered.prompt_tokens), len(prompt["prompt_token_ids"]))
-                await self._check_kv(prefilled.tensor, rendered)
+            if prefilled is not None and kv is not None:
+                is_zero = kv.format is None
+                if is_zero:  # Other requests must not find the zeros in the prefix cache.
+                    prompt = {**prompt, "cache_salt": id}
+                tokens = len(rendered.prompt_tokens), len(prompt["prompt_token_ids"])
+                source = prefilled.source(*tokens, is_zero=is_zero)
                 # Choices load it one after another, so a message of the first one is too early.
                 sampling = _with_extra(sampling, LOAD, asdict(source if request.n == 1 else replace(source, key="")))
             async with AsyncExitStack() as stack:
@@ -220,20 +223,20 @@ class LLMEngine(VllmEngine):
             self._kv_format = KvFormat.of(fields)
         return self._kv_format
 
-    async def describe_kv(self, rendered: RenderedRequest) -> KvMetadata:
-        """Returns the metadata of the KV cache of a request's prompt."""
-        return KvMetadata(await self.kv_format(), rendered.prompt_digest)
-
-    async def _check_kv(self, received: TensorView, rendered: RenderedRequest) -> None:
-        """Raises `InvalidRequestError` for a KV cache of another format or another prompt."""
-        expected, found = await self.describe_kv(rendered), KvMetadata.decode(received.metadata)
-        if difference := expected.format.difference(found.format):
+    async def _checked_kv(self, received: TensorView, rendered: RenderedRequest) -> KvMetadata:
+        """Returns the metadata of a KV cache. Raises `InvalidRequestError` for another format or another prompt."""
+        found = KvMetadata.decode(received.metadata)
+        if found.format is None:
+            return found
+        expected = await self.kv_format()
+        if difference := expected.difference(found.format):
             raise InvalidRequestError(
                 f"the decode and the prefill executor have KV caches of different formats ({difference}): give both "
                 "tasks the same model and options"
             )
-        if expected.prompt != found.prompt:
+        if rendered.prompt_digest != found.prompt:
             raise InvalidRequestError("kv: it is that of another prompt: pass the same request to both tasks")
+        return found
 
     def _adapter(self, request: LLMRequest) -> LoRARequest | None:
         return self._adapters[request.lora] if request.lora else None

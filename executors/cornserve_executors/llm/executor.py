@@ -6,7 +6,6 @@ import contextlib
 import logging
 from array import array
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from secrets import randbits
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from cornserve.task import Tensor
 from cornserve_executors.base import InvalidRequestError, InvocationContext, ProgressReporter
 from cornserve_executors.base.executor import Request, Result
 from cornserve_executors.llm.first_token import FirstToken
+from cornserve_executors.llm.kv_format import KvMetadata
 from cornserve_executors.media.grey_image import GREY_IMAGE
 from cornserve_executors.media.silence import SILENCE
 from cornserve_executors.vllm.executor import Settings, VllmExecutor
@@ -119,8 +119,8 @@ class PrefillExecutor(KvExecutor[PrefillTask, LLMRequest, PrefilledPrompt]):
         if seed is not None:
             request = request.model_copy(update={"seed": seed})
         rendered = await self._engine.render(request, context.id, embeddings, context.input_bytes)
-        metadata = await self._engine.describe_kv(rendered)
-        nbytes = metadata.format.nbytes(len(rendered.prompt_tokens))
+        format = await self._engine.kv_format()
+        nbytes = format.nbytes(len(rendered.prompt_tokens))
         slot, slot_of_first = await context.allocate("kv", nbytes), await context.allocate("first", 1)
         lent = self._messages.lend(context.id, slot)
         try:
@@ -133,7 +133,8 @@ class PrefillExecutor(KvExecutor[PrefillTask, LLMRequest, PrefilledPrompt]):
         except BaseException:
             self._messages.take_back(lent, self._engine.end_save)
             raise
-        slot.publish("uint8", (nbytes,), replace(metadata, cached_tokens=cached_tokens).encode())
+        metadata = KvMetadata(format, rendered.prompt_digest, cached_tokens)
+        slot.publish("uint8", (nbytes,), metadata.encode())
         return PrefilledPrompt()
 
 

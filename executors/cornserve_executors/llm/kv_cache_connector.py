@@ -77,8 +77,8 @@ class KvSource:
     """Identifies the request in the main process."""
     socket: str
     """The path of the socket that receives the message."""
-    location: dict[str, Any]
-    """The received tensor, as the fields of a `Location`."""
+    location: dict[str, Any] | None
+    """The received tensor, as the fields of a `Location`. None for keys and values of zero."""
     tokens: int
     """The length of the prompt."""
     loaded_tokens: int
@@ -118,6 +118,7 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._saves: dict[str, KvTarget] = {}
         self._step = TransfersOfStep()
         self._caches: list[torch.Tensor] = []
+        self._block_axis = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kv-cache")
         self._lock = Lock()
         self._saving: set[str] = set()
@@ -177,6 +178,7 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
         layouts = {(cache.dtype, cache.shape) for cache in self._caches}
         if len(layouts) != 1 or list(self._caches[0].shape).count(self._num_blocks) != 1:
             raise ValueError(f"prefill and decode do not run apart with caches of the layouts {layouts}: {ALTERNATIVE}")
+        self._block_axis = list(self._caches[0].shape).index(self._num_blocks)
 
     def format(self) -> KvFormat:
         cache, model = self._caches[0], self._config.model_config
@@ -184,10 +186,6 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
         return KvFormat(
             model.model, model.revision, dtype_name(cache.dtype), self._block_size, shape, len(self._caches)
         )
-
-    @property
-    def _block_axis(self) -> int:
-        return list(self._caches[0].shape).index(self._num_blocks)
 
     def end_save(self, target: KvTarget) -> None:
         """Sends a message after the save of a request that has ended, if there is one."""
@@ -256,12 +254,9 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
         _send(target, message)
 
     def _load(self, id: str, load: BlockLoad) -> None:
-        location, message = Location(**load.source.location), NOT_DONE
+        message = NOT_DONE
         try:
-            buffer, indices = self._reader.view(location), self._indices(load.blocks)
-            for cache, part in zip(self._caches, _parts(buffer, len(self._caches)), strict=True):
-                self._write_blocks(cache, load, indices, part)
-            self._reader.check(location)
+            self._load_blocks(load)
             message = DONE
         except StaleError:
             pass  # vLLM ends the request, and the main process finds out why.
@@ -272,6 +267,22 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
             if message == NOT_DONE:
                 self._results.failed_recving.add(id)
         _send(load.source, message)
+
+    def _load_blocks(self, load: BlockLoad) -> None:
+        """Raises `StaleError` if the tensor has been revoked."""
+        indices = self._indices(load.blocks)
+        if load.source.location is None:
+            with self._on_copy_stream() as stream:
+                for cache in self._caches:
+                    cache.index_fill_(self._block_axis, indices, 0)
+                if stream is not None:
+                    stream.synchronize()
+            return
+        location = Location(**load.source.location)
+        buffer = self._reader.view(location)
+        for cache, part in zip(self._caches, _parts(buffer, len(self._caches)), strict=True):
+            self._write_blocks(cache, load, indices, part)
+        self._reader.check(location)
 
     def _on_copy_stream(self) -> AbstractContextManager[torch.cuda.Stream | None]:
         """Runs work of a GPU next to the kernels of the engine."""

@@ -54,9 +54,10 @@ class KvFormat:
 class KvMetadata:
     """The metadata of a tensor with the KV cache of a prompt."""
 
-    format: KvFormat
-    prompt: str
-    """Identifies the prompt."""
+    format: KvFormat | None = None
+    """Without a format, the keys and values are zeros, which fit every model. The tensor does not contain them."""
+    prompt: str = ""
+    """Identifies the prompt. Empty without a format."""
     cached_tokens: int = 0
     """The tokens of the prompt whose KV cache was computed for an earlier request."""
 
@@ -66,4 +67,5 @@ class KvMetadata:
     @classmethod
     def decode(cls, metadata: bytes) -> Self:
         fields = json.loads(metadata)
-        return cls(KvFormat.of(fields["format"]), fields["prompt"], fields["cached_tokens"])
+        format = fields["format"] and KvFormat.of(fields["format"])
+        return cls(format, fields["prompt"], fields["cached_tokens"])

@@ -54,17 +54,19 @@ class PrefilledKv:
         self._key = key
         self._socket = socket
 
-    def source(self, prompt_tokens: int, tokens: int) -> KvSource:
+    def source(self, prompt_tokens: int, tokens: int, *, is_zero: bool) -> KvSource:
         """Returns where the engine finds the KV cache.
 
         Args:
+            is_zero: whether the keys and values are zeros.
             prompt_tokens: the length of the prompt.
             tokens: the length with the tokens of the response that are known.
         """
         # vLLM computes at least one token. It would load a prompt of one token again and again, because it then counts
         # no token as computed.
         loaded = min(prompt_tokens, tokens - 1)
-        return KvSource(self._key, self._socket, asdict(self.tensor.location), prompt_tokens, loaded)
+        location = None if is_zero else asdict(self.tensor.location)
+        return KvSource(self._key, self._socket, location, prompt_tokens, loaded)
 
 
 class KvMessages:

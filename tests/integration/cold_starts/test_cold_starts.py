@@ -30,7 +30,7 @@ from cornserve_tasklib.image_components import (
 )
 from cornserve_tasklib.image_editing import ImageEditor
 from cornserve_tasklib.omni import OmniTask
-from cornserve_tasklib.prefill_decode import DecodeTask, PrefillTask
+from cornserve_tasklib.prefill_decode import DecodeTask, PrefillSource, PrefillTask
 from cornserve_tasklib.talker import TalkerTask, VocoderTask
 from cornserve_tasklib.text_to_speech import TextToSpeechTask
 from cornserve_tasklib.thinker import ThinkerTask, TokenSource
@@ -52,6 +52,7 @@ KINDS: dict[str, tuple[str, Callable[[str], UnitTask[Any, Any]]]] = {
     "latent_decoder": ("tiny_qwenimage", lambda model: LatentDecoder(model_id=model, gpus=0)),
     "omni": ("tiny_qwen25omni_talker", lambda model: OmniTask(model_id=model)),
     "prefill": ("tiny_llama", lambda model: PrefillTask(model_id=model, options=OPTIONS)),
+    "prefill_source": ("tiny_llama", lambda _: PrefillSource()),
     "prompt_encoder": ("tiny_qwenimage", lambda model: PromptEncoder(model_id=model, gpus=0)),
     "scoring": ("tiny_reranker", lambda model: ScoringTask(model_id=model)),
     "source_encoder": ("tiny_qwenimageedit", lambda model: SourceEncoder(model_id=model, gpus=0)),

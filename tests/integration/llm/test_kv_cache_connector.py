@@ -176,6 +176,22 @@ def test_the_whole_prompt_is_loaded_before_a_known_token(
     assert torch.equal(decode._caches[0][:, [1, 0, 7]], prefill._caches[0][:, [3, 5, 9]])
 
 
+def test_keys_and_values_of_zero_need_no_tensor(
+    create: Create, memory: SegmentMapping, messages: socket.socket
+) -> None:
+    decode = create()
+    request = loading_request(decode, memory, messages, 10)
+    fields = next(iter(request.sampling_params.extra_args.values()))
+    fields["location"] = None
+
+    decode.update_state_after_alloc(request, allocated(1, 0, 7), 9)
+    step(decode)
+
+    assert messages.recv(100) == b"\1b"
+    assert not decode._caches[0][:, [1, 0, 7]].any()
+    assert decode._caches[0][:, 2].any()
+
+
 def test_blocks_that_are_cached_are_not_loaded(create: Create, memory: SegmentMapping, messages: socket.socket) -> None:
     import torch
 

@@ -22,10 +22,29 @@ pytestmark = [pytest.mark.timeout(300)]
 LONG = "Count on: " + ", ".join(str(number) for number in range(150))
 """A prompt of several blocks of the KV cache."""
 
+OPTIONS = ("max_model_len=1024", f"kv_cache_memory_bytes={64 << 20}")
+
+ALONE = """
+from cornserve import App, Task
+from cornserve_tasklib import ChatResponse, DecodeTask, EngineOptions, LLMRequest, PrefilledRequest, PrefillSource
+
+
+class Alone(Task[LLMRequest, ChatResponse]):
+    decode: DecodeTask
+
+    def post_init(self) -> None:
+        self.source = PrefillSource()
+
+    def invoke(self, request: LLMRequest) -> ChatResponse:
+        return self.decode.invoke(PrefilledRequest(request=request, kv=self.source.invoke(request).kv))
+
+
+"""
+
 
 @pytest.fixture(scope="module")
 def apart(cornserve: CommandLine, smollm2: Path, model: str) -> str:
-    options = ["--option", "max_model_len=1024", "--option", f"kv_cache_memory_bytes={64 << 20}"]
+    options = [argument for option in OPTIONS for argument in ("--option", option)]
     deployed = cornserve.run("deploy", str(smollm2), "--name", "apart", "--share", "p-d=1", *options)
     assert deployed.returncode == 0, deployed.stderr
     return "apart"
@@ -72,6 +91,21 @@ def test_the_prefill_executor_samples_the_first_token_of_responses_that_can_be_c
     assert response.usage is not None
     assert response.usage.completion_tokens == 8
     assert sum_metric(cornserve, apart, metric) - before == 8 + first_in_decode  # The prefill executor generates one.
+
+
+def test_a_prompt_of_a_source_has_keys_and_values_of_zero_for_its_request_alone(
+    client: OpenAI, cornserve: CommandLine, model: str, apart: str, smollm2: Path, tmp_path: Path
+) -> None:
+    decode = f"DecodeTask(model_id={str(smollm2)!r}, options=EngineOptions({', '.join(OPTIONS)}))"
+    (tmp_path / "alone.py").write_text(f"{ALONE}app = App('alone', [Alone(decode={decode})])\n")
+    deployed = cornserve.run("deploy", str(tmp_path / "alone.py"))
+    assert deployed.returncode == 0, deployed.stderr
+
+    fields: dict[str, Any] = {"prompt": f"Again. {LONG}", "max_tokens": 8, "temperature": 0}
+    zero, split, whole = (client.completions.create(model=app, **fields) for app in ("alone", apart, model))
+
+    assert zero.choices[0].text
+    assert split.choices == whole.choices != zero.choices
 
 
 def test_chats_are_streamed(client: OpenAI, model: str, apart: str) -> None:

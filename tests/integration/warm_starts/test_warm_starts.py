@@ -24,7 +24,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-KINDS_WITH_ENGINE = sorted(KINDS.keys() - {"token_source"})
+KINDS_WITH_ENGINE = sorted(KINDS.keys() - {"prefill_source", "token_source"})
 WARM_PROCESS = "cornserve_executors.base.warm_process"
 
 

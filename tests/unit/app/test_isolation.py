@@ -25,6 +25,8 @@ from cornserve_tasklib import (
     ImageEditRequest,
     ImageGenerationRequest,
     LLMTask,
+    PrefillDecodeChat,
+    PrefillSource,
     SpeakingChat,
     SpokenChatRequest,
     TokenSource,
@@ -56,6 +58,8 @@ app = App("speaker", [SpeakingChat(model_id="m")])
 SPEAK = SpeakingChat(model_id="m")
 SPLIT_SPEAKER = SPEAKER.replace('"m"', '"m", split_vocoder=True')
 
+SPLIT_CHAT = SPEAKER.replace("SpeakingChat", "PrefillDecodeChat")
+
 IMAGES = """
 from cornserve import App
 from cornserve_tasklib import GenerateImages
@@ -83,7 +87,7 @@ class ReadNote(Task[EchoRequest, EchoResponse]):
 
 
 def isolated(source: str, executor: str) -> App:
-    speakers = dict.fromkeys((SPEAKER, SPLIT_SPEAKER), "speaker")
+    speakers = dict.fromkeys((SPEAKER, SPLIT_SPEAKER, SPLIT_CHAT), "speaker")
     app = {**speakers, CAPTION: "caption", NOTES: "notes", IMAGES: "images", EDITS: "edits"}
     return load_app_source(
         isolated_source("alone", app[source], AppSpec(source=AppSource(inline=source)), 0, executor), "isolated_test"
@@ -129,6 +133,17 @@ def test_a_vocoder_reads_the_codes_of_a_talker_that_needs_no_gpu() -> None:
         (chat.vocoder.key, (Origin(1, "codes"),)),
     ]
     assert constant.spec.gpus == 0
+
+
+def test_a_decode_executor_reads_keys_and_values_of_a_source_that_needs_no_model() -> None:
+    chat = PrefillDecodeChat(model_id="m")
+    assert chat.prefill is not None
+
+    assert recorded(isolated(SPLIT_CHAT, chat.decode.key), ChatRequest.ask("Hi!")) == [
+        (PrefillSource().key, ()),
+        (chat.decode.key, (Origin(0, "kv"), Origin(0, "first"))),
+    ]
+    assert recorded(isolated(SPLIT_CHAT, chat.prefill.key), ChatRequest.ask("Hi!")) == [(chat.prefill.key, ())]
 
 
 def test_the_components_of_an_image_model_read_tensors_of_sources_that_need_no_gpu() -> None:
