@@ -187,6 +187,9 @@ class ImageDenoiser(ModelSettings, UnitTask[DenoiseRequest, DenoisedLatents]):
     def components(self, request: DenoiseRequest) -> frozenset[str]:
         return frozenset({"denoiser"})
 
+    def continues(self, request: DenoiseRequest) -> bool:
+        return True
+
     def input_source(self) -> ImageDenoiser:
         options = self.options.model_copy(update={"gpus": 0})
         return self.model_validate(self.model_dump() | {"constant": True, "options": options})
@@ -202,6 +205,9 @@ class LatentDecoder(ComponentSettings, UnitTask[DecodeRequest, ImageGenerationRe
 
     def components(self, request: DecodeRequest) -> frozenset[str]:
         return frozenset({"vae"})
+
+    def continues(self, request: DecodeRequest) -> bool:
+        return True
 
     def size(self, request: DecodeRequest) -> InputSize:
         return image_generation_size(request)

@@ -79,5 +79,8 @@ class ImageEditor(ModelSettings, UnitTask[ImageEditRequest, ImageGenerationRespo
     def components(self, request: ImageEditRequest) -> frozenset[str]:
         return frozenset({"text_encoder", "vae_encoder", "denoiser", "vae"})
 
+    def continues(self, request: ImageEditRequest) -> bool:
+        return True
+
     def size(self, request: ImageEditRequest) -> InputSize:
         return image_editing_size(request)

@@ -183,5 +183,8 @@ class ImageGenerator(ModelSettings, UnitTask[ImageGenerationRequest, ImageGenera
     def components(self, request: ImageGenerationRequest) -> frozenset[str]:
         return frozenset({"text_encoder", "denoiser", "vae"})
 
+    def continues(self, request: ImageGenerationRequest) -> bool:
+        return True
+
     def size(self, request: ImageGenerationRequest) -> InputSize:
         return image_generation_size(request)

@@ -57,6 +57,10 @@ class LLMSettings(EngineSettings):
 
     def can_continue(self, request: LLMRequest) -> bool:
         """Returns whether a response that another executor has begun can be continued exactly."""
+        return request.can_be_repeated or self.continues_from_tokens(request)
+
+    def continues_from_tokens(self, request: LLMRequest) -> bool:
+        """Returns whether a response is continued with its tokens as a part of the prompt, and not generated again."""
         return self.reasoning_parser is None and request.can_be_continued
 
     def with_adapter(self, request: LLMRequest) -> LLMRequest:

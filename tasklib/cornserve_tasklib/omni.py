@@ -66,6 +66,9 @@ class OmniTask(ModelSettings, UnitTask[SpokenChatRequest, OmniResponse]):
         speech = {"talker", "vocoder"} if "audio" in request.modalities else set()
         return frozenset({"llm", *speech, *(f"{medium.modality}_encoder" for medium in request.chat.media)})
 
+    def continues(self, request: SpokenChatRequest) -> bool:
+        return True
+
     def size(self, request: SpokenChatRequest) -> InputSize:
         return request.chat.size
 

@@ -58,7 +58,7 @@ class PrefillTask(LLMSettings, UnitTask[LLMRequest, PrefilledPrompt]):
 
     def samples_first(self, request: LLMRequest) -> bool:
         """Returns whether the first token is sampled: whether another executor can continue exactly after it."""
-        return self.can_continue(request) and not request.stop
+        return self.continues_from_tokens(request) and not request.stop
 
     def invoke(self, request: LLMRequest) -> PrefilledPrompt:
         return super().invoke(self.with_adapter(request))

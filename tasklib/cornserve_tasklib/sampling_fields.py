@@ -118,6 +118,11 @@ class SamplingFields(BaseModel):
         return [stop] if isinstance(stop, str) else stop
 
     @property
+    def can_be_repeated(self) -> bool:
+        """Whether another executor generates the same response again."""
+        return self.temperature == 0 or self.seed is not None
+
+    @property
     def can_be_continued(self) -> bool:
         """Whether another executor can continue a response: each token depends only on the preceding tokens."""
         has_penalties = (self.presence_penalty, self.frequency_penalty, self.repetition_penalty) != (0, 0, 1)

@@ -157,6 +157,9 @@ class TalkerTask(ModelSettings, UnitTask[TalkerRequest, TalkerResponse]):
     def components(self, request: TalkerRequest) -> frozenset[str]:
         return frozenset({"talker", "vocoder"} if self.with_vocoder else {"talker"})
 
+    def continues(self, request: TalkerRequest) -> bool:
+        return True
+
     def input_source(self) -> TalkerTask:
         options = self.options.model_copy(update={"gpus": 0})
         return self.model_validate(self.model_dump() | {"constant": True, "with_vocoder": False, "options": options})
@@ -200,6 +203,9 @@ class VocoderTask(ModelSettings, UnitTask[VocoderRequest, TalkerResponse]):
     @property
     def replica_gpus(self) -> int:
         return self.options.gpus
+
+    def continues(self, request: VocoderRequest) -> bool:
+        return True
 
 
 def decode_speech(vocoder: VocoderTask, request: TalkerRequest, spoken: TalkerResponse) -> TalkerResponse:

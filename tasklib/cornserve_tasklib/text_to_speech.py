@@ -87,8 +87,7 @@ class TextToSpeechTask(ModelSettings, UnitTask[SpeechRequest, SpeechResponse]):
         return InputSize(text=len(request.input) // CHARACTERS_PER_TOKEN)
 
     def continues(self, request: SpeechRequest) -> bool:
-        """Returns whether the request has a seed: without, another executor would speak differently."""
-        return request.seed is not None
+        return True
 
 
 class Speak(Task[SpeechRequest, SpeechResponse]):

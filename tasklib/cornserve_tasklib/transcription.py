@@ -122,6 +122,10 @@ class TranscriptionTask(EngineSettings, UnitTask[TranscriptionRequest, Transcrip
     def size(self, request: TranscriptionRequest) -> InputSize:
         return request.audio.size
 
+    def continues(self, request: TranscriptionRequest) -> bool:
+        """Returns whether another executor makes the same transcript again."""
+        return request.temperature == 0 or request.seed is not None
+
     def post_init(self) -> None:
         if self.options.lora_modules:
             raise ValueError("lora_modules: a speech recognition model has no LoRA adapters: remove the option")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Final
 
 from cornserve.task import Tensor, TensorStream
 from cornserve.transport import Slot, TensorView
@@ -13,10 +15,13 @@ ChunkSender = Callable[[str, bytes], Awaitable[None]]
 """Sends an item of an output to the caller, as JSON. Waits while the caller reads too slowly."""
 
 
+SEED_BYTES: Final = 4
+
+
 class InvocationContext:
     """One invocation, from the perspective of the executor."""
 
-    __slots__ = ("_outputs", "_send", "_tensors", "delivered", "id", "input_bytes", "request_id")
+    __slots__ = ("_invocation", "_outputs", "_send", "_tensors", "delivered", "id", "input_bytes", "request_id")
 
     def __init__(self, start: pb.Start, tensors: InvocationTensors, send: ChunkSender) -> None:
         self.request_id = start.request_id
@@ -25,10 +30,17 @@ class InvocationContext:
         self.input_bytes = len(start.request)
         """The size of the invocation's input as JSON."""
         self.delivered = _items_by_output(start.delivered)
-        """Items, as JSON and by output, that an earlier attempt has sent. Only for executors that `continues`."""
+        """Items, as JSON and by output, that an earlier attempt has sent. For executors with `continues`."""
+        self._invocation = start.invocation
         self._outputs = frozenset(start.outputs)
         self._tensors = tensors
         self._send = send
+
+    def seed(self, given: int | None) -> int:
+        """Returns the given seed of a request, or else one that all attempts of this invocation have."""
+        if given is not None:
+            return given
+        return int.from_bytes(sha256(f"{self.request_id}/{self._invocation}".encode()).digest()[:SEED_BYTES])
 
     def is_requested(self, output: str) -> bool:
         """Returns whether the caller reads this stream, or an invocation consumes this stream of tensors.

@@ -39,6 +39,13 @@ class OverloadedError(Exception):
     """The executor has no capacity now. Another replica, or a later attempt, may succeed."""
 
 
+class NotRepeatedError(Exception):
+    """The invocation runs again, but its output differs from that which an earlier attempt has sent."""
+
+    def __init__(self) -> None:
+        super().__init__("its executor died, and another one does not repeat the part of its output that was sent")
+
+
 class EngineDeadError(Exception):
     """The executor's engine has died: the process ends all invocations with ABORTED and exits."""
 
@@ -57,6 +64,10 @@ class Executor(Generic[Config, Request, Result]):
 
     continues: ClassVar[bool] = False
     """Whether `invoke` continues after `InvocationContext.delivered` exactly as the earlier attempt would have."""
+
+    repeats: ClassVar[bool] = False
+    """Whether `invoke`, which runs again from its start, produces the same output. The delivered part is not sent
+    again."""
 
     layout: OutputLayout
     """The fields of its output."""

@@ -17,7 +17,14 @@ from cornserve.transport import DuplicateProductionError, SlabError, StaleError,
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.validation_errors import describe_all
 from cornserve_executors.base.context import ChunkSender, InvocationContext
-from cornserve_executors.base.executor import EngineDeadError, Executor, InvalidRequestError, OverloadedError
+from cornserve_executors.base.executor import (
+    EngineDeadError,
+    Executor,
+    InvalidRequestError,
+    NotRepeatedError,
+    OverloadedError,
+)
+from cornserve_executors.base.repeated_output import RepeatedOutput
 from cornserve_executors.base.tensors import InputLostError, InvocationTensors
 
 log = logging.getLogger(__name__)
@@ -73,6 +80,8 @@ def _error_end(error: Exception) -> pb.End:
             return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=message)
         case OverloadedError() | SlabError():
             return pb.End(code=pb.CODE_RESOURCE_EXHAUSTED, message=str(error))
+        case NotRepeatedError():
+            return pb.End(code=pb.CODE_ABORTED, message=str(error))
         case InputLostError():
             return pb.End(code=pb.CODE_INPUT_LOST, message=str(error), lost_inputs=error.inputs)
     log.error("the invocation failed:\n%s", redacted_traceback(error))
@@ -85,16 +94,20 @@ async def _invoke(
     """Returns the output's values as JSON: everything but streams and tensors."""
     if executor.layout.has_tensors:
         tensors.begin_production()
-    if start.delivered and not executor.continues:
+    if start.delivered and not (executor.continues or executor.repeats):
         raise InvalidRequestError("this executor cannot continue the output of an earlier attempt")
+    is_repeated = start.delivered and executor.repeats
+    repeated = RepeatedOutput(executor.layout, start.delivered, send) if is_repeated else None
     _check_inputs(start)
     inputs = ReferenceDecoder([_decode_input(encoded) for encoded in start.inputs])
     request = executor.request_adapter.validate_json(start.request, context=inputs)
-    context = InvocationContext(start, tensors, send)
+    context = InvocationContext(start, tensors, send if repeated is None else repeated.send)
     try:
         result: Output = await executor.invoke(request, context)
     except StaleError as error:
         raise InputLostError(tensors.stale_inputs(), str(error)) from error
+    if repeated is not None:
+        repeated.check_complete()
     if unpublished := tensors.unpublished(executor.layout.tensors):
         raise UnpublishedTensorError(unpublished)
     return result.values_json()

@@ -109,7 +109,11 @@ class ExecutorService:
             caller.send_end(call, refusal)
             return None
         tensors = InvocationTensors(
-            self._transport, start, self._metrics, self._executor.layout.tensor_streams, partial(caller.send_taken, call)
+            self._transport,
+            start,
+            self._metrics,
+            self._executor.layout.tensor_streams,
+            partial(caller.send_taken, call),
         )
         task = asyncio.create_task(self._run(call, start, tensors, caller))
         caller.tensors[call] = tensors

@@ -108,6 +108,7 @@ class SourceEncoderExecutor(DeviceExecutor[SourceEncoder, ImageEditRequest, Enco
 
 class ImageDenoiserExecutor(DeviceExecutor[ImageDenoiser, DenoiseRequest, DenoisedLatents]):
     library = "diffusers"
+    repeats = True
 
     _engine: ImageDenoiserEngine | ConstantLatentsEngine
 
@@ -138,7 +139,7 @@ class ImageDenoiserExecutor(DeviceExecutor[ImageDenoiser, DenoiseRequest, Denois
             source, request = await self._read_source(sources[0], request)
         if not context.is_requested("previews"):
             request = request.model_copy(update={"partial_images": 0})
-        image_seeds = seeds(request)
+        image_seeds = seeds(request.model_copy(update={"seed": context.seed(request.seed)}))
         latents = await self._engine.denoise(
             request, embeddings, image_seeds, context.request_id, step_sender(context, request.size), source
         )
@@ -163,6 +164,7 @@ class ImageDenoiserExecutor(DeviceExecutor[ImageDenoiser, DenoiseRequest, Denois
 
 class LatentDecoderExecutor(DeviceExecutor[LatentDecoder, DecodeRequest, ImageGenerationResponse]):
     library = "diffusers"
+    repeats = True
 
     _engine: LatentDecoderEngine
 

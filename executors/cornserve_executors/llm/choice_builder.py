@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from vllm.outputs import CompletionOutput
 
 from cornserve_executors.llm.logprobs import token_logprobs
 from cornserve_executors.llm.prompt_renderer import RenderedRequest
+from cornserve_executors.llm.repeated_choice import RepeatedChoice
 from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, FinishReason, ToolCallDelta
 from cornserve_tasklib.messages import FunctionCall, ToolCall
 
 
 class ChoiceBuilder:
-    def __init__(self, rendered: RenderedRequest, index: int) -> None:
+    """
+    Args:
+        delivered: the chunks that another executor has sent of the choice, which is generated again.
+    """
+
+    def __init__(self, rendered: RenderedRequest, index: int, delivered: Sequence[ChatChunk] = ()) -> None:
         self._rendered = rendered
         self._index = index
         self._parser = None if rendered.new_parser is None else rendered.new_parser()
-        self._chunks = [] if rendered.continuation is None else list(rendered.continuation.delivered)
+        self._chunks = list(delivered if rendered.continuation is None else rendered.continuation.delivered)
+        self._repeated = RepeatedChoice(delivered) if delivered else None
         self._finish_reason: str | None = None
         self._stop_sequence: str | None = None
 
@@ -41,7 +48,12 @@ class ChoiceBuilder:
         return chunk
 
     def append(self, chunk: ChatChunk) -> ChatChunk:
-        """Adds the chunk to the choice, and returns it."""
+        """Adds the chunk to the choice, and returns its new part.
+
+        Raises `NotRepeatedError` if it differs from what was delivered.
+        """
+        if self._repeated is not None:
+            self._repeated.remove_delivered(chunk)
         if not self._chunks:
             chunk.prompt_tokens = len(self._rendered.prompt_tokens)
         self._chunks.append(chunk)
@@ -52,6 +64,9 @@ class ChoiceBuilder:
         self._finish_reason = "length"
 
     def build(self) -> ChatChoice:
+        """Raises `NotRepeatedError` if the choice lacks a part that was delivered."""
+        if self._repeated is not None:
+            self._repeated.check_complete()
         chunks = self._chunks
         calls = _join_calls(delta for chunk in chunks for delta in chunk.tool_calls or ())
         has_logprobs = any(chunk.logprobs is not None for chunk in chunks)

@@ -59,6 +59,7 @@ class RequestAbortedError(Exception):
 class LLMEngine(VllmEngine):
     def __init__(self, config: LLMSettings) -> None:
         check_parsers(config)
+        self._config = config
         super().__init__(engine_args(config))
         self._adapters: dict[str, LoRARequest] = {}
         self._kv_format: KvFormat | None = None
@@ -101,7 +102,8 @@ class LLMEngine(VllmEngine):
         """Generates a response, and streams its chunks to `deliver`. Cancelling stops the generation immediately.
 
         Args:
-            delivered: chunks that another executor sent before it died. `deliver` receives the chunks that follow.
+            delivered: chunks that another executor sent before it died. `deliver` receives the chunks that follow. The
+                tokens of some responses cannot become part of the prompt: they are generated again.
             embeddings: the embeddings of the encoded media, in order. The engine reads them until this returns.
             input_bytes: the size of the request.
             deliver_states: receives the hidden states that the talker reads; those of the prompt come before the first
@@ -112,10 +114,13 @@ class LLMEngine(VllmEngine):
             rendered = await self._render(request, id, embeddings, input_bytes, stream=deliver is not None)
             if request.prompt_only:
                 return rendered.prompt_response()
-            if delivered:
+            repeated: Sequence[ChatChunk] = ()
+            if delivered and self._config.continues_from_tokens(request):
                 rendered = rendered.continue_after(delivered)
+            else:
+                repeated = delivered
             kv = None if prefilled is None else await self._checked_kv(prefilled.tensor, rendered)
-            response = ResponseBuilder(rendered, None if kv is None else kv.cached_tokens)
+            response = ResponseBuilder(rendered, None if kv is None else kv.cached_tokens, repeated)
             prompt, sampling = rendered.engine_inputs()
             if sampling.max_tokens == 0:
                 response.finish_at_limit()
@@ -145,7 +150,7 @@ class LLMEngine(VllmEngine):
                     if states is not None:
                         await states.deliver(_first_tokens(output))
                     for chunk in response.add_output(output):
-                        if deliver is not None:
+                        if deliver is not None and not (repeated and _is_empty(chunk)):
                             await deliver(chunk)
                     if output.finished:
                         trace.record_engine_spans(output)
@@ -331,6 +336,10 @@ def _first_chunk(rendered: RenderedRequest, output: RequestOutput) -> ChatChunk 
         text=completion.text, token_ids=list(completion.token_ids), prompt_tokens=len(rendered.prompt_tokens)
     )
     return chunk if rendered.continues_exactly_after(chunk) else None
+
+
+def _is_empty(chunk: ChatChunk) -> bool:
+    return not (chunk.text or chunk.token_ids or chunk.reasoning or chunk.tool_calls or chunk.logprobs)
 
 
 def _first_tokens(output: RequestOutput) -> list[int]:

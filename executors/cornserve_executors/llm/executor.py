@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import logging
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from secrets import randbits
 from typing import TYPE_CHECKING
+
+from prometheus_client import Metric
 
 from cornserve.task import Tensor
 from cornserve_executors.base import InvalidRequestError, InvocationContext, ProgressReporter
 from cornserve_executors.base.executor import Request, Result
 from cornserve_executors.llm.first_token import FirstToken
 from cornserve_executors.llm.kv_format import KvMetadata
+from cornserve_executors.llm.kv_stats import KvStats
 from cornserve_executors.media.grey_image import GREY_IMAGE
 from cornserve_executors.media.silence import SILENCE
 from cornserve_executors.vllm.executor import Settings, VllmExecutor
@@ -95,11 +98,19 @@ class KvExecutor(LanguageModelExecutor[Settings, Request, Result]):
 
     _messages: KvMessages
 
+    def __init__(self, config: Settings) -> None:
+        super().__init__(config)
+        self._kv_stats = KvStats()
+
     async def start(self, report_progress: ProgressReporter) -> None:
         await super().start(report_progress)
         from cornserve_executors.llm.kv_messages import KvMessages
 
-        self._messages = KvMessages()
+        self._messages = KvMessages(self._kv_stats)
+
+    def metrics(self) -> Iterable[Metric]:
+        yield from super().metrics()
+        yield from self._kv_stats.metrics()
 
     async def stop(self) -> None:
         await super().stop()

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import logging
 import socket
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from struct import Struct
 from threading import Lock
 from typing import Any
 
@@ -48,8 +50,9 @@ LOAD = "load_kv"
 
 ALTERNATIVE = "use a task that runs the whole model in one executor, such as Chat"
 
-DONE, NOT_DONE = b"\1", b"\0"
-"""The first byte of a message to the main process. The key of the request follows."""
+MESSAGE = Struct("<?d")
+"""The head of a message to the main process: whether the copy is done, and its seconds. The key of the request
+follows."""
 
 
 @dataclass(slots=True)
@@ -145,7 +148,7 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
             return
         source = KvSource(**fields)
         if not num_external_tokens:  # The blocks are cached already, or loaded.
-            _send(source, DONE)
+            _send(source, 0)
             return
         first = (source.loaded_tokens - num_external_tokens) // self._block_size
         end = -(-source.loaded_tokens // self._block_size)
@@ -189,7 +192,7 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
     def end_save(self, target: KvTarget) -> None:
         """Sends a message after the save of a request that has ended, if there is one."""
-        self._thread.submit(_send, target, NOT_DONE)
+        self._thread.submit(_send, target, None)
 
     def start_load_kv(self, forward_context: Any, **_: Any) -> None:
         for id, load in self._transfers.loads.items():
@@ -235,38 +238,40 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
     # (`defer_block_free`), so that the thread may read them.
 
     def _save(self, id: str, target: KvTarget, computed: torch.cuda.Event | None) -> None:
-        format, message = self.format(), NOT_DONE
+        format, seconds = self.format(), None
         blocks = target.blocks[: format.blocks(target.tokens)]
         try:
             buffer = self._writer.buffer(Location(**target.location))
             if computed is not None:
                 computed.synchronize()
+            started = time.perf_counter()
             indices = self._indices(blocks)
             for cache, part in zip(self._caches, _parts(buffer, format.layers), strict=True):
                 self._read_blocks(cache, indices, part)
-            message = DONE
+            seconds = time.perf_counter() - started
         except StaleError:
             pass  # The request was cancelled, and its main process waits for the message.
         except Exception:  # The main process reports that nothing is saved.
             log.exception("cannot save the KV cache of a request")
         with self._lock:
             self._saved.add(id)
-        _send(target, message)
+        _send(target, seconds)
 
     def _load(self, id: str, load: BlockLoad) -> None:
-        message = NOT_DONE
+        seconds = None
         try:
+            started = time.perf_counter()
             self._load_blocks(load)
-            message = DONE
+            seconds = time.perf_counter() - started
         except StaleError:
             pass  # vLLM ends the request, and the main process finds out why.
         except Exception:  # vLLM ends the request.
             log.exception("cannot load the KV cache of a request")
         with self._lock:
             self._results.finished_recving.add(id)
-            if message == NOT_DONE:
+            if seconds is None:
                 self._results.failed_recving.add(id)
-        _send(load.source, message)
+        _send(load.source, seconds)
 
     def _load_blocks(self, load: BlockLoad) -> None:
         """Raises `StaleError` if the tensor has been revoked."""
@@ -337,10 +342,15 @@ def _parts(buffer: memoryview, layers: int) -> list[memoryview]:
     return [buffer[layer * size : (layer + 1) * size] for layer in range(layers)]
 
 
-def _send(copied: KvTarget | KvSource, message: bytes) -> None:
-    """Sends a message to the main process, unless it has exited."""
+def _send(copied: KvTarget | KvSource, seconds: float | None) -> None:
+    """Sends a message to the main process, unless it has exited.
+
+    Args:
+        seconds: the time that the copy has taken. None if it is not done.
+    """
+    head = MESSAGE.pack(seconds is not None, seconds or 0)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.sendto(message + copied.key.encode(), copied.socket)
+            sender.sendto(head + copied.key.encode(), copied.socket)
     except OSError as error:
         log.warning("cannot send a message about a KV cache: %s", error)

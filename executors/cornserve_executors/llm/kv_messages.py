@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from cornserve.transport import Slot, TensorView
-from cornserve_executors.llm.kv_cache_connector import DONE, KvSource, KvTarget
+from cornserve_executors.llm.kv_cache_connector import MESSAGE, KvSource, KvTarget
+from cornserve_executors.llm.kv_stats import KvStats
 
 log = logging.getLogger(__name__)
 
@@ -72,10 +73,12 @@ class PrefilledKv:
 class KvMessages:
     """Receives the messages. The directory of its socket belongs to this user alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, stats: KvStats) -> None:
+        self._stats = stats
         self._directory = tempfile.TemporaryDirectory(prefix="cornserve-kv-")
         self._path = str(Path(self._directory.name) / "messages")
-        self._expected: dict[bytes, Callable[[bool], None]] = {}
+        self._expected: dict[bytes, tuple[int, Callable[[bool], None]]] = {}
+        """The size of each copy, and the function that receives whether it is done, by the key of its request."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._socket.bind(self._path)
@@ -85,7 +88,7 @@ class KvMessages:
     def lend(self, key: str, slot: Slot) -> LentSlot:
         """Lends the memory to the engine, until it sends its message."""
         lent = LentSlot(slot, KvTarget(key, self._path, asdict(slot.location)))
-        self._expected[key.encode()] = lent.on_message
+        self._expected[key.encode()] = slot.location.nbytes, lent.on_message
         return lent
 
     def take_back(self, lent: LentSlot, end_save: Callable[[KvTarget], Coroutine[Any, Any, None]]) -> None:
@@ -101,7 +104,7 @@ class KvMessages:
                 prefilled.unread = ()
                 self._start(release())
 
-        self._expected[key.encode()] = on_message
+        self._expected[key.encode()] = tensor.location.nbytes, on_message
         return prefilled
 
     def forget(self, key: str) -> None:
@@ -132,6 +135,11 @@ class KvMessages:
                 message = self._socket.recv(MESSAGE_BYTES)
             except BlockingIOError:
                 return
-            on_message = self._expected.pop(message[1:], None)
-            if on_message is not None:
-                on_message(message[:1] == DONE)
+            expected = self._expected.pop(message[MESSAGE.size :], None)
+            if expected is None:
+                continue
+            nbytes, on_message = expected
+            is_done, seconds = MESSAGE.unpack_from(message)
+            if seconds:
+                self._stats.record(seconds, nbytes)
+            on_message(is_done)

@@ -5,7 +5,7 @@ vLLM returns many small outputs for a streamed response, and otherwise a single 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vllm import RequestOutput
 from vllm.logprobs import PromptLogprobs as VllmPromptLogprobs
@@ -21,11 +21,17 @@ class ResponseBuilder:
     """
     Args:
         cached_tokens: the cached tokens of a prompt that another engine has processed.
+        repeated: the chunks that another executor has sent of the response, which is generated again.
     """
 
-    def __init__(self, rendered: RenderedRequest, cached_tokens: int | None = None) -> None:
+    def __init__(
+        self, rendered: RenderedRequest, cached_tokens: int | None = None, repeated: Sequence[ChatChunk] = ()
+    ) -> None:
         self._rendered = rendered
-        self._choices = [ChoiceBuilder(rendered, index) for index in range(rendered.request.n)]
+        self._choices = [
+            ChoiceBuilder(rendered, index, [chunk for chunk in repeated if chunk.index == index])
+            for index in range(rendered.request.n)
+        ]
         request = rendered.request
         self._to_echo = set(range(request.n)) if isinstance(request, CompletionRequest) and request.echo else set()
         """Indices of the choices that have not echoed the prompt yet."""
@@ -35,7 +41,7 @@ class ResponseBuilder:
         """The number of cached tokens. By default, the first output states it: further choices share its prompt."""
 
     def add_output(self, output: RequestOutput) -> Iterator[ChatChunk]:
-        """Adds an output and yields the new chunks."""
+        """Adds an output and yields the new chunks. Raises `NotRepeatedError`."""
         if self._cached_tokens is None:
             self._cached_tokens = output.num_cached_tokens
         if output.prompt_logprobs and not self._prompt_logprobs:

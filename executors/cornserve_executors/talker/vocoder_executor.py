@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 class VocoderExecutor(DeviceExecutor[VocoderTask, VocoderRequest, TalkerResponse]):
     library = "transformers"
+    repeats = True
 
     _engine: VocoderEngine
 

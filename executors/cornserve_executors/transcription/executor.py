@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cornserve_executors.base import InvocationContext
 from cornserve_executors.media.silence import SILENCE
+from cornserve_executors.transcription.repeated_transcript import RepeatedTranscript
 from cornserve_executors.vllm.executor import VllmExecutor
 from cornserve_tasklib.transcription import (
     TranscriptionChunk,
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 
 class TranscriptionExecutor(VllmExecutor[TranscriptionTask, TranscriptionRequest, TranscriptionResponse]):
+    continues = True
+
     _engine: TranscriptionEngine
 
     def import_engine(self) -> type[TranscriptionEngine]:
@@ -30,7 +33,13 @@ class TranscriptionExecutor(VllmExecutor[TranscriptionTask, TranscriptionRequest
         await self._engine.transcribe(TranscriptionRequest(audio=SILENCE, max_completion_tokens=2), "warm-up")
 
     async def invoke(self, request: TranscriptionRequest, context: InvocationContext) -> TranscriptionResponse:
-        async def send(chunk: TranscriptionChunk) -> None:
-            await context.send("chunks", chunk.model_dump_json(exclude_defaults=True).encode())
+        delivered = context.delivered.get("chunks", ())
+        repeated = RepeatedTranscript([TranscriptionChunk.model_validate_json(chunk) for chunk in delivered])
 
-        return await self._engine.transcribe(request, context.id, send if context.is_requested("chunks") else None)
+        async def send(chunk: TranscriptionChunk) -> None:
+            if (part := repeated.new_part(chunk)) is not None:
+                await context.send("chunks", part.model_dump_json(exclude_defaults=True).encode())
+
+        response = await self._engine.transcribe(request, context.id, send if context.is_requested("chunks") else None)
+        repeated.check_complete()
+        return response

@@ -42,7 +42,7 @@ def instance(
 
 
 @pytest.mark.parametrize(("app", "stage"), STAGES)
-def test_a_stage_killed_during_a_stream_leads_to_the_same_result_or_an_error(
+def test_a_stage_killed_during_a_stream_leads_to_the_same_stream(
     instance: FaultyInstance, app: Generator, stage: str, record_fault: FaultRecorder
 ) -> None:
     record_fault(instance.kill_during_stream(app, stage))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from cornserve_tasklib import ChatRequest, CompletionRequest
-from tests.integration.llm.client import ExecutorClient
+from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, CompletionRequest
+from cornserve_tasklib.chat_response import ChatChoice
+from tests.integration.llm.client import ExecutorClient, InvocationReply
 from tests.integration.llm.test_chat import ask
+from tests.integration.llm.test_options import DROP, PICK
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -37,10 +41,88 @@ async def test_a_response_can_be_continued_within_a_possible_stop_string(client:
     await _check_every_cut(client, request, stopped.text)
 
 
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}
+
+SAMPLED: dict[str, Any] = {"max_tokens": TOKENS, "temperature": 1, "seed": 7}
+
+REPEATED = {
+    "choices": ask(**SAMPLED, n=3, ignore_eos=True),
+    "seed": ask(**SAMPLED, ignore_eos=True),
+    "penalties": ask(max_tokens=TOKENS, temperature=0, frequency_penalty=1, min_tokens=4),
+    "logprobs": ask(**SAMPLED, ignore_eos=True, logprobs=True, top_logprobs=2),
+    "json": ask(max_tokens=TOKENS, seed=7, response_format=FORMAT),
+    "tools": ask(tools=[PICK, DROP], tool_choice="required", parallel_tool_calls=False, max_tokens=1000, seed=7),
+    "echo": TEXT.model_copy(update={"echo": True, "logprobs": 1}),
+}
+"""Requests whose tokens do not suffice to continue, and whose responses are the same each time."""
+
+
+@pytest.mark.parametrize("request_", REPEATED.values(), ids=REPEATED.keys())
+async def test_other_responses_are_generated_again_and_continued(
+    client: ExecutorClient, request_: ChatRequest | CompletionRequest
+) -> None:
+    complete = await _in_parts(client, request_)
+    cuts = [1, len(complete.chunks) // 2, len(complete.chunks)]
+
+    replies = [await client.resume(request_, complete.chunks[:cut]) for cut in cuts]
+
+    for cut, reply in zip(cuts, replies, strict=True):
+        chunks = [*complete.chunks[:cut], *reply.chunks]
+        assert _contents(chunks) == _contents(complete.chunks)
+        assert _choices(reply.response) == _choices(complete.response)
+        ids = [call.id for chunk in chunks for call in chunk.tool_calls or () if call.id]
+        assert ids == [call.id for call in reply.response.tool_calls or ()]
+
+
+async def test_a_response_that_is_not_repeated_ends_with_an_error(client: ExecutorClient) -> None:
+    request = ask(**SAMPLED, ignore_eos=True)
+    complete, other = [await _in_parts(client, request.model_copy(update={"seed": seed})) for seed in (7, 8)]
+    shorter = request.model_copy(update={"max_tokens": 1})
+
+    for delivered, resumed in ((other.chunks, request), (complete.chunks, shorter)):
+        reply = await client.resume(resumed, delivered)
+
+        assert reply.code == "ABORTED"
+        assert "does not repeat" in reply.end.message
+        assert not reply.chunks
+
+
+def _choices(response: ChatResponse) -> list[dict[str, Any]]:
+    """Returns the choices without log probabilities, which other requests in a batch change by rounding, and ids."""
+    fields: Any = set(ChatChoice.model_fields) - {"logprobs"}
+    ids: Any = {"tool_calls": {"__all__": "id"}}
+    return [choice.model_dump(include=fields, exclude=ids) for choice in response.choices]
+
+
+async def _in_parts(client: ExecutorClient, request: ChatRequest | CompletionRequest) -> InvocationReply:
+    """Returns a response of several chunks. A busy engine combines tokens in fewer chunks."""
+    while True:
+        reply = await client.invoke(request)
+        if len(reply.chunks) > 2:
+            return reply
+
+
+def _contents(chunks: Sequence[ChatChunk]) -> dict[int, Any]:
+    """Returns what the chunks of each choice contain in total."""
+    contents = {}
+    for index in {chunk.index for chunk in chunks}:
+        own = [chunk for chunk in chunks if chunk.index == index]
+        calls = [call for chunk in own for call in chunk.tool_calls or ()]
+        contents[index] = (
+            "".join(chunk.text for chunk in own),
+            [token for chunk in own for token in chunk.token_ids],
+            [(call.index, call.name) for call in calls if call.id],
+            "".join(call.arguments or "" for call in calls),
+            [position.token for chunk in own for position in chunk.logprobs or ()],
+            sum(chunk.prompt_tokens for chunk in own),
+        )
+    return contents
+
+
 async def _check_every_cut(client: ExecutorClient, request: ChatRequest | CompletionRequest, text: str) -> None:
-    complete_reply = await client.invoke(request)
+    complete_reply = await _in_parts(client, request)
     cuts = range(1, len(complete_reply.chunks) + 1)
-    assert len(cuts) > 1  # A busy engine combines tokens in fewer chunks.
 
     replies = await asyncio.gather(*(client.resume(request, complete_reply.chunks[:cut]) for cut in cuts))
 

@@ -67,6 +67,16 @@ def messages(tmp_path: Path) -> Iterator[socket.socket]:
         yield receiver
 
 
+def received(messages: socket.socket) -> tuple[bool, str]:
+    """Returns whether a copy is done, and the key of its request."""
+    from cornserve_executors.llm.kv_cache_connector import MESSAGE
+
+    message = messages.recv(100)
+    is_done, seconds = MESSAGE.unpack_from(message)
+    assert 0 <= seconds < 30
+    return is_done, message[MESSAGE.size :].decode()
+
+
 def location(memory: SegmentMapping, connector: KvCacheConnector, tokens: int) -> dict[str, Any]:
     nbytes = connector.format().nbytes(tokens)
     assert nbytes <= 8 * PAGE
@@ -145,14 +155,14 @@ def test_all_blocks_are_saved_after_the_last_chunk_and_loaded(
 
     prefill, decode = create(), create()
     save(prefill, memory, messages)
-    assert messages.recv(100) == b"\1a"
+    assert received(messages) == (True, "a")
 
     request = loading_request(decode, memory, messages, 10)
     assert decode.get_num_new_matched_tokens(request, 0) == (9, True)
     decode.update_state_after_alloc(request, allocated(1, 0, 7, 8), 9)
     step(decode)
 
-    assert messages.recv(100) == b"\1b"
+    assert received(messages) == (True, "b")
     assert decode.get_transfer_results(set()).finished_recving == {"b"}
     for source, target in zip(prefill._caches, decode._caches, strict=True):
         assert torch.equal(target[:, [1, 0, 7]], source[:, [3, 5, 9]])
@@ -165,14 +175,14 @@ def test_the_whole_prompt_is_loaded_before_a_known_token(
 
     prefill, decode = create(), create()
     save(prefill, memory, messages)
-    messages.recv(100)
+    received(messages)
 
     request = loading_request(decode, memory, messages, 10, computed=0)
     assert decode.get_num_new_matched_tokens(request, 0) == (10, True)
     decode.update_state_after_alloc(request, allocated(1, 0, 7), 10)
     step(decode)
 
-    assert messages.recv(100) == b"\1b"
+    assert received(messages) == (True, "b")
     assert torch.equal(decode._caches[0][:, [1, 0, 7]], prefill._caches[0][:, [3, 5, 9]])
 
 
@@ -187,7 +197,7 @@ def test_keys_and_values_of_zero_need_no_tensor(
     decode.update_state_after_alloc(request, allocated(1, 0, 7), 9)
     step(decode)
 
-    assert messages.recv(100) == b"\1b"
+    assert received(messages) == (True, "b")
     assert not decode._caches[0][:, [1, 0, 7]].any()
     assert decode._caches[0][:, 2].any()
 
@@ -197,7 +207,7 @@ def test_blocks_that_are_cached_are_not_loaded(create: Create, memory: SegmentMa
 
     prefill, decode = create(), create()
     save(prefill, memory, messages)
-    messages.recv(100)
+    received(messages)
     before = decode._caches[0].clone()
 
     request = loading_request(decode, memory, messages, 10)
@@ -205,7 +215,7 @@ def test_blocks_that_are_cached_are_not_loaded(create: Create, memory: SegmentMa
     decode.update_state_after_alloc(request, allocated(1, 2, 7), 5)
     step(decode)
 
-    assert messages.recv(100) == b"\1b"
+    assert received(messages) == (True, "b")
     assert torch.equal(decode._caches[0][:, 1], before[:, 1])
     assert torch.equal(decode._caches[0][:, [2, 7]], prefill._caches[0][:, [5, 9]])
 
@@ -219,7 +229,7 @@ def test_memory_is_given_up_at_once_if_nothing_has_to_be_loaded(
     assert decode.get_num_new_matched_tokens(request, 8) == (0, False)
     decode.update_state_after_alloc(request, allocated(1, 2, 7), 0)
 
-    assert messages.recv(100) == b"\1b"
+    assert received(messages) == (True, "b")
 
 
 def test_a_lost_tensor_fails_its_request(create: Create, memory: SegmentMapping, messages: socket.socket) -> None:
@@ -230,7 +240,7 @@ def test_a_lost_tensor_fails_its_request(create: Create, memory: SegmentMapping,
     decode.update_state_after_alloc(request, allocated(1, 2, 7), 9)
     step(decode)
 
-    assert messages.recv(100) == b"\0b"
+    assert received(messages) == (False, "b")
     assert decode.get_transfer_results(set()).failed_recving == {"b"}
 
 
@@ -249,7 +259,7 @@ def test_blocks_are_kept_until_they_are_saved(create: Create, memory: SegmentMap
     save(prefill, memory, messages)
 
     assert prefill.request_finished(SimpleNamespace(request_id="a"), [3, 5, 9]) == (True, None)
-    messages.recv(100)
+    received(messages)
     assert prefill.get_transfer_results(set()).finished_sending == set()
     assert prefill.get_transfer_results({"a"}).finished_sending == {"a"}
 
@@ -265,7 +275,7 @@ def test_a_cancelled_request_that_is_not_computed_frees_its_blocks(
 
     assert prefill.request_finished(SimpleNamespace(request_id="a"), [3, 5]) == (False, None)
     prefill.end_save(saved)
-    assert messages.recv(100) == b"\0a"
+    assert received(messages) == (False, "a")
 
 
 def test_caches_without_one_axis_of_blocks_are_refused(create: Create) -> None:

@@ -171,24 +171,36 @@ def _kill(cornserve: CommandLine, app: str, kind: str) -> None:
     os.killpg(record.process_group.pid, signal.SIGKILL)
 
 
+KILLED: list[dict[str, Any]] = [
+    {},
+    {"temperature": 1, "seed": 7, "n": 3},
+    {"seed": 7, "frequency_penalty": 1, "logprobs": 2},
+    {"extra_body": {"structured_outputs": {"regex": "[a-z ]{80,100}"}}},
+]
+"""Fields of the requests whose executor is killed."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["prefill", "decode"])
 async def test_streams_continue_when_an_executor_is_killed(cornserve: CommandLine, apart: str, kind: str) -> None:
     async with AsyncOpenAI(base_url=f"{cornserve.url}/v1", api_key="none", max_retries=0, timeout=120) as client:
 
-        async def text(number: int, begun: asyncio.Event) -> str:
+        async def texts(number: int, begun: asyncio.Event) -> dict[int, str]:
+            fields: dict[str, Any] = {"temperature": 0, **KILLED[number]}
             stream = await client.completions.create(
-                model=apart, prompt=f"{number} {LONG}", max_tokens=24, temperature=0, stream=True
+                model=apart, prompt=f"{number} {LONG}", max_tokens=24, stream=True, **fields
             )
-            parts = []
+            found: dict[int, str] = {}
             async for chunk in stream:
                 begun.set()
-                parts.append(chunk.choices[0].text)
-            return "".join(parts)
+                for choice in chunk.choices:
+                    found[choice.index] = found.get(choice.index, "") + choice.text
+            return found
 
-        expected = await asyncio.gather(*(text(number, asyncio.Event()) for number in range(4)))
+        numbers = range(len(KILLED))
+        expected = await asyncio.gather(*(texts(number, asyncio.Event()) for number in numbers))
         begun = asyncio.Event()
-        streams = asyncio.gather(*(text(number, begun) for number in range(4)))
+        streams = asyncio.gather(*(texts(number, begun) for number in numbers))
         await begun.wait()
         await asyncio.to_thread(_kill, cornserve, apart, kind)
 

@@ -10,6 +10,7 @@ from textwrap import indent
 import httpx2 as httpx
 import pytest
 
+from cornserve.app_host import host_process
 from cornserve.app_host.protocol import MAX_REPLY_BYTES
 from cornserve.control.store.base import ROUTES, Store
 from cornserve.gateway.task_runs.hosted_app import MAX_OFFENSES
@@ -211,8 +212,15 @@ async def test_code_that_misbehaves_fails_its_request_only_and_the_error_names_i
 @pytest.mark.parametrize("text", ["fail", "fail when parsed", "bad"])
 @pytest.mark.parametrize("code", ["while True: pass", "time.sleep(60)"])
 async def test_code_that_does_not_end_fails_its_request_only_and_the_error_names_its_line(
-    gateway: httpx.AsyncClient, deploy: Deploy, clock: LoopClock, tmp_path: Path, code: str, text: str
+    gateway: httpx.AsyncClient,
+    deploy: Deploy,
+    clock: LoopClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: str,
+    text: str,
 ) -> None:
+    monkeypatch.setattr(host_process, "TRACE_SECONDS", 30)  # On a busy machine, the process may need so long.
     begins = tmp_path / "begins"
     source = fragile(endless(begins).replace("while True: pass", code))
     await deploy(source)

@@ -21,7 +21,6 @@ from cornserve.gateway.errors import ApiError
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
 from cornserve_tasklib.audio_format import MIME_TYPES
-from cornserve_tasklib.seeds import seed_or_random
 from cornserve_tasklib.text_to_speech import SpeechChunk, SpeechRequest
 
 
@@ -37,8 +36,7 @@ async def create_speech(request: Request, context: Context) -> SendResponse:
     body = await read_fields(request, CreateSpeechRequest)
     handler = await RequestHandler.create(context, body.model, request, type(body))
     check_app(handler.served_app, body.model, "speech")
-    seed = seed_or_random(body.seed)
-    speech = tracked(SpeechRequest, body, seed=seed)
+    speech = tracked(SpeechRequest, body)
     if body.stream_format == "sse":
         return handler.stream(partial(_events, speech))
     return handler.stream(partial(_bytes, speech), MIME_TYPES[body.response_format])

@@ -1,0 +1,77 @@
+"""Invocations that run again from their start, and whose caller has received a part of their output."""
+
+from __future__ import annotations
+
+import pytest
+
+from cornserve.task.output import output_layout
+from cornserve.v1 import executor_pb2 as pb
+from cornserve_executors.base import NotRepeatedError
+from cornserve_executors.base.repeated_output import MAX_HELD, RepeatedOutput
+from cornserve_tasklib.image_generation import ImageGenerationResponse, ImageProgress
+
+
+def step(number: int, image: int = 0) -> bytes:
+    progress = ImageProgress(image=image, step=number, steps=100)
+    return progress.model_dump_json(exclude_defaults=True).encode()
+
+
+class Repetition:
+    def __init__(self, *delivered: bytes) -> None:
+        self.sent: list[bytes] = []
+        # The gateway encodes items again, with all their fields.
+        items = [ImageProgress.model_validate_json(item).model_dump_json().encode() for item in delivered]
+        chunks = [pb.OutputChunk(output="progress", item=item) for item in items]
+        self.output = RepeatedOutput(output_layout(ImageGenerationResponse), chunks, self._send)
+
+    async def _send(self, output: str, item: bytes) -> None:
+        assert output == "progress"
+        self.sent.append(item)
+
+    async def send(self, *items: bytes) -> None:
+        for item in items:
+            await self.output.send("progress", item)
+
+
+async def test_items_that_were_delivered_are_not_sent_again() -> None:
+    repetition = Repetition(step(1), step(2))
+
+    await repetition.send(step(1), step(2), step(3), step(4))
+
+    assert repetition.sent == [step(3), step(4)]
+    repetition.output.check_complete()
+
+
+async def test_new_items_wait_until_all_others_have_come_again() -> None:
+    repetition = Repetition(step(1), step(1, image=1))
+
+    await repetition.send(step(1), step(2))
+    assert repetition.sent == []
+    await repetition.send(step(1, image=1), step(2, image=1))
+
+    assert repetition.sent == [step(2), step(2, image=1)]
+
+
+async def test_equal_items_are_counted() -> None:
+    repetition = Repetition(step(1), step(1))
+
+    await repetition.send(step(1), step(1), step(1))
+
+    assert repetition.sent == [step(1)]
+
+
+async def test_an_output_that_differs_is_not_sent() -> None:
+    repetition = Repetition(step(1))
+
+    with pytest.raises(NotRepeatedError, match="does not repeat"):
+        await repetition.send(*map(step, range(2, MAX_HELD + 3)))
+
+    assert repetition.sent == []
+
+
+async def test_an_output_that_ends_early_is_an_error() -> None:
+    repetition = Repetition(step(1), step(2))
+    await repetition.send(step(1))
+
+    with pytest.raises(NotRepeatedError):
+        repetition.output.check_complete()
