@@ -19,6 +19,9 @@ TRACE_SECONDS: Final = 1
 
 _TRACE_POLL_SECONDS: Final = 0.02
 
+_UNCHANGED_POLLS: Final = 10
+"""The polls without a further byte after which a stack without the source is complete."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
@@ -75,11 +78,14 @@ class HostProcess:
         """
         start = size = self.channel.dumped_bytes
         deadline = monotonic() + TRACE_SECONDS
+        unchanged = 0
+        """The number of polls since which the dump has not grown. The process may pause between two frames."""
         self._signal(signal.SIGUSR1)
-        while monotonic() < deadline:
+        while monotonic() < deadline and unchanged < _UNCHANGED_POLLS:
             await asyncio.sleep(_TRACE_POLL_SECONDS)
             previous, size = size, self.channel.dumped_bytes
-            if start < previous == size:
+            unchanged = unchanged + 1 if start < previous == size else 0
+            if unchanged and f'"{source}"' in self.channel.read_dumps(start):
                 break
         return find_location(self.channel.read_dumps(start), source)
 

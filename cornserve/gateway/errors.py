@@ -90,7 +90,7 @@ class ApiError(Exception):
                 return cls(400, str(error), param=error.fields[0], code="unused_field")
             case InvocationError(code="INVALID_ARGUMENT"):
                 return cls(400, error.message)
-            case InvocationError(code="ABORTED"):
+            case InvocationError(code="ABORTED" | "CANNOT_CONTINUE"):
                 aborted = cls(500, str(error), code="executor_died")
                 # OpenAI's clients would retry, and the request may have caused the executors to die.
                 aborted.headers["x-should-retry"] = "false"

@@ -45,6 +45,10 @@ class _CodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Code.ValueType],
     """Input tensors, or the rest of streams of tensors, are lost. Callers produce them again, and then run the invocation
     again if they have not received output or can continue it.
     """
+    CODE_HANDED_OVER: _Code.ValueType  # 9
+    """The executor leaves, and another replica continues after the items that were sent."""
+    CODE_CANNOT_CONTINUE: _Code.ValueType  # 10
+    """The invocation cannot go on exactly where an earlier attempt has ended."""
 
 class Code(_Code, metaclass=_CodeEnumTypeWrapper):
     """The meanings are those of gRPC's status codes of the same names. CODE_INPUT_LOST is specific to Cornserve."""
@@ -63,6 +67,10 @@ CODE_INPUT_LOST: Code.ValueType  # 8
 """Input tensors, or the rest of streams of tensors, are lost. Callers produce them again, and then run the invocation
 again if they have not received output or can continue it.
 """
+CODE_HANDED_OVER: Code.ValueType  # 9
+"""The executor leaves, and another replica continues after the items that were sent."""
+CODE_CANNOT_CONTINUE: Code.ValueType  # 10
+"""The invocation cannot go on exactly where an earlier attempt has ended."""
 Global___Code: _TypeAlias = Code  # noqa: Y015
 
 class _Phase:
@@ -93,6 +101,7 @@ class Command(_message.Message):
     CANCEL_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
     DISCARD_STREAMS_FIELD_NUMBER: _builtins.int
+    HAND_OVER_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Chosen by the caller, unique within the connection; events repeat it."""
     @_builtins.property
@@ -103,6 +112,8 @@ class Command(_message.Message):
     def release(self) -> Global___Release: ...
     @_builtins.property
     def discard_streams(self) -> Global___DiscardStreams: ...
+    @_builtins.property
+    def hand_over(self) -> Global___HandOver: ...
     def __init__(
         self,
         *,
@@ -111,12 +122,13 @@ class Command(_message.Message):
         cancel: Global___Cancel | None = ...,
         release: Global___Release | None = ...,
         discard_streams: Global___DiscardStreams | None = ...,
+        hand_over: Global___HandOver | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "discard_streams", b"discard_streams", "kind", b"kind", "release", b"release", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "discard_streams", b"discard_streams", "hand_over", b"hand_over", "kind", b"kind", "release", b"release", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "discard_streams", b"discard_streams", "kind", b"kind", "release", b"release", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "discard_streams", b"discard_streams", "hand_over", b"hand_over", "kind", b"kind", "release", b"release", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["start", "cancel", "release", "discard_streams"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["start", "cancel", "release", "discard_streams", "hand_over"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -390,6 +402,25 @@ class DiscardStreams(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DiscardStreams: _TypeAlias = DiscardStreams  # noqa: Y015
+
+@_typing.final
+class HandOver(_message.Message):
+    """Another replica can take the running call over, because this one leaves. The executor ends the call with
+    CODE_HANDED_OVER after an item from which the other one continues exactly, or runs it to its end.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandOver: _TypeAlias = HandOver  # noqa: Y015
 
 @_typing.final
 class OutputChunk(_message.Message):

@@ -161,9 +161,9 @@ class ChatRequest(SamplingFields):
         return InputSize(characters // CHARACTERS_PER_TOKEN, tokens, self.token_limit or 0, 1 + len(self.media))
 
     @property
-    def can_be_continued(self) -> bool:
+    def continues_from_tokens(self) -> bool:
         is_text = not (self.logprobs or self.tools or self.response_format or self.structured_outputs)
-        return is_text and super().can_be_continued
+        return is_text and super().continues_from_tokens
 
     @property
     def media_options(self) -> MediaOptions:

@@ -53,6 +53,6 @@ class CompletionRequest(SamplingFields):
         return InputSize(text=estimate_tokens(self.prompt), output=self.max_tokens)
 
     @property
-    def can_be_continued(self) -> bool:
+    def continues_from_tokens(self) -> bool:
         is_text = not self.echo and self.logprobs is None and self.structured_outputs is None
-        return is_text and super().can_be_continued
+        return is_text and super().continues_from_tokens

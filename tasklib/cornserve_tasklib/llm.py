@@ -61,7 +61,7 @@ class LLMSettings(EngineSettings):
 
     def continues_from_tokens(self, request: LLMRequest) -> bool:
         """Returns whether a response is continued with its tokens as a part of the prompt, and not generated again."""
-        return self.reasoning_parser is None and request.can_be_continued
+        return self.reasoning_parser is None and request.continues_from_tokens
 
     def with_adapter(self, request: LLMRequest) -> LLMRequest:
         """Returns the request with the adapter, if the task has one."""

@@ -123,8 +123,9 @@ class SamplingFields(BaseModel):
         return self.temperature == 0 or self.seed is not None
 
     @property
-    def can_be_continued(self) -> bool:
-        """Whether another executor can continue a response: each token depends only on the preceding tokens."""
+    def continues_from_tokens(self) -> bool:
+        """Whether each token of a response depends only on the preceding ones, so that another executor can continue
+        with those as a part of the prompt."""
         has_penalties = (self.presence_penalty, self.frequency_penalty, self.repetition_penalty) != (0, 0, 1)
         is_plain = self.n == 1 and self.seed is None and self.prompt_logprobs is None
         return is_plain and not has_penalties and not self.min_tokens

@@ -159,6 +159,13 @@ class Dispatcher:
             self._retry(execution)
         else:
             self._fail(execution, code, message)
+        if code == "HANDED_OVER":
+            self._replicas.close_unrouted()
+
+    def on_replica_leaving(self, execution: InvocationExecution) -> None:
+        """Lets the executor hand a stream over to another replica, so that it can exit soon."""
+        if self._retries.can_be_handed_over(execution) and self._placement.has_replica(execution):
+            execution.hand_over()
 
     def on_inputs_taken(self, execution: InvocationExecution) -> None:
         for producer in self._dataflow.producers(execution):

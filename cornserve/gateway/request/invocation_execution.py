@@ -57,6 +57,9 @@ class OutcomeHandler(Protocol):
     def on_inputs_taken(self, execution: InvocationExecution) -> None:
         """The attempt does not read some of its inputs any more."""
 
+    def on_replica_leaving(self, execution: InvocationExecution) -> None:
+        """No route contains the replica of the attempt any more."""
+
     def on_inputs_lost(self, execution: InvocationExecution, inputs: Sequence[int], message: str) -> None:
         """The attempt has ended because the tensors of these inputs, or the rest of their streams, are gone."""
 
@@ -185,6 +188,11 @@ class InvocationExecution:
         if self.replica is not None and self.is_running:
             self.replica.discard_streams(self._call, outputs)
 
+    def hand_over(self) -> None:
+        """Lets the executor of the running attempt end it where another replica can continue."""
+        if self.replica is not None and self.is_running:
+            self.replica.hand_over(self._call)
+
     def end_unread(self) -> None:
         """Ends an invocation whose outputs are all streams of tensors without unfinished consumers."""
         self.cancel()
@@ -247,6 +255,9 @@ class InvocationExecution:
     def on_inputs_taken(self, inputs: Sequence[int]) -> None:
         self._taken.update(inputs)
         self._handler.on_inputs_taken(self)
+
+    def on_replica_leaving(self) -> None:
+        self._handler.on_replica_leaving(self)
 
     def on_inputs_lost(self, inputs: Sequence[int], message: str) -> None:
         self._end_span("INPUT_LOST")

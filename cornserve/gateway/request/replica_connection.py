@@ -43,6 +43,9 @@ class InvocationListener(Protocol):
     def on_inputs_taken(self, inputs: Sequence[int]) -> None:
         """The executor does not read the tensors of these inputs any more."""
 
+    def on_replica_leaving(self) -> None:
+        """No route contains the replica any more. The invocation continues to run there."""
+
     def on_inputs_lost(self, inputs: Sequence[int], message: str) -> None:
         """The last event, instead of `on_end`: the tensors of these inputs are gone."""
 
@@ -123,6 +126,16 @@ class ReplicaConnection:
         """Lets a running invocation drop the tensors of these streams, whose consumers have ended."""
         if self.lost_at is None:
             self._send(pb.Command(call=call, discard_streams=pb.DiscardStreams(outputs=outputs)))
+
+    def hand_over(self, call: int) -> None:
+        """Lets the executor end a running invocation with HANDED_OVER where another replica can continue it."""
+        if self.lost_at is None:
+            self._send(pb.Command(call=call, hand_over=pb.HandOver()))
+
+    def leave(self) -> None:
+        """Informs all running invocations that no route contains the replica any more."""
+        for listener, _ in [*self._running.values()]:
+            listener.on_replica_leaving()
 
     def retain_tensors(self, call: int) -> None:
         """Marks the tensors of a completed invocation as needed."""

@@ -90,13 +90,16 @@ class ReplicaPool:
             self._failures.pop(key, None)
         for endpoint in removed:
             self._remove(key, endpoint)
-        self._close_unrouted()
+        self.close_unrouted()
         for endpoint, id in (replicas or {}).items():
             self._groups[endpoint].add(key)
             self._unrouted.discard(endpoint)
             self.stats.add(key, endpoint, id)
             self._connection(endpoint)
         self._changes.notify()
+        if replicas:  # Those that remain can take running invocations over.
+            for endpoint in removed & self._unrouted:
+                self._connections[endpoint].leave()
 
     def keep_group(self, key: str) -> None:
         """Keeps the connections to a routed group whose replicas cannot be found any more: they may still run."""
@@ -123,7 +126,7 @@ class ReplicaPool:
         if count > 1:
             self._routes_in_use[id(route)] = route, count - 1
         else:
-            self._close_unrouted()
+            self.close_unrouted()
 
     async def wait_for_change(self, timeout: float) -> None:
         """Returns at the next `update_group`, or after `timeout` seconds."""
@@ -212,7 +215,7 @@ class ReplicaPool:
     async def close(self) -> None:
         await asyncio.gather(*(connection.close() for connection in self._connections.values()), *self._closing)
 
-    def _close_unrouted(self) -> None:
+    def close_unrouted(self) -> None:
         """Closes the connections that neither a route nor a running request needs."""
         if not self._unrouted:
             return

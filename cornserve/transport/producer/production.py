@@ -101,11 +101,12 @@ class Production:
                 publication.revoke(reason)
 
     def unpublished(self, outputs: Iterable[str]) -> list[str]:
-        """Returns, in alphabetical order, which of the outputs are not complete. None are if the production has ended:
-        subscribers then know that their tensors are lost."""
+        """Returns the outputs that are not complete, in alphabetical order. Empty if the production has ended, because
+        its subscribers then know that their tensors are lost."""
         if self._has_ended:
             return []
-        return sorted(output for output in outputs if not self.publication(output).is_complete)
+        published = {output for output, publication in self._publications.items() if publication.is_complete}
+        return sorted(set(outputs) - published)
 
     def publication(self, output: str) -> Publication:
         if output not in self._publications:

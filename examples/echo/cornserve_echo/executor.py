@@ -7,7 +7,7 @@ import asyncio
 from pydantic_core import to_json
 
 from cornserve_echo.task import EchoRequest, EchoResponse, EchoTask
-from cornserve_executors.base import Executor, InvocationContext, ProgressReporter
+from cornserve_executors.base import Executor, HandedOverError, InvocationContext, ProgressReporter
 
 
 class EchoExecutor(Executor[EchoTask, EchoRequest, EchoResponse]):
@@ -40,6 +40,8 @@ class EchoExecutor(Executor[EchoTask, EchoRequest, EchoResponse]):
                 await asyncio.sleep(request.seconds / len(words))
             if context.is_requested("words"):
                 await context.send("words", to_json(word))
+                if context.wants_hand_over():
+                    raise HandedOverError
         if request.fail is not None:
             raise RuntimeError(request.fail)
         return EchoResponse(text=text, words_sent=len(words))

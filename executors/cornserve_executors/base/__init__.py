@@ -5,9 +5,11 @@ An executor is a subclass of `Executor`; `python -m cornserve_executors.base` ru
 
 from cornserve_executors.base.context import InvocationContext
 from cornserve_executors.base.executor import (
+    CannotContinueError,
     EngineDeadError,
     Executor,
     ExecutorStartError,
+    HandedOverError,
     InvalidRequestError,
     NotRepeatedError,
     OverloadedError,
@@ -16,9 +18,11 @@ from cornserve_executors.base.executor import (
 )
 
 __all__ = [
+    "CannotContinueError",
     "EngineDeadError",
     "Executor",
     "ExecutorStartError",
+    "HandedOverError",
     "InvalidRequestError",
     "InvocationContext",
     "NotRepeatedError",

@@ -4,26 +4,48 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Final
+from typing import Any, Protocol, Self, TypeVar
 
 from cornserve.task import Tensor, TensorStream
 from cornserve.transport import Slot, TensorView
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.tensors import InvocationTensors
+from cornserve_tasklib.seeds import SEED_BITS
 
 ChunkSender = Callable[[str, bytes], Awaitable[None]]
 """Sends an item of an output to the caller, as JSON. Waits while the caller reads too slowly."""
 
 
-SEED_BYTES: Final = 4
+class Seeded(Protocol):
+    """A request with a seed."""
+
+    @property
+    def seed(self) -> int | None: ...
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self: ...
+
+
+SeededRequest = TypeVar("SeededRequest", bound=Seeded)
 
 
 class InvocationContext:
     """One invocation, from the perspective of the executor."""
 
-    __slots__ = ("_invocation", "_outputs", "_send", "_tensors", "delivered", "id", "input_bytes", "request_id")
+    __slots__ = (
+        "_invocation",
+        "_outputs",
+        "_send",
+        "_tensors",
+        "delivered",
+        "id",
+        "input_bytes",
+        "request_id",
+        "wants_hand_over",
+    )
 
-    def __init__(self, start: pb.Start, tensors: InvocationTensors, send: ChunkSender) -> None:
+    def __init__(
+        self, start: pb.Start, tensors: InvocationTensors, send: ChunkSender, wants_hand_over: Callable[[], bool]
+    ) -> None:
         self.request_id = start.request_id
         self.id = f"{start.request_id}/{start.invocation}/{start.attempt}"
         """Unique for this attempt of this invocation."""
@@ -32,15 +54,19 @@ class InvocationContext:
         self.delivered = _items_by_output(start.delivered)
         """Items, as JSON and by output, that an earlier attempt has sent. For executors with `continues`."""
         self._invocation = start.invocation
+        self.wants_hand_over = wants_hand_over
+        """Returns whether this replica leaves, and the caller has another one for the invocation. An executor with
+        `continues` then raises `HandedOverError` as soon as the other one continues exactly after the sent items."""
         self._outputs = frozenset(start.outputs)
         self._tensors = tensors
         self._send = send
 
-    def seed(self, given: int | None) -> int:
-        """Returns the given seed of a request, or else one that all attempts of this invocation have."""
-        if given is not None:
-            return given
-        return int.from_bytes(sha256(f"{self.request_id}/{self._invocation}".encode()).digest()[:SEED_BYTES])
+    def with_seed(self, request: SeededRequest) -> SeededRequest:
+        """Returns the request with its seed, or else with one that all attempts of this invocation have."""
+        if request.seed is not None:
+            return request
+        digest = sha256(f"{self.request_id}/{self._invocation}".encode()).digest()
+        return request.model_copy(update={"seed": int.from_bytes(digest) % (1 << SEED_BITS)})
 
     def is_requested(self, output: str) -> bool:
         """Returns whether the caller reads this stream, or an invocation consumes this stream of tensors.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from prometheus_client import Metric
 from pydantic import BaseModel, TypeAdapter
@@ -39,7 +39,16 @@ class OverloadedError(Exception):
     """The executor has no capacity now. Another replica, or a later attempt, may succeed."""
 
 
-class NotRepeatedError(Exception):
+class HandedOverError(Exception):
+    """Another replica continues the invocation after the items that were sent. See
+    `InvocationContext.wants_hand_over`."""
+
+
+class CannotContinueError(Exception):
+    """The invocation cannot go on exactly where an earlier attempt has ended. The client receives the message."""
+
+
+class NotRepeatedError(CannotContinueError):
     """The invocation runs again, but its output differs from that which an earlier attempt has sent."""
 
     def __init__(self) -> None:
@@ -65,9 +74,9 @@ class Executor(Generic[Config, Request, Result]):
     continues: ClassVar[bool] = False
     """Whether `invoke` continues after `InvocationContext.delivered` exactly as the earlier attempt would have."""
 
-    repeats: ClassVar[bool] = False
-    """Whether `invoke`, which runs again from its start, produces the same output. The delivered part is not sent
-    again."""
+    repeats: ClassVar[Literal["", "in order", "in any order"]] = ""
+    """Whether `invoke`, which runs again from its start, produces the same items. Those that were delivered are
+    compared, and not sent again."""
 
     layout: OutputLayout
     """The fields of its output."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -18,13 +18,14 @@ from cornserve.v1 import executor_pb2 as pb
 from cornserve.validation_errors import describe_all
 from cornserve_executors.base.context import ChunkSender, InvocationContext
 from cornserve_executors.base.executor import (
+    CannotContinueError,
     EngineDeadError,
     Executor,
+    HandedOverError,
     InvalidRequestError,
-    NotRepeatedError,
     OverloadedError,
 )
-from cornserve_executors.base.repeated_output import RepeatedOutput
+from cornserve_executors.base.repeated_output import MAX_HELD, RepeatedOutput
 from cornserve_executors.base.tensors import InputLostError, InvocationTensors
 
 log = logging.getLogger(__name__)
@@ -49,16 +50,23 @@ def timeout_seconds(start: pb.Start) -> float | None:
 
 
 async def run(
-    executor: Executor[Any, Any, Any], start: pb.Start, tensors: InvocationTensors, send: ChunkSender
+    executor: Executor[Any, Any, Any],
+    start: pb.Start,
+    tensors: InvocationTensors,
+    send: ChunkSender,
+    wants_hand_over: Callable[[], bool],
 ) -> pb.End:
     """Runs the invocation; returns how it ended.
+
+    Args:
+        wants_hand_over: see `InvocationContext.wants_hand_over`.
 
     Raises:
         EngineDeadError: the executor cannot run further invocations.
     """
     try:
         async with asyncio.timeout(timeout_seconds(start)):
-            return pb.End(values=await _invoke(executor, start, tensors, send))
+            return pb.End(values=await _invoke(executor, start, tensors, send, wants_hand_over))
     except EngineDeadError:
         raise
     except Exception as error:
@@ -80,8 +88,11 @@ def _error_end(error: Exception) -> pb.End:
             return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=message)
         case OverloadedError() | SlabError():
             return pb.End(code=pb.CODE_RESOURCE_EXHAUSTED, message=str(error))
-        case NotRepeatedError():
-            return pb.End(code=pb.CODE_ABORTED, message=str(error))
+        case HandedOverError():
+            return pb.End(code=pb.CODE_HANDED_OVER, message="another replica continues it")
+        case CannotContinueError():
+            log.warning("the invocation cannot be continued: %s", error)
+            return pb.End(code=pb.CODE_CANNOT_CONTINUE, message=str(error))
         case InputLostError():
             return pb.End(code=pb.CODE_INPUT_LOST, message=str(error), lost_inputs=error.inputs)
     log.error("the invocation failed:\n%s", redacted_traceback(error))
@@ -89,19 +100,25 @@ def _error_end(error: Exception) -> pb.End:
 
 
 async def _invoke(
-    executor: Executor[Any, Any, Any], start: pb.Start, tensors: InvocationTensors, send: ChunkSender
+    executor: Executor[Any, Any, Any],
+    start: pb.Start,
+    tensors: InvocationTensors,
+    send: ChunkSender,
+    wants_hand_over: Callable[[], bool],
 ) -> bytes:
     """Returns the output's values as JSON: everything but streams and tensors."""
     if executor.layout.has_tensors:
         tensors.begin_production()
     if start.delivered and not (executor.continues or executor.repeats):
-        raise InvalidRequestError("this executor cannot continue the output of an earlier attempt")
-    is_repeated = start.delivered and executor.repeats
-    repeated = RepeatedOutput(executor.layout, start.delivered, send) if is_repeated else None
+        raise CannotContinueError("the executor cannot continue the output of an earlier attempt")
+    repeated = None
+    if start.delivered and executor.repeats:
+        max_held = MAX_HELD if executor.repeats == "in any order" else 0
+        repeated = RepeatedOutput(executor.layout, start.delivered, send, max_held=max_held)
     _check_inputs(start)
     inputs = ReferenceDecoder([_decode_input(encoded) for encoded in start.inputs])
     request = executor.request_adapter.validate_json(start.request, context=inputs)
-    context = InvocationContext(start, tensors, send if repeated is None else repeated.send)
+    context = InvocationContext(start, tensors, send if repeated is None else repeated.send, wants_hand_over)
     try:
         result: Output = await executor.invoke(request, context)
     except StaleError as error:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import asyncio
+from collections import Counter, deque
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Final, TypeVar
 
 from cornserve.task.output import OutputLayout
@@ -13,11 +15,11 @@ from cornserve_executors.base.executor import NotRepeatedError
 
 Part = TypeVar("Part", str, list[int])
 
-MAX_HELD: Final = 64
-"""The number of new items that may come before all items that were sent have come again."""
+MAX_HELD: Final = 2048
+"""The steps of ten images, one of which may run to its end before the others begin."""
 
 
-def remove_delivered(new: Part, delivered: Part) -> tuple[Part, Part]:
+def strip_delivered(new: Part, delivered: Part) -> tuple[Part, Part]:
     """Removes what a new part of an output and the delivered rest both begin with.
 
     Raises `NotRepeatedError` if neither is the beginning of the other.
@@ -31,32 +33,37 @@ def remove_delivered(new: Part, delivered: Part) -> tuple[Part, Part]:
 class RepeatedOutput:
     """The streams of an invocation, of which some items have been sent.
 
-    Items may come in another order, such as the steps of several images: new ones wait until all others have come
-    again.
+    Args:
+        max_held: the number of new items that may come before all others have come again. They wait until then.
     """
 
-    def __init__(self, layout: OutputLayout, delivered: Iterable[pb.OutputChunk], send: ChunkSender) -> None:
+    def __init__(
+        self, layout: OutputLayout, delivered: Iterable[pb.OutputChunk], send: ChunkSender, *, max_held: int
+    ) -> None:
         self._layout = layout
         self._delivered = Counter((chunk.output, self._normalized(chunk.output, chunk.item)) for chunk in delivered)
         """Items that were sent and have not come again."""
-        self._held: list[tuple[str, bytes]] = []
+        self._held: deque[tuple[str, bytes]] = deque()
+        self._max_held = max_held
         self._send = send
+        self._lock = asyncio.Lock()
+        """Keeps the order of items that concurrent tasks send."""
 
     async def send(self, output: str, item: bytes) -> None:
         """Sends an item, unless it was sent. Raises `NotRepeatedError` if other items should have come."""
-        if not self._delivered:
-            await self._send(output, item)
-            return
-        key = output, self._normalized(output, item)
-        if key in self._delivered:
-            self._delivered -= Counter([key])
-        else:
-            self._held.append((output, item))
-        if not self._delivered:
-            for held in self._held:
-                await self._send(*held)
-        elif len(self._held) > MAX_HELD:
-            raise NotRepeatedError
+        async with self._lock:
+            if not self._delivered:
+                await self._send(output, item)
+                return
+            key = output, self._normalized(output, item)
+            if key in self._delivered:
+                self._delivered -= Counter([key])
+            elif len(self._held) < self._max_held:
+                self._held.append((output, item))
+            else:
+                raise NotRepeatedError
+            while self._held and not self._delivered:
+                await self._send(*self._held.popleft())
 
     def check_complete(self) -> None:
         """Raises `NotRepeatedError` if items that were sent have not come again."""
@@ -64,6 +71,6 @@ class RepeatedOutput:
             raise NotRepeatedError
 
     def _normalized(self, output: str, item: bytes) -> bytes:
-        """Returns the item as JSON with all fields. The caller of the executor may have encoded it in another way."""
+        """Returns the digest of the item as JSON with all fields. The caller may have encoded it in another way."""
         adapter = self._layout.streams[output]
-        return adapter.dump_json(adapter.validate_json(item))
+        return sha256(adapter.dump_json(adapter.validate_json(item))).digest()

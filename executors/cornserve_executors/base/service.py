@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -133,7 +134,8 @@ class ExecutorService:
         logs.bind(request_id=request_id, invocation=start.invocation, attempt=start.attempt)
         executor = type(self._executor).__name__
         with self._metrics.invocation() as outcome, invocation_span(executor, start, outcome):
-            end = await self._outcome(start, tensors, partial(caller.send_chunk, call))
+            wants_hand_over = partial(caller.wants_hand_over, call)
+            end = await self._outcome(start, tensors, partial(caller.send_chunk, call), wants_hand_over)
             outcome.code = pb.Code.Name(end.code).removeprefix("CODE_")
         production = tensors.take_production()
         is_ok = end.code == pb.CODE_OK
@@ -145,9 +147,11 @@ class ExecutorService:
             production.revoke()  # After the end: otherwise, the caller may learn first that consumers lost their input.
         await tensors.release_inputs()
 
-    async def _outcome(self, start: pb.Start, tensors: InvocationTensors, send: ChunkSender) -> pb.End:
+    async def _outcome(
+        self, start: pb.Start, tensors: InvocationTensors, send: ChunkSender, wants_hand_over: Callable[[], bool]
+    ) -> pb.End:
         try:
-            return await invocation.run(self._executor, start, tensors, send)
+            return await invocation.run(self._executor, start, tensors, send, wants_hand_over)
         except asyncio.CancelledError:
             return self._cancelled
         except EngineDeadError as error:
@@ -157,6 +161,7 @@ class ExecutorService:
     def _finish(self, call: int, caller: CallerSession, task: asyncio.Task[None]) -> None:
         caller.calls.pop(call, None)
         caller.tensors.pop(call, None)
+        caller.hand_overs.discard(call)
         caller.load.end(call)
         if task.cancelled():  # before it started, otherwise `_run` has sent the end
             caller.send_end(call, self._cancelled)
@@ -180,6 +185,8 @@ class CallerSession:
         self.calls: dict[int, asyncio.Task[None]] = {}
         self.tensors: dict[int, InvocationTensors] = {}
         """The tensors of each running invocation."""
+        self.hand_overs: set[int] = set()
+        """Running calls that the caller wants to continue on another replica."""
         self._no_more_commands = asyncio.Event()
 
     async def serve(self) -> None:
@@ -197,6 +204,9 @@ class CallerSession:
         await self.connection.wait_for_capacity(MAX_UNSENT_CHUNKS)
         chunk = pb.OutputChunk(output=output, item=item)
         self.connection.send(pb.Event(call=call, chunk=chunk, load=self.load.send_chunk(call)))
+
+    def wants_hand_over(self, call: int) -> bool:
+        return call in self.hand_overs
 
     def send_taken(self, call: int, index: int) -> None:
         """Informs the caller that an input of a running call is not read any more."""
@@ -228,6 +238,9 @@ class CallerSession:
             case "discard_streams":
                 if call in self.tensors:
                     self.tensors[call].discard_streams(command.discard_streams.outputs)
+            case "hand_over":
+                if call in self.calls:
+                    self.hand_overs.add(call)
             case "release":
                 self.retained.release(call)
             case None:

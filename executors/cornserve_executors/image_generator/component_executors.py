@@ -108,7 +108,7 @@ class SourceEncoderExecutor(DeviceExecutor[SourceEncoder, ImageEditRequest, Enco
 
 class ImageDenoiserExecutor(DeviceExecutor[ImageDenoiser, DenoiseRequest, DenoisedLatents]):
     library = "diffusers"
-    repeats = True
+    repeats = "in any order"
 
     _engine: ImageDenoiserEngine | ConstantLatentsEngine
 
@@ -139,7 +139,7 @@ class ImageDenoiserExecutor(DeviceExecutor[ImageDenoiser, DenoiseRequest, Denois
             source, request = await self._read_source(sources[0], request)
         if not context.is_requested("previews"):
             request = request.model_copy(update={"partial_images": 0})
-        image_seeds = seeds(request.model_copy(update={"seed": context.seed(request.seed)}))
+        image_seeds = seeds(context.with_seed(request))
         latents = await self._engine.denoise(
             request, embeddings, image_seeds, context.request_id, step_sender(context, request.size), source
         )
@@ -164,7 +164,7 @@ class ImageDenoiserExecutor(DeviceExecutor[ImageDenoiser, DenoiseRequest, Denois
 
 class LatentDecoderExecutor(DeviceExecutor[LatentDecoder, DecodeRequest, ImageGenerationResponse]):
     library = "diffusers"
-    repeats = True
+    repeats = "in any order"
 
     _engine: LatentDecoderEngine
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 class ImageGeneratorExecutor(DeviceExecutor[ImageGenerator, ImageGenerationRequest, ImageGenerationResponse]):
     library = "diffusers"
-    repeats = True
+    repeats = "in any order"
 
     _engine: ImageGeneratorEngine | PipelineEngine
 
@@ -37,7 +37,7 @@ class ImageGeneratorExecutor(DeviceExecutor[ImageGenerator, ImageGenerationReque
         return partial(create_engine, stats=self._stats)
 
     async def invoke(self, request: ImageGenerationRequest, context: InvocationContext) -> ImageGenerationResponse:
-        request = request.model_copy(update={"seed": context.seed(request.seed)})
+        request = context.with_seed(request)
         return await self._engine.generate(request, context.request_id, progress_sender(context))
 
     def metrics(self) -> Iterable[Metric]:
@@ -46,7 +46,7 @@ class ImageGeneratorExecutor(DeviceExecutor[ImageGenerator, ImageGenerationReque
 
 class ImageEditorExecutor(DeviceExecutor[ImageEditor, ImageEditRequest, ImageGenerationResponse]):
     library = "diffusers"
-    repeats = True
+    repeats = "in any order"
 
     _engine: ImageEditorEngine
 
@@ -60,7 +60,7 @@ class ImageEditorExecutor(DeviceExecutor[ImageEditor, ImageEditRequest, ImageGen
         return partial(ImageEditorEngine.load, stats=self._stats)
 
     async def invoke(self, request: ImageEditRequest, context: InvocationContext) -> ImageGenerationResponse:
-        request = request.model_copy(update={"seed": context.seed(request.seed)})
+        request = context.with_seed(request)
         return await self._engine.edit(request, context.request_id, progress_sender(context))
 
     def metrics(self) -> Iterable[Metric]:

@@ -23,7 +23,7 @@ class ChoiceBuilder:
         self._rendered = rendered
         self._index = index
         self._parser = None if rendered.new_parser is None else rendered.new_parser()
-        self._chunks = list(delivered if rendered.continuation is None else rendered.continuation.delivered)
+        self.chunks = list(delivered if rendered.continuation is None else rendered.continuation.delivered)
         self._repeated = RepeatedChoice(delivered) if delivered else None
         self._finish_reason: str | None = None
         self._stop_sequence: str | None = None
@@ -54,9 +54,9 @@ class ChoiceBuilder:
         """
         if self._repeated is not None:
             self._repeated.remove_delivered(chunk)
-        if not self._chunks:
+        if not self.chunks:
             chunk.prompt_tokens = len(self._rendered.prompt_tokens)
-        self._chunks.append(chunk)
+        self.chunks.append(chunk)
         return chunk
 
     def finish_at_limit(self) -> None:
@@ -67,7 +67,7 @@ class ChoiceBuilder:
         """Raises `NotRepeatedError` if the choice lacks a part that was delivered."""
         if self._repeated is not None:
             self._repeated.check_complete()
-        chunks = self._chunks
+        chunks = self.chunks
         calls = _join_calls(delta for chunk in chunks for delta in chunk.tool_calls or ())
         has_logprobs = any(chunk.logprobs is not None for chunk in chunks)
         return ChatChoice(

@@ -15,7 +15,7 @@ from typing import Any
 from tokenizers.decoders import DecodeStream
 from transformers import TokenizersBackend
 
-from cornserve_executors.base import InvalidRequestError
+from cornserve_executors.base import CannotContinueError
 from cornserve_tasklib.chat_response import ChatChunk
 
 CONTEXT_TOKENS = 64
@@ -23,7 +23,7 @@ CONTEXT_TOKENS = 64
 
 
 class Continuation:
-    """The delivered part of a response. Raises `InvalidRequestError` if the response has no exact continuation."""
+    """The delivered part of a response. Raises `CannotContinueError` if the response has no exact continuation."""
 
     def __init__(self, delivered: Sequence[ChatChunk], prompt: Sequence[int], tokenizer: Any, *, greedy: bool) -> None:
         self.delivered = delivered
@@ -36,7 +36,7 @@ class Continuation:
         self._repeated_tokens = len(tokens) - len(self.kept_tokens)
         self._repeated_characters = characters - kept_length
         if not greedy and (self._repeated_tokens or self._repeated_characters):
-            raise InvalidRequestError("a sampled response with undelivered text cannot be continued")
+            raise CannotContinueError("a sampled response with undelivered text cannot be continued")
 
     def remove_delivered(self, chunk: ChatChunk) -> None:
         """Removes the tokens and the text that were already delivered from the next chunk."""
@@ -50,7 +50,7 @@ class Continuation:
 def _text_lengths(tokens: Sequence[int], prompt: Sequence[int], tokenizer: Any) -> list[int]:
     """Returns the text length of the first n tokens, for n from 0. An incomplete character counts 0."""
     if not isinstance(tokenizer, TokenizersBackend):
-        raise InvalidRequestError(f"unsupported tokenizer {type(tokenizer).__name__}: responses cannot be continued")
+        raise CannotContinueError(f"unsupported tokenizer {type(tokenizer).__name__}: responses cannot be continued")
     # Decodes as vLLM's detokenizer does, which the last tokens of the prompt suffice for.
     stream = DecodeStream(ids=list(prompt[-CONTEXT_TOKENS:]), skip_special_tokens=True)
     texts = (stream.step(tokenizer.backend_tokenizer, token) or "" for token in tokens)

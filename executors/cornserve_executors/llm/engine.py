@@ -16,7 +16,13 @@ from vllm.v1.engine import exceptions as vllm_exceptions
 
 from cornserve.concurrency import gather_all
 from cornserve.transport import TensorView
-from cornserve_executors.base import EngineDeadError, ExecutorStartError, InvalidRequestError
+from cornserve_executors.base import (
+    CannotContinueError,
+    EngineDeadError,
+    ExecutorStartError,
+    HandedOverError,
+    InvalidRequestError,
+)
 from cornserve_executors.llm import trace
 from cornserve_executors.llm.chat_media import model_fields
 from cornserve_executors.llm.connector import EmbeddingsConnector
@@ -98,6 +104,7 @@ class LLMEngine(VllmEngine):
         input_bytes: int = 0,
         deliver_states: StatesDelivery | None = None,
         prefilled: PrefilledKv | None = None,
+        wants_hand_over: Callable[[], bool] | None = None,
     ) -> ChatResponse:
         """Generates a response, and streams its chunks to `deliver`. Cancelling stops the generation immediately.
 
@@ -109,16 +116,15 @@ class LLMEngine(VllmEngine):
             deliver_states: receives the hidden states that the talker reads; those of the prompt come before the first
                 chunk. Only for thinkers.
             prefilled: the KV cache of the prompt. Only for decode executors.
+            wants_hand_over: returns whether another executor should continue the response.
+
+        Raises `HandedOverError` if another executor continues after the chunks that `deliver` has received.
         """
         async with self._explain_constraint_errors(request):
             rendered = await self._render(request, id, embeddings, input_bytes, stream=deliver is not None)
             if request.prompt_only:
                 return rendered.prompt_response()
-            repeated: Sequence[ChatChunk] = ()
-            if delivered and self._config.continues_from_tokens(request):
-                rendered = rendered.continue_after(delivered)
-            else:
-                repeated = delivered
+            rendered, repeated = self._continued(rendered, delivered)
             kv = None if prefilled is None else await self._checked_kv(prefilled.tensor, rendered)
             response = ResponseBuilder(rendered, None if kv is None else kv.cached_tokens, repeated)
             prompt, sampling = rendered.engine_inputs()
@@ -154,7 +160,31 @@ class LLMEngine(VllmEngine):
                             await deliver(chunk)
                     if output.finished:
                         trace.record_engine_spans(output)
+                    elif wants_hand_over is not None and wants_hand_over() and self._is_movable(response, deliver):
+                        raise HandedOverError
             return response.build()
+
+    def _continued(
+        self, rendered: RenderedRequest, delivered: Sequence[ChatChunk]
+    ) -> tuple[RenderedRequest, Sequence[ChatChunk]]:
+        """Returns the inputs with which a response continues after the delivered chunks. If they are those of the whole
+        response, which is generated again, returns the delivered chunks as well.
+
+        Raises `CannotContinueError`.
+        """
+        if not delivered or not self._config.continues_from_tokens(rendered.request):
+            return rendered, delivered
+        try:
+            return rendered.continue_after(delivered), ()
+        except CannotContinueError:
+            if not rendered.request.can_be_repeated:
+                raise
+            return rendered, delivered
+
+    def _is_movable(self, response: ResponseBuilder, deliver: ChunkDelivery | None) -> bool:
+        """Returns whether another executor can continue exactly after the chunks that `deliver` has received."""
+        continues = deliver is not None and self._config.continues_from_tokens(response.request)
+        return continues and response.can_be_handed_over
 
     async def render(
         self, request: LLMRequest, id: str, embeddings: Sequence[TensorView], input_bytes: int
@@ -252,7 +282,7 @@ class LLMEngine(VllmEngine):
         try:
             with translate_errors():
                 yield
-        except EngineDeadError:
+        except (EngineDeadError, HandedOverError, CannotContinueError):
             raise
         except Exception as error:
             message = await asyncio.to_thread(self._constraint_checker.find_error, request)

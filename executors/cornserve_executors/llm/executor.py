@@ -74,11 +74,14 @@ class LanguageModelExecutor(VllmExecutor[Settings, Request, Result]):
         deliver_states: StatesDelivery | None = None,
         delivered: Sequence[ChatChunk] | None = None,
         prefilled: PrefilledKv | None = None,
+        *,
+        hands_over: bool = True,
     ) -> ChatResponse:
         """Generates the response of an invocation, and streams its chunks to `deliver`.
 
         Args:
             delivered: chunks that have been sent. By default, those of an earlier attempt.
+            hands_over: whether another executor may continue the response.
         """
         embeddings = await context.receive_all(_embedding_tensors(request))
         return await self._engine.generate(
@@ -90,6 +93,7 @@ class LanguageModelExecutor(VllmExecutor[Settings, Request, Result]):
             context.input_bytes,
             deliver_states,
             prefilled,
+            context.wants_hand_over if hands_over else None,
         )
 
 
@@ -166,7 +170,8 @@ class DecodeExecutor(KvExecutor[DecodeTask, PrefilledRequest, ChatResponse]):
                 elif first.seed is not None:
                     llm_request = llm_request.model_copy(update={"seed": first.seed})
             await context.release(request.first)
-        if sum(len(chunk.token_ids) for chunk in delivered) == llm_request.token_limit:
+        tokens = sum(len(chunk.token_ids) for chunk in delivered)
+        if tokens == llm_request.token_limit and self.config.continues_from_tokens(llm_request):
             return await self.generate(llm_request, context, deliver, delivered=delivered)
         tensor = await context.receive(request.kv)
         prefilled = self._messages.receive(context.id, tensor, partial(context.release, request.kv))
@@ -201,7 +206,11 @@ class ThinkerExecutor(LanguageModelExecutor[ThinkerTask, LLMRequest, ThinkerResp
             await publish_delivered()
         is_streamed = wants_chunks or context.is_requested("tokens") or context.is_requested("states")
         response = await self.generate(
-            request, context, deliver if is_streamed else None, deliver_states if reads_states else None
+            request,
+            context,
+            deliver if is_streamed else None,
+            deliver_states if reads_states else None,
+            hands_over=False,  # The talker would read the tokens again.
         )
         return ThinkerResponse(**dict(response))
 

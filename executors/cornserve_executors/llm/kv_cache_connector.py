@@ -50,9 +50,9 @@ LOAD = "load_kv"
 
 ALTERNATIVE = "use a task that runs the whole model in one executor, such as Chat"
 
-MESSAGE = Struct("<?d")
-"""The head of a message to the main process: whether the copy is done, and its seconds. The key of the request
-follows."""
+MESSAGE = Struct("<?dQ")
+"""The head of a message to the main process: whether the copy is done, its seconds and its bytes. The key of the
+request follows."""
 
 
 @dataclass(slots=True)
@@ -148,7 +148,7 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
             return
         source = KvSource(**fields)
         if not num_external_tokens:  # The blocks are cached already, or loaded.
-            _send(source, 0)
+            _send(source, is_done=True)
             return
         first = (source.loaded_tokens - num_external_tokens) // self._block_size
         end = -(-source.loaded_tokens // self._block_size)
@@ -192,7 +192,7 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
     def end_save(self, target: KvTarget) -> None:
         """Sends a message after the save of a request that has ended, if there is one."""
-        self._thread.submit(_send, target, None)
+        self._thread.submit(_send, target, is_done=False)
 
     def start_load_kv(self, forward_context: Any, **_: Any) -> None:
         for id, load in self._transfers.loads.items():
@@ -255,7 +255,7 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
             log.exception("cannot save the KV cache of a request")
         with self._lock:
             self._saved.add(id)
-        _send(target, seconds)
+        _send(target, seconds is not None, seconds or 0, format.nbytes(target.tokens))
 
     def _load(self, id: str, load: BlockLoad) -> None:
         seconds = None
@@ -271,7 +271,8 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
             self._results.finished_recving.add(id)
             if seconds is None:
                 self._results.failed_recving.add(id)
-        _send(load.source, seconds)
+        nbytes = 0 if load.source.location is None else len(load.blocks) * self.format().token_block_bytes
+        _send(load.source, seconds is not None, seconds or 0, nbytes)
 
     def _load_blocks(self, load: BlockLoad) -> None:
         """Raises `StaleError` if the tensor has been revoked."""
@@ -342,13 +343,9 @@ def _parts(buffer: memoryview, layers: int) -> list[memoryview]:
     return [buffer[layer * size : (layer + 1) * size] for layer in range(layers)]
 
 
-def _send(copied: KvTarget | KvSource, seconds: float | None) -> None:
-    """Sends a message to the main process, unless it has exited.
-
-    Args:
-        seconds: the time that the copy has taken. None if it is not done.
-    """
-    head = MESSAGE.pack(seconds is not None, seconds or 0)
+def _send(copied: KvTarget | KvSource, is_done: bool, seconds: float = 0, nbytes: int = 0) -> None:
+    """Sends a message to the main process, unless it has exited."""
+    head = MESSAGE.pack(is_done, seconds, nbytes)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.sendto(head + copied.key.encode(), copied.socket)

@@ -29,6 +29,11 @@ class KvFormat:
         """The size of a block in one layer."""
         return DTYPE_BYTES[self.dtype] * prod(self.block_shape)
 
+    @property
+    def token_block_bytes(self) -> int:
+        """The size of a block in all layers."""
+        return self.layers * self.block_bytes
+
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
         """Returns the format with these fields, whose shape may be a list."""
@@ -39,7 +44,7 @@ class KvFormat:
 
     def nbytes(self, tokens: int) -> int:
         """The size of the tensor for a prompt."""
-        return self.layers * self.blocks(tokens) * self.block_bytes
+        return self.blocks(tokens) * self.token_block_bytes
 
     def difference(self, other: KvFormat) -> str:
         """Returns the first field in which two formats differ, and both values. Empty if they are equal."""

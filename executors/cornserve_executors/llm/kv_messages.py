@@ -77,8 +77,8 @@ class KvMessages:
         self._stats = stats
         self._directory = tempfile.TemporaryDirectory(prefix="cornserve-kv-")
         self._path = str(Path(self._directory.name) / "messages")
-        self._expected: dict[bytes, tuple[int, Callable[[bool], None]]] = {}
-        """The size of each copy, and the function that receives whether it is done, by the key of its request."""
+        self._expected: dict[bytes, Callable[[bool], None]] = {}
+        """The functions that receive whether a copy is done, by the keys of the requests."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._socket.bind(self._path)
@@ -88,7 +88,7 @@ class KvMessages:
     def lend(self, key: str, slot: Slot) -> LentSlot:
         """Lends the memory to the engine, until it sends its message."""
         lent = LentSlot(slot, KvTarget(key, self._path, asdict(slot.location)))
-        self._expected[key.encode()] = slot.location.nbytes, lent.on_message
+        self._expected[key.encode()] = lent.on_message
         return lent
 
     def take_back(self, lent: LentSlot, end_save: Callable[[KvTarget], Coroutine[Any, Any, None]]) -> None:
@@ -104,7 +104,7 @@ class KvMessages:
                 prefilled.unread = ()
                 self._start(release())
 
-        self._expected[key.encode()] = tensor.location.nbytes, on_message
+        self._expected[key.encode()] = on_message
         return prefilled
 
     def forget(self, key: str) -> None:
@@ -135,11 +135,9 @@ class KvMessages:
                 message = self._socket.recv(MESSAGE_BYTES)
             except BlockingIOError:
                 return
-            expected = self._expected.pop(message[MESSAGE.size :], None)
-            if expected is None:
-                continue
-            nbytes, on_message = expected
-            is_done, seconds = MESSAGE.unpack_from(message)
-            if seconds:
+            is_done, seconds, nbytes = MESSAGE.unpack_from(message)
+            if is_done and nbytes:
                 self._stats.record(seconds, nbytes)
-            on_message(is_done)
+            on_message = self._expected.pop(message[MESSAGE.size :], None)
+            if on_message is not None:
+                on_message(is_done)

@@ -23,7 +23,7 @@ from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.sampling_params import RequestOutputKind
 
 from cornserve.transport import TensorView
-from cornserve_executors.base import ExecutorStartError, InvalidRequestError
+from cornserve_executors.base import CannotContinueError, ExecutorStartError, InvalidRequestError
 from cornserve_executors.llm.chat_media import ChatMedia
 from cornserve_executors.llm.chat_prompt import ChatPrompt
 from cornserve_executors.llm.continuation import Continuation
@@ -52,13 +52,13 @@ class RenderedRequest:
     continuation: Continuation | None = None
 
     def continue_after(self, delivered: Sequence[ChatChunk]) -> Self:
-        """Returns a copy that continues after these chunks. Raises `InvalidRequestError` if that cannot be exact."""
+        """Returns a copy that continues after these chunks. Raises `CannotContinueError` if that cannot be exact."""
         greedy = self.sampling.temperature == 0
         return replace(self, continuation=Continuation(delivered, self.prompt_tokens, self.tokenizer, greedy=greedy))
 
     def continues_exactly_after(self, chunk: ChatChunk) -> bool:
         """Returns whether a copy can continue after this chunk, and would generate none of its tokens again."""
-        with suppress(InvalidRequestError):
+        with suppress(CannotContinueError):
             continuation = self.continue_after([chunk]).continuation
             return continuation is not None and continuation.kept_tokens == chunk.token_ids
         return False

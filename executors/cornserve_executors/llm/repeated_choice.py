@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cornserve_executors.base import NotRepeatedError
-from cornserve_executors.base.repeated_output import remove_delivered
+from cornserve_executors.base.repeated_output import strip_delivered
 from cornserve_tasklib.chat_response import ChatChunk, ToolCallDelta
 
 
@@ -31,9 +31,9 @@ class RepeatedChoice:
 
     def remove_delivered(self, chunk: ChatChunk) -> None:
         """Removes what was delivered from the next chunk. Raises `NotRepeatedError` if it differs."""
-        chunk.text, self._text = remove_delivered(chunk.text, self._text)
-        chunk.reasoning, self._reasoning = remove_delivered(chunk.reasoning, self._reasoning)
-        chunk.token_ids, self._token_ids = remove_delivered(chunk.token_ids, self._token_ids)
+        chunk.text, self._text = strip_delivered(chunk.text, self._text)
+        chunk.reasoning, self._reasoning = strip_delivered(chunk.reasoning, self._reasoning)
+        chunk.token_ids, self._token_ids = strip_delivered(chunk.token_ids, self._token_ids)
         if chunk.tool_calls is not None:
             chunk.tool_calls = [part for delta in chunk.tool_calls if (part := self._new_part(delta))] or None
         if chunk.logprobs is not None:
@@ -46,7 +46,7 @@ class RepeatedChoice:
             return delta
         if delta.name is not None and delta.name != self._names[delta.index]:
             raise NotRepeatedError
-        arguments, self._arguments[delta.index] = remove_delivered(delta.arguments or "", self._arguments[delta.index])
+        arguments, self._arguments[delta.index] = strip_delivered(delta.arguments or "", self._arguments[delta.index])
         return ToolCallDelta(index=delta.index, arguments=arguments) if arguments else None
 
     def check_complete(self) -> None:

@@ -6,15 +6,18 @@ vLLM returns many small outputs for a streamed response, and otherwise a single 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from vllm import RequestOutput
 from vllm.logprobs import PromptLogprobs as VllmPromptLogprobs
 
+from cornserve_executors.base import CannotContinueError
 from cornserve_executors.llm.choice_builder import ChoiceBuilder
 from cornserve_executors.llm.logprobs import prompt_logprobs, token_logprobs
 from cornserve_executors.llm.prompt_renderer import RenderedRequest
 from cornserve_tasklib.chat_response import ChatChunk, ChatResponse, PromptLogprobs, TokenLogprobs, Usage
 from cornserve_tasklib.completion import CompletionRequest
+from cornserve_tasklib.llm import LLMRequest
 
 
 class ResponseBuilder:
@@ -66,6 +69,19 @@ class ResponseBuilder:
         if not isinstance(request, CompletionRequest) or not request.echo or request.logprobs is None:
             return None
         return token_logprobs(self._rendered.prompt_tokens, positions, tokenizer, request.logprobs)
+
+    @property
+    def request(self) -> LLMRequest:
+        return self._rendered.request
+
+    @property
+    def can_be_handed_over(self) -> bool:
+        """Whether another executor can continue exactly after the chunks of the only choice."""
+        (choice,) = self._choices
+        with suppress(CannotContinueError):
+            self._rendered.continue_after(choice.chunks)
+            return True
+        return False
 
     def finish_at_limit(self) -> None:
         """Finishes all choices, because the delivered chunks already have the maximum number of tokens."""

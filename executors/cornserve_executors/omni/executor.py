@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 class OmniExecutor(DeviceExecutor[OmniTask, SpokenChatRequest, OmniResponse]):
     library = "transformers"
-    repeats = True
+    repeats = "in order"
 
     _engine: OmniEngine
 
@@ -38,7 +38,7 @@ class OmniExecutor(DeviceExecutor[OmniTask, SpokenChatRequest, OmniResponse]):
         async def send(chunk: SpokenChunk) -> None:
             await context.send("chunks", chunk.model_dump_json().encode())
 
-        request = request.model_copy(update={"seed": context.seed(request.seed)})
+        request = context.with_seed(request)
         return await self._engine.respond(request, send if context.is_requested("chunks") else None)
 
     def metrics(self) -> Iterable[Metric]:

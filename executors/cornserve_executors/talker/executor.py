@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 class TalkerExecutor(DeviceExecutor[TalkerTask, TalkerRequest, SpokenCodes]):
     library = "transformers"
-    repeats = True
+    repeats = "in order"
 
     _engine: TalkerEngine
 
@@ -52,7 +52,7 @@ class TalkerExecutor(DeviceExecutor[TalkerTask, TalkerRequest, SpokenCodes]):
 
     async def invoke(self, request: TalkerRequest, context: InvocationContext) -> SpokenCodes:
         self._engine.check(request)
-        request = request.model_copy(update={"seed": context.seed(request.seed)})
+        request = context.with_seed(request)
         async with AsyncExitStack() as stack:
             prompt, parts = None, None
             if request.states is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 class VocoderExecutor(DeviceExecutor[VocoderTask, VocoderRequest, TalkerResponse]):
     library = "transformers"
-    repeats = True
+    repeats = "in order"
 
     _engine: VocoderEngine
 

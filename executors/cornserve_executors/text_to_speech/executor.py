@@ -37,7 +37,7 @@ class TextToSpeechExecutor(DeviceExecutor[TextToSpeechTask, SpeechRequest, Speec
             if context.is_requested("audio"):
                 await context.send("audio", chunk.model_dump_json().encode())
 
-        request = request.model_copy(update={"seed": context.seed(request.seed)})
+        request = context.with_seed(request)
         return await self._engine.speak(request, send, sent_chunks=len(context.delivered.get("audio", ())))
 
     def metrics(self) -> Iterable[Metric]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cornserve_executors.base import NotRepeatedError
-from cornserve_executors.base.repeated_output import remove_delivered
+from cornserve_executors.base.repeated_output import strip_delivered
 from cornserve_tasklib.transcription import TranscriptionChunk
 
 
@@ -19,7 +19,9 @@ class RepeatedTranscript:
 
     def new_part(self, chunk: TranscriptionChunk) -> TranscriptionChunk | None:
         """Returns what was not delivered of the next chunk, or None. Raises `NotRepeatedError` if it differs."""
-        text, self._text = remove_delivered(chunk.text, self._text)
+        text, self._text = strip_delivered(chunk.text, self._text)
+        if text and self._clips:
+            raise NotRepeatedError
         reason = chunk.finish_reason
         if reason is not None and self._clips:
             self._clips -= 1

@@ -83,7 +83,7 @@ async def test_a_response_that_is_not_repeated_ends_with_an_error(client: Execut
     for delivered, resumed in ((other.chunks, request), (complete.chunks, shorter)):
         reply = await client.resume(resumed, delivered)
 
-        assert reply.code == "ABORTED"
+        assert reply.code == "CANNOT_CONTINUE"
         assert "does not repeat" in reply.end.message
         assert not reply.chunks
 
@@ -158,5 +158,5 @@ async def test_a_sampled_response_cannot_be_continued_within_a_character(client:
 
     reply = await client.resume(request, complete_reply.chunks[: half + 1])
 
-    assert reply.code == "INVALID_ARGUMENT"
+    assert reply.code == "CANNOT_CONTINUE"
     assert "cannot be continued" in reply.end.message

@@ -72,7 +72,7 @@ def received(messages: socket.socket) -> tuple[bool, str]:
     from cornserve_executors.llm.kv_cache_connector import MESSAGE
 
     message = messages.recv(100)
-    is_done, seconds = MESSAGE.unpack_from(message)
+    is_done, seconds, _ = MESSAGE.unpack_from(message)
     assert 0 <= seconds < 30
     return is_done, message[MESSAGE.size :].decode()
 

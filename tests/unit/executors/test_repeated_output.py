@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from cornserve.task.output import output_layout
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base import NotRepeatedError
-from cornserve_executors.base.repeated_output import MAX_HELD, RepeatedOutput
+from cornserve_executors.base.repeated_output import RepeatedOutput
 from cornserve_tasklib.image_generation import ImageGenerationResponse, ImageProgress
 
 
@@ -16,16 +18,17 @@ def step(number: int, image: int = 0) -> bytes:
     return progress.model_dump_json(exclude_defaults=True).encode()
 
 
-class Repetition:
-    def __init__(self, *delivered: bytes) -> None:
+class RepeatedProgress:
+    def __init__(self, *delivered: bytes, max_held: int = 0) -> None:
         self.sent: list[bytes] = []
         # The gateway encodes items again, with all their fields.
         items = [ImageProgress.model_validate_json(item).model_dump_json().encode() for item in delivered]
         chunks = [pb.OutputChunk(output="progress", item=item) for item in items]
-        self.output = RepeatedOutput(output_layout(ImageGenerationResponse), chunks, self._send)
+        self.output = RepeatedOutput(output_layout(ImageGenerationResponse), chunks, self._send, max_held=max_held)
 
     async def _send(self, output: str, item: bytes) -> None:
         assert output == "progress"
+        await asyncio.sleep(0)
         self.sent.append(item)
 
     async def send(self, *items: bytes) -> None:
@@ -34,7 +37,7 @@ class Repetition:
 
 
 async def test_items_that_were_delivered_are_not_sent_again() -> None:
-    repetition = Repetition(step(1), step(2))
+    repetition = RepeatedProgress(step(1), step(2))
 
     await repetition.send(step(1), step(2), step(3), step(4))
 
@@ -43,7 +46,7 @@ async def test_items_that_were_delivered_are_not_sent_again() -> None:
 
 
 async def test_new_items_wait_until_all_others_have_come_again() -> None:
-    repetition = Repetition(step(1), step(1, image=1))
+    repetition = RepeatedProgress(step(1), step(1, image=1), max_held=3)
 
     await repetition.send(step(1), step(2))
     assert repetition.sent == []
@@ -52,25 +55,36 @@ async def test_new_items_wait_until_all_others_have_come_again() -> None:
     assert repetition.sent == [step(2), step(2, image=1)]
 
 
+async def test_the_order_of_each_image_is_kept_while_its_caller_reads_slowly() -> None:
+    repetition = RepeatedProgress(step(1), step(1, image=1), max_held=3)
+    await repetition.send(step(1), step(2), step(3))
+
+    await asyncio.gather(repetition.send(step(1, image=1)), repetition.send(step(4)))
+
+    assert repetition.sent == [step(2), step(3), step(4)]
+
+
 async def test_equal_items_are_counted() -> None:
-    repetition = Repetition(step(1), step(1))
+    repetition = RepeatedProgress(step(1), step(1))
 
     await repetition.send(step(1), step(1), step(1))
 
     assert repetition.sent == [step(1)]
 
 
-async def test_an_output_that_differs_is_not_sent() -> None:
-    repetition = Repetition(step(1))
+@pytest.mark.parametrize("max_held", [0, 2])
+async def test_an_output_that_differs_is_not_sent(max_held: int) -> None:
+    repetition = RepeatedProgress(step(1), max_held=max_held)
+    await repetition.send(*map(step, range(2, 2 + max_held)))
 
     with pytest.raises(NotRepeatedError, match="does not repeat"):
-        await repetition.send(*map(step, range(2, MAX_HELD + 3)))
+        await repetition.send(step(9))
 
     assert repetition.sent == []
 
 
 async def test_an_output_that_ends_early_is_an_error() -> None:
-    repetition = Repetition(step(1), step(2))
+    repetition = RepeatedProgress(step(1), step(2))
     await repetition.send(step(1))
 
     with pytest.raises(NotRepeatedError):

@@ -39,6 +39,11 @@ def test_another_transcript_is_an_error() -> None:
         RepeatedTranscript(DELIVERED).new_part(TranscriptionChunk(text="Ripe wheat."))
 
 
+def test_a_clip_that_goes_on_after_its_delivered_end_is_an_error() -> None:
+    with pytest.raises(NotRepeatedError):
+        RepeatedTranscript(DELIVERED[:2]).new_part(TranscriptionChunk(text="Ripe corn. And", finish_reason="stop"))
+
+
 def test_a_shorter_transcript_is_an_error() -> None:
     repeated = RepeatedTranscript(DELIVERED)
     repeated.new_part(TranscriptionChunk(text="Ripe corn.", finish_reason="stop"))

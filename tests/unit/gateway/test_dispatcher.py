@@ -216,6 +216,16 @@ async def test_invocations_that_wait_for_a_replica_start_once_when_it_is_availab
     assert replicas[0].started == [(0, 0), (1, 0), (2, 0)]
 
 
+async def test_an_invocation_that_cannot_continue_is_not_tried_again(pool: FakePool, dispatch: Dispatch) -> None:
+    (execution,) = dispatch([[]]).executions
+
+    pool.replicas[0].end(0, "CANNOT_CONTINUE")
+
+    assert execution.invocation.error is not None
+    assert execution.invocation.error.code == "CANNOT_CONTINUE"
+    assert pool.replicas[1].started == []
+
+
 async def test_a_failure_fails_a_long_chain_of_consumers(pool: FakePool, dispatch: Dispatch) -> None:
     chain = dispatch([[], *([index] for index in range(255))])
 

@@ -135,6 +135,18 @@ class EchoGroup:
     def running(self, endpoint: str) -> int:
         return self._executors.running(endpoint)
 
+    def is_connected(self, endpoint: str) -> bool:
+        """Whether the gateway may still send invocations to the replica."""
+        return self._executors.states[endpoint].callers > 0
+
+    async def ended(self, endpoint: str) -> dict[str, int]:
+        """Returns the number of ended invocations of the replica, by code."""
+        metrics = (await self._gateway.get("/metrics")).text
+        pattern = (
+            rf'cornserve_gateway_invocations_total{{.*code="(\w+)".*replica="replica-{re.escape(endpoint)}".*}} (.*)'
+        )
+        return {code: int(float(count)) for code, count in re.findall(pattern, metrics)}
+
     def refuse(self, endpoint: str) -> None:
         self._executors.states[endpoint].set_phase(pb.PHASE_LOADING)
 
@@ -456,6 +468,57 @@ async def test_a_started_stream_resumes_exactly_if_its_task_allows_it(group: Ech
     await stream.ended()
     assert stream.items == words
     assert stream.events[-1] == ("result", {"words": None, "text": " ".join(words), "words_sent": 40})
+
+
+async def test_a_replica_that_leaves_hands_its_streams_over(group: EchoGroup) -> None:
+    leaving, other = await group.add(), await group.add()
+    await group.publish(leaving)
+    words = [f"word{n}" for n in range(20)]
+    streams = [group.stream(" ".join(words), seconds=1) for _ in range(3)]
+    for stream in streams:
+        await stream.first_item()
+
+    await group.publish(other)
+    await until(lambda: group.running(other) == 3)
+
+    assert group.running(leaving) == 0
+    await until(lambda: not group.is_connected(leaving))  # The executor can exit.
+    for stream in streams:
+        await stream.ended()
+        assert stream.items == words
+    assert await group.ended(leaving) == {"HANDED_OVER": 3}
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_requests_that_cannot_be_handed_over_end_on_a_replica_that_leaves(
+    group: EchoGroup, clock: LoopClock, streams: bool
+) -> None:
+    leaving, other = await group.add(), await group.add()
+    await group.publish(leaving)
+    if streams:
+        request = asyncio.create_task(group.stream("a", seconds=5, continues=False).ended())
+    else:
+        request = group.send("a", seconds=5)
+    await until(lambda: group.running(leaving) == 1)
+
+    await group.publish(other)
+    clock.advance(5)
+
+    assert (await request).status_code == 200
+    assert await group.ended(leaving) == {"OK": 1}
+
+
+async def test_streams_end_on_a_replica_that_leaves_without_another(group: EchoGroup, clock: LoopClock) -> None:
+    leaving = await group.add()
+    await group.publish(leaving)
+    stream = group.stream("a", seconds=5)
+    await until(lambda: group.running(leaving) == 1)
+
+    await group.publish()
+    clock.advance(5)
+    await stream.ended()
+
+    assert stream.items == ["a"]
 
 
 async def test_a_started_stream_that_cannot_resume_ends_with_an_error_event(group: EchoGroup) -> None:

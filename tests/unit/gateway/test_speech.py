@@ -60,15 +60,6 @@ async def test_events_contain_the_file_and_the_usage(gateway: httpx.AsyncClient)
     assert done == {"type": "speech.audio.done", "seconds": 2.5, "usage": usage}
 
 
-async def test_a_request_without_a_seed_gets_a_random_one(gateway: httpx.AsyncClient) -> None:
-    body = {"model": "speaker", "input": "corn"}
-
-    first, second = [(await gateway.post(SPEECH, json=body)).text for _ in range(2)]
-
-    assert first.startswith("input=corn seed=")
-    assert first != second
-
-
 @pytest.mark.parametrize(
     ("fields", "param", "message"),
     [
