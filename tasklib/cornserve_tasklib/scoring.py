@@ -17,6 +17,8 @@ MAX_CHARACTERS = 32_000_000
 """Maximum number of characters of all pairs. The query of a pair counts, too, because each pair is tokenized."""
 
 Texts = Annotated[list[Text], MinLen(1), MaxLen(MAX_INPUTS)]
+Documents = Annotated[list[str], MinLen(1), MaxLen(MAX_INPUTS)]
+"""Texts that may be empty, as passages of a search often are."""
 
 
 class ScoringOptions(BaseModel):
@@ -40,7 +42,7 @@ class ScoringRequest(ScoringOptions):
 
     queries: Texts
     """One query, or one for each document."""
-    documents: Texts
+    documents: Documents
     """The documents."""
 
     @model_validator(mode="after")

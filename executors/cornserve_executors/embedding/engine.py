@@ -9,6 +9,7 @@ from vllm import PoolingParams, PoolingRequestOutput
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.pooling.embed.protocol import EmbeddingCompletionRequest
 
+from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.llm.chat_media import ChatMedia
 from cornserve_executors.llm.chat_prompt import ChatPrompt
 from cornserve_executors.vllm import settings
@@ -38,13 +39,27 @@ class EmbeddingEngine(VllmEngine):
         """Embeds all inputs concurrently."""
         with translate_errors():
             prompts = await (self._tokenize(request, id) if request.messages is None else self._render(request, id))
-            params = PoolingParams(task="embed", dimensions=request.dimensions)
+            params = PoolingParams(task="embed", dimensions=self._dimensions(request))
             params.verify(self._vllm.model_config)
             outputs = await pool(self._vllm, ((prompt, params.clone()) for prompt in prompts), id)
         return EmbeddingResponse(
             embeddings=[_encode(output) for output in outputs],
             prompt_tokens=sum(len(output.prompt_token_ids) for output in outputs),
         )
+
+    def _dimensions(self, request: EmbeddingRequest) -> int | None:
+        """Returns the length to which vectors are shortened. Raises `InvalidRequestError` if they cannot be."""
+        model, dimensions = self._vllm.model_config, request.dimensions
+        size, lengths = model.embedding_size, model.matryoshka_dimensions
+        if dimensions is None or dimensions == size:
+            return None
+        if not model.is_matryoshka:
+            message = f"dimensions: the vectors of this model have {size} elements and cannot be shortened: omit it"
+            raise InvalidRequestError(message)
+        if dimensions > size or (lengths and dimensions not in lengths):
+            known = ", ".join(map(str, lengths)) if lengths else f"1 to {size}"
+            raise InvalidRequestError(f"dimensions: {dimensions} is not a length of this model's vectors: give {known}")
+        return dimensions
 
     async def _render(self, request: EmbeddingRequest, id: str) -> list[Any]:
         """Returns the prompt of the request's chat."""

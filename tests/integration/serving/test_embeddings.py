@@ -32,6 +32,12 @@ def expected(tiny_bert: Path) -> list[list[float]]:
     return [(state / state.norm()).tolist() for state in states]
 
 
+def test_the_length_of_the_vectors_may_be_stated(client: OpenAI, bert: str, expected: list[list[float]]) -> None:
+    response = client.embeddings.create(model=bert, input=TEXTS[0], dimensions=len(expected[0]))
+
+    assert response.data[0].embedding == pytest.approx(expected[0], abs=1e-4)
+
+
 @pytest.mark.parametrize("format", ["float", "base64", None])
 def test_vectors_have_the_order_of_the_texts(
     client: OpenAI, bert: str, expected: list[list[float]], format: str | None
@@ -79,7 +85,10 @@ def test_an_input_may_consist_of_token_ids(client: OpenAI, bert: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"input": "x", "dimensions": 8}, "does not support Matryoshka"),
+        (
+            {"input": "x", "dimensions": 8},
+            r"the vectors of this model have \d+ elements and cannot be shortened",
+        ),
         ({"input": "x" * 600}, "maximum context length is 512"),
         ({"input": "x" * 8_000_000}, "maximum context length is 512"),
         ({"input": ["x", [1]]}, r"input\[1\]"),

@@ -84,6 +84,12 @@ def test_pairs_have_the_scores_of_transformers(reranker: httpx.Client, reference
     assert scores(each) == pytest.approx(expected, abs=1e-3)
 
 
+def test_documents_may_be_empty(reranker: httpx.Client, reference: Reference) -> None:
+    response = post(reranker, "/v1/score", text_1=QUERY, text_2=["A cereal.", ""])
+
+    assert scores(response) == pytest.approx([reference.score(QUERY, text) for text in ("A cereal.", "")], abs=1e-4)
+
+
 def test_texts_are_truncated(reranker: httpx.Client, reference: Reference) -> None:
     long = "x" * 1000
     pair = post(reranker, "/v1/score", queries=QUERY, items=long, truncate_prompt_tokens=100)

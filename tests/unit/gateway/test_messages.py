@@ -136,6 +136,7 @@ async def test_blocks_become_messages_of_a_chat(relay: AsyncAnthropic) -> None:
                 "content": [
                     {"type": "tool_result", "tool_use_id": "call-1", "content": [{"type": "text", "text": "3"}]},
                     {"type": "tool_result", "tool_use_id": "call-2", "is_error": True},
+                    {"type": "tool_result", "tool_use_id": "call-3", "content": "no such file", "is_error": True},
                     {"type": "text", "text": "Go on."},
                 ],
             },
@@ -149,7 +150,8 @@ async def test_blocks_become_messages_of_a_chat(relay: AsyncAnthropic) -> None:
         {"role": "user", "content": [{"type": "text", "text": "What is 1 + 2?"}]},
         assistant,
         {"role": "tool", "content": "3", "tool_call_id": "call-1"},
-        {"role": "tool", "content": "", "tool_call_id": "call-2"},
+        {"role": "tool", "content": "Error", "tool_call_id": "call-2"},
+        {"role": "tool", "content": "Error: no such file", "tool_call_id": "call-3"},
         {"role": "user", "content": [{"type": "text", "text": "Go on."}]},
     ]
 

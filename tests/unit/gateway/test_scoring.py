@@ -89,7 +89,7 @@ async def test_one_or_many_queries_are_compared(
         (RERANK, {"query": "", "documents": ["x"]}, "query", "at least 1 character"),
         (RERANK, {"query": ["x"], "documents": ["x"]}, "query", "valid string"),
         (RERANK, {"query": "x", "documents": []}, "documents", "at least 1 item"),
-        (RERANK, {"query": "x", "documents": ["x", ""]}, "documents[1]", "at least 1 character"),
+        (RERANK, {"query": "x", "documents": ["x", 1]}, "documents[1]", "string"),
         (RERANK, {"query": "x", "documents": [{"text": "x"}]}, "documents[0]", "valid string"),
         (RERANK, {"query": "x", "documents": ["x"] * 2049}, "documents", "at most 2048"),
         (RERANK, {"query": "x", "documents": ["x"], "top_n": -1}, "top_n", "greater than or equal to 0"),

@@ -106,12 +106,15 @@ class ToolResultBlock(_Block):
         Annotated[str, Tag("content:text")] | Annotated[list[TextBlock], Tag("content:list")],
         text_or_list("content"),
     ] = ""
-    is_error: Unused[bool] = None
+    is_error: bool | None = None
+    """Whether the call has failed. Chat templates have no such field: the model reads it in the text."""
 
     @property
     def message(self) -> ChatMessage:
         texts = [self.content] if isinstance(self.content, str) else [block.text for block in self.content]
-        return ChatMessage(role="tool", tool_call_id=self.tool_use_id, content="\n".join(texts))
+        text = "\n".join(texts)
+        content = f"Error: {text}".rstrip(": ") if self.is_error else text
+        return ChatMessage(role="tool", tool_call_id=self.tool_use_id, content=content)
 
 
 class ThinkingBlock(_Block):

@@ -18,13 +18,17 @@ from cornserve.gateway.endpoints.openai.common_fields import OpenAIRequest, Prom
 from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.request.session import Session
-from cornserve_tasklib.scoring import ScoringOptions, ScoringRequest, Texts
+from cornserve_tasklib.scoring import Documents, ScoringOptions, ScoringRequest, Texts
 
-OneOrManyTexts = Annotated[
-    Texts,
-    BeforeValidator(lambda given: [given] if isinstance(given, str) else given, json_schema_input_type=str | Texts),
-]
+
+def _listed(given: object) -> object:
+    return [given] if isinstance(given, str) else given
+
+
+OneOrManyTexts = Annotated[Texts, BeforeValidator(_listed, json_schema_input_type=str | Texts)]
 """A text or a list of texts."""
+OneOrManyDocuments = Annotated[Documents, BeforeValidator(_listed, json_schema_input_type=str | Documents)]
+"""A document or a list of documents."""
 
 
 class ScoreRequest(ScoringRequest, OpenAIRequest):
@@ -33,7 +37,7 @@ class ScoreRequest(ScoringRequest, OpenAIRequest):
     queries: OneOrManyTexts = Field(  # type: ignore[pydantic-alias]
         validation_alias=AliasChoices("queries", "text_1", "data_1")
     )
-    documents: OneOrManyTexts = Field(  # type: ignore[pydantic-alias]
+    documents: OneOrManyDocuments = Field(  # type: ignore[pydantic-alias]
         validation_alias=AliasChoices("documents", "items", "text_2", "data_2")
     )
 
@@ -42,7 +46,7 @@ class RerankRequest(ScoringOptions, OpenAIRequest):
     """vLLM's request body, which is that of Jina's and Cohere's rerank API."""
 
     query: Text
-    documents: OneOrManyTexts
+    documents: OneOrManyDocuments
     top_n: Annotated[int, Ge(0)] = 0
     """The number of results. 0 stands for all."""
     return_documents: bool = True
