@@ -2,7 +2,8 @@
 """Compares one language model on two slots: whole on both, prefill and decode apart, and both mixed.
 
 Streams with short prompts run all the time, and requests with long prompts and one token next to them. The whole model
-runs with vLLM's default size of a prefill chunk, and with each given one. All prompts are new.
+runs with vLLM's default size of a prefill chunk, and with each given one. Prefill executors process prompts one after
+the other, and in parts of each given size, between which short prompts are processed. All prompts are new.
 
     benchmarks/prefill_decode.py ~/models/SmolLM2-135M-Instruct
 """
@@ -71,6 +72,9 @@ def placements(chunks: list[int]) -> Iterator[Placement]:
         option = ("--option", f"max_num_batched_tokens={chunk}")
         yield Placement(f"whole, chunks of {chunk}", ("--replicas", "2", *option))
     yield Placement("p-d", ("--share", "p-d=1"))
+    for chunk in chunks:
+        parts = ("--engine-arg", f"long_prefill_token_threshold={chunk}")
+        yield Placement(f"p-d, long prompts in parts of {chunk}", ("--share", "p-d=1", *parts))
     yield Placement("p-d and pd", ("--share", "p-d=1", "--share", "pd=1"))
 
 

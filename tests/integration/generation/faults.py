@@ -9,15 +9,16 @@ from collections.abc import Generator as PyGenerator
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from unittest.mock import patch
 
 import psutil
 
 from cornserve.client import Client, ClientError
 from tests.chaos.conftest import running_instance
+from tests.chaos.form import FULL
 from tests.chaos.report import FaultResult
 from tests.executor_metrics import executor_total, sum_of
 from tests.integration.cli.cli_instance import CliInstance
@@ -27,6 +28,28 @@ RUNNING = "cornserve_executor_invocations_running"
 HELD = 'cornserve_transport_slab_bytes{state="held"}'
 
 
+PARTS = [0, 0.7] if not FULL else [tenth / 10 for tenth in range(10)]
+"""The parts of a stream after which a stage is killed."""
+
+
+@dataclass(frozen=True)
+class ItemSignal:
+    """Completes when a stream reaches an item."""
+
+    number: int
+    reached: Future[None] = field(default_factory=Future)
+
+
+@dataclass(frozen=True)
+class EndedStream:
+    """A stream that has ended."""
+
+    count: int = field(compare=False)
+    """The number of items."""
+    contents: str
+    """The items and the result."""
+
+
 @dataclass(frozen=True)
 class Generator:
     """An app of a tiny model, and a request whose result does not depend on chance."""
@@ -34,6 +57,10 @@ class Generator:
     name: str
     model: str
     request: dict[str, Any]
+
+    def with_fields(self, **fields: Any) -> Self:
+        """Returns the app with other fields of its request."""
+        return replace(self, request=self.request | fields)
 
     def open(self, client: Client) -> PyGenerator[Any, None, None]:
         """Yields the items of the stream, and the response."""
@@ -45,21 +72,21 @@ class Generator:
         found: str = response["speech"]["audio"] if "speech" in response else response["images"][0]["b64_json"]
         return found
 
-    def generate(self, machine: CliInstance, first_item: Future[None] | None = None) -> str:
-        """Returns the stream and its result. Completes `first_item` when the stream has an item."""
+    def generate(self, machine: CliInstance, signal: ItemSignal | None = None) -> EndedStream:
+        """Returns the stream and its result. Completes `signal` at its item."""
         with Client(machine.url) as client:
-            *items, last = self._signal_first(self.open(client), first_item)
-        return f"{self.items(items)} {self.result(last)}"
+            *items, last = self._signalling(self.open(client), signal)
+        return EndedStream(len(items), f"{self.items(items)} {self.result(last)}")
 
     def items(self, items: Sequence[Any]) -> str:
         """Returns the items of a stream in an order that does not depend on which of several streams is faster."""
         return repr(sorted(map(repr, items)))
 
     @staticmethod
-    def _signal_first(stream: Iterator[Any], first_item: Future[None] | None) -> Iterator[Any]:
+    def _signalling(stream: Iterator[Any], signal: ItemSignal | None) -> Iterator[Any]:
         for number, item in enumerate(stream):
-            if first_item is not None and number == 0:
-                first_item.set_result(None)
+            if signal is not None and number == signal.number:
+                signal.reached.set_result(None)
             yield item
 
 
@@ -77,8 +104,8 @@ class FaultyInstance:
     """An instance whose executors are killed, and whose clients disconnect."""
 
     machine: CliInstance
-    results: dict[str, str]
-    """The result of each app without a fault."""
+    results: dict[str, EndedStream]
+    """The stream of each app without a fault."""
 
     @classmethod
     @contextmanager
@@ -90,17 +117,23 @@ class FaultyInstance:
                 machine.do("deploy", str(deployment.model), "--name", deployment.app.name, *deployment.options)
             yield cls(machine, {each.app.name: each.app.generate(machine) for each in deployments})
 
-    def kill_during_stream(self, app: Generator, stage: str) -> FaultResult:
-        """Kills a stage when the client has an item. The request must end with the same items and the same result."""
-        first_item: Future[None] = Future()
+    def kill_during_stream(self, app: Generator, stage: str, part: float = 0) -> FaultResult:
+        """Kills a stage when the client has a part of the items. The request must end with the same items and result.
+
+        Args:
+            part: by default, the first item.
+        """
+        signal = ItemSignal(int(part * self.results[app.name].count))
         with ThreadPoolExecutor(1) as thread:
-            work = thread.submit(app.generate, self.machine, first_item)
-            first_item.result(timeout=60)
+            work = thread.submit(app.generate, self.machine, signal)
+            signal.reached.result(timeout=60)
             (executor,) = self._executors(app, stage)
             executor.kill()
             assert work.result(timeout=120) == self.results[app.name]
         self._expect_recovery(app)
-        return FaultResult(f"kill -9 of {stage} of {app.name} during a stream", 1, 1, "same result", leaks=0)
+        return FaultResult(
+            f"kill -9 of {stage} of {app.name} after {part:.0%} of a stream", 1, 1, "same result", leaks=0
+        )
 
     def kill_before_output(self, app: Generator, stage: str) -> FaultResult:
         """Kills a stage that has a request and no output. The request must end with the same result or an error."""
@@ -128,7 +161,7 @@ class FaultyInstance:
         outcome = f"stopped in {time.monotonic() - closed:.2f} s"
         return FaultResult(f"disconnect from {app.name}", 1, 1, outcome, leaks=0)
 
-    def _outcome(self, work: Future[str], app: Generator) -> str:
+    def _outcome(self, work: Future[EndedStream], app: Generator) -> str:
         try:
             assert work.result(timeout=120) == self.results[app.name]
         except ClientError as error:

@@ -12,7 +12,7 @@ import pytest
 
 from cornserve.client import Client
 from tests.chaos.report import FaultRecorder
-from tests.integration.generation.faults import FaultyInstance, Generator, GeneratorDeployment
+from tests.integration.generation.faults import PARTS, FaultyInstance, Generator, GeneratorDeployment
 from tests.integration.serving.image_chats import noise_png
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(300)]
@@ -60,11 +60,12 @@ def instance(
         yield instance
 
 
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize(("app", "stage"), STREAMING_STAGES)
 def test_a_stage_killed_during_a_stream_leads_to_the_same_stream(
-    instance: FaultyInstance, app: Generator, stage: str, record_fault: FaultRecorder
+    instance: FaultyInstance, app: Generator, stage: str, part: float, record_fault: FaultRecorder
 ) -> None:
-    record_fault(instance.kill_during_stream(app, stage))
+    record_fault(instance.kill_during_stream(app, stage, part))
 
 
 @pytest.mark.parametrize(("app", "stage"), OTHER_STAGES)
@@ -78,4 +79,4 @@ def test_a_stage_killed_before_its_output_leads_to_the_same_result_or_an_error(
 def test_a_disconnect_stops_all_stages_and_frees_their_tensors(
     instance: FaultyInstance, app: Generator, record_fault: FaultRecorder
 ) -> None:
-    record_fault(instance.disconnect(app))
+    record_fault(instance.disconnect(app.with_fields(num_inference_steps=100)))

@@ -51,4 +51,4 @@ def test_an_engine_killed_during_a_stream_leads_to_the_same_stream(
 
 
 def test_a_disconnect_stops_the_engine(instance: FaultyInstance, record_fault: FaultRecorder) -> None:
-    record_fault(instance.disconnect(PAINTER))
+    record_fault(instance.disconnect(PAINTER.with_fields(num_inference_steps=100)))

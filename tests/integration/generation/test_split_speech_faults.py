@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.report import FaultRecorder
-from tests.integration.generation.faults import FaultyInstance, Generator, GeneratorDeployment
+from tests.integration.generation.faults import PARTS, FaultyInstance, Generator, GeneratorDeployment
 from tests.integration.generation.speakers import SPEAK
 from tests.integration.serving.speaking_chats import speech_options
 
@@ -41,11 +41,12 @@ def instance(
         yield instance
 
 
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize(("app", "stage"), STAGES)
 def test_a_stage_killed_during_a_stream_leads_to_the_same_stream(
-    instance: FaultyInstance, app: Generator, stage: str, record_fault: FaultRecorder
+    instance: FaultyInstance, app: Generator, stage: str, part: float, record_fault: FaultRecorder
 ) -> None:
-    record_fault(instance.kill_during_stream(app, stage))
+    record_fault(instance.kill_during_stream(app, stage, part))
 
 
 @pytest.mark.parametrize("app", [STATES_SPEAKER])
