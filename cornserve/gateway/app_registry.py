@@ -315,4 +315,5 @@ class AppRegistry:
                 self._replicas.keep_group(group)
                 continue
             is_waiting = self._endpoints.is_waiting(group)
-            self._replicas.update_group(group, replicas, self._endpoints.failure(group), is_waiting=is_waiting)
+            failure, paused = self._endpoints.failure(group), self._endpoints.paused(group)
+            self._replicas.update_group(group, replicas, failure, is_waiting=is_waiting, paused=paused)

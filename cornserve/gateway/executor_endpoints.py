@@ -19,6 +19,8 @@ class GroupEndpoints:
     last: Mapping[str, str]
     """Executors that were ready and still exist: they drain, or their node does not respond. They serve the gateways
     that are connected to them while no other executor is ready."""
+    paused: Set[str] = frozenset()
+    """The endpoints in `last` of executors that may become ready again."""
 
 
 Endpoints = Mapping[str, GroupEndpoints]
@@ -75,6 +77,11 @@ class ExecutorEndpoints:
         for group in groups:
             self._recorded[group.key][app] = group
         return old | new
+
+    def paused(self, key: str) -> Set[str]:
+        """Returns the endpoints of a group that are not ready, and may become ready again."""
+        reported = self._reported.get(key)
+        return frozenset() if reported is None else reported.paused
 
     def replicas(self, key: str, *, is_left: bool = False) -> Mapping[str, str] | None:
         """Returns the replica ids by endpoint of a group's replicas to use, or None for an unknown group.

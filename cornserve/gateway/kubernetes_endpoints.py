@@ -52,12 +52,15 @@ class EndpointSliceSource:
         }
         ready: defaultdict[str, dict[str, str]] = defaultdict(dict)
         last: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        paused: defaultdict[str, set[str]] = defaultdict(set)
         for pods in self._pods.values():
             ready[pods.group].update(pods.ready)
             last[pods.group].update(pods.ending)
-            last[pods.group].update((each, name) for each, name in pods.other.items() if each in self._were_ready)
+            silent = {each: name for each, name in pods.other.items() if each in self._were_ready}
+            last[pods.group].update(silent)
+            paused[pods.group].update(silent)
         self._were_ready = {endpoint for group in (*ready.values(), *last.values()) for endpoint in group}
-        return {key: GroupEndpoints(group, last[key]) for key, group in ready.items()}
+        return {key: GroupEndpoints(group, last[key], paused[key]) for key, group in ready.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ class RequestTrace:
 
     def end_attempt(self, span: Span, code: str) -> None:
         span.set_attribute("cornserve.code", code)
-        if code not in ("OK", "CANCELLED"):
+        if code not in ("OK", "CANCELLED", "HANDED_OVER"):
             span.set_attribute("error.type", code)
             span.set_status(StatusCode.ERROR)
         span.end()

@@ -148,7 +148,7 @@ class Dispatcher:
         self._notify_progress()
 
     def on_failed(self, execution: InvocationExecution, code: str, message: str) -> None:
-        if execution.replica is not None:
+        if execution.replica is not None and code != "HANDED_OVER":
             execution.refused_by.add(execution.replica.endpoint)
             if code == "ABORTED":
                 self._retries.count_death(execution.replica)
@@ -157,6 +157,9 @@ class Dispatcher:
             return
         if self._retries.allows(execution, code, has_replica=has_replica):
             self._retry(execution)
+        elif code == "RESOURCE_EXHAUSTED" and execution.has_output:  # The client reads a stream that continues.
+            execution.prepare_retry()
+            self._placement.start_later(execution)
         else:
             self._fail(execution, code, message)
         if code == "HANDED_OVER":
@@ -164,7 +167,7 @@ class Dispatcher:
 
     def on_replica_leaving(self, execution: InvocationExecution) -> None:
         """Lets the executor hand a stream over to another replica, so that it can exit soon."""
-        if self._retries.can_be_handed_over(execution) and self._placement.has_replica(execution):
+        if self._placement.has_replica(execution) and self._retries.can_be_handed_over(execution):
             execution.hand_over()
 
     def on_inputs_taken(self, execution: InvocationExecution) -> None:

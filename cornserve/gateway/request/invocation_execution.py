@@ -78,6 +78,7 @@ class InvocationExecution:
         "input_losses",
         "inputs",
         "invocation",
+        "is_leaving",
         "refused_by",
         "replica",
         "streams",
@@ -103,6 +104,8 @@ class InvocationExecution:
         self.refused_by: set[str] = set()
         """Endpoints to avoid in the next attempt."""
         self.input_losses = 0
+        self.is_leaving = False
+        """Whether the executor of the current attempt may hand it over."""
         self._handler = handler
         self._stats = stats
         self._trace = trace
@@ -120,6 +123,11 @@ class InvocationExecution:
     @property
     def is_running(self) -> bool:
         return self._state is ExecutionState.RUNNING
+
+    @property
+    def retains_tensors(self) -> bool:
+        """Whether the execution has completed, and another attempt of a consumer finds its tensors."""
+        return self._state is ExecutionState.RETAINED
 
     @property
     def is_finished(self) -> bool:
@@ -169,7 +177,9 @@ class InvocationExecution:
         self._state = ExecutionState.WAITING
         self._taken.clear()
         self._output_bytes = 0
-        self._stats.record_retry()
+        if not self.is_leaving:
+            self._stats.record_retry()
+        self.is_leaving = False
 
     def cancel(self, code: str = "CANCELLED") -> None:
         if self.replica is not None and self.is_running:
@@ -191,6 +201,7 @@ class InvocationExecution:
     def hand_over(self) -> None:
         """Lets the executor of the running attempt end it where another replica can continue."""
         if self.replica is not None and self.is_running:
+            self.is_leaving = True
             self.replica.hand_over(self._call)
 
     def end_unread(self) -> None:

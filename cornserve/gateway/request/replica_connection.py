@@ -135,7 +135,11 @@ class ReplicaConnection:
     def leave(self) -> None:
         """Informs all running invocations that no route contains the replica any more."""
         for listener, _ in [*self._running.values()]:
-            listener.on_replica_leaving()
+            try:
+                listener.on_replica_leaving()
+            except Exception as error:  # An error of one listener must not affect the other invocations.
+                extra = logs.traceback_field(redacted_traceback(error))
+                log.error("cannot hand an invocation at %s over", self.endpoint, extra=extra)
 
     def retain_tensors(self, call: int) -> None:
         """Marks the tensors of a completed invocation as needed."""

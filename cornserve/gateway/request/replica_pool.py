@@ -69,7 +69,13 @@ class ReplicaPool:
         self._changes = Broadcast()
 
     def update_group(
-        self, key: str, replicas: Mapping[str, str] | None, failure: str = "", *, is_waiting: bool = False
+        self,
+        key: str,
+        replicas: Mapping[str, str] | None,
+        failure: str = "",
+        *,
+        is_waiting: bool = False,
+        paused: Set[str] = frozenset(),
     ) -> None:
         """Connects to new replicas, and closes unneeded connections to removed ones.
 
@@ -77,6 +83,7 @@ class ReplicaPool:
             replicas: replica ids by endpoint, or None if no route contains the group any more.
             failure: the reason if all replicas of the group have failed, or an empty text.
             is_waiting: whether no replica is ready, so that requests wait for others if none can be reached.
+            paused: removed endpoints that may come back, so that their running requests stay there.
         """
         (self._waiting.add if is_waiting else self._waiting.discard)(key)
         self._missing.pop(key, None)
@@ -98,7 +105,7 @@ class ReplicaPool:
             self._connection(endpoint)
         self._changes.notify()
         if replicas:  # Those that remain can take running invocations over.
-            for endpoint in removed & self._unrouted:
+            for endpoint in (removed & self._unrouted) - paused:
                 self._connections[endpoint].leave()
 
     def keep_group(self, key: str) -> None:

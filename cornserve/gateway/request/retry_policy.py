@@ -67,15 +67,17 @@ class RetryPolicy:
                 is_unread = not self._dataflow.is_stream_read(execution) or execution.invocation.is_continuable
                 return not self.is_exhausted and _is_resumable(execution) and is_unread
             case "HANDED_OVER":
-                return _is_resumable(execution)
+                return execution.is_leaving and _is_resumable(execution)
         return False
 
     def can_be_handed_over(self, execution: InvocationExecution) -> bool:
-        """Returns whether a running invocation may continue on another replica: a stream without tensors, of which the
-        executor decides whether and when another one can continue it exactly."""
+        """Returns whether a running invocation may continue on another replica: a stream without tensors, whose inputs
+        are still there. Its executor decides whether and when another one can continue it exactly."""
         invocation = execution.invocation
-        has_stream = bool(execution.streams) and not invocation.has_tensors
-        return has_stream and invocation.is_continuable and not invocation.has_early_values
+        if not execution.streams or invocation.has_tensors or invocation.has_early_values:
+            return False
+        has_inputs = all(producer.retains_tensors for producer in self._dataflow.producers(execution))
+        return has_inputs and invocation.is_continuable
 
     def repeat_producers(
         self, execution: InvocationExecution, inputs: Sequence[int], message: str

@@ -76,7 +76,7 @@ class Executor(Generic[Config, Request, Result]):
 
     repeats: ClassVar[Literal["", "in order", "in any order"]] = ""
     """Whether `invoke`, which runs again from its start, produces the same items. Those that were delivered are
-    compared, and not sent again."""
+    compared, and not sent again. "in order": none may differ before all of them have come again."""
 
     layout: OutputLayout
     """The fields of its output."""

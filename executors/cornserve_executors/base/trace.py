@@ -33,7 +33,7 @@ def invocation_span(executor: str, start: pb.Start, outcome: InvocationOutcome) 
         yield
     finally:
         span.set_attribute("cornserve.code", outcome.code)
-        if outcome.code not in ("OK", "CANCELLED"):
+        if outcome.code not in ("OK", "CANCELLED", "HANDED_OVER"):
             span.set_attribute("error.type", outcome.code)
             span.set_status(StatusCode.ERROR)
         span.end()

@@ -182,8 +182,12 @@ class LLMEngine(VllmEngine):
             return rendered, delivered
 
     def _is_movable(self, response: ResponseBuilder, deliver: ChunkDelivery | None) -> bool:
-        """Returns whether another executor can continue exactly after the chunks that `deliver` has received."""
-        continues = deliver is not None and self._config.continues_from_tokens(response.request)
+        """Returns whether another executor can continue exactly after the chunks that `deliver` has received.
+
+        Not with `stop`, for which vLLM always holds a part of the text back.
+        """
+        request = response.request
+        continues = deliver is not None and not request.stop and self._config.continues_from_tokens(request)
         return continues and response.can_be_handed_over
 
     async def render(
@@ -365,7 +369,7 @@ def _first_chunk(rendered: RenderedRequest, output: RequestOutput) -> ChatChunk 
     chunk = ChatChunk(
         text=completion.text, token_ids=list(completion.token_ids), prompt_tokens=len(rendered.prompt_tokens)
     )
-    return chunk if rendered.continues_exactly_after(chunk) else None
+    return chunk if rendered.continues_exactly_after([chunk]) else None
 
 
 def _is_empty(chunk: ChatChunk) -> bool:

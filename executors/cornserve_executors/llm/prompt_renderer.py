@@ -56,11 +56,12 @@ class RenderedRequest:
         greedy = self.sampling.temperature == 0
         return replace(self, continuation=Continuation(delivered, self.prompt_tokens, self.tokenizer, greedy=greedy))
 
-    def continues_exactly_after(self, chunk: ChatChunk) -> bool:
-        """Returns whether a copy can continue after this chunk, and would generate none of its tokens again."""
+    def continues_exactly_after(self, chunks: Sequence[ChatChunk]) -> bool:
+        """Returns whether a copy can continue after these chunks, and would generate none of their tokens again."""
         with suppress(CannotContinueError):
-            continuation = self.continue_after([chunk]).continuation
-            return continuation is not None and continuation.kept_tokens == chunk.token_ids
+            continuation = self.continue_after(chunks).continuation
+            tokens = [token for chunk in chunks for token in chunk.token_ids]
+            return continuation is not None and continuation.kept_tokens == tokens
         return False
 
     @property

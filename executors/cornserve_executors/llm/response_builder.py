@@ -6,12 +6,10 @@ vLLM returns many small outputs for a streamed response, and otherwise a single 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 from vllm import RequestOutput
 from vllm.logprobs import PromptLogprobs as VllmPromptLogprobs
 
-from cornserve_executors.base import CannotContinueError
 from cornserve_executors.llm.choice_builder import ChoiceBuilder
 from cornserve_executors.llm.logprobs import prompt_logprobs, token_logprobs
 from cornserve_executors.llm.prompt_renderer import RenderedRequest
@@ -78,10 +76,7 @@ class ResponseBuilder:
     def can_be_handed_over(self) -> bool:
         """Whether another executor can continue exactly after the chunks of the only choice."""
         (choice,) = self._choices
-        with suppress(CannotContinueError):
-            self._rendered.continue_after(choice.chunks)
-            return True
-        return False
+        return self._rendered.continues_exactly_after(choice.chunks)
 
     def finish_at_limit(self) -> None:
         """Finishes all choices, because the delivered chunks already have the maximum number of tokens."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from contextlib import aclosing
 from typing import Any
 
@@ -61,8 +61,8 @@ async def publish(kube_client: KubeClient) -> AsyncIterator[Publish]:
         yield write
 
 
-def echo(ready: dict[str, str], last: dict[str, str] | None = None) -> Endpoints:
-    return {"echo-1": GroupEndpoints(ready, last or {})}
+def echo(ready: dict[str, str], last: dict[str, str] | None = None, *, paused: Set[str] = frozenset()) -> Endpoints:
+    return {"echo-1": GroupEndpoints(ready, last or {}, paused)}
 
 
 async def test_pods_that_are_ready_serve(publish: Publish) -> None:
@@ -80,7 +80,8 @@ async def test_pods_that_end_are_known_besides_those_that_are_ready(publish: Pub
 async def test_a_pod_whose_node_does_not_respond_is_known_as_one_that_was_ready(publish: Publish) -> None:
     """Kubernetes reports it like a pod that starts."""
     await publish("a", READY, STARTING)
-    assert await publish("a", STARTING, STARTING) == echo({}, {"10.1.97.0:9000": "a-0"})
+    silent = echo({}, {"10.1.97.0:9000": "a-0"}, paused={"10.1.97.0:9000"})
+    assert await publish("a", STARTING, STARTING) == silent
     assert await publish("a", READY, STARTING) == echo({"10.1.97.0:9000": "a-0"})
     await publish("a")
     assert await publish("a", STARTING) == echo({})

@@ -72,6 +72,9 @@ class ClientInvocation:
     def cancel(self) -> None:
         self._caller.send(pb.Command(call=1, cancel=pb.Cancel()))
 
+    def hand_over(self) -> None:
+        self._caller.send(pb.Command(call=1, hand_over=pb.HandOver()))
+
     def disconnect(self) -> None:
         """Breaks the connection, as the death of the caller does."""
         self._caller.abort()

@@ -75,6 +75,33 @@ async def test_other_responses_are_generated_again_and_continued(
         assert ids == [call.id for call in reply.response.tool_calls or ()]
 
 
+async def test_a_response_is_handed_over_where_it_continues_exactly(client: ExecutorClient) -> None:
+    request = ask(max_tokens=1000, ignore_eos=True)
+    complete = await client.invoke(request)
+    invocation = await client.start(request)
+    await invocation.first_chunk()
+
+    invocation.hand_over()
+    moved = await invocation.reply()
+    rest = await client.resume(request, moved.chunks)
+
+    assert moved.code == "HANDED_OVER"
+    assert "".join(chunk.text for chunk in [*moved.chunks, *rest.chunks]) == complete.text
+    assert rest.response == complete.response
+
+
+@pytest.mark.parametrize(
+    "fields", [{"stop": ["never generated"]}, {"seed": 7}, {"n": 2, "temperature": 1, "seed": 7}, {"logprobs": True}]
+)
+async def test_other_responses_are_not_handed_over(client: ExecutorClient, fields: dict[str, Any]) -> None:
+    invocation = await client.start(ask(max_tokens=TOKENS, ignore_eos=True, **fields))
+    await invocation.first_chunk()
+
+    invocation.hand_over()
+
+    assert (await invocation.reply()).code == "OK"
+
+
 async def test_a_response_that_is_not_repeated_ends_with_an_error(client: ExecutorClient) -> None:
     request = ask(**SAMPLED, ignore_eos=True)
     complete, other = [await _in_parts(client, request.model_copy(update={"seed": seed})) for seed in (7, 8)]

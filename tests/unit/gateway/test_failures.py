@@ -489,6 +489,40 @@ async def test_a_replica_that_leaves_hands_its_streams_over(group: EchoGroup) ->
     assert await group.ended(leaving) == {"HANDED_OVER": 3}
 
 
+async def test_a_stream_may_be_handed_over_several_times(group: EchoGroup) -> None:
+    replicas = [await group.add() for _ in range(2)]
+    await group.publish(replicas[0])
+    words = [f"word{n}" for n in range(40)]
+    stream = group.stream(" ".join(words), seconds=2)
+    await stream.first_item()
+
+    for replica in (replicas[1], *replicas):
+        await group.publish(replica)
+        await until(lambda replica=replica: group.running(replica) == 1)  # type: ignore[misc]
+
+    await stream.ended()
+    assert stream.items == words
+
+
+@pytest.mark.parametrize("queue", [1])
+async def test_a_stream_waits_for_a_full_replica_that_takes_it_over(group: EchoGroup) -> None:
+    leaving, full = await group.add(), await group.add()
+    await group.publish(full)
+    other = group.send("a", seconds=0.5)
+    await until(lambda: group.running(full) == 1)
+    await group.publish(leaving)
+    words = [f"word{n}" for n in range(40)]
+    stream = group.stream(" ".join(words), seconds=1)
+    await stream.first_item()
+
+    await group.publish(full)
+
+    await stream.ended()
+    assert stream.items == words
+    assert await group.ended(leaving) == {"HANDED_OVER": 1}
+    assert (await other).json()["text"] == "a"
+
+
 @pytest.mark.parametrize("streams", [False, True])
 async def test_requests_that_cannot_be_handed_over_end_on_a_replica_that_leaves(
     group: EchoGroup, clock: LoopClock, streams: bool

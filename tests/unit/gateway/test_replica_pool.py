@@ -117,6 +117,28 @@ async def test_a_replica_scaled_down_is_disconnected_although_requests_started_w
     await until(lambda: callers(executors) == [1, 1, 0])
 
 
+async def test_requests_stay_on_a_replica_that_may_come_back(replicas: ReplicaPool, endpoints: list[str]) -> None:
+    class Listener(NullListener):
+        left = 0
+
+        def on_replica_leaving(self) -> None:
+            self.left += 1
+
+    first, *others = endpoints
+    listener = Listener()
+    request = b'{"text": "a", "seconds": 60}'
+    command = pb.Command(start=pb.Start(request_id="r", request=request))
+    replicas._connection(first).start_invocation(command, listener)
+    without = {endpoint: endpoint for endpoint in others}
+
+    replicas.update_group("echo", without, paused={first})
+    assert listener.left == 0
+    replicas.update_group("echo", without | {first: first})
+    replicas.update_group("echo", without)
+
+    assert listener.left == 1
+
+
 async def test_the_least_loaded_replica_is_selected(replicas: ReplicaPool, endpoints: list[str]) -> None:
     for _ in range(30):
         start(select(replicas), seconds=1000)

@@ -113,8 +113,9 @@ class ToolResultBlock(_Block):
     def message(self) -> ChatMessage:
         texts = [self.content] if isinstance(self.content, str) else [block.text for block in self.content]
         text = "\n".join(texts)
-        content = f"Error: {text}".rstrip(": ") if self.is_error else text
-        return ChatMessage(role="tool", tool_call_id=self.tool_use_id, content=content)
+        if self.is_error:
+            text = f"Error: {text}" if text else "Error"
+        return ChatMessage(role="tool", tool_call_id=self.tool_use_id, content=text)
 
 
 class ThinkingBlock(_Block):
