@@ -55,6 +55,9 @@ def stub_kubelet(files: Path) -> Iterator[StubKubelet]:
         kubelet.port = runner.addresses[0][1]
         started.set()
         await stopping.wait()
+        await site.stop()
+        while runner.server is not None and runner.server.connections:  # Ends when the API server has closed all.
+            await asyncio.sleep(0.01)
         await runner.cleanup()
 
     def run() -> None:
@@ -92,11 +95,13 @@ def _application(kubelet: StubKubelet) -> web.Application:
         key = (request.match_info["pod"], request.query.get("previous") == "true")
         if key not in kubelet.logs:
             return web.Response(status=400, text="previous terminated container not found")
-        response = web.Response(body=_selected(kubelet.logs[key], request.query))
-        response.force_close()  # An idle connection would remain open when the loop ends.
-        return response
+        return web.Response(body=_selected(kubelet.logs[key], request.query))
+
+    async def close_connection(_: web.Request, response: web.StreamResponse) -> None:
+        response.force_close()
 
     application = web.Application()
+    application.on_response_prepare.append(close_connection)
     application.router.add_get("/portForward/{namespace}/{pod}", forward)
     application.router.add_get("/containerLogs/{namespace}/{pod}/{container}", log)
     return application
