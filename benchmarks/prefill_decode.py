@@ -72,6 +72,7 @@ def placements(chunks: list[int]) -> Iterator[Placement]:
         option = ("--option", f"max_num_batched_tokens={chunk}")
         yield Placement(f"whole, chunks of {chunk}", ("--replicas", "2", *option))
     yield Placement("p-d", ("--share", "p-d=1"))
+    yield Placement("p-d, late binding", ("--share", "p-d=1", "--late-binding"))
     for chunk in chunks:
         parts = ("--engine-arg", f"long_prefill_token_threshold={chunk}")
         yield Placement(f"p-d, long prompts in parts of {chunk}", ("--share", "p-d=1", *parts))

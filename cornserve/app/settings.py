@@ -210,6 +210,9 @@ class AppPolicies(SpecModel):
     routing: PolicyName = DEFAULT_ROUTING
     """The policy that selects a replica for each invocation: `static`, `least-loaded`, `power-of-two`, `least-tokens`,
     or a policy that another package adds."""
+    binding: Literal["early", "late"] = "early"
+    """When the replica of an invocation that reads the tensors of one other invocation is selected: `early`, together
+    with the other one's, or `late`, when the other one has ended."""
     adaptation: AdaptationSettings | None = None
     """The adaptation to the load. Without these settings, only users change the running cells."""
     targets: LatencyTargetSettings | None = None

@@ -58,6 +58,14 @@ def deploy(
             "package.",
         ),
     ] = "least-loaded",
+    late_binding: Annotated[
+        bool,
+        typer.Option(
+            "--late-binding",
+            help="Select a replica that reads the tensors of one invocation when they exist, such as the decode "
+            "executor after the prefill. By default, it is selected together with the replica that makes them.",
+        ),
+    ] = False,
     share: Annotated[
         list[str] | None,
         typer.Option(
@@ -260,6 +268,7 @@ def deploy(
             name=name,
             replicas=replicas,
             routing=routing,
+            binding="late" if late_binding else "early",
             shares=_shares(share or []),
             options=engine_options(option or [], engine_arg or [], trust_remote_code),
             revision=revision,

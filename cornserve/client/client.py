@@ -131,7 +131,7 @@ class Client:
             wait: whether to wait. Otherwise the app is only stored: see `follow` and `app`.
             timeout: how long to wait. The deployment continues after a timeout.
             on_progress: receives a line of text for each step, for example `print`.
-            options: see `DeployOptions`: `name`, `replicas`, `routing`, `shares`, `options`, `revision`,
+            options: see `DeployOptions`: `name`, `replicas`, `routing`, `binding`, `shares`, `options`, `revision`,
                 `lora`, `drawer`, `media_options`, `allow_paths` and `plan`.
         Raises:
             DeployTargetError: the target is not valid.

@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from pydantic import JsonValue, ValidationError
 
@@ -37,6 +37,8 @@ class DeployOptions(TypedDict, total=False):
     """Replicas of each executor; by default, 1 for a new app, else the current number."""
     routing: str
     """The policy that selects replicas."""
+    binding: Literal["early", "late"]
+    """When the replica of an invocation that reads the tensors of one other invocation is selected."""
     shares: Mapping[str, float] | None
     """Shares of the requests among the paths of the model's family, such as `{"e-l": 1}`; by default, the first
     path receives all."""
@@ -72,6 +74,7 @@ def resolve_target(
     name: str | None = None,
     replicas: int | None = None,
     routing: str = DEFAULT_ROUTING,
+    binding: Literal["early", "late"] = "early",
     shares: Mapping[str, float] | None = None,
     options: Mapping[str, JsonValue] | None = None,
     revision: str | None = None,
@@ -86,7 +89,7 @@ def resolve_target(
     A planned model has all paths of its family, unless shares are given.
     """
     target = _resolve(
-        what, name, replicas, routing, shares, options, revision, lora, drawer, media_options, allow_paths
+        what, name, replicas, routing, binding, shares, options, revision, lora, drawer, media_options, allow_paths
     )
     if plan is None:
         return target
@@ -111,6 +114,7 @@ def _resolve(
     name: str | None,
     replicas: int | None,
     routing: str,
+    binding: Literal["early", "late"],
     shares: Mapping[str, float] | None,
     options: Mapping[str, JsonValue] | None,
     revision: str | None,
@@ -147,7 +151,7 @@ def _resolve(
 
     try:
         settings: dict[str, Any] = {
-            "policies": AppPolicies(routing=routing),
+            "policies": AppPolicies(routing=routing, binding=binding),
             "executors": _executor_overrides(options or {}),
             # A redeployment keeps the number of replicas unless one is given.
             **({} if replicas is None else {"replicas": replicas}),

@@ -1,7 +1,8 @@
 """Starts the invocations of one request at replicas.
 
 A tensor stays with the executor that produced it, and consumers fetch it from there: an invocation starts once all its
-producers have replicas. If all replicas have full queues, a request that they have accepted before waits.
+producers have replicas, or with late binding once its producer has ended. If all replicas have full queues, a request
+that they have accepted before waits.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class InvocationPlacement:
         """Starts a waiting execution now, or as soon as a replica is available."""
         if not execution.is_waiting or self._fail_early(execution) or self._try_start(execution):
             return
-        if any(producer.is_waiting for producer in self._dataflow.producers(execution)):
+        if any(producer.is_waiting for producer in self._dataflow.producers(execution)) or self._is_held(execution):
             return  # The producer starts its consumers.
         if not self._fail_replaced(execution):
             self.start_later(execution)
@@ -131,7 +132,11 @@ class InvocationPlacement:
         return True
 
     def on_ended(self, execution: InvocationExecution) -> None:
+        """Starts the consumers that waited for the end of an execution."""
         self._fan_out(execution).on_ended(execution)
+        for consumer in self._dataflow.consumers(execution):
+            if self._is_bound_late(consumer):
+                self.start(consumer)
 
     def start_held(self) -> None:
         """Starts executions that waited for others to end."""
@@ -149,7 +154,7 @@ class InvocationPlacement:
         Returns whether it has started, or waits for other invocations of the request to end.
         """
         producers = self._dataflow.producers(execution)
-        if not all(producer.replica is not None for producer in producers):
+        if not all(producer.replica is not None for producer in producers) or self._is_held(execution):
             return False
         fan_out = self._fan_out(execution)
         if not producers and fan_out.is_full:  # A producer may need its consumers, and starts them.
@@ -166,6 +171,21 @@ class InvocationPlacement:
         for consumer in self._dataflow.consumers(execution):
             self.start(consumer)
         return True
+
+    def _is_held(self, execution: InvocationExecution) -> bool:
+        """Whether an execution with late binding has to wait for the end of its producer."""
+        return self._is_bound_late(execution) and not self._dataflow.producers(execution)[0].is_finished
+
+    def _is_bound_late(self, execution: InvocationExecution) -> bool:
+        """Whether the replica is selected when the only producer has ended.
+
+        With several producers, the tensors of the first ones could fill the memory that the others need. A stream needs
+        its reader from the start.
+        """
+        if self._route.policies.binding == "early":
+            return False
+        producers = self._dataflow.producers(execution)
+        return len(producers) == 1 and not self._dataflow.consumed_streams(execution, producers[0])
 
     def _fail_replaced(self, execution: InvocationExecution) -> bool:
         """Fails an execution of a group that no route contains any more, if none of its replicas can be reached."""

@@ -42,12 +42,16 @@ class Alone(Task[LLMRequest, ChatResponse]):
 """
 
 
-@pytest.fixture(scope="module")
-def apart(cornserve: CommandLine, smollm2: Path, model: str) -> str:
+def deploy_apart(cornserve: CommandLine, smollm2: Path, *arguments: str) -> str:
     options = [argument for option in OPTIONS for argument in ("--option", option)]
-    deployed = cornserve.run("deploy", str(smollm2), "--name", "apart", "--share", "p-d=1", *options)
+    deployed = cornserve.run("deploy", str(smollm2), "--name", "apart", "--share", "p-d=1", *options, *arguments)
     assert deployed.returncode == 0, deployed.stderr
     return "apart"
+
+
+@pytest.fixture(scope="module")
+def apart(cornserve: CommandLine, smollm2: Path, model: str) -> str:
+    return deploy_apart(cornserve, smollm2)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +80,24 @@ def test_completions_are_those_of_the_whole_model(
     assert split.usage is not None
     assert whole.usage is not None
     assert split.usage.completion_tokens == whole.usage.completion_tokens
+
+
+def executors(cornserve: CommandLine, app: str) -> list[str]:
+    groups = cornserve.json("status", app)["status"]["groups"]
+    return sorted(replica["id"] for group in groups for replica in group["replicas"])
+
+
+def test_late_binding_gives_the_same_tokens_and_restarts_nothing(
+    client: OpenAI, cornserve: CommandLine, model: str, apart: str, smollm2: Path
+) -> None:
+    before = executors(cornserve, apart)
+    deploy_apart(cornserve, smollm2, "--late-binding")
+    assert executors(cornserve, apart) == before
+
+    fields: dict[str, Any] = {"prompt": f"Late. {LONG}", "max_tokens": 8, "temperature": 0}
+    split, whole = (client.completions.create(model=app, **fields) for app in (apart, model))
+
+    assert split.choices == whole.choices
 
 
 @pytest.mark.parametrize(("fields", "first_in_decode"), [({}, 0), ({"temperature": 1}, 0), ({"seed": 7}, 1)])
@@ -164,8 +186,7 @@ async def test_the_memory_of_cancelled_requests_is_free_again(cornserve: Command
 
 def _kill(cornserve: CommandLine, app: str, kind: str) -> None:
     """Kills the executor of a kind, with its engine."""
-    groups = cornserve.json("status", app)["status"]["groups"]
-    (replica,) = (replica["id"] for group in groups for replica in group["replicas"] if replica["id"].startswith(kind))
+    (replica,) = (id for id in executors(cornserve, app) if id.startswith(kind))
     record = ReplicaDir(cornserve.home.replicas / replica).read_process()
     assert record is not None
     os.killpg(record.process_group.pid, signal.SIGKILL)

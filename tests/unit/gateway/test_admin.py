@@ -138,6 +138,7 @@ async def test_another_policy_keeps_the_code(gateway: httpx.AsyncClient, store: 
 
     policies = {
         "routing": "least-tokens",
+        "binding": "early",
         "adaptation": None,
         "targets": None,
         "autoscaling": None,

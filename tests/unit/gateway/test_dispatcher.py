@@ -11,6 +11,7 @@ import pytest_asyncio
 from pydantic import BaseModel
 
 from cornserve import Output, Tensor, TensorStream, UnitTask
+from cornserve.app.settings import AppPolicies
 from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
 from cornserve.gateway.request.dispatcher import Dispatcher
@@ -147,8 +148,13 @@ def pool() -> FakePool:
     return FakePool()
 
 
+@pytest.fixture
+def policies() -> AppPolicies:
+    return AppPolicies()
+
+
 @pytest_asyncio.fixture(loop_scope="module")
-async def dispatch_code(pool: FakePool) -> AsyncIterator[DispatchCode]:
+async def dispatch_code(pool: FakePool, policies: AppPolicies) -> AsyncIterator[DispatchCode]:
     dispatchers: list[Dispatcher] = []
 
     def dispatch_code(record: Callable[[], None]) -> Dispatcher:
@@ -157,7 +163,12 @@ async def dispatch_code(pool: FakePool) -> AsyncIterator[DispatchCode]:
         keys = {task.key for task in (LinkTask(), ChunksTask(), CountedChunksTask())}
         endpoints = {key: ["a:1", "b:1"] for key in keys}
         route = RequestRoute(
-            1, [1.0], {key: key for key in keys}, endpoints, options={UnplannedTask().key: "unplanned"}
+            1,
+            [1.0],
+            {key: key for key in keys},
+            endpoints,
+            policies=policies,
+            options={UnplannedTask().key: "unplanned"},
         )
         deadline = asyncio.get_running_loop().time() + 60
         ids, stats = RequestIds("request", "request", "request"), RequestStats(AppStats())
@@ -325,13 +336,82 @@ async def test_the_loss_of_inputs_that_an_invocation_does_not_have_fails_it(
     assert replica.started == [(0, 0), (1, 0)]
 
 
+with_late_binding = pytest.mark.parametrize("policies", [AppPolicies(binding="late")])
+
+
+@with_late_binding
+async def test_late_binding_selects_a_replica_when_the_only_producer_has_ended(
+    pool: FakePool, dispatch: Dispatch
+) -> None:
+    dispatch([[], [0], [1]])
+    first, second = pool.replicas
+    assert first.started == [(0, 0)]
+
+    pool.replicas.reverse()
+    first.end(0)
+
+    assert second.started == [(1, 0)]
+
+
+@with_late_binding
+async def test_late_binding_does_not_hold_consumers_of_several_producers(pool: FakePool, dispatch: Dispatch) -> None:
+    dispatch([[], [], [0, 1]])
+
+    assert pool.replicas[0].started == [(0, 0), (1, 0), (2, 0)]
+
+
+@with_late_binding
+async def test_late_binding_does_not_hold_readers_of_streams(pool: FakePool, dispatch_code: DispatchCode) -> None:
+    dispatch_code(lambda: counted_chain(continues=False))
+
+    assert pool.replicas[0].started == [(0, 0), (1, 0)]
+
+
+@with_late_binding
+async def test_a_held_consumer_waits_for_the_next_attempt_of_its_producer(pool: FakePool, dispatch: Dispatch) -> None:
+    dispatch([[], [0]])
+    first, second = pool.replicas
+
+    first.end(0, "UNAVAILABLE")
+    assert second.started == [(0, 1)]
+
+    second.end(0)
+    assert first.started == [(0, 0), (1, 0)]
+
+
+@with_late_binding
+async def test_a_held_consumer_fails_with_its_producer(pool: FakePool, dispatch: Dispatch) -> None:
+    dispatcher = dispatch([[], [0]])
+
+    pool.replicas[0].end(0, "INTERNAL")
+
+    assert dispatcher.executions[1].invocation.error is dispatcher.executions[0].invocation.error
+
+
+@with_late_binding
+async def test_a_held_consumer_whose_input_is_lost_waits_until_it_is_repeated(
+    pool: FakePool, dispatch: Dispatch, clock: LoopClock
+) -> None:
+    dispatch([[], [0]])
+    replica = pool.replicas[0]
+    replica.end(0)
+
+    lose_input(replica, 1)
+    clock.advance(2 * RETRY_SECONDS)
+    await asyncio.sleep(0)
+    assert replica.started == [(0, 0), (1, 0), (0, 1)]
+
+    replica.end(0)
+    assert replica.started[3:] == [(1, 1)]
+
+
 def counted_chain(*, continues: bool) -> None:
     first = CountedChunksTask().invoke(ChunksRequest(continues=continues))
     ChunksTask().invoke(ChunksRequest(chunks=first.chunks))
 
 
-def lose_stream(replica: FakeReplica, invocation: int) -> None:
-    replica.listeners.pop(invocation).on_inputs_lost([0], "the stream is lost")
+def lose_input(replica: FakeReplica, invocation: int) -> None:
+    replica.listeners.pop(invocation).on_inputs_lost([0], "it is lost")
 
 
 async def test_only_consumed_streams_are_requested(pool: FakePool, dispatch_code: DispatchCode) -> None:
@@ -375,7 +455,7 @@ async def test_a_running_producer_whose_stream_is_lost_starts_again(
     dispatch_code(lambda: counted_chain(continues=False))
     replica = pool.replicas[0]
 
-    lose_stream(replica, 1)
+    lose_input(replica, 1)
 
     assert replica.started == [(0, 0), (1, 0), (0, 1), (1, 1)]
     assert replica.requested[0] == ["chunks"]
@@ -389,7 +469,7 @@ async def test_a_stream_whose_producer_has_sent_values_is_only_repeated_exactly(
     replica = pool.replicas[0]
     replica.end(0)
 
-    lose_stream(replica, 1)
+    lose_input(replica, 1)
 
     error = dispatcher.executions[1].invocation.error
     if continues:
@@ -431,9 +511,9 @@ async def test_a_stream_is_not_repeated_for_a_consumer_with_output_unless_it_is_
     replica = pool.replicas[0]
     replica.end(0)
     replica.end(1)
-    lose_stream(replica, 2)
+    lose_input(replica, 2)
     assert replica.started[3:] == [(1, 1), (2, 1)]
 
-    lose_stream(replica, 1)
+    lose_input(replica, 1)
 
     assert "ChunksTask cannot repeat its stream 'chunks' exactly" in str(dispatcher.executions[1].invocation.error)

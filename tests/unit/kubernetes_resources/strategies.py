@@ -221,6 +221,7 @@ app_specs = st.builds(
             "policies": st.builds(
                 AppPolicies,
                 routing=st.sampled_from(["least-loaded", "static"]),
+                binding=st.sampled_from(["early", "late"]),
                 log_decisions=st.booleans(),
                 targets=st.none() | latency_targets,
             ),
