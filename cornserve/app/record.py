@@ -211,7 +211,7 @@ class ReplicaLog(BaseModel):
 
 
 class ReplicaMemory(BaseModel):
-    """The shared memory that a replica has for tensors, in bytes."""
+    """The shared memory that a replica has for tensors, in bytes, and the KV caches that it has copied."""
 
     id: str
     limit: int
@@ -219,6 +219,10 @@ class ReplicaMemory(BaseModel):
     """The memory that it has taken."""
     used: int
     """The part in which tensors are, in use or cached."""
+    kv_copies: int = 0
+    """The KV caches that its engine has copied to or from shared memory since its start."""
+    kv_copied_bytes: int = 0
+    kv_copy_seconds: float = 0.0
 
 
 class AppView(BaseModel):

@@ -57,7 +57,11 @@ def app_report(app: AppView, now: datetime) -> Group:
         lines.append(Text("\nmemory for tensors", "bold"))
     for memory in app.memory:
         used, resident, limit = (f"{size / MIB:.0f}" for size in (memory.used, memory.resident, memory.limit))
-        lines.append(Text(f"  {memory.id}  {used} MiB used, {resident} MiB resident, at most {limit} MiB"))
+        copied = ""
+        if memory.kv_copies:
+            size, seconds = memory.kv_copied_bytes / MIB, memory.kv_copy_seconds
+            copied = f"; {memory.kv_copies} KV caches copied ({size:.0f} MiB in {seconds:.3g} s)"
+        lines.append(Text(f"  {memory.id}  {used} MiB used, {resident} MiB resident, at most {limit} MiB{copied}"))
     if app.status.exits:
         lines.append(Text("\nlast exits", "bold"))
     for exit in app.status.exits:

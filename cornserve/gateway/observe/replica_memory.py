@@ -1,8 +1,9 @@
-"""Reads the shared memory of an app's replicas from their metrics."""
+"""Reads the shared memory of an app's replicas, and their copies of KV caches, from their metrics."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -14,8 +15,11 @@ if TYPE_CHECKING:  # It takes long to import, and gateways need it only for this
 RESPONSE_SECONDS: Final = 1.0
 """The time after which a replica does not answer."""
 
-_PREFIX: Final = "cornserve_transport_slab_"
-_SLAB, _RESIDENT = f"{_PREFIX}bytes", f"{_PREFIX}resident_bytes"
+_SLAB: Final = "cornserve_transport_slab_bytes"
+_RESIDENT: Final = "cornserve_transport_slab_resident_bytes"
+_KV_COPY: Final = "cornserve_llm_kv_copy_seconds"
+_KV_BYTES: Final = "cornserve_llm_kv_copied_bytes"
+_READ: Final = (_SLAB, _RESIDENT, _KV_COPY, _KV_BYTES)
 
 
 async def read_replica_memory(groups: Sequence[GroupStatus]) -> list[ReplicaMemory]:
@@ -36,15 +40,21 @@ async def _read(session: ClientSession, id: str, address: str) -> ReplicaMemory 
     try:
         async with session.get(f"http://{address}/metrics") as response:
             # Parsing all metrics would delay the streams of the event loop.
-            lines = [line for line in (await response.text()).splitlines() if _PREFIX in line]
+            lines = [line for line in (await response.text()).splitlines() if any(name in line for name in _READ)]
             families = text_string_to_metric_families("\n".join(lines) + "\n")
             parsed = [sample for family in families for sample in family.samples]
     except (ClientError, OSError, ValueError):  # A timeout is an OSError.
         return None
     slab = {sample.labels["state"]: int(sample.value) for sample in parsed if sample.name == _SLAB}
+    total: defaultdict[str, float] = defaultdict(float)
+    for sample in parsed:
+        total[sample.name] += sample.value
     return ReplicaMemory(
         id=id,
         limit=sum(slab.values()),
-        resident=int(sum(sample.value for sample in parsed if sample.name == _RESIDENT)),
+        resident=int(total[_RESIDENT]),
         used=slab.get("held", 0) + slab.get("cached", 0),
+        kv_copies=int(total[f"{_KV_COPY}_count"]),
+        kv_copied_bytes=int(total[f"{_KV_BYTES}_total"]),
+        kv_copy_seconds=total[f"{_KV_COPY}_sum"],
     )

@@ -130,6 +130,21 @@ def test_a_prompt_of_a_source_has_keys_and_values_of_zero_for_its_request_alone(
     assert split.choices == whole.choices != zero.choices
 
 
+def test_the_copies_of_kv_caches_are_counted(client: OpenAI, cornserve: CommandLine, apart: str) -> None:
+    def copied() -> dict[str, dict[str, float]]:
+        return {replica["id"].split("-")[0]: replica for replica in cornserve.json("status", apart)["memory"]}
+
+    client.completions.create(model=apart, prompt=f"Count. {LONG}", max_tokens=2)
+    before = copied()
+    client.completions.create(model=apart, prompt=f"Count again. {LONG}", max_tokens=2)
+    after = copied()
+
+    for kind in ("prefill", "decode"):
+        assert after[kind]["kv_copies"] == before[kind]["kv_copies"] + 1
+        assert after[kind]["kv_copied_bytes"] > before[kind]["kv_copied_bytes"]
+        assert after[kind]["kv_copy_seconds"] > before[kind]["kv_copy_seconds"]
+
+
 def test_chats_are_streamed(client: OpenAI, model: str, apart: str) -> None:
     texts = []
     for app in (model, apart):
