@@ -5,6 +5,9 @@ Streams with short prompts run all the time, and requests with long prompts and 
 runs with vLLM's default size of a prefill chunk, and with each given one. Prefill executors process prompts one after
 the other, and in parts of each given size, between which short prompts are processed. All prompts are new.
 
+Afterwards, one long prompt at a time shows what a copy of its KV cache costs: from the engine to shared memory, and
+from there to the other engine. For comparison, numpy copies as many bytes.
+
     benchmarks/prefill_decode.py ~/models/SmolLM2-135M-Instruct
 """
 
@@ -16,9 +19,13 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
+
+import numpy as np
+import numpy.typing as npt
 
 from benchmarks.harness.machine import MachineInfo
 from benchmarks.harness.report import create_table, print_report
@@ -26,7 +33,7 @@ from benchmarks.harness.slot_instance import SlotInstance
 from cornserve.bench.percentiles import percentile
 from cornserve.bench.statistics import RequestSample
 from cornserve.bench.timed_client import TimedClient
-from cornserve.client import calls
+from cornserve.client import Client, calls
 from cornserve.client.address import GatewayAddress
 from cornserve.client.calls import ApiCall
 
@@ -34,6 +41,9 @@ APP = "model"
 
 STREAM_TOKENS = 64
 """The tokens of each response with a short prompt."""
+
+KV_COPIES = 10
+"""The long prompts whose KV caches are measured one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,19 @@ class PlacementRow:
     """The tokens of the streams per second."""
     long_per_second: float
     """Long prompts per second."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvCopyRow:
+    """The copies of the KV caches of long prompts by one executor."""
+
+    executor: str
+    mib: float
+    """The mean size of a KV cache."""
+    milliseconds: float
+    """The mean time of a copy."""
+    memcpy_milliseconds: float
+    """The median time in which numpy copies as many bytes."""
 
 
 def placements(chunks: list[int]) -> Iterator[Placement]:
@@ -126,15 +149,56 @@ async def keep_in_flight(client: TimedClient, number: int, chats: Iterator[ApiCa
     return samples
 
 
+def measure_kv_copies(client: Client, options: argparse.Namespace) -> list[KvCopyRow]:
+    """Sends single long prompts to the app, and measures the copies of their KV caches."""
+    before = {memory.id: memory for memory in client.app(APP, memory=True).memory}
+    prompts = chats(options.tokens, 2, seed=options.rounds)
+    asyncio.run(_send_one_by_one(client.url, [next(prompts) for _ in range(KV_COPIES)]))
+    rows = []
+    for after in client.app(APP, memory=True).memory:
+        first = before[after.id]
+        count = after.kv_copies - first.kv_copies
+        nbytes = (after.kv_copied_bytes - first.kv_copied_bytes) // count
+        seconds = (after.kv_copy_seconds - first.kv_copy_seconds) / count
+        rows.append(KvCopyRow(after.id, nbytes / 2**20, 1000 * seconds, 1000 * memcpy_seconds(nbytes)))
+    return rows
+
+
+async def _send_one_by_one(url: str, chats: list[ApiCall]) -> None:
+    async with TimedClient(GatewayAddress.resolve(url)) as client:
+        for chat in chats:
+            sample = RequestSample(now := time.perf_counter(), now)
+            await client.run(chat, sample)
+            if sample.error is not None:
+                raise RuntimeError(f"a request failed: {sample.reason or sample.error}")
+
+
+def memcpy_seconds(nbytes: int) -> float:
+    source: npt.NDArray[np.uint8] = np.ones(nbytes, np.uint8)
+    target = source.copy()
+    samples = []
+    for _ in range(KV_COPIES):
+        started = time.perf_counter()
+        np.copyto(target, source)
+        samples.append(time.perf_counter() - started)
+    return percentile(sorted(samples), 50)
+
+
 def _ttfts(samples: list[RequestSample]) -> list[float]:
     return sorted(1000 * sample.ttft for sample in samples if sample.ttft is not None)
 
 
 def run(placement: Placement, instance: SlotInstance, url: str, options: argparse.Namespace, seed: int) -> PlacementRow:
+    with deployed(placement, instance, options):
+        return asyncio.run(measure(url, placement.name, options, seed))
+
+
+@contextmanager
+def deployed(placement: Placement, instance: SlotInstance, options: argparse.Namespace) -> Iterator[None]:
     limits = ("--option", f"max_model_len={options.tokens + 256}", "--option", f"kv_cache_memory_bytes={256 << 20}")
     instance.cornserve("deploy", str(options.model), "--name", APP, *limits, *placement.options)
     try:
-        return asyncio.run(measure(url, placement.name, options, seed))
+        yield
     finally:
         instance.cornserve("delete", APP)
         instance.wait_for_executors(0)
@@ -151,8 +215,11 @@ def main() -> None:
                 for seed in range(options.rounds)
                 for placement in placements(options.chunks)
             ]
+            with deployed(Placement("p-d", ("--share", "p-d=1")), instance, options):
+                copies = measure_kv_copies(client, options)
     if options.json:
-        print(json.dumps({"machine": asdict(machine), "rows": [asdict(row) for row in rows]}))
+        found = {"rows": [asdict(row) for row in rows], "kv_copies": [asdict(row) for row in copies]}
+        print(json.dumps({"machine": asdict(machine), **found}))
         return
     figures = ("TBT p50 ms", "p99", "TTFT p50 ms", "of long prompts", "tokens/s", "long prompts/s")
     table = create_table(["placement"], figures)
@@ -163,7 +230,11 @@ def main() -> None:
         f"{options.streams} streams of {STREAM_TOKENS} tokens next to {options.longs} prompts of {options.tokens} "
         f"tokens, {options.seconds:g} s each: {options.model.name}"
     )
-    print_report(machine, note, table)
+    kv_table = create_table(["KV cache of a long prompt"], ("MiB", "copy, ms", "memcpy, ms", "÷"))
+    for copy in copies:
+        times = (copy.milliseconds, copy.memcpy_milliseconds, copy.milliseconds / copy.memcpy_milliseconds)
+        kv_table.add_row(copy.executor, f"{copy.mib:.1f}", *(f"{number:.2f}" for number in times))
+    print_report(machine, note, table, kv_table)
 
 
 def _options() -> argparse.Namespace:
