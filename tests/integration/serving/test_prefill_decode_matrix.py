@@ -1,0 +1,156 @@
+"""Prefill and decode apart under combinations of load, small caches, adapters and chunks, against the whole model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+
+from cornserve.control.launcher.local.state_dir import ReplicaDir
+from tests.integration.serving.conftest import CommandLine
+from tests.integration.serving.image_chats import sum_metric
+from tests.models.lora_adapters import make_adapter
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+CONTEXT = 512
+"""The context length in tokens."""
+
+TOKENS = 24
+"""The tokens of each response."""
+
+FIELDS: list[dict[str, Any]] = [
+    {},  # The prefill executor sends the first token of this one, and the decode executor that of the others.
+    {"seed": 7},
+    {"logprobs": 1},
+    {"n": 2, "seed": 3, "temperature": 1},
+]
+
+
+def deploy(cornserve: CommandLine, model: Path, name: str, *arguments: str) -> None:
+    options = ("--option", f"max_model_len={CONTEXT}", "--option", f"kv_cache_memory_bytes={64 << 20}")
+    deployed = cornserve.run("deploy", str(model), "--name", name, *options, *arguments)
+    assert deployed.returncode == 0, deployed.stderr
+
+
+def prompts(seed: int) -> list[list[int]]:
+    """Returns prompts of token ids, from one token to the context length. Some begin equally."""
+    random = Random(seed)
+    start = [random.randrange(3, 250) for _ in range(CONTEXT)]
+    lengths = [1, 2, 16, 17, 100, 255, 300, CONTEXT - TOKENS]
+    fresh = [[random.randrange(3, 250) for _ in range(length)] for length in lengths]
+    return [*fresh, *(start[:length] for length in lengths)]
+
+
+async def complete(
+    client: AsyncOpenAI, app: str, prompt: list[int], fields: Mapping[str, Any], *, stream: bool = False
+) -> list[str]:
+    """Returns the texts of all choices."""
+    options: dict[str, Any] = {"max_tokens": TOKENS, "temperature": 0, "extra_body": {"ignore_eos": True}, **fields}
+    if not stream:
+        response = await client.completions.create(model=app, prompt=prompt, **options)
+        return [choice.text for choice in response.choices]
+    texts = [""] * options.get("n", 1)
+    async for chunk in await client.completions.create(model=app, prompt=prompt, stream=True, **options):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+    return texts
+
+
+async def compare(cornserve: CommandLine, whole: str, apart: str, *, cancels: bool) -> None:
+    """Sends all prompts with all fields to both apps at the same time, half of them streamed."""
+
+    async def cancelled(number: int, prompt: list[int]) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.03 * number):
+                await complete(client, apart, prompt[::-1], {})
+
+    async with AsyncOpenAI(base_url=f"{cornserve.url}/v1", api_key="none", max_retries=0, timeout=240) as client:
+        cases = [(prompt, fields) for prompt in prompts(1) for fields in FIELDS]
+        running = asyncio.gather(*(cancelled(number, prompt) for number, (prompt, _) in enumerate(cases) if cancels))
+        found = await asyncio.gather(
+            *(complete(client, apart, *case, stream=number % 2 == 0) for number, case in enumerate(cases))
+        )
+        await running
+        expected = await asyncio.gather(*(complete(client, whole, *case) for case in cases))
+
+    different = [
+        (len(prompt), fields)
+        for (prompt, fields), *texts in zip(cases, found, expected, strict=True)
+        if texts[0] != texts[1]
+    ]
+    assert different == []
+
+
+@pytest.fixture(scope="module")
+def whole(cornserve: CommandLine, smollm2: Path) -> str:
+    deploy(cornserve, smollm2, "whole")
+    return "whole"
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("small-caches", ["--option", f"decode.kv_cache_memory_bytes={20 << 20}", "--engine-arg", "max_num_seqs=32"]),
+        ("chunks", ["--engine-arg", "max_num_batched_tokens=64"]),
+        ("late", ["--late-binding", "--engine-arg", "max_num_seqs=4"]),
+    ],
+)
+async def test_tokens_are_those_of_the_whole_model(
+    cornserve: CommandLine, smollm2: Path, whole: str, name: str, arguments: list[str], cancels: bool
+) -> None:
+    deploy(cornserve, smollm2, name, "--share", "p-d=1", *arguments)
+
+    await compare(cornserve, whole, name, cancels=cancels)
+
+    if name == "small-caches":
+        assert sum_metric(cornserve, name, "cornserve_llm_num_preemptions_total") > 0
+
+
+async def test_tokens_of_an_adapter_are_those_of_the_whole_model(
+    cornserve: CommandLine, tiny_llama: Path, tmp_path: Path
+) -> None:
+    adapter = make_adapter(tiny_llama, tmp_path / "sql", ["q_proj", "v_proj"], seed=1, scale=2.0)
+    lora = ("--option", f"lora_modules={json.dumps({'sql': str(adapter)})}", "--lora", "sql")
+    deploy(cornserve, tiny_llama, "adapted", *lora)
+    deploy(cornserve, tiny_llama, "adapted-apart", "--share", "p-d=1", *lora)
+
+    await compare(cornserve, "adapted", "adapted-apart", cancels=False)
+
+
+async def test_a_stopped_decode_executor_does_not_stop_prefills_for_others(
+    cornserve: CommandLine, smollm2: Path, whole: str
+) -> None:
+    deploy(cornserve, smollm2, "pair", "--share", "p-d=1")
+    scaled = cornserve.run("scale", "pair", "--executor", "decode=2")
+    assert scaled.returncode == 0, scaled.stderr
+    groups = cornserve.json("status", "pair")["status"]["groups"]
+    stopped, _ = (each["id"] for group in groups for each in group["replicas"] if each["id"].startswith("decode"))
+    record = ReplicaDir(cornserve.home.replicas / stopped).read_process()
+    assert record is not None
+
+    async with AsyncOpenAI(base_url=f"{cornserve.url}/v1", api_key="none", max_retries=0, timeout=120) as client:
+        cases = [(prompt, FIELDS[0]) for prompt in prompts(2)]
+        os.killpg(record.process_group.pid, signal.SIGSTOP)
+        try:
+            tasks = [asyncio.create_task(complete(client, "pair", *case)) for case in cases]
+            done, _ = await asyncio.wait(tasks, timeout=8)  # Before the controller replaces the stopped executor.
+            later = await asyncio.gather(*(complete(client, "pair", *case) for case in cases[:2]))
+        finally:
+            os.killpg(record.process_group.pid, signal.SIGCONT)
+        found = await asyncio.gather(*tasks)
+        expected = await asyncio.gather(*(complete(client, whole, *case) for case in cases))
+
+    assert len(done) >= len(cases) // 2
+    assert later == expected[:2]
+    assert found == expected
