@@ -236,6 +236,8 @@ class AppView(BaseModel):
     version: int
     spec: AppSpec
     status: AppStatus
+    moved_streams: int = 0
+    """The streams that this gateway has moved from leaving replicas to others since its start."""
     memory: list[ReplicaMemory] = []
     """The memory of the replicas that have some for tensors, if it was requested."""
 

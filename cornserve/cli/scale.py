@@ -55,8 +55,9 @@ def scale(
 ) -> None:
     """Set the number of replicas of each executor of an app, or the cells of an app with a plan.
 
-    Surplus replicas finish their requests and stop. Other replicas continue to run. The size of an app that follows its
-    load holds for some time, which the command prints.
+    Surplus replicas move streams to the others where these continue them exactly, finish their other requests and stop.
+    Other replicas continue to run. The size of an app that follows its load holds for some time, which the command
+    prints.
     """
     given = [number for number in (replicas, rate, gpus) if number is not None]
     sizes = len(given) + approve + bool(executor)
@@ -75,6 +76,7 @@ def scale(
             if approve
             else client.scale(app, replicas, executors=executors, rate=rate, gpus=gpus, hold_seconds=hold)
         )
+        moved_before = view.moved_streams
         if wait:
             view = wait_for_replicas(client, view, timeout, failure="cannot be scaled")
     if json:
@@ -82,6 +84,8 @@ def scale(
         return
     if not wait:
         stderr().print(f"{app} is being scaled: see `cornserve status {app}`")
+    if moved := view.moved_streams - moved_before:
+        stderr().print(f"{moved} running streams moved to other replicas")
     for line in hold_lines(view, datetime.now(UTC)):
         stderr().print(line, soft_wrap=True)
 

@@ -22,6 +22,7 @@ def app_view(record: AppRecord, context: GatewayContext) -> AppView:
         version=record.version,
         spec=record.spec,
         status=_corrected(record.status, context.replicas, context.apps.suspension(record.name)),
+        moved_streams=context.metrics.moved_streams(record.name),
     )
 
 

@@ -41,6 +41,8 @@ class AppStats:
     refusals: Counter[str] = field(default_factory=Counter)
     """Requests that were refused early, by the target that they were not expected to meet."""
     retries: int = 0
+    moves: int = 0
+    """Streams that continued on another replica because theirs left."""
     run_seconds: float = 0.0
     prompt_tokens: int = 0
     generation_tokens: int = 0
@@ -189,6 +191,10 @@ class RequestStats:
         """Counts another attempt of an invocation."""
         self.retries += 1
         self._app.retries += 1
+
+    def record_move(self) -> None:
+        """Counts a stream that continues on another replica because its replica leaves."""
+        self._app.moves += 1
 
     def record_media(self, modalities: Iterable[str]) -> None:
         """Counts the request's media, once all are decoded from base64 or fetched."""

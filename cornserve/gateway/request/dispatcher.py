@@ -163,6 +163,7 @@ class Dispatcher:
         else:
             self._fail(execution, code, message)
         if code == "HANDED_OVER":
+            self._stats.record_move()
             self._replicas.close_unrouted()
 
     def on_replica_leaving(self, execution: InvocationExecution) -> None:

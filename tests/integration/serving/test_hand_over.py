@@ -47,6 +47,7 @@ async def test_streams_continue_on_the_other_replica_when_an_app_is_scaled_in(
         await asyncio.gather(*(event.wait() for event in begun))
         scaled = await asyncio.to_thread(cornserve.run, "scale", "pair", "1")
         assert scaled.returncode == 0, scaled.stderr
+        assert re.search(r"^[1-9]\d* running streams moved to other replicas$", scaled.stderr, re.MULTILINE)
         assert not streams.done()
 
         assert await streams == expected

@@ -46,7 +46,7 @@ def test_settings_of_the_adaptation_are_part_of_the_spec(cli: CliRunner, server:
     assert adaptation == {"max_rate": 40, "approval": True}
 
     cli.invoke(app, ["deploy", "a/b", "--adapt", "on", "--routing", "static", "--url", server.url])
-    assert server.requests[-1][1]["policies"] == {"routing": "static", "adaptation": {}}
+    assert server.requests[-1][1]["policies"] == {"routing": "static", "binding": "early", "adaptation": {}}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cornserve.cli.commands import app
-from tests.unit.http_server import StubServer, json_response
+from tests.unit.http_server import StubServer, json_response, sse_response
 
 UNREACHABLE = "http://127.0.0.1:1"
 
@@ -20,6 +20,7 @@ def test_executors_and_their_loads_are_part_of_the_spec(cli: CliRunner, server: 
 
     assert server.requests[-1][1]["policies"] == {
         "routing": "static",
+        "binding": "early",
         "autoscaling": {
             "executors": [
                 {"name": "llm", "capacity": 2000, "unit": "tokens", "min_replicas": 1, "max_replicas": 4},
@@ -72,6 +73,19 @@ def test_one_executor_is_scaled(cli: CliRunner, server: StubServer) -> None:
 
     assert result.exit_code == 0, result.stderr
     assert server.requests == [("PUT /admin/v1/apps/a/scale", {"executors": {"llm": 3}})]
+
+
+def test_moved_streams_are_counted(cli: CliRunner, server: StubServer) -> None:
+    status = {"phase": "serving", "generation": 1}
+    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "/m"}, "status": status}
+    server.on("PUT /admin/v1/apps/a/scale", json_response(view | {"moved_streams": 2}))
+    server.on("GET /admin/v1/apps/a/events", sse_response(("app", view | {"version": 2, "moved_streams": 34})))
+    server.on("GET /v1/models", json_response({"data": [{"id": "a", "uid": "u", "generation": 1}]}))
+
+    result = cli.invoke(app, ["scale", "a", "1", "--url", server.url])
+
+    assert result.exit_code == 0, result.stderr
+    assert "32 running streams moved to other replicas\n" in result.stderr
 
 
 @pytest.mark.parametrize("setting", ["llm", "llm=many"])
