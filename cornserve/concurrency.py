@@ -33,6 +33,17 @@ async def run_unless(event: asyncio.Event, work: Awaitable[Any]) -> bool:
         await asyncio.gather(working, waiting, return_exceptions=True)
 
 
+def raise_if_cancelled() -> None:
+    """Raises `CancelledError` if the running task has been cancelled.
+
+    In Python 3.11, `asyncio.wait_for` of a library can drop a cancellation: if the awaited work is done at the same
+    moment, it returns the result.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 class Broadcast:
     """Wakes all waiters at each change.
 

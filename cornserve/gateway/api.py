@@ -130,7 +130,8 @@ def create_api(context: GatewayContext) -> FastAPI:
         following = asyncio.create_task(context.apps.watch_store())
         try:
             with suppress(TimeoutError):  # Requests then get a 503 until the store is read.
-                await asyncio.wait_for(context.apps.synced.wait(), SYNC_SECONDS)
+                async with asyncio.timeout(SYNC_SECONDS):
+                    await context.apps.synced.wait()
             yield {SYNCED: context.apps.synced}
         finally:
             following.cancel()

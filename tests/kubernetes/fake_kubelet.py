@@ -171,7 +171,8 @@ class PodWorker:
                     reason = {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}
                     await self._write({"waiting": reason})
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self.ending.wait(), delay)
+                    async with asyncio.timeout(delay):
+                        await self.ending.wait()
                 delay = min(2 * delay, 1.0)
                 self.restarts += 1
         uid = self.pod["metadata"]["uid"]

@@ -188,7 +188,8 @@ def _stop_signals() -> Iterator[StopSignals]:
 async def _wait_until_ready(processes: list[ManagedProcess]) -> None:
     for process in processes:
         try:
-            await asyncio.wait_for(process.ready.wait(), READY_SECONDS)
+            async with asyncio.timeout(READY_SECONDS):
+                await process.ready.wait()
         except TimeoutError:
             problem = f"the {process.spec.name} was not ready after {READY_SECONDS:g} seconds"
             raise InstanceStartError(f"{problem}: see {process.spec.log}") from None

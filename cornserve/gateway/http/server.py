@@ -81,7 +81,8 @@ class HttpServer(uvicorn.Server):
         """Waits for the shutdown, and updates the header `date` once a second. uvicorn wakes ten times a second."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), DATE_SECONDS)
+                async with asyncio.timeout(DATE_SECONDS):
+                    await self._stopping.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.begin_shutdown()

@@ -138,7 +138,8 @@ class ReplicaPool:
     async def wait_for_change(self, timeout: float) -> None:
         """Returns at the next `update_group`, or after `timeout` seconds."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._changes.next_change().wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._changes.next_change().wait()
 
     def select(
         self,

@@ -130,4 +130,5 @@ class ExecutorServer:
         await asyncio.sleep(DRAIN_GRACE_SECONDS)
         self._state.refuse_new_callers()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._state.wait_without_callers(), timeout_seconds)
+            async with asyncio.timeout(timeout_seconds):
+                await self._state.wait_without_callers()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from cornserve.concurrency import run_unless
+from cornserve.concurrency import raise_if_cancelled, run_unless
 from cornserve.memory_limit import memory_limit_bytes
 from cornserve.observe import logs
 from cornserve.transport import ProductionId, Transport
@@ -151,7 +151,9 @@ class ExecutorService:
         self, start: pb.Start, tensors: InvocationTensors, send: ChunkSender, wants_hand_over: Callable[[], bool]
     ) -> pb.End:
         try:
-            return await invocation.run(self._executor, start, tensors, send, wants_hand_over)
+            end = await invocation.run(self._executor, start, tensors, send, wants_hand_over)
+            raise_if_cancelled()  # The caller does not release tensors of a cancelled invocation.
+            return end
         except asyncio.CancelledError:
             return self._cancelled
         except EngineDeadError as error:

@@ -60,7 +60,8 @@ from cornserve.wire.invocations import CALLER
 async def knock(preamble, secret):
     credentials = ConnectionCredentials(InstanceSecret(bytes.fromhex(secret)))
     try:
-        await asyncio.wait_for(handshake.open_connection(sys.argv[1], preamble, asyncio.Protocol(), credentials), 20)
+        async with asyncio.timeout(20):
+            await handshake.open_connection(sys.argv[1], preamble, asyncio.Protocol(), credentials)
     except (handshake.HandshakeError, OSError) as error:
         return type(error).__name__
     return "connected"

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 
@@ -96,6 +97,23 @@ async def test_a_cancelled_invocation_ends(caller: Caller, executors: EchoExecut
 
     assert end.code == pb.CODE_CANCELLED
     await until(lambda: executors.running() == 0)
+
+
+async def test_a_cancellation_that_the_executor_drops_ends_the_invocation(
+    caller: Caller, executors: EchoExecutors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def invoke(self: EchoExecutor, request: EchoRequest, context: object) -> EchoResponse:
+        with suppress(asyncio.CancelledError):  # as `asyncio.wait_for` of Python 3.11 may do
+            await asyncio.Event().wait()
+        return EchoResponse(text=request.text, words_sent=0)
+
+    monkeypatch.setattr(EchoExecutor, "invoke", invoke)
+    caller.send(start(1, '{"text": "a"}'))
+    await until(lambda: executors.running() == 1)
+
+    end = await end_of(caller, pb.Command(call=1, cancel=pb.Cancel()))
+
+    assert end.code == pb.CODE_CANCELLED
 
 
 async def test_a_broken_connection_cancels_its_invocations(caller: Caller, executors: EchoExecutors) -> None:

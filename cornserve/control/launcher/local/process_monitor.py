@@ -165,7 +165,8 @@ class ProcessMonitor:
                 await asyncio.sleep(SHARED_MEMORY_SECONDS)
             else:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._started.wait(), SHARED_MEMORY_SECONDS)
+                    async with asyncio.timeout(SHARED_MEMORY_SECONDS):
+                        await self._started.wait()
 
     async def _drain_when_unwanted(self) -> None:
         await self._unwanted.wait()

@@ -130,12 +130,14 @@ class ReplicaSupervisor:
                 unschedulable=bool(shortage),
             )
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._unwanted.wait(), CHECK_SECONDS)
+                async with asyncio.timeout(CHECK_SECONDS):
+                    await self._unwanted.wait()
         return not problem
 
     async def _wait_restart_delay(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._unwanted.wait(), self._replica.restart_delay)
+            async with asyncio.timeout(self._replica.restart_delay):
+                await self._unwanted.wait()
 
     async def _run_new(self) -> None:
         self._show_replacement()
