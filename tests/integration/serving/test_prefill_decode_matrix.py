@@ -18,7 +18,9 @@ from openai import AsyncOpenAI
 from cornserve.control.launcher.local.state_dir import ReplicaDir
 from tests.integration.serving.conftest import CommandLine
 from tests.integration.serving.image_chats import sum_metric
+from tests.integration.serving.test_prefill_decode import executors
 from tests.models.lora_adapters import make_adapter
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -28,6 +30,9 @@ CONTEXT = 512
 TOKENS = 24
 """The tokens of each response."""
 
+WORDS = ["corn", "wheat", "rice", "bread", "field", "sun", "rain", "soil", "seed", "plant", "farm", "food", "water"]
+"""Words of one token. Arbitrary tokens would give responses that rounding errors change."""
+
 FIELDS: list[dict[str, Any]] = [
     {},  # The prefill executor sends the first token of this one, and the decode executor that of the others.
     {"seed": 7},
@@ -36,23 +41,22 @@ FIELDS: list[dict[str, Any]] = [
 ]
 
 
-def deploy(cornserve: CommandLine, model: Path, name: str, *arguments: str) -> None:
-    options = ("--option", f"max_model_len={CONTEXT}", "--option", f"kv_cache_memory_bytes={64 << 20}")
+def deploy(cornserve: CommandLine, model: Path, name: str, *arguments: str, cache_mib: int = 64) -> None:
+    options = ("--option", f"max_model_len={CONTEXT}", "--option", f"kv_cache_memory_bytes={cache_mib << 20}")
     deployed = cornserve.run("deploy", str(model), "--name", name, *options, *arguments)
     assert deployed.returncode == 0, deployed.stderr
 
 
-def prompts(seed: int) -> list[list[int]]:
-    """Returns prompts of token ids, from one token to the context length. Some begin equally."""
+def prompts(seed: int) -> list[str]:
+    """Returns prompts of at least one token, up to about the context length. Some begin equally."""
     random = Random(seed)
-    start = [random.randrange(3, 250) for _ in range(CONTEXT)]
-    lengths = [1, 2, 16, 17, 100, 255, 300, CONTEXT - TOKENS]
-    fresh = [[random.randrange(3, 250) for _ in range(length)] for length in lengths]
-    return [*fresh, *(start[:length] for length in lengths)]
+    start = random.choices(WORDS, k=CONTEXT)
+    fresh = [random.choices(WORDS, k=length) for length in (1, 17, 255, CONTEXT - TOKENS - 8)]
+    return [" ".join(words) for words in (*fresh, *(start[:length] for length in (16, 100, 300)))]
 
 
 async def complete(
-    client: AsyncOpenAI, app: str, prompt: list[int], fields: Mapping[str, Any], *, stream: bool = False
+    client: AsyncOpenAI, app: str, prompt: str, fields: Mapping[str, Any], *, stream: bool = False
 ) -> list[str]:
     """Returns the texts of all choices."""
     options: dict[str, Any] = {"max_tokens": TOKENS, "temperature": 0, "extra_body": {"ignore_eos": True}, **fields}
@@ -66,22 +70,27 @@ async def complete(
     return texts
 
 
-async def compare(cornserve: CommandLine, whole: str, apart: str, *, cancels: bool) -> None:
-    """Sends all prompts with all fields to both apps at the same time, half of them streamed."""
+async def compare(cornserve: CommandLine, whole: str, apart: str, *, cancels: bool, at_once: int = 64) -> None:
+    """Sends all prompts with all fields to both apps, half of them streamed."""
+    free = asyncio.Semaphore(at_once)
 
-    async def cancelled(number: int, prompt: list[int]) -> None:
+    async def limited(*arguments: Any, stream: bool = False) -> list[str]:
+        async with free:
+            return await complete(*arguments, stream=stream)
+
+    async def cancelled(number: int, prompt: str) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(0.03 * number):
-                await complete(client, apart, prompt[::-1], {})
+                await complete(client, apart, " ".join(reversed(prompt.split())), {})
 
     async with AsyncOpenAI(base_url=f"{cornserve.url}/v1", api_key="none", max_retries=0, timeout=240) as client:
         cases = [(prompt, fields) for prompt in prompts(1) for fields in FIELDS]
         running = asyncio.gather(*(cancelled(number, prompt) for number, (prompt, _) in enumerate(cases) if cancels))
         found = await asyncio.gather(
-            *(complete(client, apart, *case, stream=number % 2 == 0) for number, case in enumerate(cases))
+            *(limited(client, apart, *case, stream=number % 2 == 0) for number, case in enumerate(cases))
         )
         await running
-        expected = await asyncio.gather(*(complete(client, whole, *case) for case in cases))
+        expected = await asyncio.gather(*(limited(client, whole, *case) for case in cases))
 
     different = [
         (len(prompt), fields)
@@ -99,17 +108,17 @@ def whole(cornserve: CommandLine, smollm2: Path) -> str:
 
 @pytest.mark.parametrize("cancels", [False, True])
 @pytest.mark.parametrize(
-    ("name", "arguments"),
+    ("name", "cache_mib", "arguments"),
     [
-        ("small-caches", ["--option", f"decode.kv_cache_memory_bytes={20 << 20}", "--engine-arg", "max_num_seqs=32"]),
-        ("chunks", ["--engine-arg", "max_num_batched_tokens=64"]),
-        ("late", ["--late-binding", "--engine-arg", "max_num_seqs=4"]),
+        ("small-caches", 32, []),
+        ("chunks", 64, ["--option", "max_num_batched_tokens=64", "--option", "max_num_seqs=64"]),
+        ("late", 64, ["--late-binding", "--option", "max_num_seqs=4"]),
     ],
 )
 async def test_tokens_are_those_of_the_whole_model(
-    cornserve: CommandLine, smollm2: Path, whole: str, name: str, arguments: list[str], cancels: bool
+    cornserve: CommandLine, smollm2: Path, whole: str, name: str, cache_mib: int, arguments: list[str], cancels: bool
 ) -> None:
-    deploy(cornserve, smollm2, name, "--share", "p-d=1", *arguments)
+    deploy(cornserve, smollm2, name, "--share", "p-d=1", *arguments, cache_mib=cache_mib)
 
     await compare(cornserve, whole, name, cancels=cancels)
 
@@ -125,7 +134,8 @@ async def test_tokens_of_an_adapter_are_those_of_the_whole_model(
     deploy(cornserve, tiny_llama, "adapted", *lora)
     deploy(cornserve, tiny_llama, "adapted-apart", "--share", "p-d=1", *lora)
 
-    await compare(cornserve, "adapted", "adapted-apart", cancels=False)
+    # The weights are random: with others in its batch, rounding errors change a response.
+    await compare(cornserve, "adapted", "adapted-apart", cancels=False, at_once=1)
 
 
 async def test_a_stopped_decode_executor_does_not_stop_prefills_for_others(
@@ -134,8 +144,7 @@ async def test_a_stopped_decode_executor_does_not_stop_prefills_for_others(
     deploy(cornserve, smollm2, "pair", "--share", "p-d=1")
     scaled = cornserve.run("scale", "pair", "--executor", "decode=2")
     assert scaled.returncode == 0, scaled.stderr
-    groups = cornserve.json("status", "pair")["status"]["groups"]
-    stopped, _ = (each["id"] for group in groups for each in group["replicas"] if each["id"].startswith("decode"))
+    stopped, _ = (id for id in executors(cornserve, "pair") if id.startswith("decode"))
     record = ReplicaDir(cornserve.home.replicas / stopped).read_process()
     assert record is not None
 
@@ -144,13 +153,13 @@ async def test_a_stopped_decode_executor_does_not_stop_prefills_for_others(
         os.killpg(record.process_group.pid, signal.SIGSTOP)
         try:
             tasks = [asyncio.create_task(complete(client, "pair", *case)) for case in cases]
-            done, _ = await asyncio.wait(tasks, timeout=8)  # Before the controller replaces the stopped executor.
+            await until(lambda: sum(task.done() for task in tasks) >= len(tasks) // 2)
+            assert stopped in await asyncio.to_thread(executors, cornserve, "pair")
             later = await asyncio.gather(*(complete(client, "pair", *case) for case in cases[:2]))
         finally:
             os.killpg(record.process_group.pid, signal.SIGCONT)
         found = await asyncio.gather(*tasks)
         expected = await asyncio.gather(*(complete(client, whole, *case) for case in cases))
 
-    assert len(done) >= len(cases) // 2
     assert later == expected[:2]
     assert found == expected
