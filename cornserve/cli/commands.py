@@ -47,12 +47,13 @@ from cornserve.cli.wait import wait
 from cornserve_planner.command import EXAMPLES as PLAN_EXAMPLES
 from cornserve_planner.command import plan
 from cornserve_planner.errors import PlannerError
+from cornserve_planner.simulation.command import SIMULATE_EXAMPLES, simulate
 
 INSTANCE = "This machine"
 APPS = "Apps"
 PLANNING = "Planning"
 
-_LOCAL_COMMANDS = ("up", "down", "demo", "plan")
+_LOCAL_COMMANDS = ("up", "down", "demo", "plan", "simulate")
 """Commands that do not run on a cluster."""
 
 
@@ -240,6 +241,7 @@ _COMMANDS: dict[str, tuple[str, Callable[..., None], list[str]]] = {
     "import": (APPS, import_apps, ["cornserve import apps.json"]),
     "profile": (PLANNING, profile, PROFILE_EXAMPLES),
     "plan": (PLANNING, plan, PLAN_EXAMPLES),
+    "simulate": (PLANNING, simulate, SIMULATE_EXAMPLES),
 }
 
 

@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from cornserve_planner.command import EXAMPLES, plan, require_libraries
 from cornserve_planner.errors import PlannerError
+from cornserve_planner.simulation.command import SIMULATE_EXAMPLES, simulate
 from cornserve_planner.workload.command import app as workload
 
 
@@ -32,8 +33,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-STANDALONE_EXAMPLES = (line.replace("cornserve plan", "python -m cornserve_planner plan") for line in EXAMPLES)
-app.command(epilog="\n\n".join(STANDALONE_EXAMPLES))(plan)
+for command, examples in ((plan, EXAMPLES), (simulate, SIMULATE_EXAMPLES)):
+    lines = (line.replace("cornserve", "python -m cornserve_planner", 1) for line in examples)
+    app.command(epilog="\n\n".join(lines))(command)
 app.add_typer(workload, name="workload")
 
 

@@ -94,6 +94,41 @@ class BatchLatency(DocumentPart):
         return self.seconds[upper - 1] + slope * (batch - below)
 
 
+class StepSeconds(DocumentPart):
+    """The seconds of a step of a language model's engine, and the limits of a step, with vLLM's names.
+
+    A step takes `fixed + max(weights, per_token * tokens) + per_sequence * sequences + per_context_token * context`
+    seconds.
+
+    Args:
+        cache_tokens: tokens whose keys and values a replica holds, in blocks of `block_size`.
+    """
+
+    fixed: Annotated[float, Field(ge=0)]
+    weights: Annotated[float, Field(ge=0)] = 0.0
+    per_token: Annotated[float, Field(ge=0)] = 0.0
+    per_sequence: Annotated[float, Field(ge=0)] = 0.0
+    per_context_token: Annotated[float, Field(ge=0)] = 0.0
+    max_num_seqs: Annotated[int, Field(ge=1)] = 256
+    max_num_batched_tokens: Annotated[int, Field(ge=2)] = 8192
+    cache_tokens: Annotated[int, Field(ge=1)]
+    block_size: Annotated[int, Field(ge=1)] = 16
+    tag: Tag
+    source: Annotated[str, Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _check_step(self) -> Self:
+        if not self.fixed + self.weights:
+            raise ValueError("fixed, weights: are both 0: a step takes time")
+        if self.max_num_batched_tokens <= self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens: is {self.max_num_batched_tokens}, not above max_num_seqs, {self.max_num_seqs}"
+            )
+        if self.cache_tokens < self.block_size:
+            raise ValueError(f"cache_tokens: are {self.cache_tokens}, less than a block of {self.block_size}")
+        return self
+
+
 class MeasuredWith(DocumentPart):
     """The conditions under which an option was measured.
 
@@ -120,6 +155,7 @@ class OptionProfile(DocumentPart):
         weights: bytes of the weights on all GPUs of a replica together.
         cache_per_request: bytes that a request in flight needs: keys and values, or an encoder's outputs.
         startup: seconds until a replica accepts requests; `startup_cached` with cached compiled kernels.
+        step: for language models, the seconds of a step. Only simulations use it.
     """
 
     option: Name
@@ -133,6 +169,7 @@ class OptionProfile(DocumentPart):
     startup: Duration | None = None
     startup_cached: Duration | None = None
     latency: tuple[BatchLatency, ...] = ()
+    step: StepSeconds | None = None
 
 
 class ModelProfile(Document):

@@ -51,9 +51,9 @@ class TokenSequence:
         self.computed = 0
         """Tokens of a prompt that is not complete whose keys and values exist."""
         self.base = 0
-        """While it generates: the tokens whose keys and values exist, minus the number of the next step."""
+        """The tokens whose keys and values exist, minus the number of the next step, while it generates."""
         self.end_step = 0
-        """While it generates: the number of the step after its last one."""
+        """The number of the step after its last one, while it generates."""
         self.is_running = self.is_cancelled = False
 
     @property

@@ -48,6 +48,7 @@ ALONE = [
     "docs/how-to/run-as-a-service.md",
     "docs/how-to/send-media.md",
     "docs/how-to/serve-a-multimodal-model.md",
+    "docs/how-to/simulate-a-plan.md",
     "docs/how-to/test-a-task.md",
     "docs/planner.md",
     "docs/reference/executor-contract.md",

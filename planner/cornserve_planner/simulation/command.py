@@ -1,0 +1,145 @@
+"""`cornserve simulate`, also available as `python -m cornserve_planner simulate`.
+
+The command imports its dependencies when it runs, so that `--help` and shell completion start fast.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cornserve_planner.command import require_libraries
+from cornserve_planner.terminal import parse_bandwidth, parse_settings, show
+from cornserve_policies.registry import DEFAULT_ROUTING, routing_policy_names
+
+if TYPE_CHECKING:
+    from cornserve_planner.simulation.simulation_result import SimulationRequest, SimulationResult
+
+SIMULATE_EXAMPLES = [
+    "cornserve simulate plan.json",
+    "cornserve simulate plan.json --rate 12 --requests 100000 --routing power-of-two",
+    "cornserve simulate plan.json --workload day.jsonl --profile profile.yaml --ttft 2 --refuse",
+    "cornserve simulate plan.json --bandwidth 100Gbit/s --transfer image_encoder=4300800 --stream audio_generator",
+]
+
+PROGRESS_SECONDS = 1.0
+
+
+def complete_routing(incomplete: str) -> list[str]:
+    """Completes the names of routing policies."""
+    return [name for name in routing_policy_names() if name.startswith(incomplete)]
+
+
+def simulate(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file, from `cornserve plan --save`.")],
+    workload: Annotated[
+        Path | None,
+        typer.Option(
+            "--workload",
+            help="File with requests, or with shares of request types, which arrive at random times (Poisson). Default:"
+            " the shares of the plan.",
+        ),
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            "--profile",
+            help="File with step models and latency curves of deployment options. Default: the seconds of the plan.",
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", help="Requests/s. Default: the rate of the workload, or the target of the plan."),
+    ] = None,
+    requests: Annotated[
+        int | None,
+        typer.Option("--requests", min=1, help="Number of requests. Default: those of a file, or 10,000."),
+    ] = None,
+    routing: Annotated[
+        str,
+        typer.Option(
+            "--routing", help="Routing policy, also of an installed package.", autocompletion=complete_routing
+        ),
+    ] = DEFAULT_ROUTING,
+    ttft: Annotated[float | None, typer.Option("--ttft", help="Target: seconds until the first output.")] = None,
+    tbt: Annotated[
+        float | None, typer.Option("--tbt", help="Target: mean seconds between two tokens of a response.")
+    ] = None,
+    e2e: Annotated[float | None, typer.Option("--e2e", help="Target: seconds until the end of the response.")] = None,
+    refuse: Annotated[
+        bool, typer.Option("--refuse", help="Refuse requests early that would miss --ttft or --e2e, as gateways do.")
+    ] = False,
+    gateways: Annotated[
+        int, typer.Option("--gateways", min=1, max=4096, help="Gateways, which see the same loads.")
+    ] = 1,
+    gateway_seconds: Annotated[
+        float, typer.Option("--gateway-seconds", help="Seconds that a gateway needs for a request.")
+    ] = 0.0,
+    bandwidth: Annotated[
+        str | None,
+        typer.Option("--bandwidth", metavar="RATE", help="Bandwidth of a replica's transfers, such as 400Gbit/s."),
+    ] = None,
+    latency: Annotated[
+        float, typer.Option("--latency", help="Seconds until the first byte of a transfer between executors arrives.")
+    ] = 0.0,
+    transfer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--transfer", metavar="OPTION=BYTES", help="Bytes of an option's output for a request. Can be repeated."
+        ),
+    ] = None,
+    stream: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stream",
+            metavar="COMPONENT",
+            help="Component that begins with the first output of the components before it, not with the last. Can be"
+            " repeated.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Random seed: the same one gives the same result.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Simulate how a plan serves a workload, with the decisions that gateways make.
+
+    Needs neither a cluster nor a GPU.
+    """
+    require_libraries()
+    from cornserve_planner.simulation.serving import ServingSettings
+    from cornserve_planner.simulation.simulation_report import simulation_report
+    from cornserve_planner.simulation.simulation_result import SimulationRequest
+
+    settings = ServingSettings(
+        gateways=gateways,
+        gateway_seconds=gateway_seconds,
+        bandwidth=parse_bandwidth(bandwidth),
+        latency=latency,
+        transfers=parse_settings("--transfer", "OPTION=BYTES, a name and a number", transfer, float),
+        streamed=frozenset(stream or ()),
+        ttft=ttft,
+        tbt=tbt,
+        e2e=e2e,
+        refuses=refuse,
+    )
+    request = SimulationRequest(plan, workload, profile, rate, requests, routing, seed, settings)
+    result = _simulate(request)
+    show(result.as_document, lambda: simulation_report(result), json=json)
+
+
+def _simulate(request: SimulationRequest) -> SimulationResult:
+    """Runs the simulation, and prints its progress to stderr once per second."""
+    from cornserve_planner.simulation.simulation_result import simulate_plan
+
+    started = printed = monotonic()
+
+    def update(seconds: float, requests: int) -> None:
+        nonlocal printed
+        now = monotonic()
+        if now - printed >= PROGRESS_SECONDS:
+            printed = now
+            typer.echo(f"{requests:,} requests, {seconds:.4g} simulated seconds in {now - started:.3g} s", err=True)
+
+    return simulate_plan(request, update)

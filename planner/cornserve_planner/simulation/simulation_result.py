@@ -1,0 +1,204 @@
+"""Simulates a plan under a workload, and returns the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cornserve_planner.errors import InvalidInputError, require_non_negative, require_positive
+from cornserve_planner.plan_file.document import PlanFile
+from cornserve_planner.profiles.profile import ModelProfile
+from cornserve_planner.simulation.executor_model import describe_models, executor_models
+from cornserve_planner.simulation.language_model import LanguageModelReplica
+from cornserve_planner.simulation.measurements import LatencyColumns, SimulationMeasurements, met_share, summarize
+from cornserve_planner.simulation.serving import ServingSettings, ServingSimulation
+from cornserve_planner.simulation.simulated_request import read_load
+from cornserve_policies.registry import DEFAULT_ROUTING, UnknownPolicyError, routing_policy
+
+LATENCIES = ("ttft", "tbt", "e2e")
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationRequest:
+    """The options of one simulation.
+
+    Args:
+        workload: a file of requests, or of shares of request types; by default, the shares of the plan.
+        rate: requests per second; by default, that of the workload or the plan.
+        count: the most requests; by default, those of a file, or 10,000.
+        routing: the name of a routing policy.
+    """
+
+    plan: Path
+    workload: Path | None = None
+    profile: Path | None = None
+    rate: float | None = None
+    count: int | None = None
+    routing: str = DEFAULT_ROUTING
+    seed: int = 0
+    settings: ServingSettings = field(default_factory=ServingSettings)
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        for name, value in (
+            ("--rate", self.rate),
+            ("--ttft", settings.ttft),
+            ("--tbt", settings.tbt),
+            ("--e2e", settings.e2e),
+            ("--bandwidth", settings.bandwidth),
+        ):
+            if value is not None:
+                require_positive(name, value)
+        require_non_negative("--latency", settings.latency)
+        require_non_negative("--gateway-seconds", settings.gateway_seconds)
+        for name, size in settings.transfers.items():
+            require_non_negative(f"--transfer {name}", size)
+        if settings.refuses and settings.ttft is None and settings.e2e is None:
+            raise InvalidInputError("--refuse", "needs --ttft or --e2e, the targets that refused requests would miss")
+
+
+@dataclass(frozen=True)
+class SimulationResult:
+    """The result of a simulation. `requests` is the number that arrived."""
+
+    request: SimulationRequest
+    plan: PlanFile
+    models: dict[str, str]
+    simulation: ServingSimulation
+    measurements: SimulationMeasurements
+    requests: int
+
+    def as_document(self) -> dict[str, Any]:
+        """Returns the fields of `--json`."""
+        found, hours = self.measurements, self.measurements.end / 3600
+        gpus, price = self.plan.total_gpus, self.plan.dollars
+        return {
+            "plan": self.request.plan.name,
+            "workload": None if self.request.workload is None else self.request.workload.name,
+            "routing": self.request.routing,
+            "seed": self.request.seed,
+            "seconds": found.end,
+            "requests": self.requests,
+            "completed": found.completed,
+            "refused": dict(sorted(found.refused.items())),
+            "rate": found.completed / found.end if found.end else 0.0,
+            "latency": {
+                kind: {name: _summary(columns) for name, columns in sorted(of_type.items())}
+                for kind, of_type in sorted(found.latencies.items())
+            },
+            "attainment": self._attainment(),
+            "stages": {name: _summary(columns) for name, columns in sorted(found.stages.items())},
+            "paths": self._paths(),
+            "executors": self._executors(),
+            "gpus": gpus,
+            "gpu_hours": {name: count * hours for name, count in gpus.items()},
+            "dollars": None if price is None else price * hours,
+        }
+
+    def _attainment(self) -> dict[str, float]:
+        """Returns the shares of requests that meet each target. Refused requests miss the targets."""
+        settings, found, shares = self.request.settings, self.measurements, {}
+        for name, target in (("ttft", settings.ttft), ("tbt", settings.tbt), ("e2e", settings.e2e)):
+            if target is None:
+                continue
+            met, total = 0.0, float(found.refused.total()) if name != "tbt" else 0.0
+            for of_type in found.latencies.values():
+                columns: LatencyColumns = of_type[name]
+                met += (met_share(columns, target) or 0.0) * len(columns.seconds)
+                total += len(columns.seconds)
+            if total:
+                shares[name] = met / total
+        return shares
+
+    def _paths(self) -> list[dict[str, Any]]:
+        """Returns the requests on each path, over cells of one size together."""
+        counts: dict[tuple[str, str, int], int] = {}
+        for way, count in self.measurements.ways.items():
+            key = way.request_type, way.cell.partition("-")[0], way.path
+            counts[key] = counts.get(key, 0) + count
+        return [
+            {
+                "type": kind,
+                "cell_gpus": int(gpus),
+                "path": [step.option for step in self.plan.types[kind].paths[path].steps],
+                "requests": count,
+                "rate": count / self.measurements.end,
+            }
+            for (kind, gpus, path), count in sorted(counts.items())
+        ]
+
+    def _executors(self) -> dict[str, dict[str, Any]]:
+        """Returns the replicas of each executor in all cells, and their use."""
+        found: dict[str, dict[str, Any]] = {}
+        for (_, option), group in self.simulation.groups.items():
+            entry = found.setdefault(
+                option, {"model": self.models[option], "replicas": 0, "utilization": 0.0, "preemptions": 0}
+            )
+            for replica in group.replicas.values():
+                entry["replicas"] += 1
+                entry["utilization"] += replica.engine.busy_seconds
+                if isinstance(replica.engine, LanguageModelReplica):
+                    entry["preemptions"] += replica.engine.preemptions
+        for entry in found.values():
+            entry["utilization"] /= max(self.measurements.end, 1e-12) * entry["replicas"]
+        return dict(sorted(found.items()))
+
+
+def simulate_plan(
+    request: SimulationRequest, on_progress: Callable[[float, int], object] = lambda seconds, requests: None
+) -> SimulationResult:
+    """Simulates a plan. Raises `InvalidInputError` if the inputs do not fit together.
+
+    Args:
+        on_progress: gets the simulated seconds and the number of requests that have arrived.
+    """
+    plan = PlanFile.read(request.plan)
+    profile = None if request.profile is None else ModelProfile.read(request.profile)
+    models = executor_models(plan, profile)
+    try:
+        routing = routing_policy(request.routing)
+    except UnknownPolicyError as error:
+        raise InvalidInputError("--routing", str(error)) from error
+    measurements = SimulationMeasurements()
+    simulation = ServingSimulation(plan, models, routing, request.settings, measurements)
+    measurements.events = simulation.events
+    load = _CountedLoad(
+        read_load(
+            plan,
+            request.workload,
+            simulation.find_type,
+            rate=request.rate,
+            count=request.count,
+            seed=request.seed,
+        )
+    )
+    simulation.run(load, on_progress)
+    if not load.count:
+        raise InvalidInputError("--workload", "has no requests: give at least one")
+    return SimulationResult(request, plan, describe_models(models), simulation, measurements, load.count)
+
+
+class _CountedLoad:
+    """Counts the requests that are read."""
+
+    def __init__(self, requests: Iterable[Any]) -> None:
+        self._requests = requests
+        self.count = 0
+
+    def __iter__(self) -> Any:
+        for request in self._requests:
+            self.count += 1
+            yield request
+
+
+def _summary(columns: LatencyColumns) -> dict[str, Any] | None:
+    """Returns the statistics of latencies, each with its interval of 95 %."""
+    summary = summarize(columns)
+    if summary is None:
+        return None
+    statistics = {"mean": summary.mean} | {f"p{name}": value for name, value in summary.percentiles.items()}
+    return {"requests": summary.requests} | {
+        name: {"value": each.value, "low": each.low, "high": each.high} for name, each in statistics.items()
+    }

@@ -1,0 +1,221 @@
+"""The simulation of a plan: requests pass through gateways, cells of replicas and transfers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cornserve_planner.plan_file.document import PlanFile
+from cornserve_planner.profiles.profile import ModelProfile
+from cornserve_planner.simulation.executor_model import executor_models
+from cornserve_planner.simulation.measurements import SimulationMeasurements
+from cornserve_planner.simulation.serving import ServingSettings, ServingSimulation
+from cornserve_planner.simulation.simulated_request import SimulatedRequest
+from cornserve_planner.simulation.simulation_result import SimulationRequest, SimulationResult, simulate_plan
+from cornserve_planner.simulation.step_model import EngineLimits, StepModel
+from cornserve_policies.board import Board, ReplicaLoad
+from cornserve_policies.path_table import PathTable, RoutableCell
+from cornserve_policies.registry import routing_policy, routing_policy_names
+from cornserve_policies.replayable_random import ReplayableRandom
+from cornserve_policies.replica_routing import RoutedInvocation, RoutingPolicy
+from tests.unit.planner.simulation.step_by_step import StepByStepEngine, SteppedRequest
+
+
+def simulated(inputs: Path, settings: ServingSettings | None = None, **options: Any) -> SimulationResult:
+    return simulate_plan(SimulationRequest(inputs / "plan.json", settings=settings or ServingSettings(), **options))
+
+
+class Simulated:
+    """The end times of given requests, by id."""
+
+    def __init__(
+        self,
+        inputs: Path,
+        requests: list[SimulatedRequest],
+        *,
+        profile: str | None = None,
+        routing: RoutingPolicy | None = None,
+        settings: ServingSettings | None = None,
+    ) -> None:
+        plan = PlanFile.read(inputs / "plan.json")
+        models = executor_models(plan, None if profile is None else ModelProfile.read(inputs / profile))
+        self.ends: dict[str, float] = {}
+        self.firsts: dict[str, float] = {}
+        self.ways: dict[str, tuple[str, str, int]] = {}
+        self.refused: list[str] = []
+        policy = routing or routing_policy("least-loaded")
+        self.simulation = ServingSimulation(plan, models, policy, settings or ServingSettings(), self)
+        self.simulation.run(requests)
+
+    def request_refused(self, request: SimulatedRequest, refusal: object) -> None:
+        self.refused.append(request.id)
+
+    def stage_ended(self, invocation: object) -> None: ...
+
+    def request_ended(self, run: Any) -> None:
+        self.ends[run.request.id] = self.simulation.events.now
+        self.firsts[run.request.id] = run.first
+        self.ways[run.request.id] = run.way
+
+
+def speech(id: str = "a", arrival: float = 0.0) -> SimulatedRequest:
+    return SimulatedRequest(id, arrival, "speech", 100, 400, 20)
+
+
+def test_one_seed_gives_the_same_bytes_and_another_seed_does_not(inputs: Path) -> None:
+    documents = [json.dumps(simulated(inputs, count=300, seed=seed).as_document()) for seed in (1, 1, 2)]
+
+    assert documents[0] == documents[1] != documents[2]
+
+
+def test_a_request_alone_takes_the_time_of_each_stage_and_of_the_transfers(inputs: Path) -> None:
+    settings = ServingSettings(gateway_seconds=0.1, latency=0.01, bandwidth=1000.0, transfers={"E": 50.0})
+
+    found = Simulated(inputs, [speech()], settings=settings)
+
+    gateway, stages, transfers = 0.1, 0.25 + 0.5 + 0.125, 50.0 / 1000.0 + 2 * 0.01
+    assert found.ends["a"] == pytest.approx(gateway + stages + transfers)
+
+
+def test_a_replica_sends_one_transfer_at_a_time(inputs: Path) -> None:
+    """Two requests end their encoding at the same time, on two replicas, and then follow others to one link."""
+    settings = ServingSettings(bandwidth=100.0, transfers={"E": 100.0})
+
+    alone = Simulated(inputs, [speech()], settings=settings).ends["a"]
+    first_of_replica = Simulated(inputs, [speech(str(number)) for number in range(4)], settings=settings)
+
+    assert alone == pytest.approx(0.25 + 1.0 + 0.5 + 0.125)
+    assert max(first_of_replica.ends.values()) >= 0.25 + 2 * 1.0 + 0.5 + 0.125
+
+
+def test_a_streamed_component_begins_with_the_first_output_and_ends_after_the_last(inputs: Path) -> None:
+    first = 0.25 + 2 * 0.01 + 0.0001 * 500
+
+    at_the_end = Simulated(inputs, [speech()], profile="steps.yaml")
+    streamed = Simulated(
+        inputs, [speech()], profile="steps.yaml", settings=ServingSettings(streamed=frozenset({"vocoder"}))
+    )
+
+    total = 0.25 + 21 * 0.01 + 0.0001 * (500 + 19)  # two chunks of the prompt, and 19 further tokens
+    assert at_the_end.firsts["a"] == streamed.firsts["a"] == pytest.approx(first)
+    assert at_the_end.ends["a"] == pytest.approx(total + 0.125)
+    assert streamed.ends["a"] == pytest.approx(max(total, first + 0.125))
+
+
+def test_language_models_with_a_step_model_are_simulated_by_it(inputs: Path) -> None:
+    requests = [SimulatedRequest(str(number), number * 0.03, "text", 200, 0, 30) for number in range(40)]
+    engine = StepByStepEngine(StepModel(fixed=0.01, per_token=0.0001), EngineLimits(8, 250, 1000))
+    engine.run([SteppedRequest(number, number * 0.03, 200, 30) for number in range(40)])
+
+    class OneReplica:
+        def choose(self, invocation: RoutedInvocation, board: Board, now: float) -> ReplicaLoad | None:
+            return board.available[0]
+
+    found = Simulated(inputs, requests, profile="steps.yaml", routing=OneReplica())
+
+    assert [*map(int, found.ends)] == engine.ended
+    used = [replica.engine.busy_seconds > 0 for replica in found.simulation.groups["8-0", "L"].replicas.values()]
+    assert used == [True] + [False] * 4
+
+
+def test_paths_are_those_that_gateways_choose(inputs: Path) -> None:
+    plan = PlanFile.read(inputs / "plan.json")
+    plan = plan.with_counts({4: 2, 8: 1}, None)
+    requests = [speech(str(number), number * 0.3) for number in range(200)]
+    cells = [(f"{cell.gpus}-{number}", cell) for cell in plan.cells for number in range(cell.count)]
+    table = PathTable(
+        {name: kind.components for name, kind in plan.types.items()},
+        "text",
+        [RoutableCell(name, cell.rate, cell.probabilities) for name, cell in cells],
+    )
+    measurements = SimulationMeasurements()
+    simulation = ServingSimulation(
+        plan, executor_models(plan, None), routing_policy("static"), ServingSettings(), measurements
+    )
+    measurements.events = simulation.events
+    simulation.run(requests)
+
+    chosen = Counter(table.choose("speech", ReplayableRandom(request.id)) for request in requests)
+    assert measurements.ways == chosen
+    assert len({way.cell for way in chosen}) == 3
+
+
+@pytest.mark.parametrize("routing", routing_policy_names())
+def test_every_routing_policy_serves_all_requests(inputs: Path, routing: str) -> None:
+    found = simulated(inputs, count=400, routing=routing).as_document()
+
+    assert found["completed"] == 400
+    assert found["executors"]["L"]["utilization"] == pytest.approx(8.0 * 0.5 / 5, rel=0.15)
+
+
+def test_a_load_above_the_capacity_is_refused_down_to_what_meets_the_target(inputs: Path) -> None:
+    everything = simulated(inputs, ServingSettings(ttft=3.0), rate=16.0, count=3000)
+    refusing = simulated(inputs, ServingSettings(ttft=3.0, refuses=True), rate=16.0, count=3000)
+
+    assert everything.measurements.completed == 3000
+    document = refusing.as_document()
+    assert document["refused"]["ttft"] + document["completed"] == 3000
+    late = [
+        sum(seconds > 3.0 for of_type in result.measurements.latencies.values() for seconds in of_type["ttft"].seconds)
+        for result in (everything, refusing)
+    ]
+    assert late[1] < late[0] / 4
+
+
+def test_requests_that_do_not_fit_in_the_cache_are_refused(inputs: Path) -> None:
+    requests = [SimulatedRequest("long", 0.0, "text", 20_000, 0, 5), SimulatedRequest("short", 0.0, "text", 20, 0, 5)]
+
+    found = Simulated(inputs, requests, profile="steps.yaml")
+
+    assert found.refused == ["long"]
+    assert [*found.ends] == ["short"]
+    loads = [replica.load.invocations(0.0) for replica in found.simulation.groups["8-0", "L"].replicas.values()]
+    assert loads == [0] * 5
+
+
+def test_an_encoder_with_a_latency_curve_serves_batches(inputs: Path) -> None:
+    latency = ", latency: [{batch: [1, 4], seconds: [0.3, 0.6], tag: measured, source: a test}]"
+    text = (inputs / "profile.yaml").read_text().replace("a test}}]}", f"a test}}}}]{latency}}}", 1)
+    (inputs / "curves.yaml").write_text(text)
+
+    found = Simulated(inputs, [speech(str(number)) for number in range(8)], profile="curves.yaml")
+
+    work = 0.25 / (0.6 / 4)  # The plan's seconds of a request, relative to those at the fastest batch size.
+    encoded = 0.6 * work
+    assert min(found.ends.values()) == pytest.approx(encoded + 0.5 + 0.125)
+
+
+@pytest.fixture
+def recorded(inputs: Path, tmp_path: Path) -> Path:
+    lines = [{"format": "cornserve-planner/requests", "version": 1}] + [
+        {"arrival": number * 0.5, "text_tokens": 50, "output_tokens": 10, "images": [{"tokens": 300}] * (number % 2)}
+        | ({"output_modalities": ["text", "audio"]} if number % 2 else {})
+        for number in range(100)
+    ]
+    path = tmp_path / "requests.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return path
+
+
+def test_a_file_of_requests_is_replayed_at_its_rate_or_another_one(inputs: Path, recorded: Path) -> None:
+    options: dict[str, Any] = {"workload": recorded, "profile": inputs / "steps.yaml"}
+
+    at_its_rate, faster = simulated(inputs, **options), simulated(inputs, rate=4.0, **options)
+
+    assert at_its_rate.measurements.end == pytest.approx(49.5, abs=2.0)
+    assert faster.measurements.end == pytest.approx(99 / 4.0, abs=2.0)
+    assert {path["type"]: path["requests"] for path in faster.as_document()["paths"]} == {"speech": 50, "text": 50}
+
+
+def test_costs_are_those_of_all_gpus_of_the_plan(inputs: Path) -> None:
+    result = simulated(inputs, count=50)
+    plan = PlanFile.read(inputs / "plan.json")
+    document = result.as_document()
+
+    assert plan.dollars is not None
+    assert document["gpu_hours"] == {"A100-80GB": pytest.approx(8 * document["seconds"] / 3600)}
+    assert document["dollars"] == pytest.approx(plan.dollars * document["seconds"] / 3600)

@@ -1,0 +1,114 @@
+"""The `cornserve simulate` command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cornserve.cli.commands import app
+from cornserve_planner.__main__ import app as alone
+from cornserve_planner.simulation.command import complete_routing
+from tests.unit.planner.simulation.conftest import profile_text
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, ["simulate", *arguments])
+
+
+@pytest.fixture
+def plan(inputs: Path) -> str:
+    return str(inputs / "plan.json")
+
+
+def test_the_text_has_latencies_paths_utilization_and_costs(plan: str, inputs: Path) -> None:
+    result = run(
+        plan, "--requests", "500", "--ttft", "2", "--workload", str(inputs / "workload.yaml"), "--profile",
+        str(inputs / "steps.yaml"),
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.stderr
+    assert "500 of 500 requests completed in " in result.stdout
+    assert "of the requests met the ttft target of 2 s" in result.stdout
+    assert "E → L → V" in result.stdout
+    assert "step model" in result.stdout
+    assert "GPU-hours: " in result.stdout
+
+
+def test_json_has_the_same_numbers_in_both_programs(plan: str) -> None:
+    found = run(plan, "--requests", "200", "--json")
+    other = CliRunner().invoke(alone, ["simulate", plan, "--requests", "200", "--json"])
+
+    document: dict[str, Any] = json.loads(found.stdout)
+    assert document == json.loads(other.stdout)
+    assert document["completed"] == document["requests"] == 200
+    assert document["executors"]["L"]["replicas"] == 5
+    assert document["latency"]["text"]["e2e"]["p50"]["value"] >= 0.5
+
+
+def test_names_of_routing_policies_are_completed() -> None:
+    assert complete_routing("least-") == ["least-loaded", "least-tokens"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--routing", "nearest"], "--routing: unknown routing policy 'nearest': use one of least-loaded"),
+        (["--rate", "0"], "--rate: must be a finite number greater than 0, not 0.0"),
+        (["--rate", "nan"], "--rate: must be a finite number greater than 0, not nan"),
+        (["--latency", "-1"], "--latency: must be a finite number of at least 0, not -1.0"),
+        (["--ttft", "inf"], "--ttft: must be a finite number greater than 0, not inf"),
+        (["--refuse"], "--refuse: needs --ttft or --e2e, the targets that refused requests would miss"),
+        (["--transfer", "X=5"], "--transfer: 'X' is not in the plan: use one of E, L, V"),
+        (["--transfer", "E=-5"], "--transfer E: must be a finite number of at least 0, not -5.0"),
+        (["--transfer", "E"], "--transfer must be OPTION=BYTES, a name and a number, not 'E'"),
+        (["--stream", "X"], "--stream: 'X' is not in the plan: use one of encoder, llm, vocoder"),
+        (["--bandwidth", "fast"], "--bandwidth must be a number of bits per second"),
+        (["--profile", "steps.yaml"], "--workload: L has a step model, but the tokens of a request of type"),
+        (["--profile", "other.yaml"], "--profile: is for 'other', but the plan serves tiny: give its profile"),
+        (["--profile", "none.yaml"], "none.yaml: cannot be read: No such file or directory"),
+        (["--workload", "empty.jsonl"], "--workload: has no requests: give at least one"),
+        (["--workload", "video.jsonl"], "has video input, which the model does not support"),
+        (["--workload", "video.jsonl", "--rate", "3"], "--rate: video.jsonl has no recorded rate"),
+    ],
+)
+def test_wrong_inputs_are_refused_in_one_line(
+    plan: str, inputs: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    header = '{"format": "cornserve-planner/requests", "version": 1}\n'
+    for name, text in (
+        ("steps.yaml", (inputs / "steps.yaml").read_text()),
+        ("other.yaml", profile_text().replace("tiny", "other")),
+        ("empty.jsonl", header),
+        ("video.jsonl", header + '{"arrival": 0, "videos": [{"seconds": 3}]}\n'),
+    ):
+        (tmp_path / name).write_text(text)
+    files = [str(tmp_path / argument) if argument.endswith((".yaml", ".jsonl")) else argument for argument in arguments]
+
+    result = run(plan, "--requests", "5", *files)
+
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ("fixed: 0", "fixed, weights: are both 0: a step takes time"),
+        ("fixed: 0.01, max_num_seqs: 9000", "max_num_batched_tokens: is 8192, not above max_num_seqs, 9000"),
+        ("fixed: 0.01, block_size: 99999", "cache_tokens: are 16000, less than a block of 99999"),
+        ("fixed: .inf", "options.1.step.fixed: "),
+    ],
+)
+def test_impossible_step_models_are_refused(plan: str, tmp_path: Path, step: str, message: str) -> None:
+    text = f", step: {{{step}, cache_tokens: 16000, tag: measured, source: a test}}"
+    (tmp_path / "profile.yaml").write_text(profile_text(step=text))
+
+    result = run(plan, "--profile", str(tmp_path / "profile.yaml"))
+
+    assert result.exit_code == 1
+    assert message in result.stderr
