@@ -53,7 +53,7 @@ class Statistic:
 
 
 @dataclass(frozen=True, slots=True)
-class LatencySummary:
+class LatencyStatistics:
     requests: int
     mean: Statistic
     percentiles: dict[int, Statistic]
@@ -99,14 +99,14 @@ class SimulationMeasurements:
             columns["tbt"].add(request.arrival, (run.last_token - run.first) / (request.output - 1))
 
 
-def summarize(columns: LatencyColumns) -> LatencySummary | None:
+def summarize(columns: LatencyColumns) -> LatencyStatistics | None:
     """Returns statistics with intervals. None without requests."""
     if not columns.seconds:
         return None
     ordered = columns.in_order()
     size = len(ordered) // BATCHES
     batches = ordered[: size * BATCHES].reshape(BATCHES, size) if size >= LEAST_PER_BATCH else None
-    return LatencySummary(
+    return LatencyStatistics(
         len(ordered),
         _statistic(float(ordered.mean()), None if batches is None else batches.mean(axis=1)),
         {

@@ -87,7 +87,7 @@ class _MediaQueue:
         return None
 
 
-class BatchingReplica:
+class BatchReplica:
     """Serves jobs in batches, as encoders and generators do: a job that arrives waits until the running batch ends.
 
     A batch of `n` jobs takes the curve's seconds for `n`, times the mean work of its jobs.

@@ -17,7 +17,7 @@ from cornserve_planner.plan_file.parts import PlannedCell
 from cornserve_planner.simulation.event_queue import EventQueue
 from cornserve_planner.simulation.executor_model import CurveExecutor, ExecutorModel, TokenExecutor
 from cornserve_planner.simulation.language_model import LanguageModelReplica, TokenSequence
-from cornserve_planner.simulation.media_replica import BatchingReplica, ConcurrentReplica, MediaJob, ServiceCurve
+from cornserve_planner.simulation.media_replica import BatchReplica, ConcurrentReplica, MediaJob, ServiceCurve
 from cornserve_planner.simulation.path_stages import PathStage, path_stages, replicas_by_executor, shared_executors
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
 from cornserve_policies.admission import AdmittedRequest, LatencyAdmission, Refusal
@@ -79,7 +79,7 @@ class StageInvocation:
         self.index = index
         self.stage = stage
         self.call = call
-        self.replica: SimulatedReplica
+        self.replica: ServingReplica
         self.missing = stage.inputs
         """Inputs that have not arrived."""
         self.unended = 0
@@ -105,18 +105,18 @@ class RequestRun:
         """The time of the last token, or a negative number."""
 
 
-class Engine(Protocol):
+class ReplicaEngine(Protocol):
     busy_seconds: float
 
     def submit(self, job: Any, /) -> None: ...
 
 
-class SimulatedReplica:
+class ServingReplica:
     """A replica of an option, with its load as the gateways see it, and its network."""
 
     __slots__ = ("engine", "load", "model", "receives_until", "sends_until")
 
-    def __init__(self, id: str, model: ExecutorModel, engine: Engine) -> None:
+    def __init__(self, id: str, model: ExecutorModel, engine: ReplicaEngine) -> None:
         self.load = ReplicaLoad(id)
         self.model = model
         self.engine = engine
@@ -128,7 +128,7 @@ class ReplicaGroup:
 
     __slots__ = ("board", "replicas")
 
-    def __init__(self, replicas: Iterable[SimulatedReplica]) -> None:
+    def __init__(self, replicas: Iterable[ServingReplica]) -> None:
         self.replicas = {replica.load.id: replica for replica in replicas}
         self.board = Board([self.replicas[id].load for id in sorted(self.replicas)])
 
@@ -352,14 +352,14 @@ class ServingSimulation:
 
     def _group(self, cell: str, option: str, count: int, models: Mapping[str, ExecutorModel]) -> ReplicaGroup:
         return ReplicaGroup(
-            SimulatedReplica(f"{cell}/{option}/{number:06}", models[option], self._engine(models[option]))
+            ServingReplica(f"{cell}/{option}/{number:06}", models[option], self._engine(models[option]))
             for number in range(count)
         )
 
-    def _engine(self, model: ExecutorModel) -> Engine:
+    def _engine(self, model: ExecutorModel) -> ReplicaEngine:
         if isinstance(model, TokenExecutor):
             return LanguageModelReplica(self.events, model.model, model.limits, self)
-        replica = ConcurrentReplica if model.joins else BatchingReplica
+        replica = ConcurrentReplica if model.joins else BatchReplica
         return replica(self.events, model.curve, self)
 
 

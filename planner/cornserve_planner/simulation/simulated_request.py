@@ -53,7 +53,7 @@ class TypeLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class PoissonLoad:
+class PoissonRequests:
     """Requests with Poisson arrivals.
 
     Args:
@@ -78,7 +78,7 @@ class PoissonLoad:
 
 
 @dataclass(frozen=True)
-class RecordedLoad:
+class RecordedRequests:
     """The requests of a file.
 
     Args:
@@ -138,13 +138,13 @@ def read_load(
             f"{path.name} has requests, but the plan does not list the modalities of one model: give shares",
         )
     factor = 1.0 if rate is None else rate / _recorded_rate(path)
-    return RecordedLoad(path, modalities, find_type, factor, count, seed)
+    return RecordedRequests(path, modalities, find_type, factor, count, seed)
 
 
 def _poisson(
     plan: PlanFile, types: tuple[TypeLoad, ...], rate: float | None, count: int | None, seed: int
-) -> PoissonLoad:
-    return PoissonLoad(types, rate or plan.target or plan.rate, 10_000 if count is None else count, seed)
+) -> PoissonRequests:
+    return PoissonRequests(types, rate or plan.target or plan.rate, 10_000 if count is None else count, seed)
 
 
 def _type_loads(workload: Workload, find_type: FindType) -> tuple[TypeLoad, ...]:

@@ -17,7 +17,7 @@ from tests.unit.planner.simulation.step_by_step import StepByStepEngine, Stepped
 MODEL = StepModel(fixed=2e-3, weights=4e-3, per_token=6e-5, per_sequence=1e-5, per_context_token=2e-8)
 
 
-class RecordingListener:
+class OutputTimes:
     def __init__(self, events: EventQueue) -> None:
         self.events = events
         self.first_outputs: dict[int, float] = {}
@@ -30,9 +30,9 @@ class RecordingListener:
         self.ends[owner] = self.events.now
 
 
-def closed_form(requests: list[SteppedRequest], limits: EngineLimits, model: StepModel = MODEL) -> RecordingListener:
+def closed_form(requests: list[SteppedRequest], limits: EngineLimits, model: StepModel = MODEL) -> OutputTimes:
     events = EventQueue()
-    listener = RecordingListener(events)
+    listener = OutputTimes(events)
     replica = LanguageModelReplica(events, model, limits, listener)
     for request in requests:
         sequence = TokenSequence(

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 import pytest
 
 from cornserve_planner.simulation.event_queue import EventQueue
-from cornserve_planner.simulation.media_replica import BatchingReplica, ConcurrentReplica, MediaJob, ServiceCurve
+from cornserve_planner.simulation.media_replica import BatchReplica, ConcurrentReplica, MediaJob, ServiceCurve
 
 BATCHES = 20
 T_QUANTILE = 2.861
@@ -32,7 +32,7 @@ class MeasuredTimes:
         self.seconds[owner] = self.events.now - self.arrivals[owner]
 
 
-Replica = type[ConcurrentReplica] | type[BatchingReplica]
+Replica = type[ConcurrentReplica] | type[BatchReplica]
 
 
 def mean_time(
@@ -87,7 +87,7 @@ def erlang_c_wait(rate: float, servers: int) -> float:
         pytest.param(
             ConcurrentReplica, [float(n) for n in range(1, 500)], 0.5, two_sizes, 1 / (1 - 0.5), id="processor sharing"
         ),
-        pytest.param(BatchingReplica, [1.0], 0.7, constant, 1 + 0.7 / (2 * 0.3), id="batches of one"),
+        pytest.param(BatchReplica, [1.0], 0.7, constant, 1 + 0.7 / (2 * 0.3), id="batches of one"),
     ],
 )
 def test_mean_times_are_those_of_queueing_theory(
