@@ -134,6 +134,15 @@ def test_the_planner_is_measured_with_both_solvers() -> None:
     assert report["quality"]["mean_to_direct"] >= 1
 
 
+def test_the_simulator_is_measured_on_several_numbers_of_gpus() -> None:
+    report = run("simulator.py")
+
+    assert [row["gpus"] for row in report["rows"]] == [64, 256]
+    for row in report["rows"]:
+        assert row["requests"] == 500
+        assert row["simulated_seconds"] > row["p99_seconds"] > 0
+
+
 @pytest.mark.slow
 def test_the_coverage_of_intervals_is_measured() -> None:
     report = run("interval_coverage.py")
