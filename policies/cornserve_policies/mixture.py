@@ -16,7 +16,7 @@ r. The remaining rate is less than r: it is served by one more of the largest ce
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 RATE_TOLERANCE = Fraction(1, 10**9)
@@ -57,6 +57,35 @@ def cells_for_gpus(rates: Mapping[int, float], gpus: int) -> dict[int, int]:
     for size in sorted(rates, reverse=True):
         counts[size], gpus = divmod(gpus, size)
     return _used(counts)
+
+
+def cells_within(
+    rates: Mapping[int, float],
+    rate: float,
+    running: Mapping[int, int],
+    may_run: Callable[[Mapping[int, int]], bool],
+    *,
+    most_cells: int,
+) -> Mapping[int, int]:
+    """Returns the cells that serve `rate` on the fewest GPUs, or as much of it as may run.
+
+    At least one cell runs. If no mixture on more GPUs than the running one may run, the running one is returned.
+
+    Args:
+        running: the numbers of running cells by size. `most_cells`: the most cells that run.
+        may_run: whether a mixture may run.
+    """
+    counts = cells_for_rate(rates, rate) or {min(rates): 1}
+    if sum(counts.values()) <= most_cells and may_run(counts):
+        return counts
+    largest = min(_gpus(counts) - 1, most_cells * max(rates))
+    smaller = (cells_for_gpus(rates, gpus) for gpus in range(largest, _gpus(running), -1))
+    fitting = (each for each in smaller if 1 <= sum(each.values()) <= most_cells and may_run(each))
+    return next(fitting, running)
+
+
+def _gpus(counts: Mapping[int, int]) -> int:
+    return sum(size * count for size, count in counts.items())
 
 
 def _close(missing: Fraction, cells: Sequence[tuple[int, float]]) -> tuple[float, dict[int, int]]:

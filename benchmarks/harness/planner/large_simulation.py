@@ -107,7 +107,7 @@ def large_simulation(requests: int, gpus: int, routing: str) -> LargeSimulation:
     return LargeSimulation(
         requests=measurements.completed,
         gpus=plan.gpus,
-        replicas=sum(len(group.replicas) for group in simulation.groups.values()),
+        replicas=sum(len(group.replicas) for cell in simulation.cells.cells.values() for group in cell.groups.values()),
         simulated_seconds=measurements.end,
         cpu_seconds=cpu,
         wall_seconds=wall,

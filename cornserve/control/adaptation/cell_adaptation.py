@@ -29,7 +29,7 @@ from cornserve_policies.adaptation import (
     find_mix_shift,
 )
 from cornserve_policies.arrivals import ArrivalHistory
-from cornserve_policies.mixture import cells_for_gpus, cells_for_rate
+from cornserve_policies.mixture import cells_within
 
 MIX_SHIFT, MIX_SHIFT_END = 0.1, 0.05
 """Distances from the planned mix at which a shift is reported and at which the report ends."""
@@ -189,18 +189,11 @@ class CellAdaptation:
         rates, used, most = self.plan.efficient_rates, self.plan.used_gpus, self._most_gpus()
 
         def may_run(counts: Mapping[int, int]) -> bool:
-            if not 1 <= sum(counts.values()) <= MAX_RUNNING_CELLS:
-                return False
             if sum(used[size] * count for size, count in counts.items()) > most:
                 return False  # The check of a plan takes long.
             return self.find_obstacle(self.plan.with_counts(counts, rate), self.plan) is None
 
-        counts = cells_for_rate(rates, rate) or {min(rates): 1}
-        if may_run(counts):
-            return counts
-        largest = min(_gpus(counts) - 1, MAX_RUNNING_CELLS * max(rates))
-        smaller = (cells_for_gpus(rates, gpus) for gpus in range(largest, _gpus(self.plan.counts), -1))
-        return next(filter(may_run, smaller), self.plan.counts)  # Fewer GPUs of another type may not fit.
+        return cells_within(rates, rate, self.plan.counts, may_run, most_cells=MAX_RUNNING_CELLS)
 
     def _propose(self, change: MixtureChange | None, now: float) -> None:
         """Publishes a change for an approval. A proposal ends when the load has not needed it for the dwell time."""
@@ -265,10 +258,6 @@ class CellAdaptation:
 def _describe(plan: AppPlan) -> str:
     """Returns the running cells for users, such as `2 × 4 GPUs, 1 × 1 GPU (9 GPUs, 21 requests/s)`."""
     return f"{describe_cells(plan.counts)} ({plan.gpus} GPUs, {plan.rate:.4g} requests/s)"
-
-
-def _gpus(counts: Mapping[int, int]) -> int:
-    return sum(size * count for size, count in counts.items())
 
 
 def _mix_shift(planned: Mapping[str, float], observed: ObservedMix) -> MixShift:

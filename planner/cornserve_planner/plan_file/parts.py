@@ -200,7 +200,7 @@ def gpus_by_type(options: Mapping[str, PlannedOption], replicas: Mapping[str, in
     return gpus
 
 
-def hourly_price(gpu_types: Mapping[str, PlannedGpuType], gpus: Mapping[str, int]) -> float | None:
+def hourly_price(gpu_types: Mapping[str, PlannedGpuType], gpus: Mapping[str, float]) -> float | None:
     """Returns the dollars per hour of GPUs by type; None if a price is unknown."""
     prices = [(gpu_types[name].price if name in gpu_types else None, count) for name, count in gpus.items()]
     costs = [price * count for price, count in prices if price is not None]

@@ -5,6 +5,7 @@ The command imports its dependencies when it runs, so that `--help` and shell co
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +23,7 @@ SIMULATE_EXAMPLES = [
     "cornserve simulate plan.json",
     "cornserve simulate plan.json --rate 12 --requests 100000 --routing power-of-two",
     "cornserve simulate plan.json --workload day.jsonl --profile profile.yaml --ttft 2 --refuse",
+    "cornserve simulate plan.json --workload week.jsonl --adapt --most-gpus 64",
     "cornserve simulate plan.json --bandwidth 100Gbit/s --transfer image_encoder=4300800 --stream audio_generator",
 ]
 
@@ -100,6 +102,19 @@ def simulate(
             " repeated.",
         ),
     ] = None,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Add and remove cells of the plan with the load, as the controller does.")
+    ] = False,
+    most_gpus: Annotated[
+        int | None, typer.Option("--most-gpus", min=1, help="With --adapt: the GPUs that cells have at most.")
+    ] = None,
+    startup: Annotated[
+        float | None,
+        typer.Option(
+            "--startup",
+            help="With --adapt: seconds until a started cell serves requests. Default: the longest of its options.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Random seed: the same one gives the same result.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
@@ -123,6 +138,9 @@ def simulate(
         tbt=tbt,
         e2e=e2e,
         refuses=refuse,
+        adapts=adapt,
+        most_gpus=inf if most_gpus is None else most_gpus,
+        startup=startup,
     )
     request = SimulationRequest(plan, workload, profile, rate, requests, routing, seed, settings)
     result = _simulate(request)

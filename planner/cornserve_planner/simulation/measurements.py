@@ -22,7 +22,7 @@ T_QUANTILE = 2.262
 """The 97.5 % quantile of Student's t distribution with `BATCHES - 1` degrees of freedom."""
 
 LEAST_PER_BATCH = 20
-"""With fewer requests in a batch, a statistic has no interval."""
+"""The least number of requests in a batch with which a statistic has an interval."""
 
 PERCENTILES = (50, 90, 95, 99)
 
@@ -45,7 +45,7 @@ class LatencyColumns:
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """A value with its 95 % interval by batch means. The interval is None with too few requests."""
+    """A value with its 95 % interval by batch means. Too few requests have no interval."""
 
     value: float
     low: float | None = None
@@ -65,9 +65,9 @@ class SimulationMeasurements:
     def __init__(self) -> None:
         self.events: EventQueue
         self.latencies: dict[str, dict[str, LatencyColumns]] = {}
-        """By request type, and by `ttft`, `tbt` and `e2e`."""
+        """The latencies by request type, and by `ttft`, `tbt` and `e2e`."""
         self.stages: dict[str, LatencyColumns] = {}
-        """By option: from the arrival of an invocation's inputs to its end."""
+        """The times from the arrival of an invocation's inputs to its end, by option."""
         self.ways: Counter[CellPath] = Counter()
         """Completed requests by type, cell and path."""
         self.refused: Counter[str] = Counter()

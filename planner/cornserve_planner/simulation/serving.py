@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from math import inf
+from typing import Protocol
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.plan_file.document import PlanFile
-from cornserve_planner.plan_file.parts import PlannedCell
 from cornserve_planner.simulation.event_queue import EventQueue
 from cornserve_planner.simulation.executor_model import CurveExecutor, ExecutorModel, TokenExecutor
-from cornserve_planner.simulation.language_model import LanguageModelReplica, TokenSequence
-from cornserve_planner.simulation.media_replica import BatchReplica, ConcurrentReplica, MediaJob, ServiceCurve
-from cornserve_planner.simulation.path_stages import PathStage, path_stages, replicas_by_executor, shared_executors
+from cornserve_planner.simulation.language_model import TokenSequence
+from cornserve_planner.simulation.media_replica import ConcurrentReplica, MediaJob, ServiceCurve
+from cornserve_planner.simulation.path_stages import PathStage, path_stages
+from cornserve_planner.simulation.running_cells import RunningCells, ServingCell, ServingReplica
+from cornserve_planner.simulation.simulated_adaptation import SimulatedAdaptation
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
 from cornserve_policies.admission import AdmittedRequest, LatencyAdmission, Refusal
-from cornserve_policies.board import Board, ReplicaLoad
 from cornserve_policies.input_size import InputSize
-from cornserve_policies.path_table import CellPath, PathTable, RoutableCell
+from cornserve_policies.path_table import CellPath
 from cornserve_policies.replayable_random import ReplayableRandom
 from cornserve_policies.replica_routing import RoutedInvocation, RoutingPolicy
 
@@ -43,6 +44,8 @@ class ServingSettings:
         streamed: components that begin with the first output of the components before them, instead of the last.
         ttft, tbt, e2e: latency targets in seconds.
         refuses: whether requests are refused early that would miss the targets.
+        adapts: whether the number of cells follows the load. `most_gpus`: the GPUs that cells may have at most.
+        startup: seconds until a started cell serves requests; None for the longest of its options.
     """
 
     gateways: int = 1
@@ -55,6 +58,9 @@ class ServingSettings:
     tbt: float | None = None
     e2e: float | None = None
     refuses: bool = False
+    adapts: bool = False
+    most_gpus: float = inf
+    startup: float | None = None
 
 
 class StageInvocation:
@@ -63,10 +69,8 @@ class StageInvocation:
     __slots__ = (
         "began",
         "call",
-        "has_ended",
         "index",
         "is_held",
-        "job",
         "missing",
         "replica",
         "run",
@@ -85,52 +89,25 @@ class StageInvocation:
         self.unended = 0
         """Producers whose streams have not ended."""
         self.began = 0.0
-        self.is_held = self.has_ended = False
+        self.is_held = False
 
 
 class RequestRun:
     """A request that is being served."""
 
-    __slots__ = ("admitted", "first", "invocations", "last_token", "request", "running", "way")
+    __slots__ = ("admitted", "cell", "first", "invocations", "last_token", "request", "running", "way")
 
     def __init__(self, request: SimulatedRequest, admitted: AdmittedRequest | None) -> None:
         self.request = request
         self.admitted = admitted
         self.way: CellPath
+        self.cell: ServingCell
         self.invocations: list[StageInvocation] = []
         self.running = 0
         self.first = -1.0
         """The time of the first output, or a negative number."""
         self.last_token = -1.0
         """The time of the last token, or a negative number."""
-
-
-class ReplicaEngine(Protocol):
-    busy_seconds: float
-
-    def submit(self, job: Any, /) -> None: ...
-
-
-class ServingReplica:
-    """A replica of an option, with its load as the gateways see it, and its network."""
-
-    __slots__ = ("engine", "load", "model", "receives_until", "sends_until")
-
-    def __init__(self, id: str, model: ExecutorModel, engine: ReplicaEngine) -> None:
-        self.load = ReplicaLoad(id)
-        self.model = model
-        self.engine = engine
-        self.sends_until = self.receives_until = 0.0
-
-
-class ReplicaGroup:
-    """The replicas of an executor in a cell."""
-
-    __slots__ = ("board", "replicas")
-
-    def __init__(self, replicas: Iterable[ServingReplica]) -> None:
-        self.replicas = {replica.load.id: replica for replica in replicas}
-        self.board = Board([self.replicas[id].load for id in sorted(self.replicas)])
 
 
 class ServingListener(Protocol):
@@ -164,16 +141,7 @@ class ServingSimulation:
         self._routing = routing
         self._settings = settings
         self._listener = listener
-        self._executors = shared_executors(plan)
-        cells = [(f"{cell.gpus}-{number}", cell) for cell in plan.cells for number in range(cell.count)]
-        if not cells:
-            raise InvalidInputError("cells", "none runs: make the plan for a rate or a number of GPUs")
-        self.groups = {
-            (name, option): self._group(name, option, count, models)
-            for name, cell in cells
-            for option, count in replicas_by_executor(cell, self._executors).items()
-        }
-        self._table = _path_table(plan, cells)
+        self.cells = RunningCells(self.events, plan, models, self)
         self._stages = {
             name: [path_stages(plan, kind.components, path, models, settings.streamed) for path in kind.paths]
             for name, kind in plan.types.items()
@@ -185,6 +153,11 @@ class ServingSimulation:
             if seconds
             else None
         )
+        self.adaptation = (
+            SimulatedAdaptation(self.events, plan, self.cells, most_gpus=settings.most_gpus, startup=settings.startup)
+            if settings.adapts
+            else None
+        )
         self._calls = 0
         self._requests: Iterator[SimulatedRequest] = iter(())
         self._on_progress: Callable[[float, int], object] = lambda seconds, requests: None
@@ -192,7 +165,7 @@ class ServingSimulation:
 
     def find_type(self, components: frozenset[str]) -> str:
         """Returns the type by which requests are routed that need these components."""
-        found = self._table.type_of(components) or self._plan.default_type
+        found = self.cells.table.type_of(components) or self._plan.default_type
         if found is None:
             raise InvalidInputError(
                 "--workload", f"requests need {', '.join(sorted(components))}, for which the plan has no type"
@@ -212,6 +185,8 @@ class ServingSimulation:
         self._requests = iter(requests)
         self._on_progress = on_progress
         self._arrive(next(self._requests, None))
+        if self.adaptation is not None:
+            self.adaptation.begin()
         self.events.run()
 
     def first_output(self, invocation: StageInvocation) -> None:
@@ -244,9 +219,13 @@ class ServingSimulation:
                 self._dispatch(request)
             else:
                 self._gateway.submit(MediaJob(owner=request))
+            if self.adaptation is not None:
+                self.adaptation.count(request.kind)
             request = next(self._requests, None)
         if request is not None:
             self.events.add(request.arrival, self._arrive, request)
+        elif self.adaptation is not None:
+            self.adaptation.end()
 
     def _dispatch(self, request: SimulatedRequest) -> None:
         """Admits a request, chooses its path and the replicas of all of its invocations, and begins the first ones."""
@@ -256,7 +235,9 @@ class ServingSimulation:
             self._listener.request_refused(request, admitted)
             return
         run = RequestRun(request, admitted)
-        run.way = self._table.choose(request.kind, ReplayableRandom(request.id))
+        run.way = self.cells.table.choose(request.kind, ReplayableRandom(request.id))
+        run.cell = self.cells.cells[run.way.cell]
+        run.cell.requests += 1
         stages = self._stages[run.way.request_type][run.way.path]
         for index, stage in enumerate(stages):
             self._calls += 1
@@ -276,7 +257,7 @@ class ServingSimulation:
 
     def _place(self, invocation: StageInvocation, now: float) -> None:
         request, stage = invocation.run.request, invocation.stage
-        group = self.groups[invocation.run.way.cell, self._executors[stage.option]]
+        group = invocation.run.cell.groups[self.cells.executors[stage.option]]
         size = InputSize(
             text=(request.text or 0) if stage.takes_text else 0,
             media=request.media or 0,
@@ -291,6 +272,7 @@ class ServingSimulation:
     def _abandon(self, run: RequestRun) -> None:
         for invocation in run.invocations:
             invocation.replica.load.end(invocation.call)
+        self.cells.release(run.cell)
         if run.admitted is not None:
             now = self.events.now
             run.admitted.record_end(now - run.request.arrival, now, is_complete=False)
@@ -307,7 +289,6 @@ class ServingSimulation:
 
     def _end(self, invocation: StageInvocation) -> None:
         run, stage = invocation.run, invocation.stage
-        invocation.has_ended = True
         invocation.replica.load.end(invocation.call)
         if stage.role in ("llm", "decode"):
             run.last_token = self.events.now
@@ -326,6 +307,7 @@ class ServingSimulation:
 
     def _end_request(self, run: RequestRun) -> None:
         now = self.events.now
+        self.cells.release(run.cell)
         if run.admitted is not None:
             run.admitted.record_end(now - run.request.arrival, now, is_complete=True)
         self._listener.request_ended(run)
@@ -350,18 +332,6 @@ class ServingSimulation:
         if not consumer.missing:
             self._begin(consumer)
 
-    def _group(self, cell: str, option: str, count: int, models: Mapping[str, ExecutorModel]) -> ReplicaGroup:
-        return ReplicaGroup(
-            ServingReplica(f"{cell}/{option}/{number:06}", models[option], self._engine(models[option]))
-            for number in range(count)
-        )
-
-    def _engine(self, model: ExecutorModel) -> ReplicaEngine:
-        if isinstance(model, TokenExecutor):
-            return LanguageModelReplica(self.events, model.model, model.limits, self)
-        replica = ConcurrentReplica if model.joins else BatchReplica
-        return replica(self.events, model.curve, self)
-
 
 class _Gateway:
     """Passes requests on when a gateway has handled them."""
@@ -373,13 +343,6 @@ class _Gateway:
 
     def ended(self, request: SimulatedRequest) -> None:
         self._dispatch(request)
-
-
-def _path_table(plan: PlanFile, cells: Iterable[tuple[str, PlannedCell]]) -> PathTable:
-    routable = [RoutableCell(name, cell.rate, cell.probabilities) for name, cell in cells]
-    types = {name: kind.components for name, kind in plan.types.items()}
-    default = plan.default_type or next(name for name in types if any(name in cell.probabilities for cell in routable))
-    return PathTable(types, default, routable)
 
 
 def _tokens(invocation: StageInvocation) -> tuple[int, int, int]:

@@ -24,6 +24,8 @@ def simulation_report(result: SimulationResult) -> RenderableType:
             "",
             *(_attainment(name, share, getattr(targets, name)) for name, share in document["attainment"].items()),
         ]
+    if document["changes"]:
+        parts += ["", _changes(document)]
     return Group(*parts, "", _executors(document), "", _paths(document))
 
 
@@ -74,6 +76,13 @@ def _executors(document: dict[str, Any]) -> Table:
         table.add_row(
             name, f"{executor['replicas']:,}", f"{executor['utilization']:.1%}", *times, executor["model"] + preempted
         )
+    return table
+
+
+def _changes(document: dict[str, Any]) -> Table:
+    table = Table("at", "cells", "because", box=None)
+    for change in document["changes"]:
+        table.add_row(f"{change['seconds']:,.0f} s", change["cells"], change["reason"])
     return table
 
 

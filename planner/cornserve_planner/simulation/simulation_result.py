@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from cornserve_planner.errors import InvalidInputError, require_non_negative, require_positive
 from cornserve_planner.plan_file.document import PlanFile
+from cornserve_planner.plan_file.parts import hourly_price
 from cornserve_planner.profiles.profile import ModelProfile
 from cornserve_planner.simulation.executor_model import describe_models, executor_models
 from cornserve_planner.simulation.language_model import LanguageModelReplica
@@ -55,6 +57,10 @@ class SimulationRequest:
         require_non_negative("--gateway-seconds", settings.gateway_seconds)
         for name, size in settings.transfers.items():
             require_non_negative(f"--transfer {name}", size)
+        if settings.startup is not None:
+            require_non_negative("--startup", settings.startup)
+        if not settings.adapts and (settings.startup is not None or settings.most_gpus < inf):
+            raise InvalidInputError("--adapt", "is missing: --startup and --most-gpus are limits of adaptations")
         if settings.refuses and settings.ttft is None and settings.e2e is None:
             raise InvalidInputError("--refuse", "needs --ttft or --e2e, the targets that refused requests would miss")
 
@@ -72,8 +78,9 @@ class SimulationResult:
 
     def as_document(self) -> dict[str, Any]:
         """Returns the fields of `--json`."""
-        found, hours = self.measurements, self.measurements.end / 3600
-        gpus, price = self.plan.total_gpus, self.plan.dollars
+        found = self.measurements
+        hours = {name: each / 3600 for name, each in self.simulation.cells.gpu_seconds(found.end).items()}
+        adaptation = self.simulation.adaptation
         return {
             "plan": self.request.plan.name,
             "workload": None if self.request.workload is None else self.request.workload.name,
@@ -92,9 +99,9 @@ class SimulationResult:
             "stages": {name: _summary(columns) for name, columns in sorted(found.stages.items())},
             "paths": self._paths(),
             "executors": self._executors(),
-            "gpus": gpus,
-            "gpu_hours": {name: count * hours for name, count in gpus.items()},
-            "dollars": None if price is None else price * hours,
+            "changes": [] if adaptation is None else [asdict(change) for change in adaptation.changes],
+            "gpu_hours": hours,
+            "dollars": hourly_price(self.plan.gpu_types, hours),
         }
 
     def _attainment(self) -> dict[str, float]:
@@ -132,17 +139,21 @@ class SimulationResult:
     def _executors(self) -> dict[str, dict[str, Any]]:
         """Returns the replicas of each executor in all cells, and their use."""
         found: dict[str, dict[str, Any]] = {}
-        for (_, option), group in self.simulation.groups.items():
-            entry = found.setdefault(
-                option, {"model": self.models[option], "replicas": 0, "utilization": 0.0, "preemptions": 0}
-            )
-            for replica in group.replicas.values():
-                entry["replicas"] += 1
-                entry["utilization"] += replica.engine.busy_seconds
-                if isinstance(replica.engine, LanguageModelReplica):
-                    entry["preemptions"] += replica.engine.preemptions
-        for entry in found.values():
-            entry["utilization"] /= max(self.measurements.end, 1e-12) * entry["replicas"]
+        seconds: dict[str, float] = {}
+        for cell in self.simulation.cells.cells.values():
+            end = self.measurements.end if cell.ended is None else min(cell.ended, self.measurements.end)
+            for option, group in cell.groups.items():
+                entry = found.setdefault(
+                    option, {"model": self.models[option], "replicas": 0, "utilization": 0.0, "preemptions": 0}
+                )
+                for replica in group.replicas.values():
+                    entry["replicas"] += 1
+                    entry["utilization"] += replica.engine.busy_seconds
+                    seconds[option] = seconds.get(option, 0.0) + max(0.0, end - cell.started)
+                    if isinstance(replica.engine, LanguageModelReplica):
+                        entry["preemptions"] += replica.engine.preemptions
+        for option, entry in found.items():
+            entry["utilization"] /= max(seconds[option], 1e-12)
         return dict(sorted(found.items()))
 
 

@@ -118,7 +118,9 @@ def test_language_models_with_a_step_model_are_simulated_by_it(inputs: Path) -> 
     found = Simulated(inputs, requests, profile="steps.yaml", routing=OneReplica())
 
     assert [*map(int, found.ends)] == engine.ended
-    used = [replica.engine.busy_seconds > 0 for replica in found.simulation.groups["8-0", "L"].replicas.values()]
+    used = [
+        replica.engine.busy_seconds > 0 for replica in found.simulation.cells.cells["8-0"].groups["L"].replicas.values()
+    ]
     assert used == [True] + [False] * 4
 
 
@@ -173,7 +175,9 @@ def test_requests_that_do_not_fit_in_the_cache_are_refused(inputs: Path) -> None
 
     assert found.refused == ["long"]
     assert [*found.ends] == ["short"]
-    loads = [replica.load.invocations(0.0) for replica in found.simulation.groups["8-0", "L"].replicas.values()]
+    loads = [
+        replica.load.invocations(0.0) for replica in found.simulation.cells.cells["8-0"].groups["L"].replicas.values()
+    ]
     assert loads == [0] * 5
 
 

@@ -1,0 +1,142 @@
+"""The cells of a simulation: their replicas as gateways see them, and their GPUs over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import count
+from typing import Any, Protocol
+
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.plan_file.document import PlanFile
+from cornserve_planner.plan_file.parts import PlannedCell
+from cornserve_planner.simulation.event_queue import EventQueue
+from cornserve_planner.simulation.executor_model import ExecutorModel, TokenExecutor
+from cornserve_planner.simulation.language_model import LanguageModelReplica
+from cornserve_planner.simulation.media_replica import BatchReplica, ConcurrentReplica, ServiceListener
+from cornserve_planner.simulation.path_stages import replicas_by_executor, shared_executors
+from cornserve_policies.board import Board, ReplicaLoad
+from cornserve_policies.path_table import PathTable, RoutableCell
+
+
+class ReplicaEngine(Protocol):
+    busy_seconds: float
+
+    def submit(self, job: Any, /) -> None: ...
+
+
+class ServingReplica:
+    """A replica of an option, with its load as the gateways see it, and its network."""
+
+    __slots__ = ("engine", "load", "model", "receives_until", "sends_until")
+
+    def __init__(self, id: str, model: ExecutorModel, engine: ReplicaEngine) -> None:
+        self.load = ReplicaLoad(id)
+        self.model = model
+        self.engine = engine
+        self.sends_until = self.receives_until = 0.0
+
+
+class ReplicaGroup:
+    """The replicas of an executor in a cell."""
+
+    __slots__ = ("board", "replicas")
+
+    def __init__(self, replicas: Iterable[ServingReplica]) -> None:
+        self.replicas = {replica.load.id: replica for replica in replicas}
+        self.board = Board([self.replicas[id].load for id in sorted(self.replicas)])
+
+
+class ServingCell:
+    """A cell from the start of its replicas to their end.
+
+    Args:
+        groups: the replicas of each executor.
+        started: the time of its start.
+    """
+
+    __slots__ = ("ended", "groups", "is_draining", "name", "planned", "requests", "started")
+
+    def __init__(self, name: str, planned: PlannedCell, groups: Mapping[str, ReplicaGroup], started: float) -> None:
+        self.name = name
+        self.planned = planned
+        self.groups = groups
+        self.started = started
+        self.ended: float | None = None
+        self.requests = 0
+        """The requests that it serves."""
+        self.is_draining = False
+
+
+class RunningCells:
+    """The cells that run, and the table by which gateways choose among those that serve.
+
+    Raises `InvalidInputError` if no cell of the plan runs.
+    """
+
+    def __init__(
+        self, events: EventQueue, plan: PlanFile, models: Mapping[str, ExecutorModel], listener: ServiceListener
+    ) -> None:
+        self._events = events
+        self._plan = plan
+        self._models = models
+        self._listener = listener
+        self.executors = shared_executors(plan)
+        self._planned = {cell.gpus: cell for cell in plan.cells}
+        self._numbers = {gpus: count() for gpus in self._planned}
+        self.cells: dict[str, ServingCell] = {}
+        """All cells that have started, by name."""
+        started = [self.start(gpus) for gpus, number in plan.counts.items() for _ in range(number)]
+        if not started:
+            raise InvalidInputError("cells", "none runs: make the plan for a rate or a number of GPUs")
+        self.table: PathTable
+        self.serve(started)
+
+    def start(self, gpus: int) -> ServingCell:
+        """Starts a cell with this number of GPUs. It serves requests after `serve`."""
+        planned, name = self._planned[gpus], f"{gpus}-{next(self._numbers[gpus])}"
+        groups = {
+            option: ReplicaGroup(
+                ServingReplica(f"{name}/{option}/{number:06}", self._models[option], self._engine(self._models[option]))
+                for number in range(replicas)
+            )
+            for option, replicas in replicas_by_executor(planned, self.executors).items()
+        }
+        self.cells[name] = ServingCell(name, planned, groups, self._events.now)
+        return self.cells[name]
+
+    def serve(self, cells: Iterable[ServingCell]) -> None:
+        """Lets exactly these cells serve new requests. The others end with their last requests."""
+        serving = list(cells)
+        routable = [RoutableCell(cell.name, cell.planned.rate, cell.planned.probabilities) for cell in serving]
+        types = {name: kind.components for name, kind in self._plan.types.items()}
+        served = (name for name in types if any(name in cell.probabilities for cell in routable))
+        self.table = PathTable(types, self._plan.default_type or next(served), routable)
+        for cell in self.cells.values():
+            if cell not in serving and not cell.is_draining:
+                cell.is_draining = True
+                self._end_idle(cell)
+
+    def release(self, cell: ServingCell) -> None:
+        """Ends a request of a cell."""
+        cell.requests -= 1
+        if cell.is_draining:
+            self._end_idle(cell)
+
+    def gpu_seconds(self, end: float) -> dict[str, float]:
+        """Returns the seconds of GPUs by type, until the end of the simulation, including idle GPUs."""
+        seconds: dict[str, float] = {}
+        for cell in self.cells.values():
+            for name, gpus in cell.planned.gpus_of.items():
+                until = end if cell.ended is None else min(end, cell.ended)
+                seconds[name] = seconds.get(name, 0.0) + gpus * max(0.0, until - cell.started)
+        return seconds
+
+    def _end_idle(self, cell: ServingCell) -> None:
+        if not cell.requests:
+            cell.ended = self._events.now
+
+    def _engine(self, model: ExecutorModel) -> ReplicaEngine:
+        if isinstance(model, TokenExecutor):
+            return LanguageModelReplica(self._events, model.model, model.limits, self._listener)
+        replica = ConcurrentReplica if model.joins else BatchReplica
+        return replica(self._events, model.curve, self._listener)

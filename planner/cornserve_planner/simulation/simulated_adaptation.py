@@ -1,0 +1,117 @@
+"""Changes the cells of a simulation with its load, by the policy of the controller."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cornserve_plan.plan import describe_cells
+from cornserve_planner.plan_file.document import PlanFile
+from cornserve_planner.simulation.event_queue import EventQueue
+from cornserve_planner.simulation.running_cells import RunningCells, ServingCell
+from cornserve_policies.adaptation import HISTORY_SECONDS, AdaptationLimits, ObservedRateAdaptation, RunningMixture
+from cornserve_policies.arrivals import ArrivalHistory
+from cornserve_policies.mixture import cells_within
+
+DECISION_SECONDS = 5.0
+"""The interval of decisions, as in the controller."""
+
+MOST_CELLS = 64
+"""The most cells of an app, as in the controller."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellChange:
+    """A change of the running cells. `seconds`: its time. `reason`: for users."""
+
+    seconds: float
+    cells: str
+    reason: str
+
+
+class SimulatedAdaptation:
+    """Counts arrivals, and decides every few seconds whether other cells run.
+
+    Cells that are not needed any more serve until the new ones have started.
+
+    Args:
+        most_gpus: the GPUs that cells may have at most.
+        startup: seconds until a started cell serves requests; None for the longest of its options.
+    """
+
+    def __init__(
+        self, events: EventQueue, plan: PlanFile, cells: RunningCells, *, most_gpus: float, startup: float | None
+    ) -> None:
+        self._events = events
+        self._plan = plan
+        self._cells = cells
+        self._most_gpus = most_gpus
+        self._startup = startup
+        self._rates = plan.efficient_rates
+        self._used = plan.used_gpus
+        self._policy = ObservedRateAdaptation(AdaptationLimits())
+        self._history = ArrivalHistory(HISTORY_SECONDS, 0.0)
+        self._arrived = Counter[str]()
+        self._counts: Mapping[int, int] = plan.counts
+        self._serving = list(cells.cells.values())
+        self._since = 0.0
+        self._is_changing = self._has_ended = False
+        self.changes: list[CellChange] = []
+
+    def begin(self) -> None:
+        self._events.add(self._events.now + DECISION_SECONDS, self._decide, None)
+
+    def count(self, kind: str) -> None:
+        """Counts a request that arrives."""
+        self._arrived[kind] += 1
+
+    def end(self) -> None:
+        """Makes no further decisions: no more requests arrive."""
+        self._has_ended = True
+
+    def _decide(self, _: None) -> None:
+        if self._has_ended:
+            return
+        now = self._events.now
+        self._history.add(self._arrived, now)
+        self._arrived.clear()
+        self.begin()
+        if self._is_changing:
+            return
+        rate = sum(cell.rate * self._counts.get(cell.gpus, 0) for cell in self._plan.cells)
+        running = RunningMixture(self._counts, rate, self._since, 0.0)
+        change = self._policy.decide(running, self._history, now, self._solve)
+        if change is not None:
+            self.changes.append(CellChange(now, describe_cells(change.counts), change.reason))
+            self._change(change.counts)
+
+    def _solve(self, rate: float) -> Mapping[int, int]:
+        def may_run(counts: Mapping[int, int]) -> bool:
+            return sum(self._used[size] * count for size, count in counts.items()) <= self._most_gpus
+
+        return cells_within(self._rates, rate, self._counts, may_run, most_cells=MOST_CELLS)
+
+    def _change(self, counts: Mapping[int, int]) -> None:
+        """Starts the cells that are missing, and replaces the others when all of them serve."""
+        kept: list[ServingCell] = []
+        left = Counter(counts)
+        for cell in self._serving:
+            if left[cell.planned.gpus]:
+                left[cell.planned.gpus] -= 1
+                kept.append(cell)
+        started = [self._cells.start(gpus) for gpus in sorted(left.elements())]
+        self._counts, self._since = counts, self._events.now
+        self._serving = kept + started
+        self._is_changing = True
+        delay = max((self._startup_of(cell) for cell in started), default=0.0)
+        self._events.add(self._events.now + delay, self._serve, None)
+
+    def _startup_of(self, cell: ServingCell) -> float:
+        if self._startup is not None:
+            return self._startup
+        return max(self._plan.options[name].startup or 0.0 for name in cell.planned.replicas)
+
+    def _serve(self, _: None) -> None:
+        self._is_changing = False
+        self._cells.serve(self._serving)
