@@ -1,4 +1,4 @@
-"""What a simulation measures: a few numbers for each request, and statistics of them with intervals."""
+"""The measurements of a simulation: a few numbers for each request, and statistics of them with intervals."""
 
 from __future__ import annotations
 
