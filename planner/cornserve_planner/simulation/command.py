@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cornserve_planner.command import require_libraries
+from cornserve_planner.errors import PlannerError
 from cornserve_planner.terminal import parse_bandwidth, parse_settings, show
 from cornserve_policies.registry import DEFAULT_ROUTING, routing_policy_names
 
@@ -24,6 +25,7 @@ SIMULATE_EXAMPLES = [
     "cornserve simulate plan.json --rate 12 --requests 100000 --routing power-of-two",
     "cornserve simulate plan.json --workload day.jsonl --profile profile.yaml --ttft 2 --refuse",
     "cornserve simulate plan.json --workload week.jsonl --adapt --most-gpus 64",
+    "cornserve simulate plan.json --fail encoder@60 --startup 30",
     "cornserve simulate plan.json --bandwidth 100Gbit/s --transfer image_encoder=4300800 --stream audio_generator",
 ]
 
@@ -112,7 +114,16 @@ def simulate(
         float | None,
         typer.Option(
             "--startup",
-            help="With --adapt: seconds until a started cell serves requests. Default: the longest of its options.",
+            help="With --adapt or --fail: seconds until a started cell or replica serves requests. Default: those of"
+            " the plan's options.",
+        ),
+    ] = None,
+    fail: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail",
+            metavar="OPTION@SECONDS",
+            help="Let a replica of an option fail at a time. Another one starts in its place. Can be repeated.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Random seed: the same one gives the same result.")] = 0,
@@ -141,10 +152,20 @@ def simulate(
         adapts=adapt,
         most_gpus=inf if most_gpus is None else most_gpus,
         startup=startup,
+        failures=tuple(_parse_failure(each) for each in fail or ()),
     )
     request = SimulationRequest(plan, workload, profile, rate, requests, routing, seed, settings)
     result = _simulate(request)
     show(result.as_document, lambda: simulation_report(result), json=json)
+
+
+def _parse_failure(text: str) -> tuple[str, float]:
+    """Returns the option and the seconds of `OPTION@SECONDS`."""
+    option, _, seconds = text.rpartition("@")
+    try:
+        return option, float(seconds)
+    except ValueError:
+        raise PlannerError(f"--fail must be OPTION@SECONDS, such as encoder@60, not {text!r}") from None
 
 
 def _simulate(request: SimulationRequest) -> SimulationResult:

@@ -140,6 +140,12 @@ class LanguageModelReplica:
         if self._steps:
             self._end_after_running_step()
 
+    def generated(self, sequence: TokenSequence) -> int:
+        """Returns the tokens of the output that exist now."""
+        if sequence not in self._generating:
+            return sequence.generated
+        return sequence.output - (sequence.end_step - self._step - int(self._steps_in(self._events.now)))
+
     def _wake(self) -> None:
         """Begins a step after the other events of this time: sequences that arrive together start together."""
         self._steps = 1
@@ -159,9 +165,7 @@ class LanguageModelReplica:
     def _end_after_running_step(self) -> None:
         if self._steps < 2:
             return
-        seconds, growth = self._events.now - self._started, self._growth
-        half = self._first_seconds - growth / 2
-        steps = max(1, ceil(2 * seconds / (half + sqrt(half * half + 2 * growth * seconds)) - STEP_TOLERANCE))
+        steps = max(1, ceil(self._steps_in(self._events.now) - STEP_TOLERANCE))
         if steps < self._steps:
             self._steps = steps
             self._plan_end(self._started + self._seconds(steps), self._end_segment)
@@ -169,6 +173,13 @@ class LanguageModelReplica:
     def _plan_end(self, time: float, handler: Any) -> None:
         self._version += 1
         self._events.add(max(time, self._events.now), handler, self._version)
+
+    def _steps_in(self, time: float) -> float:
+        """Returns the steps of the segment until a time: the root of `_seconds`."""
+        seconds, growth = time - self._started, self._growth
+        half = self._first_seconds - growth / 2
+        divisor = half + sqrt(half * half + 2 * growth * seconds)
+        return 2 * seconds / divisor if divisor else 0.0
 
     def _seconds(self, steps: int) -> float:
         return steps * self._first_seconds + self._growth * (steps * (steps - 1) / 2)

@@ -72,12 +72,15 @@ class SimulationMeasurements:
         """Completed requests by type, cell and path."""
         self.refused: Counter[str] = Counter()
         """Refused requests, by the target that they would have missed, or `size`."""
-        self.completed = 0
+        self.completed = self.failed = 0
         self.end = 0.0
         """The time of the last end of a request."""
 
     def request_refused(self, request: SimulatedRequest, refusal: Refusal | None) -> None:
         self.refused["size" if refusal is None else refusal.target] += 1
+
+    def request_failed(self, run: RequestRun) -> None:
+        self.failed += 1
 
     def stage_ended(self, invocation: StageInvocation) -> None:
         option = invocation.stage.option

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Any, Protocol
 
@@ -23,27 +23,55 @@ class ReplicaEngine(Protocol):
 
     def submit(self, job: Any, /) -> None: ...
 
+    def cancel(self, job: Any, /) -> None: ...
+
 
 class ServingReplica:
-    """A replica of an option, with its load as the gateways see it, and its network."""
+    """A replica of an option, with its load as the gateways see it, and its network.
 
-    __slots__ = ("engine", "load", "model", "receives_until", "sends_until")
+    Args:
+        start_engine: returns an engine without load.
+    """
 
-    def __init__(self, id: str, model: ExecutorModel, engine: ReplicaEngine) -> None:
+    __slots__ = ("_start_engine", "engines", "invocations", "load", "model", "receives_until", "sends_until")
+
+    def __init__(self, id: str, model: ExecutorModel, start_engine: Callable[[ExecutorModel], ReplicaEngine]) -> None:
+        self._start_engine = start_engine
         self.load = ReplicaLoad(id)
         self.model = model
-        self.engine = engine
+        self.engines = [start_engine(model)]
+        """The running engine, after those that have failed."""
+        self.invocations: dict[Any, None] = {}
+        """The invocations that have not ended."""
         self.sends_until = self.receives_until = 0.0
+
+    @property
+    def engine(self) -> ReplicaEngine:
+        return self.engines[-1]
+
+    @property
+    def busy_seconds(self) -> float:
+        return sum(engine.busy_seconds for engine in self.engines)
+
+    @property
+    def preemptions(self) -> int:
+        return sum(engine.preemptions for engine in self.engines if isinstance(engine, LanguageModelReplica))
+
+    def restart(self) -> None:
+        """Replaces the engine by one without load."""
+        self.engines.append(self._start_engine(self.model))
 
 
 class ReplicaGroup:
     """The replicas of an executor in a cell."""
 
-    __slots__ = ("board", "replicas")
+    __slots__ = ("board", "replicas", "unavailable")
 
     def __init__(self, replicas: Iterable[ServingReplica]) -> None:
         self.replicas = {replica.load.id: replica for replica in replicas}
-        self.board = Board([self.replicas[id].load for id in sorted(self.replicas)])
+        self.unavailable: set[str] = set()
+        """The ids of the replicas that have failed and do not serve again yet."""
+        self.board = Board([self.replicas[id].load for id in sorted(self.replicas)], self.unavailable)
 
 
 class ServingCell:
@@ -96,7 +124,7 @@ class RunningCells:
         planned, name = self._planned[gpus], f"{gpus}-{next(self._numbers[gpus])}"
         groups = {
             option: ReplicaGroup(
-                ServingReplica(f"{name}/{option}/{number:06}", self._models[option], self._engine(self._models[option]))
+                ServingReplica(f"{name}/{option}/{number:06}", self._models[option], self._engine)
                 for number in range(replicas)
             )
             for option, replicas in replicas_by_executor(planned, self.executors).items()

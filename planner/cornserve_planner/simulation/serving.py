@@ -16,7 +16,7 @@ from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.simulation.event_queue import EventQueue
 from cornserve_planner.simulation.executor_model import CurveExecutor, ExecutorModel, TokenExecutor
-from cornserve_planner.simulation.language_model import TokenSequence
+from cornserve_planner.simulation.language_model import LanguageModelReplica, TokenSequence
 from cornserve_planner.simulation.media_replica import ConcurrentReplica, MediaJob, ServiceCurve
 from cornserve_planner.simulation.path_stages import PathStage, path_stages
 from cornserve_planner.simulation.running_cells import RunningCells, ServingCell, ServingReplica
@@ -30,6 +30,12 @@ from cornserve_policies.replica_routing import RoutedInvocation, RoutingPolicy
 
 REPORT_REQUESTS = 1024
 """Progress is reported after this many requests."""
+
+RETRY_SECONDS = 0.2
+"""The delay before an invocation without a replica is placed again, as in gateways."""
+
+MAX_EXECUTOR_DEATHS = 1
+"""The executors that may fail during a request, as in gateways. It fails with the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,8 @@ class ServingSettings:
         ttft, tbt, e2e: latency targets in seconds.
         refuses: whether requests are refused early that would miss the targets.
         adapts: whether the number of cells follows the load. `most_gpus`: the GPUs that cells may have at most.
-        startup: seconds until a started cell serves requests; None for the longest of its options.
+        startup: seconds until a started cell or replica serves requests; None for those of the plan's options.
+        failures: options and times in seconds at which one of their replicas fails.
     """
 
     gateways: int = 1
@@ -61,41 +68,42 @@ class ServingSettings:
     adapts: bool = False
     most_gpus: float = inf
     startup: float | None = None
+    failures: tuple[tuple[str, float], ...] = ()
 
 
 class StageInvocation:
     """An invocation of a request at a replica."""
 
     __slots__ = (
-        "began",
-        "call",
-        "index",
-        "is_held",
-        "missing",
-        "replica",
-        "run",
-        "stage",
-        "unended",
-    )
+        "began", "call", "delivered", "has_begun", "has_ended", "has_streamed", "index", "is_held", "job", "missing",
+        "replica", "run", "stage", "targets", "unended",
+    )  # fmt: skip
 
     def __init__(self, run: RequestRun, index: int, stage: PathStage, call: int) -> None:
         self.run = run
         self.index = index
         self.stage = stage
         self.call = call
-        self.replica: ServingReplica
+        self.replica: ServingReplica | None = None
+        self.job: TokenSequence | MediaJob | None = None
         self.missing = stage.inputs
         """Inputs that have not arrived."""
         self.unended = 0
         """Producers whose streams have not ended."""
+        self.delivered = 0
+        """The tokens of attempts whose replicas have failed."""
+        self.targets: set[int] | None = None
+        """The indices of the consumers to which the output is sent; None for all."""
         self.began = 0.0
-        self.is_held = False
+        self.has_begun = self.has_streamed = self.is_held = self.has_ended = False
 
 
 class RequestRun:
     """A request that is being served."""
 
-    __slots__ = ("admitted", "cell", "first", "invocations", "last_token", "request", "running", "way")
+    __slots__ = (
+        "admitted", "cell", "deaths", "first", "has_failed", "invocations", "last_token", "request", "running", "way",
+    )  # fmt: skip
 
     def __init__(self, request: SimulatedRequest, admitted: AdmittedRequest | None) -> None:
         self.request = request
@@ -103,7 +111,8 @@ class RequestRun:
         self.way: CellPath
         self.cell: ServingCell
         self.invocations: list[StageInvocation] = []
-        self.running = 0
+        self.running = self.deaths = 0
+        self.has_failed = False
         self.first = -1.0
         """The time of the first output, or a negative number."""
         self.last_token = -1.0
@@ -115,6 +124,9 @@ class ServingListener(Protocol):
 
     def request_refused(self, request: SimulatedRequest, refusal: Refusal | None) -> None:
         """A request is refused, because it would miss a target or (None) does not fit in an executor."""
+
+    def request_failed(self, run: RequestRun) -> None:
+        """A request has failed with its executors."""
 
     def stage_ended(self, invocation: StageInvocation) -> None: ...
 
@@ -138,6 +150,7 @@ class ServingSimulation:
         _check_names(plan, settings)
         self.events = EventQueue()
         self._plan = plan
+        self._models = models
         self._routing = routing
         self._settings = settings
         self._listener = listener
@@ -187,20 +200,24 @@ class ServingSimulation:
         self._arrive(next(self._requests, None))
         if self.adaptation is not None:
             self.adaptation.begin()
+        for option, seconds in self._settings.failures:
+            self.events.add(seconds, self._fail_replica, option)
         self.events.run()
 
     def first_output(self, invocation: StageInvocation) -> None:
         """Called by replicas."""
         now, run = self.events.now, invocation.run
-        replica, stage = invocation.replica, invocation.stage
-        replica.load.receive_output(invocation.call)
+        stage = invocation.stage
+        _replica(invocation).load.receive_output(invocation.call)
         if run.first < 0 and (stage.role or not stage.consumers):
             run.first = now
             if run.admitted is not None:
                 run.admitted.record_first_output(now - run.request.arrival, now)
-        for index, is_streamed in stage.consumers:
-            if is_streamed:
-                self._send(invocation, run.invocations[index])
+        if not invocation.has_streamed:
+            invocation.has_streamed = True
+            for consumer, is_streamed in _consumers(invocation):
+                if is_streamed:
+                    self._send(invocation, consumer)
 
     def ended(self, invocation: StageInvocation) -> None:
         """Called by replicas. A consumer of a stream ends after the stream."""
@@ -236,27 +253,36 @@ class ServingSimulation:
             return
         run = RequestRun(request, admitted)
         run.way = self.cells.table.choose(request.kind, ReplayableRandom(request.id))
-        run.cell = self.cells.cells[run.way.cell]
-        run.cell.requests += 1
         stages = self._stages[run.way.request_type][run.way.path]
         for index, stage in enumerate(stages):
             self._calls += 1
             run.invocations.append(StageInvocation(run, index, stage, self._calls))
-        for invocation in run.invocations:
-            self._place(invocation, now)
-        if not all(_fits(invocation) for invocation in run.invocations):
-            self._abandon(run)
+        if not all(self._fits(invocation) for invocation in run.invocations):
+            if admitted is not None:
+                admitted.record_end(now - request.arrival, now, is_complete=False)
+            self._listener.request_refused(request, None)
             return
+        run.cell = self.cells.cells[run.way.cell]
+        run.cell.requests += 1
         run.running = len(stages)
         for invocation in run.invocations:
+            self._place(invocation)
             for index, is_streamed in invocation.stage.consumers:
                 run.invocations[index].unended += is_streamed
         for invocation in run.invocations:
-            if not invocation.missing:
-                self._begin(invocation)
+            self._begin_if_ready(invocation)
 
-    def _place(self, invocation: StageInvocation, now: float) -> None:
-        request, stage = invocation.run.request, invocation.stage
+    def _fits(self, invocation: StageInvocation) -> bool:
+        """Whether the executor can hold the tokens of an invocation."""
+        model = self._models[self.cells.executors[invocation.stage.option]]
+        if isinstance(model, CurveExecutor):
+            return True
+        prompt, output, _ = _tokens(invocation)
+        return model.limits.fits(prompt, output)
+
+    def _place(self, invocation: StageInvocation) -> None:
+        """Chooses the replica of an invocation, or tries again later if none is available."""
+        now, request, stage = self.events.now, invocation.run.request, invocation.stage
         group = invocation.run.cell.groups[self.cells.executors[stage.option]]
         size = InputSize(
             text=(request.text or 0) if stage.takes_text else 0,
@@ -264,37 +290,45 @@ class ServingSimulation:
             output=(request.output or 0) if stage.takes_text else 0,
         )
         chosen = self._routing.choose(RoutedInvocation(request.id, invocation.index, size), group.board, now)
+        if chosen is None and group.unavailable:
+            self.events.add(now + RETRY_SECONDS, self._place_again, invocation)
+            return
         if chosen is None or chosen.id not in group.replicas:
             raise InvalidInputError("--routing", "the policy chose no replica, although all are available")
-        invocation.replica = group.replicas[chosen.id]
+        replica = invocation.replica = group.replicas[chosen.id]
+        replica.invocations[invocation] = None
         chosen.start(invocation.call, size.tokens)
 
-    def _abandon(self, run: RequestRun) -> None:
-        for invocation in run.invocations:
-            invocation.replica.load.end(invocation.call)
-        self.cells.release(run.cell)
-        if run.admitted is not None:
-            now = self.events.now
-            run.admitted.record_end(now - run.request.arrival, now, is_complete=False)
-        self._listener.request_refused(run.request, None)
+    def _place_again(self, invocation: StageInvocation) -> None:
+        if not invocation.run.has_failed:
+            self._place(invocation)
+            self._begin_if_ready(invocation)
 
-    def _begin(self, invocation: StageInvocation) -> None:
+    def _begin_if_ready(self, invocation: StageInvocation) -> None:
+        if invocation.missing or invocation.replica is None:
+            return
         invocation.began = self.events.now
-        model, stage = invocation.replica.model, invocation.stage
+        invocation.has_begun = True
+        model = invocation.replica.model
+        job: TokenSequence | MediaJob
         if isinstance(model, TokenExecutor):
             prompt, output, cached = _tokens(invocation)
-            invocation.replica.engine.submit(TokenSequence(prompt, output, cached=cached, owner=invocation))
+            delivered = invocation.delivered
+            job = TokenSequence(prompt + delivered, output - delivered, cached=cached, owner=invocation)
         else:
-            invocation.replica.engine.submit(MediaJob(stage.work, first_part=model.first_part, owner=invocation))
+            job = MediaJob(invocation.stage.work, first_part=model.first_part, owner=invocation)
+        invocation.job = job
+        invocation.replica.engine.submit(job)
 
     def _end(self, invocation: StageInvocation) -> None:
-        run, stage = invocation.run, invocation.stage
-        invocation.replica.load.end(invocation.call)
-        if stage.role in ("llm", "decode"):
+        run, replica = invocation.run, _replica(invocation)
+        invocation.has_ended = True
+        replica.load.end(invocation.call)
+        del replica.invocations[invocation]
+        if invocation.stage.role in ("llm", "decode"):
             run.last_token = self.events.now
         self._listener.stage_ended(invocation)
-        for index, is_streamed in stage.consumers:
-            consumer = run.invocations[index]
+        for consumer, is_streamed in _consumers(invocation):
             if not is_streamed:
                 self._send(invocation, consumer)
             else:
@@ -315,10 +349,10 @@ class ServingSimulation:
     def _send(self, producer: StageInvocation, consumer: StageInvocation) -> None:
         """Sends the output of an invocation, or the beginning of its stream. Each replica sends one at a time."""
         settings, now = self._settings, self.events.now
-        sender, receiver = producer.replica, consumer.replica
+        sender, receiver = _replica(producer), consumer.replica
         time = now + settings.latency
         size = settings.transfers.get(producer.stage.option, 0.0)
-        if settings.bandwidth is not None and size and sender is not receiver:
+        if settings.bandwidth is not None and size and receiver is not None:
             start = max(now, sender.sends_until, receiver.receives_until)
             sender.sends_until = receiver.receives_until = start + size / settings.bandwidth
             time = sender.sends_until + settings.latency
@@ -328,9 +362,89 @@ class ServingSimulation:
             self._receive(consumer)
 
     def _receive(self, consumer: StageInvocation) -> None:
-        consumer.missing -= 1
-        if not consumer.missing:
-            self._begin(consumer)
+        if not consumer.run.has_failed:
+            consumer.missing -= 1
+            self._begin_if_ready(consumer)
+
+    def _fail_replica(self, option: str) -> None:
+        """Ends the first replica of an option. Its invocations run again, and another engine starts."""
+        executor = self.cells.executors[option]
+        groups = (
+            cell.groups[executor]
+            for cell in self.cells.cells.values()
+            if cell.ended is None and executor in cell.groups
+        )
+        running = ((group, id) for group in groups for id in group.replicas if id not in group.unavailable)
+        found = next(running, None)
+        if found is None:
+            return
+        group, id = found
+        replica = group.replicas[id]
+        group.unavailable.add(id)
+        lost, replica.invocations = [*replica.invocations], {}
+        for invocation in lost:
+            replica.load.end(invocation.call)
+            invocation.replica = None
+            if isinstance(replica.engine, LanguageModelReplica) and isinstance(invocation.job, TokenSequence):
+                invocation.delivered += replica.engine.generated(invocation.job)
+            if invocation.job is not None:
+                replica.engine.cancel(invocation.job)
+        replica.restart()
+        for run in dict.fromkeys(invocation.run for invocation in lost):
+            run.deaths += 1
+            if run.deaths > MAX_EXECUTOR_DEATHS:
+                self._fail_request(run)
+        for invocation in lost:
+            if not invocation.run.has_failed:
+                self._run_again(invocation)
+        startup = self._settings.startup
+        seconds = (self._plan.options[executor].startup or 0.0) if startup is None else startup
+        self.events.add(self.events.now + seconds, group.unavailable.discard, id)
+
+    def _run_again(self, invocation: StageInvocation) -> None:
+        """Runs another attempt of an invocation. Inputs that it has taken are released: their producers run again."""
+        was_begun = invocation.has_begun
+        invocation.has_begun = invocation.is_held = False
+        invocation.job = None
+        self._calls += 1
+        invocation.call = self._calls
+        if was_begun:
+            for producer in invocation.run.invocations:
+                for index, is_streamed in producer.stage.consumers:
+                    if index == invocation.index and self._repeat(producer, index):
+                        invocation.missing += 1
+                        invocation.unended += is_streamed
+        self._place(invocation)
+        self._begin_if_ready(invocation)
+
+    def _repeat(self, producer: StageInvocation, consumer: int) -> bool:
+        """Runs an invocation that has ended again for a consumer. Returns whether it will send its output again."""
+        if producer.has_ended:
+            producer.has_ended = producer.has_streamed = False
+            producer.targets = {consumer}
+            producer.delivered = 0
+            producer.run.running += 1
+            self._run_again(producer)
+            return True
+        if producer.targets is None or producer.has_streamed:
+            return False
+        producer.targets.add(consumer)
+        return True
+
+    def _fail_request(self, run: RequestRun) -> None:
+        run.has_failed = True
+        for invocation in run.invocations:
+            replica = invocation.replica
+            if replica is not None and not invocation.has_ended:
+                replica.load.end(invocation.call)
+                del replica.invocations[invocation]
+                if invocation.job is not None:
+                    replica.engine.cancel(invocation.job)
+        self.cells.release(run.cell)
+        if run.admitted is not None:
+            now = self.events.now
+            run.admitted.record_end(now - run.request.arrival, now, is_complete=False)
+        self._listener.request_failed(run)
 
 
 class _Gateway:
@@ -362,18 +476,25 @@ def _tokens(invocation: StageInvocation) -> tuple[int, int, int]:
     return prompt, request.output, 0
 
 
-def _fits(invocation: StageInvocation) -> bool:
-    model = invocation.replica.model
-    if isinstance(model, CurveExecutor):
-        return True
-    prompt, output, _ = _tokens(invocation)
-    return model.limits.fits(prompt, output)
+def _replica(invocation: StageInvocation) -> ServingReplica:
+    """Returns the replica of an invocation that runs."""
+    assert invocation.replica is not None
+    return invocation.replica
+
+
+def _consumers(invocation: StageInvocation) -> Iterator[tuple[StageInvocation, bool]]:
+    """Yields the invocations that get the output, and whether they stream it."""
+    targets = invocation.targets
+    for index, is_streamed in invocation.stage.consumers:
+        if targets is None or index in targets:
+            yield invocation.run.invocations[index], is_streamed
 
 
 def _check_names(plan: PlanFile, settings: ServingSettings) -> None:
     for flag, names, known in (
         ("--transfer", settings.transfers, plan.options),
         ("--stream", settings.streamed, plan.components),
+        ("--fail", [name for name, _ in settings.failures], plan.options),
     ):
         for name in sorted(names):
             if name not in known:

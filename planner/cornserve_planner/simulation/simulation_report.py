@@ -36,6 +36,8 @@ def _summary(document: dict[str, Any]) -> str:
     if refused:
         reasons = ", ".join(f"{count:,} for {name}" for name, count in document["refused"].items())
         lines.append(f"{refused:,} refused: {reasons}")
+    if document["failed"]:
+        lines.append(f"{document['failed']:,} failed with their executors")
     hours = " + ".join(f"{hours:.4g} {name}" for name, hours in document["gpu_hours"].items())
     cost = "" if document["dollars"] is None else f", ${document['dollars']:.4g}"
     lines.append(f"GPU-hours: {hours}{cost}")

@@ -13,7 +13,6 @@ from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_file.parts import hourly_price
 from cornserve_planner.profiles.profile import ModelProfile
 from cornserve_planner.simulation.executor_model import describe_models, executor_models
-from cornserve_planner.simulation.language_model import LanguageModelReplica
 from cornserve_planner.simulation.measurements import LatencyColumns, SimulationMeasurements, met_share, summarize
 from cornserve_planner.simulation.serving import ServingSettings, ServingSimulation
 from cornserve_planner.simulation.simulated_request import read_load
@@ -59,8 +58,14 @@ class SimulationRequest:
             require_non_negative(f"--transfer {name}", size)
         if settings.startup is not None:
             require_non_negative("--startup", settings.startup)
-        if not settings.adapts and (settings.startup is not None or settings.most_gpus < inf):
-            raise InvalidInputError("--adapt", "is missing: --startup and --most-gpus are limits of adaptations")
+        if not settings.adapts and settings.most_gpus < inf:
+            raise InvalidInputError("--most-gpus", "needs --adapt, which starts cells")
+        if not (settings.adapts or settings.failures) and settings.startup is not None:
+            raise InvalidInputError(
+                "--startup", "needs --adapt, which starts cells, or --fail, after which replicas start"
+            )
+        for name, seconds in settings.failures:
+            require_non_negative(f"--fail {name}", seconds)
         if settings.refuses and settings.ttft is None and settings.e2e is None:
             raise InvalidInputError("--refuse", "needs --ttft or --e2e, the targets that refused requests would miss")
 
@@ -89,6 +94,7 @@ class SimulationResult:
             "seconds": found.end,
             "requests": self.requests,
             "completed": found.completed,
+            "failed": found.failed,
             "refused": dict(sorted(found.refused.items())),
             "rate": found.completed / found.end if found.end else 0.0,
             "latency": {
@@ -105,12 +111,12 @@ class SimulationResult:
         }
 
     def _attainment(self) -> dict[str, float]:
-        """Returns the shares of requests that meet each target. Refused requests miss the targets."""
+        """Returns the shares of requests that meet each target. Refused and failed requests miss the targets."""
         settings, found, shares = self.request.settings, self.measurements, {}
         for name, target in (("ttft", settings.ttft), ("tbt", settings.tbt), ("e2e", settings.e2e)):
             if target is None:
                 continue
-            met, total = 0.0, float(found.refused.total()) if name != "tbt" else 0.0
+            met, total = 0.0, float(found.refused.total() + found.failed) if name != "tbt" else 0.0
             for of_type in found.latencies.values():
                 columns: LatencyColumns = of_type[name]
                 met += (met_share(columns, target) or 0.0) * len(columns.seconds)
@@ -148,10 +154,9 @@ class SimulationResult:
                 )
                 for replica in group.replicas.values():
                     entry["replicas"] += 1
-                    entry["utilization"] += replica.engine.busy_seconds
+                    entry["utilization"] += replica.busy_seconds
+                    entry["preemptions"] += replica.preemptions
                     seconds[option] = seconds.get(option, 0.0) + max(0.0, end - cell.started)
-                    if isinstance(replica.engine, LanguageModelReplica):
-                        entry["preemptions"] += replica.engine.preemptions
         for option, entry in found.items():
             entry["utilization"] /= max(seconds[option], 1e-12)
         return dict(sorted(found.items()))
