@@ -1,6 +1,6 @@
-"""Draws the diagram with matplotlib: executor graphs, and throughput by number of GPUs.
+"""Draws with matplotlib: executor graphs with throughput by number of GPUs, and simulations over time.
 
-This is the only module that imports matplotlib. `diagram.py` computes the contents.
+This is the only module that imports matplotlib. `diagram.py` and `simulation/time_series.py` compute the contents.
 """
 
 from __future__ import annotations
@@ -66,6 +66,38 @@ class ChartCurve:
 class RateChart:
     title: str
     curves: Sequence[ChartCurve]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeChart:
+    """Lines over time. `lines`: points of seconds and values, by label. `unit`: that of the values."""
+
+    title: str
+    unit: str
+    lines: Mapping[str, Sequence[Point]]
+
+
+def draw_times(file: Path, charts: Sequence[TimeChart]) -> None:
+    """Draws charts below each other, on one axis of time. The suffix (.svg, .png, .pdf) selects the format.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        figure = Figure(figsize=(8.0, 2.6 * len(charts)), layout="constrained")
+        every = figure.subplots(len(charts), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, chart in zip(every, charts, strict=True):
+            axes.set_title(chart.title, loc="left", color=INK, fontweight="bold")
+            for (label, points), color in zip(chart.lines.items(), LINES, strict=False):
+                seconds, values = zip(*points, strict=True)
+                axes.plot(seconds, values, label=label, color=color, lw=1.4)
+            axes.set_ylabel(chart.unit)
+            axes.set_ylim(bottom=0)
+            axes.grid(color="#eceff1")
+            axes.set_axisbelow(True)
+            axes.legend(frameon=False)
+        every[-1].set_xlabel("simulated seconds")
+        figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
 
 
 def draw(file: Path, graphs: Sequence[GraphDiagram], rates: RateChart | None = None) -> None:

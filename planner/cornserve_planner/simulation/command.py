@@ -14,7 +14,7 @@ import typer
 
 from cornserve_planner.command import require_libraries
 from cornserve_planner.errors import PlannerError
-from cornserve_planner.terminal import parse_bandwidth, parse_settings, show
+from cornserve_planner.terminal import parse_bandwidth, parse_settings, show, write_file
 from cornserve_policies.registry import DEFAULT_ROUTING, routing_policy_names
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SIMULATE_EXAMPLES = [
     "cornserve simulate plan.json",
     "cornserve simulate plan.json --rate 12 --requests 100000 --routing power-of-two",
     "cornserve simulate plan.json --workload day.jsonl --profile profile.yaml --ttft 2 --refuse",
-    "cornserve simulate plan.json --workload week.jsonl --adapt --most-gpus 64",
+    "cornserve simulate plan.json --workload week.jsonl --adapt --most-gpus 64 --plot week.svg",
     "cornserve simulate plan.json --fail encoder@60 --startup 30",
     "cornserve simulate plan.json --bandwidth 100Gbit/s --transfer image_encoder=4300800 --stream audio_generator",
 ]
@@ -126,6 +126,12 @@ def simulate(
             help="Let a replica of an option fail at a time. Another one starts in its place. Can be repeated.",
         ),
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", dir_okay=False, help="Draw latencies and rates over time to this file (.svg, .png, .pdf)."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Random seed: the same one gives the same result.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
@@ -134,6 +140,7 @@ def simulate(
     Needs neither a cluster nor a GPU.
     """
     require_libraries()
+    from cornserve_planner.output_file import check_output
     from cornserve_planner.simulation.serving import ServingSettings
     from cornserve_planner.simulation.simulation_report import simulation_report
     from cornserve_planner.simulation.simulation_result import SimulationRequest
@@ -154,9 +161,22 @@ def simulate(
         startup=startup,
         failures=tuple(_parse_failure(each) for each in fail or ()),
     )
+    if plot is not None:
+        check_output("--plot", plot, (".svg", ".png", ".pdf"))
     request = SimulationRequest(plan, workload, profile, rate, requests, routing, seed, settings)
     result = _simulate(request)
     show(result.as_document, lambda: simulation_report(result), json=json)
+    if plot is not None:
+        write_file(plot, lambda path: _draw(result, path))
+
+
+def _draw(result: SimulationResult, path: Path) -> None:
+    from cornserve_planner.plot import draw_times
+    from cornserve_planner.simulation.time_series import time_charts
+
+    if not result.measurements.completed:
+        raise PlannerError("--plot: no request completed, so the plot would be empty")
+    draw_times(path, time_charts(result))
 
 
 def _parse_failure(text: str) -> tuple[str, float]:

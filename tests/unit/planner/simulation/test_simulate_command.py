@@ -49,6 +49,17 @@ def test_json_has_the_same_numbers_in_both_programs(plan: str) -> None:
     assert document["latency"]["text"]["e2e"]["p50"]["value"] >= 0.5
 
 
+def test_a_plot_shows_latencies_rates_and_gpus_over_time(plan: str, tmp_path: Path) -> None:
+    files = [tmp_path / "first.svg", tmp_path / "second.svg"]
+    for file in files:
+        assert run(plan, "--requests", "300", "--adapt", "--plot", str(file)).exit_code == 0
+
+    text = files[0].read_text()
+    assert text == files[1].read_text()
+    for label in ("Complete responses, by arrival", "p95", "Completed requests", "by end", "GPUs of all cells"):
+        assert label in text
+
+
 def test_names_of_routing_policies_are_completed() -> None:
     assert complete_routing("least-") == ["least-loaded", "least-tokens"]
 
@@ -69,6 +80,7 @@ def test_names_of_routing_policies_are_completed() -> None:
         (["--fail", "X@5"], "--fail: 'X' is not in the plan: use one of E, L, V"),
         (["--fail", "E"], "--fail must be OPTION@SECONDS, such as encoder@60, not 'E'"),
         (["--fail", "E@-1"], "--fail E: must be a finite number of at least 0, not -1.0"),
+        (["--plot", "x.txt"], "--plot: "),
         (["--startup", "5"], "--startup: needs --adapt, which starts cells, or --fail, after which replicas start"),
         (["--most-gpus", "5"], "--most-gpus: needs --adapt, which starts cells"),
         (["--bandwidth", "fast"], "--bandwidth must be a number of bits per second"),
