@@ -15,7 +15,6 @@ import typer
 from cornserve_planner.command import require_libraries
 from cornserve_planner.errors import PlannerError
 from cornserve_planner.terminal import parse_bandwidth, parse_settings, show, write_file
-from cornserve_policies.registry import DEFAULT_ROUTING, routing_policy_names
 
 if TYPE_CHECKING:
     from cornserve_planner.simulation.simulation_result import SimulationRequest, SimulationResult
@@ -34,6 +33,8 @@ PROGRESS_SECONDS = 1.0
 
 def complete_routing(incomplete: str) -> list[str]:
     """Completes the names of routing policies."""
+    from cornserve_policies.registry import routing_policy_names
+
     return [name for name in routing_policy_names() if name.startswith(incomplete)]
 
 
@@ -63,11 +64,13 @@ def simulate(
         typer.Option("--requests", min=1, help="Number of requests. Default: those of a file, or 10,000."),
     ] = None,
     routing: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--routing", help="Routing policy, also of an installed package.", autocompletion=complete_routing
+            "--routing",
+            help="Routing policy, also of an installed package. Default: least-loaded.",
+            autocompletion=complete_routing,
         ),
-    ] = DEFAULT_ROUTING,
+    ] = None,
     ttft: Annotated[float | None, typer.Option("--ttft", help="Target: seconds until the first output.")] = None,
     tbt: Annotated[
         float | None, typer.Option("--tbt", help="Target: mean seconds between two tokens of a response.")
@@ -144,6 +147,7 @@ def simulate(
     from cornserve_planner.simulation.serving import ServingSettings
     from cornserve_planner.simulation.simulation_report import simulation_report
     from cornserve_planner.simulation.simulation_result import SimulationRequest
+    from cornserve_policies.registry import DEFAULT_ROUTING
 
     settings = ServingSettings(
         gateways=gateways,
@@ -163,7 +167,7 @@ def simulate(
     )
     if plot is not None:
         check_output("--plot", plot, (".svg", ".png", ".pdf"))
-    request = SimulationRequest(plan, workload, profile, rate, requests, routing, seed, settings)
+    request = SimulationRequest(plan, workload, profile, rate, requests, routing or DEFAULT_ROUTING, seed, settings)
     result = _simulate(request)
     show(result.as_document, lambda: simulation_report(result), json=json)
     if plot is not None:
