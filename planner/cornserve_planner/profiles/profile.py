@@ -112,7 +112,7 @@ class StepSeconds(DocumentPart):
     max_num_seqs: Annotated[int, Field(ge=1)] = 256
     max_num_batched_tokens: Annotated[int, Field(ge=2)] = 8192
     cache_tokens: Annotated[int, Field(ge=1)]
-    block_size: Annotated[int, Field(ge=1)] = 16
+    block_size: Annotated[int, Field(ge=1, le=1024)] = 16
     tag: Tag
     source: Annotated[str, Field(min_length=1)]
 

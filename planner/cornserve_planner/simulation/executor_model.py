@@ -78,7 +78,7 @@ def _model(plan: PlanFile, name: str, option: PlannedOption, profile: ModelProfi
         part = 1.0 if first is None else min(1.0, first.seconds[-1] / measured.at(first.batch[-1]))
         return CurveExecutor(ServiceCurve(seconds), fastest, len(curves) > 1, part, f"latency curve, {measured.tag}")
     needed = _mean_seconds(plan, name)
-    batch = option.batch or 1
+    batch = _checked_batch(f"options.{name}.batch", option.batch or 1)
     return CurveExecutor(ServiceCurve.constant(batch * needed, batch), needed, True, 1.0, "seconds of the plan")
 
 
@@ -93,10 +93,14 @@ def _entry(name: str, option: PlannedOption, profile: ModelProfile | None) -> Op
 
 def _interpolated(where: str, curve: BatchLatency, batch: int | None) -> list[float]:
     """Returns the seconds at each number of requests, up to the plan's batch size or the largest measured one."""
-    most = batch or curve.batch[-1]
-    if most > MOST_CONCURRENT:
-        raise InvalidInputError(where, f"has a batch size of {most}: at most {MOST_CONCURRENT} are simulated")
+    most = _checked_batch(where, batch or curve.batch[-1])
     return [curve.seconds[0] if size < curve.batch[0] else curve.at(size) for size in range(1, most + 1)]
+
+
+def _checked_batch(where: str, batch: int) -> int:
+    if batch > MOST_CONCURRENT:
+        raise InvalidInputError(where, f"is a batch of {batch}: at most {MOST_CONCURRENT} requests are simulated")
+    return batch
 
 
 def _mean_seconds(plan: PlanFile, option: str) -> float:

@@ -17,6 +17,9 @@ from cornserve_planner.simulation.path_stages import replicas_by_executor, share
 from cornserve_policies.board import Board, ReplicaLoad
 from cornserve_policies.path_table import PathTable, RoutableCell
 
+MOST_REPLICAS = 1_000_000
+"""The most replicas that are simulated: each needs about 2 kB of memory."""
+
 
 class ReplicaEngine(Protocol):
     busy_seconds: float
@@ -98,7 +101,7 @@ class ServingCell:
 class RunningCells:
     """The cells that run, and the table by which gateways choose among those that serve.
 
-    Raises `InvalidInputError` if no cell of the plan runs.
+    Raises `InvalidInputError` if no cell of the plan runs, or if they have too many replicas.
     """
 
     def __init__(
@@ -111,6 +114,9 @@ class RunningCells:
         self.executors = shared_executors(plan)
         self._planned = {cell.gpus: cell for cell in plan.cells}
         self._numbers = {gpus: count() for gpus in self._planned}
+        replicas = sum(cell.count * sum(cell.replicas.values()) for cell in plan.cells)
+        if replicas > MOST_REPLICAS:
+            raise InvalidInputError("cells", f"run {replicas:,} replicas: at most {MOST_REPLICAS:,} are simulated")
         self.cells: dict[str, ServingCell] = {}
         """All cells that have started, by name."""
         started = [self.start(gpus) for gpus, number in plan.counts.items() for _ in range(number)]

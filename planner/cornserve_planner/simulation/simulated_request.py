@@ -16,6 +16,9 @@ from cornserve_planner.workload.request_files import read_requests
 from cornserve_planner.workload.request_sizes import RequestSizes
 from cornserve_planner.workload.request_types import Modalities
 
+LONGEST_SECONDS = 3e11
+"""The latest arrival that is simulated: later times have no fractions of milliseconds."""
+
 FindType = Callable[[frozenset[str]], str]
 """Returns the name of the request type with these components."""
 
@@ -73,6 +76,8 @@ class PoissonRequests:
         now = 0.0
         for number in range(self.count):
             now += rng.expovariate(self.rate)
+            if now > LONGEST_SECONDS:
+                raise InvalidInputError("--rate", f"is {self.rate:g}: the requests take more than 10,000 years")
             load = self.types[0] if len(bounds) == 1 else rng.choices(self.types, cum_weights=bounds)[0]
             yield SimulatedRequest(f"{self.seed}-{number}", now, load.kind, load.text, load.media, load.output)
 

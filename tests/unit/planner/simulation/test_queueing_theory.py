@@ -98,3 +98,44 @@ def test_mean_times_are_those_of_queueing_theory(
     assert abs(mean - theory) <= half_width
     assert half_width <= 0.08 * theory
     assert mean == pytest.approx(theory, rel=0.02)
+
+
+def mva_throughput(times: list[float], customers: int) -> float:
+    """Returns the throughput of a closed network of queues, by mean value analysis [Reiser and Lavenberg 1980]."""
+    lengths, throughput = [0.0] * len(times), 0.0
+    for number in range(1, customers + 1):
+        residence = [time * (1 + length) for time, length in zip(times, lengths, strict=True)]
+        throughput = number / sum(residence)
+        lengths = [throughput * seconds for seconds in residence]
+    return throughput
+
+
+def test_a_closed_network_has_the_throughput_of_mean_value_analysis() -> None:
+    times, customers, rounds = [1.0, 0.7, 0.4], 6, 40_000
+    rng, events = random.Random(5), EventQueue()
+    ends: list[float] = []
+
+    class NextQueue:
+        """Sends a job to the queue after its own."""
+
+        def __init__(self, index: int) -> None:
+            self.index = index
+
+        def first_output(self, owner: object) -> None: ...
+
+        def ended(self, owner: object) -> None:
+            if self.index == 0:
+                ends.append(events.now)
+            if len(ends) < rounds:
+                send((self.index + 1) % len(times))
+
+    queues = [ConcurrentReplica(events, ServiceCurve([time]), NextQueue(index)) for index, time in enumerate(times)]
+
+    def send(index: int) -> None:
+        queues[index].submit(MediaJob(exponential(rng)))
+
+    for _ in range(customers):
+        send(0)
+    events.run()
+
+    assert rounds / ends[-1] == pytest.approx(mva_throughput(times, customers), rel=0.02)

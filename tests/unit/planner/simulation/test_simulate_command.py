@@ -70,6 +70,7 @@ def test_names_of_routing_policies_are_completed() -> None:
         (["--routing", "nearest"], "--routing: unknown routing policy 'nearest': use one of least-loaded"),
         (["--rate", "0"], "--rate: must be a finite number greater than 0, not 0.0"),
         (["--rate", "nan"], "--rate: must be a finite number greater than 0, not nan"),
+        (["--rate", "1e-300"], "--rate: is 1e-300: the requests take more than 10,000 years"),
         (["--latency", "-1"], "--latency: must be a finite number of at least 0, not -1.0"),
         (["--ttft", "inf"], "--ttft: must be a finite number greater than 0, not inf"),
         (["--refuse"], "--refuse: needs --ttft or --e2e, the targets that refused requests would miss"),
@@ -117,15 +118,49 @@ def test_wrong_inputs_are_refused_in_one_line(
     [
         ("fixed: 0", "fixed, weights: are both 0: a step takes time"),
         ("fixed: 0.01, max_num_seqs: 9000", "max_num_batched_tokens: is 8192, not above max_num_seqs, 9000"),
-        ("fixed: 0.01, block_size: 99999", "cache_tokens: are 16000, less than a block of 99999"),
+        ("fixed: 0.01, block_size: 99999", "options.1.step.block_size: "),
+        ("fixed: 0.01, cache_tokens: 5", "cache_tokens: are 5, less than a block of 16"),
         ("fixed: .inf", "options.1.step.fixed: "),
     ],
 )
 def test_impossible_step_models_are_refused(plan: str, tmp_path: Path, step: str, message: str) -> None:
-    text = f", step: {{{step}, cache_tokens: 16000, tag: measured, source: a test}}"
+    text = (
+        f", step: {{{step}{'' if 'cache_tokens' in step else ', cache_tokens: 16000'}, tag: measured, source: a test}}"
+    )
     (tmp_path / "profile.yaml").write_text(profile_text(step=text))
 
     result = run(plan, "--profile", str(tmp_path / "profile.yaml"))
 
     assert result.exit_code == 1
     assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"count": 10**15}, "cells: run 8,000,000,000,000,000 replicas: at most 1,000,000 are simulated"),
+        ({"count": 0}, "cells: none runs: make the plan for a rate or a number of GPUs"),
+    ],
+)
+def test_plans_with_impossible_numbers_of_cells_are_refused(
+    plan: str, tmp_path: Path, change: dict[str, int], message: str
+) -> None:
+    fields = json.loads(Path(plan).read_text())
+    fields["cells"][-1].update(change)
+    fields["target"] = None
+    (tmp_path / "changed.json").write_text(json.dumps(fields))
+
+    result = run(str(tmp_path / "changed.json"))
+
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+def test_plans_with_huge_batches_are_refused(plan: str, tmp_path: Path) -> None:
+    fields = json.loads(Path(plan).read_text())
+    fields["options"]["E"]["batch"] = 10**15
+    (tmp_path / "changed.json").write_text(json.dumps(fields))
+
+    result = run(str(tmp_path / "changed.json"))
+
+    assert "options.E.batch: is a batch of 1000000000000000: at most 4096 requests are simulated" in result.stderr
