@@ -36,6 +36,13 @@ def generate(
     seconds: Annotated[float, typer.Option(help="Duration of the workload in seconds.")] = 600,
     rate: Annotated[float | None, typer.Option(help="Requests per second of all clients. Default: recorded.")] = None,
     hour: Annotated[float, typer.Option(help="Start time in the recorded day, in hours.")] = 0,
+    week: Annotated[
+        bool,
+        typer.Option(
+            help="Follow the rate of an Azure production cluster minute by minute. --hour is that of its week, and --rate"
+            " the mean rate of the week."
+        ),
+    ] = False,
     any_to_any: Annotated[bool, typer.Option(help="Add video, audio and audio output as in [C §7.2].")] = False,
     video_share: Annotated[
         float, typer.Option(help="With --any-to-any: share of the requests with a video.", min=0, max=1)
@@ -48,12 +55,18 @@ def generate(
     """Generate requests that follow ServeGen's multimodal image clients."""
     require_libraries()
     from cornserve_planner.workload.added_modalities import AddedModalities, add_modalities
+    from cornserve_planner.workload.azure_trace import azure_lmm_2024
     from cornserve_planner.workload.clients import ClientPool
+    from cornserve_planner.workload.rate_curve import RateCurve
     from cornserve_planner.workload.request_files import write_requests
     from cornserve_planner.workload.servegen import generate_requests
     from cornserve_planner.workload.summary import summarize_requests
 
-    requests = generate_requests(ClientPool.servegen_images(), seconds, rate=rate, start=hour * 3600, seed=seed)
+    curve: float | RateCurve | None = rate
+    if week:
+        curve = azure_lmm_2024().curve
+        curve = (curve if rate is None else curve.scaled(rate)).between(hour * 3600, hour * 3600 + seconds)
+    requests = generate_requests(ClientPool.servegen_images(), seconds, rate=curve, start=hour * 3600, seed=seed)
     if any_to_any:
         requests = list(add_modalities(requests, AddedModalities(video_share, audio_share), seed=seed))
     write_requests(file, requests)

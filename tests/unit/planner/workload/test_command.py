@@ -27,6 +27,23 @@ def test_generated_requests_pass_the_check(tmp_path: Path) -> None:
     assert all(request.images for request in read_requests(path))
 
 
+def test_a_week_has_busy_and_calm_hours(tmp_path: Path) -> None:
+    counts = []
+    for hour in (0, 100):
+        status, _ = _run("generate", tmp_path / "r.csv", "--week", "--hour", hour, "--seconds", 300, "--rate", 4)
+        assert status == 0
+        counts.append(len(list(read_requests(tmp_path / "r.csv"))))
+
+    assert counts[0] > 2 * counts[1] > 0
+
+
+def test_an_hour_after_the_week_is_rejected_in_one_line(tmp_path: Path) -> None:
+    status, output = _run("generate", tmp_path / "r.csv", "--week", "--hour", 168)
+
+    assert status == 1
+    assert output.startswith("error: start, end: 604800.0 to 605400.0 s is outside the curve's 604800 s")
+
+
 def test_invalid_lines_are_printed_and_the_command_fails(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text('{"format": "cornserve-planner/requests", "version": 1}\n' + '{"arrival": -1}\n' * 3)
