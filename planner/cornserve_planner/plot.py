@@ -85,8 +85,8 @@ def draw_times(file: Path, charts: Sequence[TimeChart]) -> None:
     """
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
         figure = Figure(figsize=(8.0, 2.6 * len(charts)), layout="constrained")
-        every = figure.subplots(len(charts), 1, sharex=True, squeeze=False)[:, 0]
-        for axes, chart in zip(every, charts, strict=True):
+        rows = figure.subplots(len(charts), 1, sharex=True, squeeze=False)
+        for axes, chart in zip(rows[:, 0], charts, strict=True):
             axes.set_title(chart.title, loc="left", color=INK, fontweight="bold")
             for (label, points), color in zip(chart.lines.items(), LINES, strict=False):
                 seconds, values = zip(*points, strict=True)
@@ -96,7 +96,7 @@ def draw_times(file: Path, charts: Sequence[TimeChart]) -> None:
             axes.grid(color="#eceff1")
             axes.set_axisbelow(True)
             axes.legend(frameon=False)
-        every[-1].set_xlabel("simulated seconds")
+        rows[-1, 0].set_xlabel("simulated seconds")
         figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
 
 

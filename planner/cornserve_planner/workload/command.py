@@ -39,8 +39,8 @@ def generate(
     week: Annotated[
         bool,
         typer.Option(
-            help="Follow the rate of an Azure production cluster minute by minute. --hour is that of its week, and --rate"
-            " the mean rate of the week."
+            help="Follow the rate of an Azure production cluster, minute by minute. --hour is that of its week, and"
+            " --rate the mean rate of the week."
         ),
     ] = False,
     any_to_any: Annotated[bool, typer.Option(help="Add video, audio and audio output as in [C §7.2].")] = False,
