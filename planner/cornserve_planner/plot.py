@@ -85,7 +85,7 @@ def draw_times(file: Path, charts: Sequence[TimeChart]) -> None:
     """
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
         figure = Figure(figsize=(8.0, 2.6 * len(charts)), layout="constrained")
-        rows = figure.subplots(len(charts), 1, sharex=True, squeeze=False)
+        rows: Any = figure.subplots(len(charts), 1, sharex=True, squeeze=False)
         for axes, chart in zip(rows[:, 0], charts, strict=True):
             axes.set_title(chart.title, loc="left", color=INK, fontweight="bold")
             for (label, points), color in zip(chart.lines.items(), LINES, strict=False):
