@@ -123,6 +123,8 @@ class RunningCells:
         if not started:
             raise InvalidInputError("cells", "none runs: make the plan for a rate or a number of GPUs")
         self.table: PathTable
+        self.types: frozenset[str] = frozenset()
+        """The request types that the cells serve. Others are routed as the default type."""
         self.serve(started)
 
     def start(self, gpus: int) -> ServingCell:
@@ -143,8 +145,9 @@ class RunningCells:
         serving = list(cells)
         routable = [RoutableCell(cell.name, cell.planned.rate, cell.planned.probabilities) for cell in serving]
         types = {name: kind.components for name, kind in self._plan.types.items()}
-        served = (name for name in types if any(name in cell.probabilities for cell in routable))
-        self.table = PathTable(types, self._plan.default_type or next(served), routable)
+        served = [name for name in types if any(name in cell.probabilities for cell in routable)]
+        self.types = frozenset(served)
+        self.table = PathTable(types, self._plan.default_type or served[0], routable)
         for cell in self.cells.values():
             if cell not in serving and not cell.is_draining:
                 cell.is_draining = True

@@ -252,7 +252,8 @@ class ServingSimulation:
             self._listener.request_refused(request, admitted)
             return
         run = RequestRun(request, admitted)
-        run.way = self.cells.table.choose(request.kind, ReplayableRandom(request.id))
+        kind = request.kind if request.kind in self.cells.types else None
+        run.way = self.cells.table.choose(kind, ReplayableRandom(request.id))
         stages = self._stages[run.way.request_type][run.way.path]
         for index, stage in enumerate(stages):
             self._calls += 1
