@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from cornserve_planner.command import EXAMPLES, plan, require_libraries
 from cornserve_planner.errors import PlannerError
-from cornserve_planner.simulation.command import SIMULATE_EXAMPLES, simulate
+from cornserve_planner.simulation.command import SIMULATE_EXAMPLES, fit_steps, simulate
 from cornserve_planner.workload.command import app as workload
 
 
@@ -36,6 +36,7 @@ app = typer.Typer(
 for command, examples in ((plan, EXAMPLES), (simulate, SIMULATE_EXAMPLES)):
     lines = (line.replace("cornserve", "python -m cornserve_planner", 1) for line in examples)
     app.command(epilog="\n\n".join(lines))(command)
+app.command()(fit_steps)
 app.add_typer(workload, name="workload")
 
 

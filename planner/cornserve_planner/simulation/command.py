@@ -174,6 +174,26 @@ def simulate(
         write_file(plot, lambda path: _draw(result, path))
 
 
+def fit_steps(
+    profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="Profile with a latency curve of the option.")],
+    option: Annotated[str, typer.Option("--option", help="Deployment option that runs a language model.")],
+    prompt: Annotated[int, typer.Option("--prompt", help="Tokens of the prompts of the measured requests.")],
+    output: Annotated[int, typer.Option("--output", help="Tokens of their outputs.")],
+    cache_tokens: Annotated[
+        int, typer.Option("--cache-tokens", help="Tokens in the key-value cache of a replica, which vLLM logs.")
+    ],
+) -> None:
+    """Fit a step model for `cornserve simulate` to a latency curve, and print it for the profile."""
+    require_libraries()
+    import yaml
+
+    from cornserve_planner.profiles.profile import ModelProfile
+    from cornserve_planner.simulation.step_fit import fit_option
+
+    step = fit_option(ModelProfile.read(profile), option, prompt, output, cache_tokens)
+    typer.echo(yaml.safe_dump({"step": step.model_dump()}, sort_keys=False, width=1000), nl=False)
+
+
 def _draw(result: SimulationResult, path: Path) -> None:
     from cornserve_planner.plot import draw_times
     from cornserve_planner.simulation.time_series import time_charts
