@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cornserve_planner.simulation.event_queue import EventQueue
-from cornserve_planner.simulation.serving import RequestRun, StageInvocation
+from cornserve_planner.simulation.request_run import RequestRun, StageInvocation
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
 from cornserve_policies.admission import Refusal
 from cornserve_policies.path_table import CellPath

@@ -18,13 +18,13 @@ from cornserve_planner.simulation.event_queue import EventQueue
 from cornserve_planner.simulation.executor_model import CurveExecutor, ExecutorModel, TokenExecutor
 from cornserve_planner.simulation.language_model import LanguageModelReplica, TokenSequence
 from cornserve_planner.simulation.media_replica import ConcurrentReplica, MediaJob, ServiceCurve
-from cornserve_planner.simulation.path_stages import PathStage, path_stages
-from cornserve_planner.simulation.running_cells import RunningCells, ServingCell, ServingReplica
+from cornserve_planner.simulation.path_stages import path_stages
+from cornserve_planner.simulation.request_run import RequestRun, StageInvocation
+from cornserve_planner.simulation.running_cells import RunningCells
 from cornserve_planner.simulation.simulated_adaptation import SimulatedAdaptation
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
-from cornserve_policies.admission import AdmittedRequest, LatencyAdmission, Refusal
+from cornserve_policies.admission import LatencyAdmission, Refusal
 from cornserve_policies.input_size import InputSize
-from cornserve_policies.path_table import CellPath
 from cornserve_policies.replayable_random import ReplayableRandom
 from cornserve_policies.replica_routing import RoutedInvocation, RoutingPolicy
 
@@ -69,54 +69,6 @@ class ServingSettings:
     most_gpus: float = inf
     startup: float | None = None
     failures: tuple[tuple[str, float], ...] = ()
-
-
-class StageInvocation:
-    """An invocation of a request at a replica."""
-
-    __slots__ = (
-        "began", "call", "delivered", "has_begun", "has_ended", "has_streamed", "index", "is_held", "job", "missing",
-        "replica", "run", "stage", "targets", "unended",
-    )  # fmt: skip
-
-    def __init__(self, run: RequestRun, index: int, stage: PathStage, call: int) -> None:
-        self.run = run
-        self.index = index
-        self.stage = stage
-        self.call = call
-        self.replica: ServingReplica | None = None
-        self.job: TokenSequence | MediaJob | None = None
-        self.missing = stage.inputs
-        """Inputs that have not arrived."""
-        self.unended = 0
-        """Producers whose streams have not ended."""
-        self.delivered = 0
-        """The tokens of attempts whose replicas have failed."""
-        self.targets: set[int] | None = None
-        """The indices of the consumers to which the output is sent; None for all."""
-        self.began = 0.0
-        self.has_begun = self.has_streamed = self.is_held = self.has_ended = False
-
-
-class RequestRun:
-    """A request that is being served."""
-
-    __slots__ = (
-        "admitted", "cell", "deaths", "first", "has_failed", "invocations", "last_token", "request", "running", "way",
-    )  # fmt: skip
-
-    def __init__(self, request: SimulatedRequest, admitted: AdmittedRequest | None) -> None:
-        self.request = request
-        self.admitted = admitted
-        self.way: CellPath
-        self.cell: ServingCell
-        self.invocations: list[StageInvocation] = []
-        self.running = self.deaths = 0
-        self.has_failed = False
-        self.first = -1.0
-        """The time of the first output, or a negative number."""
-        self.last_token = -1.0
-        """The time of the last token, or a negative number."""
 
 
 class ServingListener(Protocol):
@@ -208,14 +160,14 @@ class ServingSimulation:
         """Called by replicas."""
         now, run = self.events.now, invocation.run
         stage = invocation.stage
-        _replica(invocation).load.receive_output(invocation.call)
+        invocation.running_replica.load.receive_output(invocation.call)
         if run.first < 0 and (stage.role or not stage.consumers):
             run.first = now
             if run.admitted is not None:
                 run.admitted.record_first_output(now - run.request.arrival, now)
         if not invocation.has_streamed:
             invocation.has_streamed = True
-            for consumer, is_streamed in _consumers(invocation):
+            for consumer, is_streamed in invocation.consumers():
                 if is_streamed:
                     self._send(invocation, consumer)
 
@@ -278,7 +230,7 @@ class ServingSimulation:
         model = self._models[self.cells.executors[invocation.stage.option]]
         if isinstance(model, CurveExecutor):
             return True
-        prompt, output, _ = _tokens(invocation)
+        prompt, output, _ = invocation.tokens()
         return model.limits.fits(prompt, output)
 
     def _place(self, invocation: StageInvocation) -> None:
@@ -313,7 +265,7 @@ class ServingSimulation:
         model = invocation.replica.model
         job: TokenSequence | MediaJob
         if isinstance(model, TokenExecutor):
-            prompt, output, cached = _tokens(invocation)
+            prompt, output, cached = invocation.tokens()
             delivered = invocation.delivered
             job = TokenSequence(prompt + delivered, output - delivered, cached=cached, owner=invocation)
         else:
@@ -322,14 +274,14 @@ class ServingSimulation:
         invocation.replica.engine.submit(job)
 
     def _end(self, invocation: StageInvocation) -> None:
-        run, replica = invocation.run, _replica(invocation)
+        run, replica = invocation.run, invocation.running_replica
         invocation.has_ended = True
         replica.load.end(invocation.call)
         del replica.invocations[invocation]
         if invocation.stage.role in ("llm", "decode"):
             run.last_token = self.events.now
         self._listener.stage_ended(invocation)
-        for consumer, is_streamed in _consumers(invocation):
+        for consumer, is_streamed in invocation.consumers():
             if not is_streamed:
                 self._send(invocation, consumer)
             else:
@@ -350,7 +302,7 @@ class ServingSimulation:
     def _send(self, producer: StageInvocation, consumer: StageInvocation) -> None:
         """Sends the output of an invocation, or the beginning of its stream. Each replica sends one at a time."""
         settings, now = self._settings, self.events.now
-        sender, receiver = _replica(producer), consumer.replica
+        sender, receiver = producer.running_replica, consumer.replica
         time = now + settings.latency
         size = settings.transfers.get(producer.stage.option, 0.0)
         if settings.bandwidth is not None and size and receiver is not None:
@@ -458,37 +410,6 @@ class _Gateway:
 
     def ended(self, request: SimulatedRequest) -> None:
         self._dispatch(request)
-
-
-def _tokens(invocation: StageInvocation) -> tuple[int, int, int]:
-    """Returns the tokens of the prompt, of the output, and of the prompt with known keys and values."""
-    request, stage = invocation.run.request, invocation.stage
-    if request.text is None or request.media is None or request.output is None:
-        raise InvalidInputError(
-            "--workload",
-            f"{stage.option} has a step model, but the tokens of a request of type {request.kind!r} are unknown: state "
-            "text_tokens, output_tokens and the tokens of media",
-        )
-    prompt = max(1, request.text + request.media)
-    if stage.role == "prefill":
-        return prompt, 1, 0
-    if stage.role == "decode":
-        return prompt + 1, max(1, request.output - 1), prompt
-    return prompt, request.output, 0
-
-
-def _replica(invocation: StageInvocation) -> ServingReplica:
-    """Returns the replica of an invocation that runs."""
-    assert invocation.replica is not None
-    return invocation.replica
-
-
-def _consumers(invocation: StageInvocation) -> Iterator[tuple[StageInvocation, bool]]:
-    """Yields the invocations that get the output, and whether they stream it."""
-    targets = invocation.targets
-    for index, is_streamed in invocation.stage.consumers:
-        if targets is None or index in targets:
-            yield invocation.run.invocations[index], is_streamed
 
 
 def _check_names(plan: PlanFile, settings: ServingSettings) -> None:

@@ -1,0 +1,90 @@
+"""A request of a simulation that is being served, and its invocations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.simulation.language_model import TokenSequence
+from cornserve_planner.simulation.media_replica import MediaJob
+from cornserve_planner.simulation.path_stages import PathStage
+from cornserve_planner.simulation.running_cells import ServingCell, ServingReplica
+from cornserve_planner.simulation.simulated_request import SimulatedRequest
+from cornserve_policies.admission import AdmittedRequest
+from cornserve_policies.path_table import CellPath
+
+
+class StageInvocation:
+    """An invocation of a request at a replica."""
+
+    __slots__ = (
+        "began", "call", "delivered", "has_begun", "has_ended", "has_streamed", "index", "is_held", "job", "missing",
+        "replica", "run", "stage", "targets", "unended",
+    )  # fmt: skip
+
+    def __init__(self, run: RequestRun, index: int, stage: PathStage, call: int) -> None:
+        self.run = run
+        self.index = index
+        self.stage = stage
+        self.call = call
+        self.replica: ServingReplica | None = None
+        self.job: TokenSequence | MediaJob | None = None
+        self.missing = stage.inputs
+        """Inputs that have not arrived."""
+        self.unended = 0
+        """Producers whose streams have not ended."""
+        self.delivered = 0
+        """The tokens of attempts whose replicas have failed."""
+        self.targets: set[int] | None = None
+        """The indices of the consumers to which the output is sent; None for all."""
+        self.began = 0.0
+        self.has_begun = self.has_streamed = self.is_held = self.has_ended = False
+
+    @property
+    def running_replica(self) -> ServingReplica:
+        """The replica of an invocation that runs."""
+        assert self.replica is not None
+        return self.replica
+
+    def consumers(self) -> Iterator[tuple[StageInvocation, bool]]:
+        """Yields the invocations that get the output, and whether they stream it."""
+        for index, is_streamed in self.stage.consumers:
+            if self.targets is None or index in self.targets:
+                yield self.run.invocations[index], is_streamed
+
+    def tokens(self) -> tuple[int, int, int]:
+        """Returns the tokens of the prompt, of the output, and of the prompt with known keys and values."""
+        request, stage = self.run.request, self.stage
+        if request.text is None or request.media is None or request.output is None:
+            raise InvalidInputError(
+                "--workload",
+                f"{stage.option} has a step model, but the tokens of a request of type {request.kind!r} are unknown: "
+                "state text_tokens, output_tokens and the tokens of media",
+            )
+        prompt = max(1, request.text + request.media)
+        if stage.role == "prefill":
+            return prompt, 1, 0
+        if stage.role == "decode":
+            return prompt + 1, max(1, request.output - 1), prompt
+        return prompt, request.output, 0
+
+
+class RequestRun:
+    """A request that is being served."""
+
+    __slots__ = (
+        "admitted", "cell", "deaths", "first", "has_failed", "invocations", "last_token", "request", "running", "way",
+    )  # fmt: skip
+
+    def __init__(self, request: SimulatedRequest, admitted: AdmittedRequest | None) -> None:
+        self.request = request
+        self.admitted = admitted
+        self.way: CellPath
+        self.cell: ServingCell
+        self.invocations: list[StageInvocation] = []
+        self.running = self.deaths = 0
+        self.has_failed = False
+        self.first = -1.0
+        """The time of the first output, or a negative number."""
+        self.last_token = -1.0
+        """The time of the last token, or a negative number."""
