@@ -87,7 +87,7 @@ class MediaSlot:
     def url(self) -> str:
         """The URL. Base64 of `input_audio` becomes a `data:` URL, unless it is one."""
         if isinstance(self.sent, InputAudioPart) and self.text[:5].lower() != "data:":
-            return f"data:audio/{self.sent.input_audio.format};base64,{self.text}"
+            return f"data:;base64,{self.text}"
         return self.text
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from annotated_types import MaxLen, MinLen
@@ -43,6 +43,10 @@ class _SentMessagePart(BaseModel):
     prompt_cache_breakpoint: Unused[dict[str, Any]] = None
 
 
+ImageDetail = Literal["auto", "low", "high", "original"]
+"""OpenAI's levels of detail of an image."""
+
+
 class TextPart(_SentMessagePart):
     """A text in a message."""
 
@@ -50,38 +54,46 @@ class TextPart(_SentMessagePart):
     text: str
 
 
-class ImageUrl(BaseModel):
-    """The URL of an image."""
+class _SentMedia(_SentMessagePart):
+    """A medium as clients send it."""
+
+    uuid: Unused[str] = None
+    """vLLM's name of the medium in its caches. Cornserve's caches identify media by their contents."""
+
+
+class MediaUrl(BaseModel):
+    """The URL of a medium. vLLM's clients may send it as a text instead of an object."""
 
     model_config = STRICT
 
     url: str
-    """A `data:image/…;base64,…` URL, or the address of the image."""
-    detail: Literal["auto", "high"] = "auto"
-    """Has no effect: the model's processor determines the resolution, which corresponds to "high"."""
+    """A `data:TYPE;base64,…` URL, or the address of the file. Its content has its format: the type has no effect."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, sent: object) -> object:
+        return {"url": sent} if isinstance(sent, str) else sent
 
 
-class ImageUrlPart(_SentMessagePart):
+class ImageUrl(MediaUrl):
+    """The URL of an image."""
+
+    detail: ImageDetail = "auto"
+    """Has no effect: the model's processor determines the resolution, as in vLLM."""
+
+
+class ImageUrlPart(_SentMedia):
     """An image that a client sends. The gateway replaces it with a `MediaPart`."""
 
     type: Literal["image_url"]
     image_url: ImageUrl
 
 
-class AudioUrl(BaseModel):
-    """The URL of audio."""
-
-    model_config = STRICT
-
-    url: str
-    """A `data:audio/…;base64,…` URL, or the address of the audio."""
-
-
-class AudioUrlPart(_SentMessagePart):
+class AudioUrlPart(_SentMedia):
     """Audio that a client sends by URL. The gateway replaces it with a `MediaPart`."""
 
     type: Literal["audio_url"]
-    audio_url: AudioUrl
+    audio_url: MediaUrl
 
 
 class InputAudio(BaseModel):
@@ -91,31 +103,22 @@ class InputAudio(BaseModel):
 
     data: str
     """The file, as base64."""
-    format: Literal["wav", "mp3", "flac", "ogg", "opus", "m4a", "webm"]
-    """The format of the file. Opus is in an Ogg container."""
+    format: str | None = None
+    """Has no effect: the content has its format."""
 
 
-class InputAudioPart(_SentMessagePart):
+class InputAudioPart(_SentMedia):
     """Audio that a client sends as base64. The gateway replaces it with a `MediaPart`."""
 
     type: Literal["input_audio"]
     input_audio: InputAudio
 
 
-class VideoUrl(BaseModel):
-    """The URL of a video."""
-
-    model_config = STRICT
-
-    url: str
-    """A `data:video/…;base64,…` URL, or the address of the video."""
-
-
-class VideoUrlPart(_SentMessagePart):
+class VideoUrlPart(_SentMedia):
     """A video that a client sends. The gateway replaces it with a `MediaPart`."""
 
     type: Literal["video_url"]
-    video_url: VideoUrl
+    video_url: MediaUrl
 
 
 class VideoSoundPart(BaseModel):
@@ -199,7 +202,7 @@ class ChatMessage(BaseModel):
         ]
         | None
     ) = None
-    """A text, or a list of parts. Only user messages may contain media."""
+    """A text, or a list of parts."""
     name: str | None = None
     """The name of the author."""
     tool_calls: Annotated[list[ToolCall], MinLen(1), MaxLen(128)] | None = None
@@ -275,16 +278,7 @@ class ChatMessage(BaseModel):
         if role != "assistant" and (tool_calls is not None or self.reasoning_content is not None):
             field = "tool_calls" if tool_calls is not None else "reasoning_content"
             raise ValueError(f"{field}: not allowed in {_a(role)} message: remove it")
-        if role != "user" and isinstance(content, list):
-            self._check_text_only(content)
         return self
-
-    def _check_text_only(self, parts: Sequence[ContentPart]) -> None:
-        for index, part in enumerate(parts):
-            if not isinstance(part, TextPart):
-                raise ValueError(
-                    f"content.{index}: media are not allowed in {_a(self.role)} message: send them in a user message"
-                )
 
 
 def _a(role: str) -> str:

@@ -66,7 +66,7 @@ def cut_media(body: bytes | bytearray, max_json_bytes: int) -> CutBody | None:
         match = _START.match(body, key.start())
         if match is None or (end := body.find(b'"', match.end())) - match.end() < MIN_CUT_BYTES:
             continue
-        reference = b"@%d" % len(media)
+        reference = f"…{len(media)}".encode()  # An error that quotes it shows a shortened URL.
         media[((match[1] or match[2] or b"") + reference).decode()] = view[match.end() : end]
         parts += (view[kept : match.end()], reference)
         size += match.end() - kept + len(reference)

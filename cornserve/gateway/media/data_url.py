@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import binascii
+from contextlib import suppress
 from typing import Self
 
 import pybase64  # forty times as fast as the standard library
+from pydantic_core import from_json
 
 from cornserve.gateway.media.errors import MediaError
 
 SCHEME = "data:"
 
-_ESCAPES = {rb"\/": b"/", rb"\u002B": b"+", rb"\u002b": b"+", rb"\u002F": b"/", rb"\u002f": b"/"}
-"""Escapes of base64 characters that some JSON encoders write, such as those of PHP and .NET."""
+_STANDARD = bytes.maketrans(b"-_", b"+/")
+"""The characters of the standard alphabet for those of the URL-safe one (RFC 4648, section 5)."""
+
+_SPACE = b" \t\r\n"
 
 
 class BodyDataUrl(str):
@@ -30,15 +34,13 @@ def is_data_url(url: str) -> bool:
     return url[: len(SCHEME)].lower() == SCHEME
 
 
-def parse_media_type(url: str) -> str:
-    """Raises an `MediaError` for a URL without a media type, or that is not base64."""
+def check_encoding(url: str) -> None:
+    """Raises a `MediaError` for a URL that is not base64. Its media type has no effect: the content has its format."""
     comma = url.find(",", 0, 256)
     if comma < 0:
         raise MediaError("invalid_url", "not a data: URL: send data:TYPE;base64,CONTENT")
-    media_type, *parameters = url[len(SCHEME) : comma].lower().split(";")
-    if not parameters or parameters[-1].strip() != "base64":
+    if url[len(SCHEME) : comma].rpartition(";")[2].strip().lower() != "base64":
         raise MediaError("invalid_url", "the data: URL is not base64: send data:TYPE;base64,CONTENT")
-    return media_type.strip()
 
 
 def encoded_size(url: str) -> int:
@@ -52,25 +54,15 @@ def max_decoded_size(url: str) -> int:
 
 
 def decode_content(url: str) -> bytes:
+    """Decodes the base64, which may have line breaks, the URL-safe alphabet, or no padding."""
+    base64 = url.base64 if isinstance(url, BodyDataUrl) else url[url.find(",") + 1 :]
+    with suppress(binascii.Error, ValueError):
+        return pybase64.b64decode(base64, validate=True)
     try:
-        if isinstance(url, BodyDataUrl):
-            return _decode_json_string(url.base64)
-        return pybase64.b64decode(url[url.find(",") + 1 :], validate=True)
+        text: str = from_json(b"".join((b'"', base64, b'"'))) if isinstance(base64, memoryview) else base64
+        standard = text.encode().translate(_STANDARD, _SPACE).rstrip(b"=")
+        return pybase64.b64decode(standard + b"=" * (-len(standard) % 4), validate=True)
     except (binascii.Error, ValueError):
         raise MediaError(
-            "invalid_base64",
-            "invalid base64: it has characters other than A-Z a-z 0-9 + /, or is not padded with =",
+            "invalid_base64", "invalid base64: it has characters other than A-Z a-z 0-9 + /, or is incomplete"
         ) from None
-
-
-def _decode_json_string(base64: memoryview) -> bytes:
-    """Decodes the base64 in a JSON string, which rarely has escapes."""
-    try:
-        return pybase64.b64decode(base64, validate=True)
-    except binascii.Error:
-        content = bytes(base64)
-        if b"\\" not in content:
-            raise
-    for escape, character in _ESCAPES.items():
-        content = content.replace(escape, character)
-    return pybase64.b64decode(content, validate=True)

@@ -10,7 +10,6 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import NamedTuple
 
 import aiohttp
 from yarl import URL
@@ -33,12 +32,6 @@ _HEADERS = {
 }
 
 
-class FetchedMedia(NamedTuple):
-    content: bytes
-    media_type: str
-    """The type from the server's response, or ""."""
-
-
 class MediaFetcher:
     """Downloads media, with a limited number of downloads at a time.
 
@@ -54,7 +47,7 @@ class MediaFetcher:
         self._resolver = resolver or HostResolver()
         self._downloads = asyncio.Semaphore(limits.fetches)
 
-    async def fetch(self, url: str, rules: MediaRules, reserve_bytes: Callable[[int], None]) -> FetchedMedia:
+    async def fetch(self, url: str, rules: MediaRules, reserve_bytes: Callable[[int], None]) -> bytes:
         """Raises a `MediaError`.
 
         Args:
@@ -70,9 +63,7 @@ class MediaFetcher:
             except TimeoutError:
                 raise _failed(f"it did not complete in time ({self.limits.hint('fetch-seconds')})") from None
 
-    async def _follow_redirects(
-        self, url: URL, rules: MediaRules, reserve_bytes: Callable[[int], None]
-    ) -> FetchedMedia:
+    async def _follow_redirects(self, url: URL, rules: MediaRules, reserve_bytes: Callable[[int], None]) -> bytes:
         for _ in range(MAX_REDIRECTS + 1):
             async with self._get(url, rules.accept) as response:
                 if response.status not in _REDIRECTS:
@@ -104,7 +95,7 @@ class MediaFetcher:
 
     async def _read(
         self, response: aiohttp.ClientResponse, rules: MediaRules, reserve_bytes: Callable[[int], None]
-    ) -> FetchedMedia:
+    ) -> bytes:
         if response.status != 200:
             raise _failed(f"the server returned status {response.status}")
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
@@ -120,9 +111,7 @@ class MediaFetcher:
             if size > max_bytes:
                 raise self._too_large(rules)
             chunks.append(chunk)
-        return FetchedMedia(
-            b"".join(chunks), response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-        )
+        return b"".join(chunks)
 
     def _too_large(self, rules: MediaRules) -> MediaError:
         return MediaError("too_large", f"the file has too many bytes ({self.limits.hint(rules.bytes_limit)})")

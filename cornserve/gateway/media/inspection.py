@@ -1,18 +1,18 @@
-"""Checks a medium's type, format and size before an executor decodes it."""
+"""Checks a medium's format and size before an executor decodes it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
 
-from cornserve.gateway.media.audio_header import MAX_PACKETS_PER_SECOND, SUPPORTED_AUDIO, read_audio_header
+from cornserve.gateway.media.audio_header import MAX_PACKETS_PER_SECOND, read_audio_header
 from cornserve.gateway.media.errors import MediaError, NoSoundError
 from cornserve.gateway.media.formats.base import AudioHeader
-from cornserve.gateway.media.image_header import SUPPORTED_FORMATS, read_image_header
-from cornserve.gateway.media.video_header import SUPPORTED_VIDEOS, read_sound_header, read_video_header
+from cornserve.gateway.media.image_header import read_image_header
+from cornserve.gateway.media.video_header import read_sound_header, read_video_header
 from cornserve.limits import MIB, Limits
 from cornserve.task import Blob
 from cornserve_tasklib.media import Audio, Media, Modality
@@ -26,9 +26,6 @@ GIGA = 1_000_000_000
 
 MAX_SAMPLE_RATE = 192_000
 MAX_CHANNELS = 8
-
-_UNKNOWN_TYPES = ("", "application/octet-stream", "binary/octet-stream")
-"""The media types that servers send for files of an unknown type."""
 
 
 class MediaHeader(Protocol):
@@ -45,21 +42,14 @@ class MediaRules:
     """The accepted media of a modality."""
 
     modality: Modality
-    formats: Mapping[str, str]
-    """The format of each accepted media type."""
-    supported: str
-    """The accepted formats, for error messages."""
+    accept: str
+    """The value of the header `Accept` of downloads."""
     bytes_limit: str
     """The name of the limit on the file's size in MiB."""
     inline_bytes: int
     """The size up to which files are inspected on the event loop, because a thread would take longer."""
     read_header: Callable[[bytes, Limits], MediaHeader]
     """Reads and checks the header. Raises a `MediaError`."""
-
-    @property
-    def accept(self) -> str:
-        """The value of the header `Accept` of downloads."""
-        return ", ".join(self.formats)
 
     def max_bytes(self, limits: Limits) -> int:
         mib: int = getattr(limits, self.bytes_limit.replace("-", "_"))
@@ -69,30 +59,20 @@ class MediaRules:
         if size > self.max_bytes(limits):
             raise MediaError("too_large", f"the file has {size} bytes ({limits.hint(self.bytes_limit)})")
 
-    async def inspect(
-        self, data: bytes, media_type: str, limits: Limits, where: str, *, allow_unknown: bool = False
-    ) -> Media:
+    async def inspect(self, data: bytes, limits: Limits, where: str) -> Media:
         """Returns the inspected medium. Raises a `MediaError`.
+
+        The content determines the format: the media types that clients and servers declare are often wrong.
 
         Args:
             where: see `MediaFile.where`.
-            allow_unknown: whether the media type may be unknown.
         """
         if len(data) <= self.inline_bytes:
-            return self._inspect(data, media_type, limits, where, allow_unknown)
-        return await asyncio.to_thread(self._inspect, data, media_type, limits, where, allow_unknown)
+            return self._inspect(data, limits, where)
+        return await asyncio.to_thread(self._inspect, data, limits, where)
 
-    def _inspect(self, data: bytes, media_type: str, limits: Limits, where: str, allow_unknown: bool) -> Media:
-        is_typed = not (allow_unknown and media_type in _UNKNOWN_TYPES)
-        if is_typed and media_type not in self.formats:
-            raise MediaError("unsupported", f"unsupported media type {media_type[:80]!r}: send {self.supported}")
-        header = self.read_header(data, limits)
-        if is_typed and self.formats[media_type] != header.format:
-            raise MediaError(
-                "unsupported",
-                f"the media type is {media_type}, but the content is {header.format}: send the correct type",
-            )
-        return header.to_media(Blob(data), sha256(data).hexdigest(), where)
+    def _inspect(self, data: bytes, limits: Limits, where: str) -> Media:
+        return self.read_header(data, limits).to_media(Blob(data), sha256(data).hexdigest(), where)
 
 
 def _read_image(data: bytes, limits: Limits) -> MediaHeader:
@@ -160,57 +140,21 @@ def _read_video(data: bytes, limits: Limits) -> MediaHeader:
 RULES: dict[Modality, MediaRules] = {
     "image": MediaRules(
         modality="image",
-        formats={
-            "image/png": "PNG",
-            "image/x-png": "PNG",
-            "image/jpeg": "JPEG",
-            "image/jpg": "JPEG",
-            "image/pjpeg": "JPEG",
-            "image/webp": "WEBP",
-            "image/gif": "GIF",
-        },
-        supported=SUPPORTED_FORMATS,
+        accept="image/*, */*;q=0.5",
         bytes_limit="image-mib",
         inline_bytes=256 * KIB,
         read_header=_read_image,
     ),
     "audio": MediaRules(
         modality="audio",
-        formats={
-            "audio/wav": "WAV",
-            "audio/x-wav": "WAV",
-            "audio/wave": "WAV",
-            "audio/vnd.wave": "WAV",
-            "audio/mpeg": "MP3",
-            "audio/mp3": "MP3",
-            "audio/flac": "FLAC",
-            "audio/x-flac": "FLAC",
-            "audio/ogg": "OGG",
-            "audio/opus": "OGG",
-            "application/ogg": "OGG",
-            "audio/mp4": "M4A",
-            "audio/m4a": "M4A",
-            "audio/x-m4a": "M4A",
-            "audio/webm": "WEBM",
-        },
-        supported=SUPPORTED_AUDIO,
+        accept="audio/*, */*;q=0.5",
         bytes_limit="audio-mib",
         inline_bytes=16 * KIB,  # MP3 has a header in each frame.
         read_header=_read_audio,
     ),
     "video": MediaRules(
         modality="video",
-        formats={
-            "video/mp4": "MP4",
-            "video/x-m4v": "MP4",
-            "video/quicktime": "MOV",
-            "video/webm": "WEBM",
-            "video/matroska": "MKV",
-            "video/x-matroska": "MKV",
-            "image/gif": "GIF",
-            "video/gif": "GIF",
-        },
-        supported=SUPPORTED_VIDEOS,
+        accept="video/*, */*;q=0.5",
         bytes_limit="video-mib",
         inline_bytes=16 * KIB,  # Each frame of WebM and GIF has a header.
         read_header=_read_video,

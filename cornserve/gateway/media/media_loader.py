@@ -76,13 +76,13 @@ class MediaLoader:
     async def _inspected(self, slot: MediaSlot, reserve_bytes: ReserveBytes, run_step: RunStep) -> Media:
         rules, url = RULES[slot.modality], slot.url
         if data_url.is_data_url(url):
-            media_type = data_url.parse_media_type(url)
+            data_url.check_encoding(url)
             rules.check_bytes(data_url.max_decoded_size(url), self._limits)
             decode = partial(data_url.decode_content, url)
             content = await run_step(decode) if data_url.encoded_size(url) > MIN_STEP_CHARACTERS else decode()
-            return await rules.inspect(content, media_type, self._limits, slot.path)
-        content, media_type = await self._fetcher.fetch(url, rules, reserve_bytes)
-        return await rules.inspect(content, media_type, self._limits, slot.path, allow_unknown=True)
+        else:
+            content = await self._fetcher.fetch(url, rules, reserve_bytes)
+        return await rules.inspect(content, self._limits, slot.path)
 
 
 def _unusable(slot: MediaSlot, error: MediaError, modality: Modality) -> ApiError:

@@ -450,7 +450,8 @@ class Seer(Task[ChatRequest, ChatResponse]):
         self.echo = EchoTask()
 
     def invoke(self, request: ChatRequest) -> ChatResponse:
-        request.mm_processor_kwargs, request.media_io_kwargs  # The gateway rejects fields that the app does not read.
+        # The gateway rejects fields that the app does not read.
+        request.mm_processor_kwargs, request.media_io_kwargs, request.max_tokens
         output = self.echo.invoke(EchoRequest(text=" ".join(map(describe, request.media)) or "nothing"))
         return ChatResponse(chunks=output.words.map(lambda word: ChatChunk(text=word + " ")))
 

@@ -47,12 +47,13 @@ class Base64Source(BaseModel):
     model_config = STRICT
 
     type: Literal["base64"]
-    media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
+    media_type: str | None = None
+    """Has no effect: the content has its format."""
     data: str
 
     @property
     def address(self) -> str:
-        return f"data:{self.media_type};base64,{self.data}"
+        return f"data:;base64,{self.data}"
 
 
 class UrlSource(BaseModel):
@@ -69,7 +70,7 @@ class UrlSource(BaseModel):
 
 
 class ImageBlock(_Block):
-    """An image in a user message."""
+    """An image in a user message or in the result of a call."""
 
     type: Literal["image"]
     source: Annotated[
@@ -80,6 +81,12 @@ class ImageBlock(_Block):
     @property
     def part(self) -> ImageUrlPart:
         return ImageUrlPart(type="image_url", image_url=ImageUrl(url=self.source.address))
+
+
+ResultBlock = Annotated[
+    Annotated[TextBlock, Tag("block:text")] | Annotated[ImageBlock, Tag("block:image")],
+    by_type("block", "text", "image"),
+]
 
 
 class ToolUseBlock(_Block):
@@ -103,7 +110,7 @@ class ToolResultBlock(_Block):
     type: Literal["tool_result"]
     tool_use_id: str
     content: Annotated[
-        Annotated[str, Tag("content:text")] | Annotated[list[TextBlock], Tag("content:list")],
+        Annotated[str, Tag("content:text")] | Annotated[list[ResultBlock], Tag("content:list")],
         text_or_list("content"),
     ] = ""
     is_error: bool | None = None
@@ -111,11 +118,19 @@ class ToolResultBlock(_Block):
 
     @property
     def message(self) -> ChatMessage:
-        texts = [self.content] if isinstance(self.content, str) else [block.text for block in self.content]
-        text = "\n".join(texts)
+        if isinstance(self.content, str):
+            text = self.content
+        else:
+            text = "\n".join(block.text for block in self.content if isinstance(block, TextBlock))
         if self.is_error:
             text = f"Error: {text}" if text else "Error"
         return ChatMessage(role="tool", tool_call_id=self.tool_use_id, content=text)
+
+    @property
+    def images(self) -> dict[int, ImageBlock]:
+        """The images, by the index of their block."""
+        blocks = () if isinstance(self.content, str) else self.content
+        return {index: block for index, block in enumerate(blocks) if isinstance(block, ImageBlock)}
 
 
 class ThinkingBlock(_Block):
@@ -176,12 +191,13 @@ class TranslatedMessage(NamedTuple):
     message: ChatMessage
     position: int
     """The index of the message in the request. -1 for the system prompt."""
-    blocks: Sequence[int] = ()
-    """The index of the block of each part of the content."""
+    blocks: Sequence[str] = ()
+    """The path of the block of each part of the content, from the message."""
 
 
 def translate(messages: Sequence[MessageParam]) -> Iterator[TranslatedMessage]:
-    """Yields the messages of a chat. Each result of a tool becomes a message."""
+    """Yields the messages of a chat. Each result of a tool becomes a message, followed by one with its images, as in
+    vLLM: few chat templates have images in the results of tools."""
     for index, message in enumerate(messages):
         if isinstance(message.content, str):
             yield TranslatedMessage(ChatMessage(role=message.role, content=message.content), index)
@@ -205,16 +221,20 @@ def _assistant_message(blocks: Sequence[InputBlock]) -> ChatMessage:
 
 def _user_messages(blocks: Sequence[InputBlock], index: int) -> Iterator[TranslatedMessage]:
     parts: list[ContentPart] = []
-    origins: list[int] = []
+    origins: list[str] = []
     for number, block in enumerate(blocks):
         match block:
             case ToolResultBlock():
                 yield TranslatedMessage(block.message, index)
+                if images := block.images:
+                    message = ChatMessage(role="user", content=[image.part for image in images.values()])
+                    paths = [f".content[{number}].content[{position}]" for position in images]
+                    yield TranslatedMessage(message, index, paths)
                 continue
             case TextBlock():
                 parts.append(TextPart(type="text", text=block.text))
             case ImageBlock():
                 parts.append(block.part)
-        origins.append(number)
+        origins.append(f".content[{number}]")
     if parts:
         yield TranslatedMessage(ChatMessage(role="user", content=parts), index, origins)

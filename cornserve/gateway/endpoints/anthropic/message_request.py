@@ -177,7 +177,7 @@ class CountTokensRequest(BaseModel):
             return "system"
         path = f"messages[{translated.position}]"
         if found["part"] is not None and translated.blocks:
-            path += f".content[{translated.blocks[int(found['part'])]}]"
+            path += translated.blocks[int(found["part"])]
         return path + (".source" if found["image"] else "")
 
     @cached_property

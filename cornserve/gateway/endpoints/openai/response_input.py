@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from annotated_types import MaxLen, MinLen
-from pydantic import BaseModel, Field, Tag, model_validator
+from pydantic import BaseModel, Field, Tag
 
 from cornserve.gateway.endpoints.union_discriminators import by_type, text_or_list
 from cornserve.gateway.errors import ApiError
 from cornserve_tasklib.messages import (
+    AudioUrlPart,
     ChatMessage,
+    ContentPart,
     FunctionCall,
     FunctionName,
+    ImageDetail,
     ImageUrl,
     ImageUrlPart,
+    InputAudioPart,
     TextPart,
     ToolCall,
     Unused,
+    VideoUrlPart,
 )
 from cornserve_tasklib.sampling_fields import STRICT
 
@@ -65,12 +70,12 @@ class RefusalPart(BaseModel):
 
 
 class InputImagePart(_SentPart):
-    """An image in a user message."""
+    """An image."""
 
     type: Literal["input_image"]
     image_url: str
     """A `data:image/…;base64,…` URL, or the address of the image."""
-    detail: Literal["auto", "high"] | None = None
+    detail: ImageDetail | None = None
     """Has no effect, as in chat completions."""
     file_id: None = None
     """Must be null: files cannot be uploaded."""
@@ -79,10 +84,14 @@ class InputImagePart(_SentPart):
 InputPart = Annotated[
     Annotated[InputTextPart, Tag("part:input_text")]
     | Annotated[InputImagePart, Tag("part:input_image")]
+    | Annotated[InputAudioPart, Tag("part:input_audio")]
+    | Annotated[AudioUrlPart, Tag("part:audio_url")]
+    | Annotated[VideoUrlPart, Tag("part:video_url")]
     | Annotated[OutputTextPart, Tag("part:output_text")]
     | Annotated[RefusalPart, Tag("part:refusal")],
-    by_type("part", "input_text", "input_image", "output_text", "refusal"),
+    by_type("part", "input_text", "input_image", "input_audio", "audio_url", "video_url", "output_text", "refusal"),
 ]
+"""A part of an item. OpenAI's API has no audio and videos: they are the parts of chat completions, as in vLLM."""
 
 
 class _InputItem(BaseModel):
@@ -103,16 +112,8 @@ class InputMessage(_InputItem):
         Annotated[str, Tag("content:text")] | Annotated[list[InputPart], Field(fail_fast=True), Tag("content:list")],
         text_or_list("content"),
     ]
-    """A text, or a list of parts. Only user messages may contain images."""
+    """A text, or a list of parts."""
     phase: Unused[str] = None
-
-    @model_validator(mode="after")
-    def _check_images(self) -> Self:
-        if self.role != "user" and isinstance(self.content, list):
-            for index, part in enumerate(self.content):
-                if isinstance(part, InputImagePart):
-                    raise ValueError(f"content.{index}: images are only allowed in user messages: send it in one")
-        return self
 
     @property
     def message(self) -> ChatMessage:
@@ -122,8 +123,10 @@ class InputMessage(_InputItem):
         return ChatMessage(role=self.role, content=[_chat_part(part) for part in self.content])
 
 
-def _chat_part(part: InputTextPart | InputImagePart | OutputTextPart | RefusalPart) -> TextPart | ImageUrlPart:
+def _chat_part(part: InputPart) -> ContentPart:
     match part:
+        case InputAudioPart() | AudioUrlPart() | VideoUrlPart():
+            return part
         case InputImagePart():
             return ImageUrlPart(type="image_url", image_url=ImageUrl(url=part.image_url))
         case RefusalPart():
@@ -152,7 +155,7 @@ class FunctionOutputItem(_InputItem):
     type: Literal["function_call_output"]
     call_id: str
     output: Annotated[
-        Annotated[str, Tag("content:text")] | Annotated[list[InputTextPart], Tag("content:list")],
+        Annotated[str, Tag("content:text")] | Annotated[list[InputPart], Field(fail_fast=True), Tag("content:list")],
         text_or_list("content"),
     ]
 
@@ -160,8 +163,7 @@ class FunctionOutputItem(_InputItem):
     def message(self) -> ChatMessage:
         if isinstance(self.output, str):
             return ChatMessage(role="tool", tool_call_id=self.call_id, content=self.output)
-        parts = [_chat_part(part) for part in self.output]
-        return ChatMessage(role="tool", tool_call_id=self.call_id, content=[*parts])
+        return ChatMessage(role="tool", tool_call_id=self.call_id, content=[_chat_part(part) for part in self.output])
 
 
 class ReasoningItem(_InputItem):

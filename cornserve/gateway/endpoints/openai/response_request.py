@@ -189,9 +189,13 @@ class CreateResponseRequest(HintedRequest):
 
     def _renamed(self, slot: MediaSlot) -> MediaSlot:
         def rename(path: str) -> str:
-            return _MESSAGE.sub(lambda found: f"input[{self._messages[int(found[1])][0]}]", path)
+            return _MESSAGE.sub(self._item_path, path)
 
         return replace(slot, path=rename(slot.path), param=rename(slot.param))
+
+    def _item_path(self, found: re.Match[str]) -> str:
+        item, message = self._messages[int(found[1])]
+        return f"input[{item}].{'output' if message.role == 'tool' else 'content'}"
 
     def echo(self) -> dict[str, Any]:
         """Returns the fields that the response repeats."""
@@ -211,7 +215,7 @@ class CreateResponseRequest(HintedRequest):
         }
 
 
-_MESSAGE = re.compile(r"^messages\[(\d+)\]")
+_MESSAGE = re.compile(r"^messages\[(\d+)\]\.content")
 
 _RENAMED = (
     (re.compile(r"^reasoning_effort\b"), "reasoning.effort"),

@@ -18,6 +18,6 @@ async def inspect_upload(file: Upload, modality: Modality, field: str, limits: L
     rules = RULES[modality]
     try:
         rules.check_bytes(file.size, limits)
-        return await rules.inspect(file.take(), "", limits, field, allow_unknown=True)
+        return await rules.inspect(file.take(), limits, field)
     except MediaError as error:
         raise ApiError(400, f"{field}: {error.message}", param=field, code=error.code(modality)) from error

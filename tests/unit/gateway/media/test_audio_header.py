@@ -251,7 +251,7 @@ def test_invalid_audio_is_an_error_with_its_reason(data: bytes, message: str) ->
 )
 async def test_audio_beyond_a_limit_is_an_error_with_its_reason(data: bytes, problem: str, message: str) -> None:
     with pytest.raises(MediaError) as caught:
-        await RULES["audio"].inspect(data, "", Limits(audio_seconds=2), "messages[0].content[0]", allow_unknown=True)
+        await RULES["audio"].inspect(data, Limits(audio_seconds=2), "messages[0].content[0]")
 
     assert caught.value.problem == problem
     assert message in caught.value.message
@@ -268,7 +268,7 @@ async def test_the_frames_of_larger_files_are_read_in_a_thread(nbytes: int, on_e
     rules = replace(RULES["audio"], read_header=read_header)
     frames = b"\xff\xf3\x14\xc4".ljust(nbytes, b"\0")
     with suppress(MediaError):
-        await rules.inspect(frames, "audio/mpeg", Limits(), "messages[0].content[0]")
+        await rules.inspect(frames, Limits(), "messages[0].content[0]")
 
     assert [thread is threading.main_thread() for thread in threads] == [on_event_loop]
 

@@ -95,7 +95,7 @@ def test_a_text_that_quotes_json_is_not_cut() -> None:
 
 
 def test_a_reference_that_a_client_writes_is_not_replaced_twice() -> None:
-    cut = cut_media(json.dumps(chat(part("data:image/png;base64,@0"), part(URLS[0]))).encode(), LIMIT)
+    cut = cut_media(json.dumps(chat(part("data:image/png;base64,…0"), part(URLS[0]))).encode(), LIMIT)
 
     assert cut is not None
     assert not insert_media(find_media_slots(ChatRequest.model_validate_json(cut.json)), cut.media)

@@ -25,7 +25,7 @@ async def main(*urls):
     fetcher = MediaFetcher(Limits(), MediaAllowlist.parse(["127.0.0.1"]), resolver)
     for url in urls:
         try:
-            print(len((await fetcher.fetch(url, RULES["image"], lambda size: None)).content))
+            print(len(await fetcher.fetch(url, RULES["image"], lambda size: None)))
         except MediaError as error:
             print(error.message)
 
