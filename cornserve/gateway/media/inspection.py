@@ -17,8 +17,8 @@ from cornserve.limits import MIB, Limits
 from cornserve.task import Blob
 from cornserve_tasklib.media import Audio, Media, Modality
 
-MIN_SIDE = 4
-"""The minimum width and height. Libraries could mistake a shorter side for the color axis of an array."""
+MIN_VIDEO_SIDE = 4
+"""The minimum width and height of a video. Libraries could mistake a shorter side for the color axis of an array."""
 
 KIB = 1024
 MEGA = 1_000_000
@@ -78,8 +78,8 @@ class MediaRules:
 def _read_image(data: bytes, limits: Limits) -> MediaHeader:
     header = read_image_header(data)
     size = f"the image has {header.width}×{header.height} pixels"
-    if min(header.width, header.height) < MIN_SIDE:
-        raise MediaError("too_small", f"{size}: each side must have at least {MIN_SIDE}")
+    if min(header.width, header.height) < 1:
+        raise MediaError("too_small", size)
     if header.width * header.height > limits.image_megapixels * MEGA:
         raise MediaError("too_large", f"{size} ({limits.hint('image-megapixels')})")
     return header
@@ -124,8 +124,8 @@ def _checked(header: AudioHeader, limits: Limits) -> AudioHeader:
 def _read_video(data: bytes, limits: Limits) -> MediaHeader:
     header = read_video_header(data, limits.video_frames)
     size = f"the video has {header.width}×{header.height} pixels"
-    if min(header.width, header.height) < MIN_SIDE:
-        raise MediaError("too_small", f"{size}: each side must have at least {MIN_SIDE}")
+    if min(header.width, header.height) < MIN_VIDEO_SIDE:
+        raise MediaError("too_small", f"{size}: each side must have at least {MIN_VIDEO_SIDE}")
     if header.width * header.height > limits.video_megapixels * MEGA:
         raise MediaError("too_large", f"{size} ({limits.hint('video-megapixels')})")
     if header.frames == 0:

@@ -38,15 +38,15 @@ def image_size(image: Image) -> ImageSize:
         sideways = False
         with suppress(Exception):
             # `PngImageFile.getexif` also searches after the pixels, and decodes all pixels for this.
-            sideways = PIL.Image.Image.getexif(file).get(_ORIENTATION) in _SIDEWAYS
+            # Pillow applies the orientation of TIFF files itself.
+            sideways = file.format != "TIFF" and PIL.Image.Image.getexif(file).get(_ORIENTATION) in _SIDEWAYS
     return ImageSize(height, width) if sideways else ImageSize(width, height)
 
 
 def decode_image(image: Image) -> PIL.Image.Image:
     """Decodes an image to RGB. Blocks.
 
-    Raises `UnusableMediaError`, an `InvalidRequestError`, unless the file is a complete still image in RGB, grayscale
-    or palette colors.
+    Raises `UnusableMediaError`, an `InvalidRequestError`, unless the first image of the file is complete.
     """
     with _open_file(image) as file:
         file.load()
@@ -68,7 +68,7 @@ def _open_file(image: Image, select: Callable[[bytes], bytes] | None = None) -> 
         data = image.data.data if select is None else select(image.data.data)
         # Use only the decoder of the format that the gateway detected.
         with PIL.Image.open(io.BytesIO(data), formats=[image.format]) as file:
-            _check_supported(image, file)
+            _check_size(image, file)
             yield file
     except UnusableMediaError:
         raise
@@ -81,17 +81,12 @@ def _open_file(image: Image, select: Callable[[bytes], bytes] | None = None) -> 
         raise UnusableMediaError(image.where, f"the {image.format} image cannot be decoded: {reason}") from error
 
 
-def _check_supported(image: Image, file: PIL.Image.Image) -> None:
+def _check_size(image: Image, file: PIL.Image.Image) -> None:
     if file.size != (image.width, image.height):
         declared = f"{image.width}×{image.height}"
         raise UnusableMediaError(
             image.where, f"the image has {file.width}×{file.height} pixels, but {declared} were declared"
         )
-    # Phones append further images to a JPEG file; Pillow calls such a file MPO.
-    if getattr(file, "is_animated", False) and file.format != "MPO":
-        raise UnusableMediaError(image.where, f"the {image.format} image is animated: send one frame as a still image")
-    if file.mode in ("CMYK", "LAB", "HSV"):
-        raise UnusableMediaError(image.where, f"unsupported color mode {file.mode}: convert the image to RGB")
 
 
 def _composite_on_white(image: PIL.Image.Image) -> PIL.Image.Image:

@@ -127,6 +127,27 @@ async def test_any_message_may_contain_images(model: Path, encoder: LocalEncoder
         assert placeholder_ranges(prompt) == placeholder_ranges(expected)
 
 
+@pytest.mark.parametrize("fields", [{"role": "system"}, {"role": "assistant"}, {"role": "tool", "tool_call_id": "a"}])
+async def test_messages_of_all_roles_may_contain_images(tiny_qwen25vl: Path, fields: dict[str, str]) -> None:
+    content = chat(["Look:", noise(1, 90, 60)]).messages[0].content
+    messages = [ChatMessage.model_validate({**fields, "content": content}), ChatMessage(role="user", content="?")]
+
+    rendered = await make_renderer(tiny_qwen25vl).render(ChatRequest(messages=messages), stream=False)
+
+    assert len(placeholder_ranges(rendered)) == 1
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (3, 40)])
+async def test_a_prompt_with_an_image_of_few_pixels_equals_that_of_transformers(
+    model: Path, size: tuple[int, int]
+) -> None:
+    content: list[Part] = [noise(1, *size), "What is it?"]
+
+    rendered = await make_renderer(model).render(chat(content), stream=False)
+
+    assert rendered.prompt_tokens == TransformersReference(model).prompt(content)
+
+
 async def test_a_chat_with_images_may_have_tools(model: Path, encoder: LocalEncoder) -> None:
     tools = [Tool.model_validate({"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}})]
     content = CONTENTS["one image"]

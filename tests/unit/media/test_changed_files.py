@@ -38,6 +38,9 @@ MEDIA: dict[str, Media] = {
     "WEBP": as_image(PICTURE, "WEBP"),
     "WEBP, lossless": as_image(PICTURE.convert("RGBA"), "WEBP", lossless=True),
     "GIF": as_image(PICTURE.convert("P"), "GIF"),
+    **{format: as_image(PICTURE, format) for format in ("AVIF", "BMP", "TIFF", "JPEG2000")},
+    "TIFF, compressed": as_image(PICTURE.convert("CMYK"), "TIFF", compression="tiff_lzw"),
+    "GIF, animated": as_image(PICTURE.convert("P"), "GIF", save_all=True, append_images=[noise(1, 30, 20)]),
     **{
         f"{format}, {channels} channels": as_audio(sound(1, 0.3, rate, channels), rate, format)
         for format in ("WAV", "MP3", "FLAC", "OGG", "M4A", "WEBM")

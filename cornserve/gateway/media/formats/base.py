@@ -6,7 +6,7 @@ from cornserve.gateway.media.errors import MediaError, NoSoundError
 from cornserve.task import Blob
 from cornserve_tasklib.media import Audio, Image, Video
 
-Format = Literal["PNG", "JPEG", "WEBP", "GIF"]
+Format = Literal["PNG", "JPEG", "WEBP", "GIF", "AVIF", "BMP", "TIFF", "JPEG2000"]
 """Pillow's name of a format."""
 
 
@@ -89,10 +89,6 @@ def unsupported_audio_codec(name: str) -> MediaError:
 
 def unsupported_codec(name: str) -> MediaError:
     return MediaError("unsupported", f"unsupported video codec {name!r}: convert the video to H.264")
-
-
-def animated(name: str) -> MediaError:
-    return MediaError("unsupported", f"animated {name}: send a single frame")
 
 
 def truncated(name: str, problem: str = "has no end marker") -> MediaError:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from struct import unpack_from
 from typing import NamedTuple
 
-from cornserve.gateway.media.formats.base import ImageHeader, VideoHeader, animated, broken, too_many_frames, truncated
+from cornserve.gateway.media.formats.base import ImageHeader, VideoHeader, broken, too_many_frames, truncated
 
 MAGICS = (b"GIF87a", b"GIF89a")
 
@@ -23,16 +23,13 @@ class _GifFrame(NamedTuple):
 
 
 def read_header(data: bytes) -> ImageHeader:
-    """Reads a still image. Raises a `MediaError` for animations."""
-    frame: _GifFrame | None = None
-    for next_frame in _frames(data, max_blocks(len(data))):
-        if frame is not None:
-            raise animated("GIF")
-        frame = next_frame
-    if frame is None:
+    """Reads the first frame."""
+    frames = list(_frames(data, max_blocks(len(data))))
+    if not frames:
         raise broken("GIF", "has no image")
     width, height = unpack_from("<HH", data, 6)
-    return ImageHeader("GIF", max(width, frame.right), max(height, frame.bottom))  # decoders extend the canvas
+    # Decoders extend the canvas.
+    return ImageHeader("GIF", max(width, frames[0].right), max(height, frames[0].bottom))
 
 
 def read_animation(data: bytes, max_frames: int) -> VideoHeader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import atan2, ceil, degrees
 from struct import unpack_from
@@ -29,7 +29,7 @@ MAX_OTHER_SAMPLES = 1_000_000
 """The samples of a track that is not read. Decoders keep an entry for each, except for uncompressed sound."""
 
 _FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip")
-_CONTAINERS = frozenset({b"moov", b"trak", b"mdia", b"minf", b"stbl", b"mvex", b"moof", b"traf"})
+_CONTAINERS = dict.fromkeys((b"moov", b"trak", b"mdia", b"minf", b"stbl", b"mvex", b"moof", b"traf"), 0)
 _CODECS = {
     **dict.fromkeys((b"avc1", b"avc3"), "h264"),
     **dict.fromkeys((b"hvc1", b"hev1"), "hevc"),
@@ -46,7 +46,7 @@ _SOUND = b"soun"
 _DATA_HANDLER = b"dhlr"
 
 
-class _Box(NamedTuple):
+class IsoBox(NamedTuple):
     kind: bytes
     start: int
     """The position of the content."""
@@ -106,7 +106,7 @@ def read_audio_header(data: bytes, max_packets: int) -> AudioHeader:
 def _read_track(data: bytes, kind: bytes, max_samples: int) -> _MovieTrack | None:
     """Returns the first track of a kind."""
     movie = _Movie(data, kind, max_samples)
-    for box in _boxes(data, 10_000 + 8 * max_samples):
+    for box in read_boxes(data, 10_000 + 8 * max_samples, "MP4", _CONTAINERS):
         movie.read(box)
     if not movie.tracks:
         raise truncated("MP4", "has no header")
@@ -127,7 +127,7 @@ class _Movie:
     """The track of the current fragment."""
     _fragment_duration: int = 0
 
-    def read(self, box: _Box) -> None:
+    def read(self, box: IsoBox) -> None:
         if box.kind == b"trak":
             self.tracks.append(_MovieTrack())
         elif box.kind in _READERS:
@@ -137,41 +137,41 @@ class _Movie:
                 raise broken("MP4", "has a part of a track outside of the tracks")
             _TRACK_READERS[box.kind](self, box, self.tracks[-1])
 
-    def _read_track_header(self, box: _Box, track: _MovieTrack) -> None:
+    def _read_track_header(self, box: IsoBox, track: _MovieTrack) -> None:
         offset = 12 if self.data[box.start] else 0
         (track.number,) = unpack_from(">I", self.data, box.start + (20 if offset else 12))
         a, b = unpack_from(">ii", self.data, box.start + 40 + offset)
         track.rotation = QUARTER_TURNS.get(round(degrees(atan2(b, a))) % 360, 0)
 
-    def _read_media_header(self, box: _Box, track: _MovieTrack) -> None:
+    def _read_media_header(self, box: IsoBox, track: _MovieTrack) -> None:
         layout, offset = (">IQ", 20) if self.data[box.start] else (">II", 12)
         track.timescale, _ = unpack_from(layout, self.data, box.start + offset)
 
-    def _read_handler(self, box: _Box, track: _MovieTrack) -> None:
+    def _read_handler(self, box: IsoBox, track: _MovieTrack) -> None:
         component, kind = unpack_from(">4s4s", self.data, box.start + 4)
         if component != _DATA_HANDLER:
             track.kind = kind
 
-    def _read_sample_description(self, box: _Box, track: _MovieTrack) -> None:
+    def _read_sample_description(self, box: IsoBox, track: _MovieTrack) -> None:
         (track.codec,) = unpack_from("4s", self.data, box.start + 12)
         if track.kind == _VIDEO:
             track.width, track.height = unpack_from(">HH", self.data, box.start + 40)
         elif track.kind == _SOUND:
             track.channels, track.sample_rate = unpack_from(">H6xH", self.data, box.start + 32)
 
-    def _read_sample_sizes(self, box: _Box, track: _MovieTrack) -> None:
+    def _read_sample_sizes(self, box: IsoBox, track: _MovieTrack) -> None:
         size, count = unpack_from(">II", self.data, box.start + 4)
         if count * (size or 1) > len(self.data) or (size == 0 and count * 4 > box.end - box.start - 12):
             raise broken("MP4", "has more frames than bytes")
         self._add_samples(track, count)
 
-    def _read_compact_sample_sizes(self, box: _Box, track: _MovieTrack) -> None:
+    def _read_compact_sample_sizes(self, box: IsoBox, track: _MovieTrack) -> None:
         bits, count = unpack_from(">BI", self.data, box.start + 7)
         if count * bits > 8 * (box.end - box.start - 12):
             raise broken("MP4", "has more frames than bytes")
         self._add_samples(track, count)
 
-    def _read_durations(self, box: _Box, track: _MovieTrack) -> None:
+    def _read_durations(self, box: IsoBox, track: _MovieTrack) -> None:
         (entries,) = unpack_from(">I", self.data, box.start + 4)
         if entries * 8 > box.end - box.start - 8:
             raise broken("MP4", "has a table that exceeds its box")
@@ -182,13 +182,13 @@ class _Movie:
             table = memoryview(self.data)[box.start + 8 : box.start + 8 + 8 * entries]
             track.duration += sum(count * duration for count, duration in struct.iter_unpack(">II", table))
 
-    def _read_track_defaults(self, box: _Box) -> None:
+    def _read_track_defaults(self, box: IsoBox) -> None:
         number, _, duration = unpack_from(">III", self.data, box.start + 4)
         for track in self.tracks:
             if track.number == number:
                 track.default_duration = duration
 
-    def _read_fragment_header(self, box: _Box) -> None:
+    def _read_fragment_header(self, box: IsoBox) -> None:
         flags, number = unpack_from(">II", self.data, box.start)
         self._fragment = next((track for track in self.tracks if track.number == number), _MovieTrack())
         self._fragment_duration = self._fragment.default_duration
@@ -196,7 +196,7 @@ class _Movie:
             offset = 8 + (8 if flags & 0x1 else 0) + (4 if flags & 0x2 else 0)
             (self._fragment_duration,) = unpack_from(">I", self.data, box.start + offset)
 
-    def _read_fragment_run(self, box: _Box) -> None:
+    def _read_fragment_run(self, box: IsoBox) -> None:
         flags, count = unpack_from(">II", self.data, box.start)
         row = 4 * (flags >> 8 & 0xF).bit_count()
         table = box.start + 8 + (4 if flags & 0x1 else 0) + (4 if flags & 0x4 else 0)
@@ -223,13 +223,13 @@ class _Movie:
         return too_many_frames(self.max_samples) if self.kind == _VIDEO else too_many_packets(self.max_samples)
 
 
-_READERS: dict[bytes, Callable[[_Movie, _Box], None]] = {
+_READERS: dict[bytes, Callable[[_Movie, IsoBox], None]] = {
     b"trex": _Movie._read_track_defaults,
     b"tfhd": _Movie._read_fragment_header,
     b"trun": _Movie._read_fragment_run,
 }
 
-_TRACK_READERS: dict[bytes, Callable[[_Movie, _Box, _MovieTrack], None]] = {
+_TRACK_READERS: dict[bytes, Callable[[_Movie, IsoBox, _MovieTrack], None]] = {
     b"tkhd": _Movie._read_track_header,
     b"mdhd": _Movie._read_media_header,
     b"hdlr": _Movie._read_handler,
@@ -240,13 +240,18 @@ _TRACK_READERS: dict[bytes, Callable[[_Movie, _Box, _MovieTrack], None]] = {
 }
 
 
-def _boxes(data: bytes, max_boxes: int) -> Iterator[_Box]:
-    """Yields the boxes of all containers, in the order of the file. Raises a `MediaError` for a truncated file."""
+def read_boxes(data: bytes, max_boxes: int, name: str, containers: Mapping[bytes, int]) -> Iterator[IsoBox]:
+    """Yields the boxes of all containers, in the order of the file. Raises a `MediaError` for a truncated file.
+
+    Args:
+        name: the format, for errors.
+        containers: the number of bytes before the boxes of each kind of container.
+    """
     position = 0
     for _ in range(max_boxes):
         if len(data) - position < 8:
             if data[position:].strip(b"\0"):
-                raise truncated("MP4", "ends in a box")
+                raise truncated(name, "ends in a box")
             return
         size, kind = unpack_from(">I4s", data, position)
         start = position + 8
@@ -255,9 +260,9 @@ def _boxes(data: bytes, max_boxes: int) -> Iterator[_Box]:
             start += 8
         end = position + size if size else len(data)
         if end < start:
-            raise broken("MP4", "has a box with an invalid size")
+            raise broken(name, "has a box with an invalid size")
         if end > len(data):
-            raise truncated("MP4", f"ends in a box of {size} bytes")
-        yield _Box(kind, start, end)
-        position = start if kind in _CONTAINERS else end
-    raise broken("MP4", f"has more than {max_boxes} boxes")
+            raise truncated(name, f"ends in a box of {size} bytes")
+        yield IsoBox(kind, start, end)
+        position = start + containers[kind] if kind in containers else end
+    raise broken(name, f"has more than {max_boxes} boxes")

@@ -43,6 +43,6 @@ def _frame(data: bytes, position: int) -> ImageHeader:
     bits, height, width, components = unpack_from(">BHHB", data, position)
     if bits != 8:
         raise MediaError("unsupported", f"JPEG with {bits} bits per color: save it with 8")
-    if components not in (1, 3):
-        raise MediaError("unsupported", f"JPEG with {components} color components (CMYK has 4): save it as RGB")
+    if components not in (1, 3, 4):
+        raise MediaError("unsupported", f"JPEG with {components} color components: save it as RGB")
     return ImageHeader("JPEG", width, height)

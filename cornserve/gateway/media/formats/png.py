@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import islice
 from struct import unpack_from
 
-from cornserve.gateway.media.formats.base import ImageHeader, animated, broken, truncated, truncated_header
+from cornserve.gateway.media.formats.base import ImageHeader, broken, truncated, truncated_header
 from cornserve.png import read_chunks
 
 END = b"IEND\xaeB`\x82"
@@ -18,8 +18,6 @@ def read_header(data: bytes) -> ImageHeader:
     for count, chunk in enumerate(islice(read_chunks(data), MAX_CHUNKS + 1)):
         if count == 0 and chunk.type != b"IHDR":
             raise broken("PNG", "does not begin with its size")
-        if chunk.type == b"acTL" and unpack_from(">I", data, chunk.start + 8) > (1,):
-            raise animated("PNG")
         if chunk.type == b"IDAT":
             if data.rfind(END, chunk.start) < 0:
                 raise truncated("PNG")

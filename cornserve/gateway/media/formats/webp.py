@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from struct import unpack_from
 
-from cornserve.gateway.media.formats.base import ImageHeader, animated, broken, truncated
+from cornserve.gateway.media.formats.base import ImageHeader, broken, truncated
 
 MAGIC = b"RIFF"
 
@@ -21,8 +21,6 @@ def read_header(data: bytes) -> ImageHeader:
             (bits,) = unpack_from("<I", data, 21)
             return ImageHeader("WEBP", 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF))
         case b"VP8X":
-            if data[20] & 2:
-                raise animated("WebP")
             return ImageHeader(
                 "WEBP", 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
             )

@@ -16,10 +16,10 @@ from cornserve.gateway.media.formats.gif import max_blocks
 from cornserve.gateway.media.image_header import read_image_header
 from tests.unit.gateway.image_files import animated_file, image_file, png_of_size
 
-FORMATS = ["PNG", "JPEG", "WEBP", "GIF"]
+FORMATS = ["PNG", "JPEG", "WEBP", "GIF", "AVIF", "BMP", "TIFF", "JPEG2000"]
 
 VARIANTS = [
-    *((format, size, "RGB", {}) for format in FORMATS for size in [(4, 4), (5, 7), (640, 480), (1, 300), (3000, 17)]),
+    *((format, size, "RGB", {}) for format in FORMATS for size in [(1, 1), (5, 7), (640, 480), (1, 300), (3000, 17)]),
     *(("PNG", (9, 5), mode, {}) for mode in ("1", "L", "P", "RGBA", "LA", "I;16")),
     ("JPEG", (9, 5), "L", {}),
     ("JPEG", (90, 50), "RGB", {"progressive": True}),
@@ -28,6 +28,12 @@ VARIANTS = [
     ("WEBP", (90, 50), "RGBA", {}),
     ("WEBP", (90, 50), "RGB", {"exif": b"Exif\0\0"}),
     ("GIF", (90, 50), "P", {"comment": b"x" * 600, "transparency": 3}),
+    ("JPEG", (90, 50), "CMYK", {}),
+    ("AVIF", (90, 50), "RGBA", {}),
+    ("BMP", (90, 50), "P", {}),
+    ("TIFF", (90, 50), "RGB", {"compression": "tiff_lzw"}),
+    ("TIFF", (90, 50), "CMYK", {"big_tiff": True}),
+    ("JPEG2000", (90, 50), "L", {"no_jp2": True}),
 ]
 
 
@@ -42,7 +48,19 @@ def test_the_format_and_size_equal_those_of_the_decoder(
     assert read_image_header(data) == found == (format, *size)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", ["PNG", "WEBP", "GIF", "AVIF", "TIFF"])
+def test_the_size_of_an_animation_is_that_of_its_first_frame(format: str) -> None:
+    assert read_image_header(animated_file(format)) == (format, 8, 6)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_orientation_of_a_tiff_is_applied_as_by_decoders(orientation: int) -> None:
+    data = image_file("TIFF", (90, 50), tiffinfo={274: orientation})
+    with Image.open(BytesIO(data)) as decoder:
+        assert read_image_header(data) == ("TIFF", *decoder.size)
+
+
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP", "GIF", "JPEG2000"])
 def test_a_file_cut_anywhere_is_truncated_or_not_an_image(format: str) -> None:
     data = image_file(format, (64, 48))
 
@@ -53,7 +71,7 @@ def test_a_file_cut_anywhere_is_truncated_or_not_an_image(format: str) -> None:
             assert "truncated" in caught.value.message
 
 
-@pytest.mark.parametrize("format", ["PNG", "JPEG", "GIF"])
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "JPEG2000"])
 def test_data_after_the_end_of_an_image_is_ignored(format: str) -> None:
     assert read_image_header(image_file(format) + b"trailer" * 100).format == format
 
@@ -62,13 +80,12 @@ def test_data_after_the_end_of_an_image_is_ignored(format: str) -> None:
     ("data", "message"),
     [
         (b"", "the file is empty"),
-        (b"<html>", "unsupported image format: send PNG, JPEG, WebP or GIF"),
-        (image_file("BMP"), "unsupported image format"),
-        (image_file("TIFF"), "unsupported image format"),
-        (animated_file("GIF"), "animated GIF"),
-        (animated_file("PNG"), "animated PNG"),
-        (animated_file("WEBP"), "animated WebP"),
-        (image_file("JPEG", mode="CMYK"), "JPEG with 4 color components (CMYK has 4): save it as RGB"),
+        (b"<html>", "unsupported image format: send PNG, JPEG, WebP, GIF, AVIF, BMP, TIFF or JPEG 2000"),
+        (image_file("PPM"), "unsupported image format"),
+        (image_file("AVIF").replace(b"ispe", b"free"), "the AVIF has no size"),
+        (image_file("TIFF").replace(b"\x00\x01\x04\x00", b"\xff\xff\x04\x00"), "the TIFF has no size"),
+        (b"II*\0\x08\0\0\0\xff\xff" + bytes(100), "the TIFF has more than 1000 fields"),
+        (b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(100), "the JPEG 2000 has no image"),
         (b"RIFF\x04\0\0\0WAVE" + bytes(20), "the RIFF file is not a WebP"),
         (b"\x89PNG\r\n\x1a\n" + bytes(100), "the PNG does not begin with its size"),
         (b"\xff\xd8\xff\xe0\x00\x02" + bytes(100), "invalid data in place of a segment"),
