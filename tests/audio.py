@@ -19,13 +19,14 @@ Samples: TypeAlias = npt.NDArray[np.float32]
 FILE_OPTIONS = {
     "WAV": {"format": "WAV"},
     "WAVEX": {"format": "WAVEX"},
+    "AIFF": {"format": "AIFF"},
     "MP3": {"format": "MP3"},
     "FLAC": {"format": "FLAC"},
     "OGG": {"format": "OGG", "subtype": "OPUS"},
 }
 """soundfile's options by format. A gateway calls WAVEX WAV, too."""
 
-CONTAINERS = {"M4A": ("ipod", "aac"), "WEBM": ("webm", "libopus")}
+CONTAINERS = {"AAC": ("adts", "aac"), "M4A": ("ipod", "aac"), "WEBM": ("webm", "libopus")}
 """FFmpeg's container and encoder of the formats that libsndfile does not write."""
 
 

@@ -21,7 +21,7 @@ from cornserve.gateway.media.video_header import read_sound_header
 from cornserve.task import Blob
 from cornserve_tasklib.media import Media, Video
 
-CONTAINERS = {"MP4": "mp4", "MOV": "mov", "WEBM": "webm", "MKV": "matroska", "GIF": "gif"}
+CONTAINERS = {"MP4": "mp4", "MOV": "mov", "WEBM": "webm", "MKV": "matroska", "AVI": "avi", "GIF": "gif"}
 """FFmpeg's names of the containers that a gateway detects."""
 
 SILENCE: npt.NDArray[np.float32] = np.zeros((1, 48_000), np.float32)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import struct
 
 from cornserve.gateway.media.errors import MediaError
-from cornserve.gateway.media.formats import flac, isobmff, matroska, mp3, ogg, wav
+from cornserve.gateway.media.formats import aac, aiff, flac, isobmff, matroska, mp3, ogg, wav
 from cornserve.gateway.media.formats.base import AudioHeader, truncated_header
 
-SUPPORTED_AUDIO = "WAV, MP3, FLAC, Ogg (Opus or Vorbis), M4A or WebM"
+SUPPORTED_AUDIO = "WAV, AIFF, MP3, AAC, FLAC, Ogg (Opus or Vorbis), M4A or WebM"
 
 MAX_PACKETS_PER_SECOND = 400
 """Opus has the shortest packets, of 2.5 milliseconds."""
@@ -22,14 +22,18 @@ def read_audio_header(data: bytes, max_seconds: int) -> AudioHeader:
     try:
         if data.startswith(wav.MAGIC):
             return wav.read_header(data)
+        if data.startswith(aiff.MAGIC):
+            return aiff.read_header(data)
         if data.startswith(flac.MAGIC):
-            return flac.read_header(data)
+            return flac.read_header(data, max_seconds)
         if data.startswith(ogg.MAGIC):
             return ogg.read_header(data)
         if isobmff.is_isobmff(data):
             return isobmff.read_audio_header(data, max_seconds * MAX_PACKETS_PER_SECOND)
         if data.startswith(matroska.MAGIC):
             return matroska.read_audio_header(data, max_seconds * MAX_PACKETS_PER_SECOND)
+        if aac.is_aac(data):
+            return aac.read_header(data, max_seconds)
         if mp3.is_mp3(data):
             return mp3.read_header(data, max_seconds)
     except (struct.error, IndexError):

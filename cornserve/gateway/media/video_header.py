@@ -8,10 +8,10 @@ from __future__ import annotations
 import struct
 
 from cornserve.gateway.media.errors import MediaError
-from cornserve.gateway.media.formats import gif, isobmff, matroska
+from cornserve.gateway.media.formats import avi, gif, isobmff, matroska
 from cornserve.gateway.media.formats.base import AudioHeader, VideoHeader, no_sound, truncated_header
 
-SUPPORTED_VIDEOS = "MP4, MOV, WebM, MKV or GIF"
+SUPPORTED_VIDEOS = "MP4, MOV, WebM, MKV, AVI or GIF"
 
 
 def read_video_header(data: bytes, max_frames: int) -> VideoHeader:
@@ -19,6 +19,8 @@ def read_video_header(data: bytes, max_frames: int) -> VideoHeader:
     try:
         if data.startswith(matroska.MAGIC):
             return matroska.read_header(data, max_frames)
+        if avi.is_avi(data):
+            return avi.read_header(data, max_frames)
         if data.startswith(gif.MAGICS):
             return gif.read_animation(data, max_frames)
         if isobmff.is_isobmff(data):
@@ -39,4 +41,6 @@ def read_sound_header(data: bytes, max_packets: int) -> AudioHeader:
             return isobmff.read_audio_header(data, max_packets)
     except (struct.error, IndexError):
         raise truncated_header() from None
+    if avi.is_avi(data):
+        raise MediaError("unsupported", "the sound of AVI files is not supported: convert the video to MP4")
     raise no_sound("GIF")

@@ -2,7 +2,7 @@
 
 Audio that an encoder executor encodes must become the same samples as audio that vLLM encodes itself. This module
 therefore decodes as vLLM does: libsndfile returns float32 samples at the file's rate, whose channels are averaged.
-FFmpeg returns those of M4A and WebM files.
+FFmpeg returns those of AAC, M4A and WebM files.
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ MAX_KERNEL_SAMPLES = 1 << 20
 """The largest size of a table with which a sample rate is converted, 4 MiB. It grows with the product of the rates,
 divided by their greatest common divisor twice. Common rates need less than a third of it."""
 
-_CONTAINERS = {"WAV": ("WAV", "WAVEX"), "FLAC": ("FLAC",), "OGG": ("OGG",), "MP3": ("MP3", "MPEG")}
+_CONTAINERS = {"WAV": ("WAV", "WAVEX"), "AIFF": ("AIFF",), "FLAC": ("FLAC",), "OGG": ("OGG",), "MP3": ("MP3", "MPEG")}
 """libsndfile's names of the formats that the gateway detects."""
 
 _EXACT_FORMATS = frozenset({"WAV", "FLAC"})
 """The formats whose headers contain the exact number of samples."""
+
+
+_MAX_FLAC_SAMPLES = 0xFFFFFFFFF
+"""The number of samples has 36 bits in the header of a FLAC file."""
 
 
 class DecodedAudio(NamedTuple):
@@ -120,8 +124,10 @@ def _read_sound_file(audio: Audio) -> Generator[tuple[npt.NDArray[np.float32], i
     import soundfile
 
     data = b"" if audio.data is None else audio.data.data
+    if audio.format == "FLAC":
+        data = _with_duration(data, audio)
     try:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
+        with soundfile.SoundFile(_SoundBytes(data)) as file:
             if file.format not in _CONTAINERS[audio.format]:
                 raise UnusableMediaError(audio.where, f"not valid {audio.format} audio")
             count = 0
@@ -134,3 +140,19 @@ def _read_sound_file(audio: Audio) -> Generator[tuple[npt.NDArray[np.float32], i
     except soundfile.LibsndfileError as error:
         reason = f"the {audio.format} audio cannot be decoded: {error.error_string}"
         raise UnusableMediaError(audio.where, reason) from error
+
+
+class _SoundBytes(io.BytesIO):
+    """A file in which libsndfile may seek to a negative position, as it does for broken headers."""
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return super().seek(max(offset, 0) if whence == io.SEEK_SET else offset, whence)
+
+
+def _with_duration(data: bytes, audio: Audio) -> bytes:
+    """Returns the FLAC file with its number of samples in the header, without which libsndfile does not read it."""
+    samples = int.from_bytes(data[21:26]) & _MAX_FLAC_SAMPLES
+    if samples or len(data) < 26:
+        return data
+    declared = min(round(audio.seconds * audio.sample_rate), _MAX_FLAC_SAMPLES)
+    return data[:21] + (int.from_bytes(data[21:26]) | declared).to_bytes(5) + data[26:]

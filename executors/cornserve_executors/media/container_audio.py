@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib.media import Audio
 
-DEMUXERS = {"M4A": "mov", "WEBM": "matroska"}
+DEMUXERS = {"AAC": "aac", "M4A": "mov", "WEBM": "matroska"}
 """FFmpeg's names of the containers that the gateway detects."""
 
 _DECODERS = ("aac", "opus", "vorbis")

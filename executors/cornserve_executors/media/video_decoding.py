@@ -36,7 +36,7 @@ MAX_SAMPLED_PIXELS = 512_000_000
 MAX_THREADS = 4
 """Threads that decode one video. Each holds a frame."""
 
-DEMUXERS = {"MP4": "mov", "MOV": "mov", "WEBM": "matroska", "MKV": "matroska", "GIF": "gif"}
+DEMUXERS = {"MP4": "mov", "MOV": "mov", "WEBM": "matroska", "MKV": "matroska", "AVI": "avi", "GIF": "gif"}
 """FFmpeg's names of the containers that the gateway detects."""
 
 VIDEO_CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "gif")

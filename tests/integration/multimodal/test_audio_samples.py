@@ -7,18 +7,32 @@ import io
 import numpy as np
 import pytest
 
+from cornserve.gateway.media.audio_header import read_audio_header
+from cornserve.task import Blob
 from cornserve_executors.media.audio_decoding import decode_audio
-from tests.audio import as_audio, sound
+from tests.audio import audio_file, sound
+
+UNCOMPRESSED = ("WAV", "WAV MS_ADPCM", "WAV IMA_ADPCM", "AIFF", "AIFF FLOAT")
+COMPRESSED = ("MP3", "AAC", "FLAC", "OGG", "M4A", "WEBM")
 
 
 @pytest.mark.parametrize("channels", [1, 2])
-@pytest.mark.parametrize("format", ["WAV", "MP3", "FLAC", "OGG", "M4A", "WEBM"])
-def test_samples_are_those_of_vllm(format: str, channels: int) -> None:
+@pytest.mark.parametrize(
+    ("format", "cut"),
+    [
+        *((format, 0) for format in (*UNCOMPRESSED, *COMPRESSED)),
+        *((format, 1001) for format in UNCOMPRESSED),  # A recording that was interrupted.
+    ],
+)
+def test_samples_are_those_of_vllm(format: str, channels: int, cut: int) -> None:
     from vllm.multimodal.media.audio import load_audio
 
-    audio = as_audio(sound(0, 1, 48_000, channels), 48_000, format)
-    assert audio.data is not None
-    expected, sample_rate = load_audio(io.BytesIO(audio.data.data), sr=None)
+    name, *subtype = format.split()
+    options = {"subtype": subtype[0]} if subtype else {}
+    data = audio_file(sound(0, 1, 48_000, channels), 48_000, name, **options)
+    data = data[: len(data) - cut]
+    audio = read_audio_header(data, 600).to_media(Blob(data), "digest", "messages[0].content[0]")
+    expected, sample_rate = load_audio(io.BytesIO(data), sr=None)
 
     decoded = decode_audio(audio)
 

@@ -28,6 +28,9 @@ FILES: dict[str, Callable[[], bytes]] = {
     "VP8": lambda: video_file("WEBM", "libvpx", width=95, height=63, sound="libopus"),
     "VP9": lambda: video_file("WEBM", "libvpx-vp9", pixel_format="yuv444p"),
     "MPEG-4": lambda: video_file("MP4", "mpeg4"),
+    "AVI": lambda: video_file("AVI", "mpeg4", sound="mp3"),
+    "H.264 in AVI": lambda: video_file("AVI", codec_context={"options": {"x264-params": "bframes=0"}}),
+    "Motion JPEG in AVI": lambda: video_file("AVI", "mjpeg", pixel_format="yuvj420p"),
     "GIF": lambda: video_file("GIF", "gif", pixel_format="rgb8"),
     "fragmented": lambda: video_file(options={"movflags": "frag_keyframe+empty_moov"}),
     "variable frame rate": lambda: video_file(times=IRREGULAR, count=len(IRREGULAR)),
@@ -39,7 +42,14 @@ FILES: dict[str, Callable[[], bytes]] = {
     "rotated by 270": lambda: rotated(video_file(), 270),
     "transparent": lambda: transparent_gif([100, 20, 300, 10, 50, 0]),
 }
-FORMATS = {"VP8": "WEBM", "VP9": "WEBM", "variable frame rate in WebM": "WEBM", "transparent": "GIF"}
+FORMATS = {
+    "H.264 in AVI": "AVI",
+    "Motion JPEG in AVI": "AVI",
+    "VP8": "WEBM",
+    "VP9": "WEBM",
+    "variable frame rate in WebM": "WEBM",
+    "transparent": "GIF",
+}
 
 
 def loader_of(backend: Backend) -> Any:
@@ -67,7 +77,7 @@ def test_frames_and_metadata_are_those_of_vllm(name: str) -> None:
     for backend in BACKENDS:
         frames, metadata = loader_of(backend).load_bytes(data, num_frames=7)
 
-        video = video_from_file(data, FORMATS.get(name, name if name in ("MOV", "MKV", "GIF") else "MP4"))
+        video = video_from_file(data, FORMATS.get(name, name if name in ("MOV", "MKV", "AVI", "GIF") else "MP4"))
         decoded = decode_video(video, FrameSampling(backend, num_frames=7))
 
         assert decoded.metadata == metadata | {"video_backend": "pyav"}

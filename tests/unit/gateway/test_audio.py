@@ -130,14 +130,14 @@ async def test_input_audio_may_be_a_data_url(gateway: httpx.AsyncClient, seconds
     ("part", "code", "message"),
     [
         (base64_part(b""), "invalid_audio", "the file is empty"),
-        (base64_part(WAV[:-2]), "invalid_audio", "truncated: the WAV ends in a chunk of "),
+        (base64_part(FLAC[:43]), "invalid_audio", "truncated: the file ends in its header"),
         (base64_part(audio_file(sound(0, 0))), "audio_too_small", "the audio has no samples"),
         (base64_part(audio_file(sound(0, 21))), "audio_too_large", "the audio takes 21.0 s (limit audio-seconds=20,"),
         (base64_part(bytes(3 << 20)), "audio_too_large", "(limit audio-mib=2, "),
         (url_part("data:audio/wav;base64,@"), "invalid_base64_audio", "invalid base64"),
         (url_part("ftp://x.example/"), "invalid_audio_url", "unsupported URL scheme"),
         (url_part("http://10.1.1.1/"), "invalid_audio_url", "the host is not allowed"),
-        (url_part(data_url(image_file())), "unsupported_audio", "unsupported audio format: send WAV, MP3"),
+        (url_part(data_url(image_file())), "unsupported_audio", "unsupported audio format: send WAV, AIFF, MP3"),
     ],
 )
 async def test_invalid_audio_is_a_400_that_names_it_and_the_reason(

@@ -124,8 +124,8 @@ async def test_a_stream_has_the_chunks_of_vllm(gateway: httpx.AsyncClient) -> No
     [
         (None, {}, "file", "missing field: 'file'"),
         (b"", {}, "file", "file: the file is empty"),
-        (b"x" * 100, {}, "file", "file: unsupported audio format: send WAV, MP3, FLAC, Ogg"),
-        (WAV[:-2], {}, "file", "file: truncated: the WAV ends in a chunk of "),
+        (b"x" * 100, {}, "file", "file: unsupported audio format: send WAV, AIFF, MP3, AAC"),
+        (WAV[:40], {}, "file", "file: truncated: the file ends in its header"),
         (audio_file(sound(0, 21)), {}, "file", "file: the audio takes 21.0 s (limit audio-seconds=20,"),
         (bytes((1 << 20) + 1), {}, "file", "file: the file has 1048577 bytes (limit audio-mib=1,"),
         (WAV, {"model": None}, "model", "missing field: 'model'"),

@@ -15,7 +15,7 @@ from cornserve_executors.media.cancellation import run_cancellable
 from cornserve_executors.media.errors import UnusableMediaError
 from tests.audio import Samples, as_audio, audio_file, audio_from_file, sound
 
-FORMATS = ["WAV", "MP3", "FLAC", "OGG", "M4A", "WEBM"]
+FORMATS = ["WAV", "AIFF", "MP3", "AAC", "FLAC", "OGG", "M4A", "WEBM"]
 MIB = 1 << 20
 
 
@@ -27,7 +27,7 @@ def test_the_channels_are_averaged(format: str) -> None:
 
     assert decoded.sample_rate == 48_000
     assert decoded.samples.dtype == np.float32
-    if format in ("WAV", "FLAC"):
+    if format in ("WAV", "AIFF", "FLAC"):
         np.testing.assert_allclose(decoded.samples, samples.mean(axis=1), atol=1e-4)
 
 

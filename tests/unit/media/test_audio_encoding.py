@@ -13,6 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from cornserve.gateway.media.audio_header import read_audio_header
+from cornserve.task import Blob
+from cornserve_executors.media.audio_decoding import decode_audio
 from cornserve_executors.media.audio_encoding import AudioEncoder, encode_file, to_int16
 from cornserve_tasklib.audio_format import MIME_TYPES, AudioFormat
 
@@ -51,6 +54,18 @@ def test_the_parts_of_a_file_are_the_given_audio(format: AudioFormat, sample_rat
     assert samples.size / rate == pytest.approx(SECONDS, abs=0.15)
     middle = samples[rate : 2 * rate]  # without the padding of the codec
     assert np.sqrt(np.mean(middle**2)) == pytest.approx(0.5 / np.sqrt(2), rel=0.06)  # LAME scales by 0.95
+
+
+@pytest.mark.parametrize("format", [format for format in FORMATS if format != "pcm"])
+def test_generated_audio_is_accepted_as_audio_of_a_request(format: AudioFormat) -> None:
+    """A client can transcribe the speech that it has streamed."""
+    file = b"".join(encode(format, tone(24_000), 24_000, parts=7))
+
+    audio = read_audio_header(file, 600).to_media(Blob(file), "digest", "file")
+
+    assert audio.seconds == pytest.approx(SECONDS, abs=0.15)
+    decoded = decode_audio(audio)
+    assert len(decoded.samples) / decoded.sample_rate == pytest.approx(SECONDS, abs=0.15)
 
 
 @pytest.mark.parametrize("format", [format for format in FORMATS if format != "pcm"])

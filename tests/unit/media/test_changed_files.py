@@ -43,12 +43,18 @@ MEDIA: dict[str, Media] = {
     "GIF, animated": as_image(PICTURE.convert("P"), "GIF", save_all=True, append_images=[noise(1, 30, 20)]),
     **{
         f"{format}, {channels} channels": as_audio(sound(1, 0.3, rate, channels), rate, format)
-        for format in ("WAV", "MP3", "FLAC", "OGG", "M4A", "WEBM")
+        for format in ("WAV", "AIFF", "MP3", "AAC", "FLAC", "OGG", "M4A", "WEBM")
         for rate, channels in ((16_000, 1), (48_000, 2))
     },
+    "ADPCM": as_audio(sound(1, 0.3), subtype="IMA_ADPCM"),
     **{
         f"{format} with {sound}": video_from_file(video_file(format, codec, 6, sound=sound), format, frames=6)
-        for format, codec, sound in (("MP4", "h264", "aac"), ("MKV", "h264", "aac"), ("WEBM", "libvpx", "libopus"))
+        for format, codec, sound in (
+            ("AVI", "mpeg4", "mp3"),
+            ("MP4", "h264", "aac"),
+            ("MKV", "h264", "aac"),
+            ("WEBM", "libvpx", "libopus"),
+        )
     },
 }
 

@@ -20,7 +20,7 @@ class ImageHeader(NamedTuple):
 
 
 class AudioHeader(NamedTuple):
-    format: Literal["WAV", "MP3", "FLAC", "OGG", "M4A", "WEBM"]
+    format: Literal["WAV", "AIFF", "MP3", "AAC", "FLAC", "OGG", "M4A", "WEBM"]
     sample_rate: int
     channels: int
     samples: int
@@ -48,7 +48,7 @@ Rotation = Literal[0, 90, 180, 270]
 QUARTER_TURNS: Final[dict[int, Rotation]] = {0: 0, 90: 90, 180: 180, 270: 270}
 
 
-VideoFormat = Literal["MP4", "MOV", "WEBM", "MKV", "GIF"]
+VideoFormat = Literal["MP4", "MOV", "WEBM", "MKV", "AVI", "GIF"]
 
 
 class VideoHeader(NamedTuple):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from random import Random
 
 import av
+import numpy as np
 import pytest
 import soundfile
 
@@ -20,7 +21,7 @@ from cornserve.gateway.media.errors import MediaError
 from cornserve.gateway.media.formats import isobmff, matroska
 from cornserve.gateway.media.inspection import KIB, RULES, MediaHeader
 from cornserve.limits import Limits
-from tests.audio import audio_file, sound
+from tests.audio import Samples, audio_file, sound
 
 MAX_SECONDS = 600
 FORMATS = ["WAV", "MP3", "FLAC", "OGG"]
@@ -30,12 +31,16 @@ MP3 = audio_file(NOISE, format="MP3")
 FLAC = audio_file(NOISE, format="FLAC")
 M4A = audio_file(NOISE, format="M4A")
 WEBM = audio_file(sound(0, 0.5, 48_000), 48_000, "WEBM")
+AAC = audio_file(NOISE, format="AAC")
+AIFF = audio_file(NOISE, format="AIFF")
 CONTAINERS = {
     "M4A": M4A,
     "stereo M4A": audio_file(sound(0, 2, 44_100, 2), 44_100, "M4A"),
     "fragmented M4A": audio_file(NOISE, format="M4A", movflags="frag_keyframe+empty_moov"),
     "WebM": WEBM,
     "stereo WebM": audio_file(sound(0, 2, 48_000, 2), 48_000, "WEBM"),
+    "AAC": AAC,
+    "stereo AAC": audio_file(sound(0, 2, 44_100, 2), 44_100, "AAC"),
     "recording of a browser": audio_file(sound(0, 0.5, 48_000), 48_000, "WEBM", live="1"),
 }
 COMPRESSED = {
@@ -78,6 +83,12 @@ def replaced(data: bytes, offset: int, content: bytes) -> bytes:
         ("WAV", 44_100, 2, {"subtype": "PCM_24"}),
         ("WAVEX", 48_000, 6, {"subtype": "FLOAT"}),
         ("WAV", 8_000, 1, {"subtype": "ULAW"}),
+        ("WAV", 8_000, 2, {"subtype": "MS_ADPCM"}),
+        ("WAV", 44_100, 1, {"subtype": "IMA_ADPCM"}),
+        ("WAV", 44_100, 2, {"subtype": "IMA_ADPCM"}),
+        ("AIFF", 44_100, 2, {"subtype": "PCM_24"}),
+        ("AIFF", 8_000, 1, {"subtype": "ULAW"}),
+        ("AIFF", 192_000, 6, {"subtype": "FLOAT"}),
         ("FLAC", 22_050, 2, {}),
         ("FLAC", 96_000, 1, {"subtype": "PCM_24"}),
         ("MP3", 44_100, 2, {}),
@@ -107,6 +118,49 @@ def test_samples_that_were_written_to_a_pipe_extend_to_the_end_of_the_file() -> 
     streamed = replaced(WAV, 40, struct.pack("<I", 0xFFFFFFFF))
 
     assert read_audio_header(streamed, MAX_SECONDS).seconds == 0.5
+
+
+@pytest.mark.parametrize("nbytes", [2, 3, 5000])
+@pytest.mark.parametrize("subtype", ["PCM_16", "MS_ADPCM", "IMA_ADPCM"])
+def test_a_wav_that_is_cut_has_the_samples_that_are_left(subtype: str, nbytes: int) -> None:
+    data = audio_file(sound(1, 1.5), subtype=subtype)[:-nbytes]
+
+    header = read_audio_header(data, MAX_SECONDS)
+
+    missing = header.samples - soundfile.info(io.BytesIO(data)).frames
+    assert missing == 0 or (subtype == "MS_ADPCM" and 0 < missing < 4096)  # libsndfile drops the last block.
+
+
+@pytest.mark.parametrize("block", ["", "4608", "1000", "192"])
+def test_the_samples_of_a_flac_without_a_duration_are_counted(block: str) -> None:
+    samples = sound(0, 7, 44_100, 2)
+    data = flac_of_a_pipe(samples, 44_100, block)
+    assert replaced(data, 21, bytes([data[21] & 0xF0]) + bytes(4)) == data
+
+    assert read_audio_header(data, MAX_SECONDS) == ("FLAC", 44_100, 2, len(samples))
+    assert read_audio_header(data, 2).seconds > 2
+    with pytest.raises(MediaError, match="the FLAC has invalid data in place of frames"):
+        read_audio_header(data + b"\xff\xf8\0\0" * 20_000, MAX_SECONDS)
+
+
+def flac_of_a_pipe(samples: Samples, sample_rate: int, block: str) -> bytes:
+    """Returns the file that FFmpeg writes without seeking, with frames of `block` samples."""
+    chunks: list[bytes] = []
+    with av.open(Pipe(chunks), "w", "flac") as output:
+        stream = output.add_stream("flac", sample_rate, layout="stereo", options={"frame_size": block} if block else {})
+        assert isinstance(stream, av.AudioStream)
+        frame = av.AudioFrame.from_ndarray((samples * 32767).astype(np.int16).reshape(1, -1), "s16", "stereo")
+        frame.sample_rate = sample_rate
+        output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    return b"".join(chunks)
+
+
+class Pipe:
+    """A file that cannot seek."""
+
+    def __init__(self, chunks: list[bytes]) -> None:
+        self.write = chunks.append
 
 
 @pytest.mark.parametrize("name", COMPRESSED)
@@ -186,7 +240,8 @@ def test_the_header_of_a_container_is_what_ffmpeg_decodes(name: str) -> None:
     with av.open(io.BytesIO(data), "r") as container:
         stream = container.streams.audio[0]
         samples = sum(frame.samples for frame in container.decode(stream))
-    assert header[:3] == ("M4A" if "M4A" in name else "WEBM", stream.rate, stream.channels)
+    format = next((format for format in ("M4A", "AAC") if format in name), "WEBM")
+    assert header[:3] == (format, stream.rate, stream.channels)
     # The last packet of AAC decodes to more samples than the container declares.
     assert -1024 < header.samples - samples < 0.15 * stream.rate
 
@@ -201,18 +256,22 @@ def test_the_packets_of_a_container_are_limited() -> None:
     ("data", "message"),
     [
         (b"", "the file is empty"),
-        (b"<html>", "unsupported audio format: send WAV, MP3, FLAC, Ogg (Opus or Vorbis), M4A or WebM"),
+        (b"<html>", "unsupported audio format: send WAV, AIFF, MP3, AAC, FLAC, Ogg (Opus or Vorbis), M4A"),
         (b"RIFF\x04\0\0\0WEBP" + bytes(20), "the RIFF file is not a WAV"),
-        (WAV[:100], "truncated: the WAV ends in a chunk"),
         (WAV[:30], "truncated: the file ends in its header"),
-        (audio_file(NOISE, subtype="IMA_ADPCM"), "WAV with the encoding 0x11: save it as PCM"),
+        (audio_file(NOISE, subtype="GSM610"), "WAV with the encoding 0x31: save it as PCM"),
+        (replaced(audio_file(NOISE, subtype="IMA_ADPCM"), 38, b"\xff\xff"), "inconsistent block size"),
+        (AIFF[:20], "truncated: the file ends in its header"),
+        (replaced(AIFF, 8, b"XXXX"), "the FORM file is not an AIFF"),
+        (AIFF[:12] + b"XXXX\0\0\0\0" * 2000, "the AIFF has 1000 chunks and no format"),
+        (AAC[:-1], "truncated: the AAC ends in a frame"),
+        (AAC + b"garbage", "the AAC has invalid data in place of a frame"),
         (replaced(WAV, 32, b"\0\0"), "inconsistent sample size"),
         (FLAC[:20], "truncated: the file ends in its header"),
         (FLAC[:27], "truncated: the file ends in its header"),
         (replaced(FLAC[:42], 4, b"\x80"), "truncated: the FLAC has no frame"),
         (replaced(FLAC[:42], 4, b"\x80") + bytes(100), "the FLAC has no frame after its metadata"),
         (FLAC[:42] + b"\x01\0\0\0" * 2000, "the FLAC has 1000 metadata blocks and no frame"),
-        (replaced(FLAC, 22, bytes(4)), "FLAC without a duration"),
         (audio_file(NOISE, format="OGG")[:10], "truncated: the file ends in its header"),
         (b"OggS" + bytes(22) + b"\x01\x1e\x80theora" + bytes(100), "Ogg without Opus or Vorbis"),
         (b"ID3\x04\0\0\0\0\0\x05hello" + bytes(100), "the MP3 has no frame after its tag"),

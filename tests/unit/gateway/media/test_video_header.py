@@ -37,6 +37,8 @@ VIDEOS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "VP8": ("WEBM", lambda: video_file("WEBM", "libvpx", sound="libopus")),
     "VP9": ("WEBM", lambda: video_file("WEBM", "libvpx-vp9", width=95, height=63)),
     "variable frame rate in WebM": ("WEBM", lambda: video_file("WEBM", "libvpx", count=8, times=TIMES)),
+    "AVI": ("AVI", lambda: video_file("AVI", "mpeg4")),
+    "Motion JPEG": ("AVI", lambda: video_file("AVI", "mjpeg", width=95, height=63, pixel_format="yuvj420p")),
     "GIF": ("GIF", lambda: video_file("GIF", "gif", pixel_format="rgb8")),
     "one frame": ("MP4", lambda: video_file(count=1)),
     "one frame in WebM": ("WEBM", lambda: video_file("WEBM", "libvpx", count=1)),
@@ -96,10 +98,15 @@ GIF = transparent_gif([100] * 4)
 WITH_SOUND = video_file("MOV", sound="aac")
 EMPTY_MOVIE = video_file(options=FRAGMENTED)
 
+AVI = video_file("AVI", "mpeg4")
+
 INVALID = {
-    "empty": (b"", "invalid", "the file is empty: send MP4, MOV, WebM, MKV or GIF"),
+    "empty": (b"", "invalid", "the file is empty: send MP4, MOV, WebM, MKV, AVI or GIF"),
     "audio": (audio_file(sound(0)), "unsupported", "unsupported video format: send MP4"),
-    "AVI": (b"RIFF\0\0\0\0AVI LIST", "unsupported", "unsupported video format"),
+    "AVI without tracks": (b"RIFF\0\0\0\0AVI LIST", "invalid", "broken: the AVI has no video"),
+    "AVI in a chunk": (AVI[:-9], "invalid", "truncated: the AVI ends in a chunk"),
+    "Cinepak": (AVI.replace(b"FMP4", b"cvid"), "unsupported", "unsupported video codec 'cvid': convert the video"),
+    "frame bomb in AVI": (patched(AVI, b"strh", 36, b"\xff" * 4), "too_large", "more than 36000 frames"),
     "MP4 in its first box": (MP4[:20], "invalid", "truncated: the MP4 ends in a box"),
     "MP4 without its header": (MP4[: MP4.index(b"moov") - 4], "invalid", "truncated: the MP4 has no header"),
     "MP4 in its header": (MP4[:-30], "invalid", "truncated: the MP4 ends in a box"),
