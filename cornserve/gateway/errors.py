@@ -77,7 +77,9 @@ class ApiError(Exception):
     def anthropic_content(self, request_id: str) -> bytes:
         """Returns the response body in the format of Anthropic's API."""
         kind = _ANTHROPIC_TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
-        error = {"type": kind, "message": self.body.error.message}
+        error: dict[str, Any] = {"type": kind, "message": self.body.error.message}
+        if self.body.error.code == "unknown_field" and self.body.error.param in _ANTHROPIC_CODES:
+            error["details"] = {"error_code": _ANTHROPIC_CODES[self.body.error.param]}
         return to_json({"type": "error", "error": error, "request_id": request_id})
 
     @classmethod
@@ -159,6 +161,9 @@ _ANTHROPIC_TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+
+_ANTHROPIC_CODES = {"thread": "thread_unsupported_request"}
+"""Codes by unknown field, after which clients send the request without the field."""
 
 _STATUS_BY_CODE = {
     "INVALID_ARGUMENT": 400,

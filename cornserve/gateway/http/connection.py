@@ -45,6 +45,8 @@ class HttpConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, **kwargs)
         self._limits = limits
+        self._keep_alive = (b"keep-alive", b"timeout=%d" % limits.idle_seconds)
+        """The header with which clients know when the connection is closed if they do not use it."""
         self._size = RequestSize()
         self.url = b""
         self._is_complete = True
@@ -122,7 +124,9 @@ class HttpConnection(HttpToolsProtocol):
             return
         request_id = self.scope["state"][REQUEST_ID] = RequestId.of(self.headers)
         super().on_headers_complete()
-        self.cycle.default_headers = [*self.cycle.default_headers, *request_id.headers(self.scope["path"])]
+        self.cycle.default_headers = [*self.cycle.default_headers, *request_id.headers]
+        if self.cycle.keep_alive:
+            self.cycle.default_headers.append(self._keep_alive)
         self._size.begin_body()
         self.headers = []  # Trailers, which are appended to it, are dropped.
         self.url = b""
@@ -265,6 +269,6 @@ class HttpConnection(HttpToolsProtocol):
         content = error.content_for(path, request_id.value)
         headers = {"content-type": "application/json", "content-length": str(len(content)), **error.headers}
         lines = [f"{name}: {value}\r\n".encode() for name, value in headers.items()]
-        lines += [b"%b: %b\r\n" % header for header in request_id.headers(path)]
+        lines += [b"%b: %b\r\n" % header for header in request_id.headers]
         self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"connection: close\r\n\r\n", content]))
         self.transport.close()

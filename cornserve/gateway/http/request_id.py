@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
-from cornserve.gateway.errors import is_anthropic
-
 REQUEST_ID = "request id"
 """The key of the `RequestId` in the state of an ASGI scope."""
 
@@ -40,13 +38,11 @@ class RequestId(NamedTuple):
             return cls(given[0].decode(), is_fresh=False)
         return cls(_fresh_id(), is_fresh=True)
 
-    def headers(self, path: str) -> list[tuple[bytes, bytes]]:
-        """Returns the headers of a response to a request for this path."""
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """The headers of the response."""
         value = self.value.encode()
-        headers = [(HEADER, value)]
-        if is_anthropic(path):
-            headers.append((ANTHROPIC_HEADER, value))
-        return headers
+        return [(HEADER, value), (ANTHROPIC_HEADER, value)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,17 @@ class TestIdle:
             assert await clock.advance_during(used.ends(), step=0.1)
             assert await clock.advance_during(unused.ends(), step=0.1)
 
+    async def test_responses_announce_the_end_of_an_idle_connection(self, gateway: httpx.AsyncClient) -> None:
+        async with raw_connection(gateway) as connection:
+            await connection.send(get("/healthz"))
+            kept = await connection.read_response()
+            await connection.send(get("/healthz", "Connection: close"))
+            last = await connection.read_response()
+
+        assert kept.headers["keep-alive"] == "timeout=1"
+        assert "keep-alive" not in last.headers
+        assert last.headers["connection"] == "close"
+
     async def test_a_request_that_arrives_before_the_idle_timeout_is_answered(
         self, gateway: httpx.AsyncClient, server: HttpServer
     ) -> None:

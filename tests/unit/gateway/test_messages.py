@@ -10,7 +10,7 @@ import httpx2 as httpx
 import pytest
 import pytest_asyncio
 from anthropic import APIStatusError, AsyncAnthropic, BadRequestError, InternalServerError, NotFoundError
-from anthropic.types import Message, ToolParam
+from anthropic.types import Message, ThreadUnsupportedRequestError, ToolParam
 
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.image_files import image_file
@@ -268,8 +268,20 @@ async def test_an_invalid_image_is_named(relay: AsyncAnthropic) -> None:
 async def test_an_unknown_model_is_not_found(anthropic: AsyncAnthropic) -> None:
     with pytest.raises(NotFoundError) as caught:
         await anthropic.messages.create(model="none", max_tokens=1, messages=[{"role": "user", "content": "x"}])
+    with pytest.raises(NotFoundError) as unlisted:
+        await anthropic.models.retrieve("none")
 
     assert caught.value.type == "not_found_error"
+    assert caught.value.request_id
+    assert unlisted.value.request_id
+
+
+async def test_a_client_learns_that_threads_are_not_supported(relay: AsyncAnthropic) -> None:
+    """The tool runner of Anthropic's client sends a thread first, and after this error whole conversations."""
+    with pytest.raises(ThreadUnsupportedRequestError) as caught:
+        await relayed(relay, extra_body={"thread": {"id": "thread-1"}})
+
+    assert caught.value.details.error_code == "thread_unsupported_request"
 
 
 async def test_an_app_without_chats_is_rejected(anthropic: AsyncAnthropic, deploy: Deploy) -> None:
