@@ -26,6 +26,9 @@ _PATH = re.compile(
 
 _PARTS = re.compile(r"[\w$]+")
 
+_UNION = re.compile(r"^invalid \w+ type(?=: use)")
+"""The start of the message for an object whose type is not among those of a union."""
+
 _OBJECT = re.compile(r"a valid dictionary( or instance of \w+)?|an instance of \w+")
 _DETAIL = re.compile(r", (unable to|got) .*| after validation")
 
@@ -54,6 +57,8 @@ def describe_error(error: Mapping[str, Any]) -> str:
     message = re.sub(r"^(Value error|Assertion failed), ", "", error["msg"])
     if error["type"] in _CUSTOM:
         return message
+    if (given := error.get("input")) and isinstance(given, dict) and isinstance(given.get("type"), str):
+        message = _UNION.sub(lambda found: f"{found[0]} {_quote(given['type'])}", message, count=1)
     message = _OBJECT.sub("an object", _DETAIL.sub("", re.sub(r"^\w+ should ", "must ", message)))
     message = message.replace("True", "true").replace("False", "false")
     # pydantic itself adds the number of elements.

@@ -28,7 +28,7 @@ from cornserve.gateway.endpoints.openai import (
     tokenization,
     transcriptions,
 )
-from cornserve.gateway.endpoints.openai.response_objects import ResponseObject
+from cornserve.gateway.endpoints.openai.response_objects import InputTokenCount, ResponseObject
 from cornserve.gateway.endpoints.openai.response_request import CreateResponseRequest
 from cornserve.gateway.endpoints.request_handler import SendResponse
 from cornserve.gateway.endpoints.unknown_fields import ignore_unknown_fields
@@ -55,6 +55,7 @@ RECORD = Operation("/admin/v1/apps/{name}/record", record.record, None, RunRecor
 OPERATIONS = [
     Operation("/v1/chat/completions", chat.create_chat_completion, chat.ChatCompletionRequest, chat.ChatCompletion),
     Operation("/v1/responses", responses.create_response, CreateResponseRequest, ResponseObject),
+    Operation("/v1/responses/input_tokens", responses.count_input_tokens, CreateResponseRequest, InputTokenCount),
     Operation("/v1/messages", messages.create_message, CreateMessageRequest, MessageObject),
     Operation("/v1/messages/count_tokens", messages.count_tokens, CountTokensRequest, TokenCount),
     Operation(

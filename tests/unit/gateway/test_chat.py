@@ -234,7 +234,7 @@ async def test_a_completion_has_the_log_probabilities_of_the_prompt(openai: Asyn
         (
             {"messages": [{"role": "user", "content": [{"type": "input_video", "input_video": {"url": "x"}}]}]},
             "messages[0].content[0]",
-            "invalid part type: use 'text', 'image_url', 'audio_url', 'input_audio' or 'video_url'",
+            "invalid part type 'input_video': use 'text', 'image_url', 'audio_url', 'input_audio' or 'video_url'",
         ),
         ({"temperature": 3}, "temperature", "must be less than or equal to 2, not 3"),
         ({"temperature": "hot"}, "temperature", "not 'hot'"),

@@ -129,6 +129,8 @@ async def test_blocks_become_messages_of_a_chat(relay: AsyncAnthropic) -> None:
                     {"type": "thinking", "thinking": "I add.", "signature": "s"},
                     {"type": "text", "text": "Let me see."},
                     {"type": "tool_use", "id": "call-1", "name": "add", "input": {"a": 1}},
+                    {"type": "tool_use", "id": "call-2", "name": "add", "input": {}},
+                    {"type": "tool_use", "id": "call-3", "name": "add", "input": {}},
                 ],
             },
             {
@@ -143,8 +145,11 @@ async def test_blocks_become_messages_of_a_chat(relay: AsyncAnthropic) -> None:
         ],
     )
 
-    call = {"id": "call-1", "type": "function", "function": {"name": "add", "arguments": '{"a":1}'}}
-    assistant = {"role": "assistant", "content": "Let me see.", "tool_calls": [call], "reasoning_content": "I add."}
+    calls = [
+        {"id": f"call-{number}", "type": "function", "function": {"name": "add", "arguments": arguments}}
+        for number, arguments in ((1, '{"a":1}'), (2, "{}"), (3, "{}"))
+    ]
+    assistant = {"role": "assistant", "content": "Let me see.", "tool_calls": calls, "reasoning_content": "I add."}
     assert chat["messages"] == [
         {"role": "system", "content": "a\nb"},
         {"role": "user", "content": [{"type": "text", "text": "What is 1 + 2?"}]},
@@ -225,7 +230,11 @@ async def test_tokens_are_counted(relay: AsyncAnthropic) -> None:
         ({"messages": []}, "messages: "),
         (
             {"messages": [{"role": "user", "content": [{"type": "document"}]}]},
-            "invalid block type: use 'text', 'image'",
+            "invalid block type 'document': use 'text', 'image'",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call-9"}]}]},
+            "messages[0].content[0].tool_use_id: no tool_use before it has the id 'call-9'",
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "1", "name": "a", "input": {}}]}]},
@@ -234,7 +243,7 @@ async def test_tokens_are_counted(relay: AsyncAnthropic) -> None:
         ({"messages": [image(type="url", url="x", foo=1)]}, "field: 'messages[0].content[0].source.foo'"),
         (
             {"messages": [image(type="file", file_id="x")]},
-            "messages[0].content[0].source: invalid source type: use 'base64' or 'url'",
+            "messages[0].content[0].source: invalid source type 'file': use 'base64' or 'url'",
         ),
         (
             {"output_config": {"format": {"type": "json_schema", "schema": FAR}}},
@@ -259,10 +268,12 @@ async def test_an_invalid_request_is_rejected(gateway: httpx.AsyncClient, fields
 
 async def test_an_invalid_image_is_named(relay: AsyncAnthropic) -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    use = {"type": "tool_use", "id": "1", "name": "add", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "1", "content": "x"}
+    messages = [TEXT, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result, image]}]
 
-    with pytest.raises(BadRequestError, match=r"messages\[1\]\.content\[1\]\.source: "):
-        await relayed(relay, messages=[TEXT, {"role": "user", "content": [result, image]}])
+    with pytest.raises(BadRequestError, match=r"messages\[2\]\.content\[1\]\.source: "):
+        await relayed(relay, messages=messages)
 
 
 async def test_an_unknown_model_is_not_found(anthropic: AsyncAnthropic) -> None:

@@ -41,6 +41,14 @@ FAR_TOOL = {"type": "function", "name": "far", "parameters": FAR, "strict": True
 CALL = {"type": "function_call", "call_id": "call-1", "name": "add", "arguments": "{}"}
 
 
+EDITOR = (
+    MODEL.replace('name="model"', 'name="editor"')
+    .replace("""'{"a": 1}'""", """'{"input": "a"}'""")
+    .replace("""'{"a": '""", """'{"input": "'""")
+    .replace('arguments="1}"', """arguments='a"}'""")
+)
+
+
 @pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
 async def apps(deploy_for_module: Deploy) -> None:
     await deploy_for_module(RELAY)
@@ -194,6 +202,63 @@ async def test_reasoning_and_calls_are_items(model: AsyncOpenAI) -> None:
     assert isinstance(call, ResponseFunctionToolCall)
     assert (call.call_id, call.name, call.arguments, call.status) == ("call-1", "add", '{"a": 1}', "completed")
     assert response.tools[0].type == "function"
+
+
+async def test_a_custom_tool_is_called_with_a_text(openai: AsyncOpenAI, deploy: Deploy) -> None:
+    """The model calls a function with one argument, which becomes the input."""
+    await deploy(EDITOR)
+    tool: Any = {
+        "type": "custom",
+        "name": "add",
+        "format": {"type": "grammar", "syntax": "lark", "definition": "s: /x/"},
+    }
+
+    response = await openai.responses.create(model="editor", input="call", tools=[tool])
+    stream = await openai.responses.create(model="editor", input="begin go-on end", tools=[tool], stream=True)
+    events = [event async for event in stream]
+
+    called: Any = response.output[1]
+    assert (called.type, called.call_id, called.name, called.input) == ("custom_tool_call", "call-1", "add", "a")
+    assert [event.type.removeprefix("response.") for event in events] == [
+        *("created", "in_progress", "output_item.added"),
+        *("custom_tool_call_input.delta", "custom_tool_call_input.done", "output_item.done", "completed"),
+    ]
+    done: Any = events[-2]
+    assert (done.item.type, done.item.input, done.item.status) == ("custom_tool_call", "a", "completed")
+
+
+async def test_a_custom_tool_is_a_function_of_the_chat(relay: AsyncOpenAI) -> None:
+    grammar: Any = {"type": "grammar", "syntax": "lark", "definition": "start: /x/"}
+    tool: Any = {"type": "custom", "name": "patch", "description": "Edits.", "format": grammar}
+    call = {"type": "custom_tool_call", "status": "completed", "call_id": "call-1", "name": "patch", "input": "a\nb"}
+    output = {"type": "custom_tool_call_output", "call_id": "call-1", "output": "done"}
+
+    chat = await relayed(
+        relay,
+        input=[{"role": "user", "content": "x"}, call, output],
+        tools=[tool],
+        tool_choice={"type": "custom", "name": "patch"},
+    )
+
+    assert chat["messages"][1:] == [
+        {
+            "role": "assistant",
+            "tool_calls": [
+                {"id": "call-1", "type": "function", "function": {"name": "patch", "arguments": '{"input":"a\\nb"}'}}
+            ],
+        },
+        {"role": "tool", "content": "done", "tool_call_id": "call-1"},
+    ]
+    function = chat["tools"][0]["function"]
+    assert function["description"] == "Edits.\n\nThe input follows this grammar (lark):\nstart: /x/"
+    assert function["parameters"]["required"] == ["input"]
+    assert chat["tool_choice"] == {"type": "function", "function": {"name": "patch"}}
+
+
+async def test_input_tokens_are_counted(relay: AsyncOpenAI) -> None:
+    count = await relay.responses.input_tokens.count(model="relay", input="Hello", instructions="Be brief.")
+
+    assert (count.object, count.input_tokens) == ("response.input_tokens", 3)
 
 
 async def test_the_output_can_be_sent_back(model: AsyncOpenAI) -> None:
@@ -354,15 +419,19 @@ def user(*content: object) -> list[object]:
         ({"input": 1}, "input", "must be"),
         ({"input": [{"role": "user", "content": "x"}] * 4096}, "input", "at most 4095"),
         ({"input": [{"type": "reasoning", "summary": []}]}, "input", "it has no message"),
-        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]", "invalid item type: use 'message'"),
-        ({"input": [{"type": "web_search_call", "id": "ws_1"}]}, "input[0]", "invalid item type"),
+        (
+            {"input": [{"type": "item_reference", "id": "msg_1"}]},
+            "input[0]",
+            "invalid item type 'item_reference': use",
+        ),
+        ({"input": [{"type": "web_search_call", "id": "ws_1"}]}, "input[0]", "item type 'web_search_call'"),
         ({"input": [{"role": "alien", "content": "x"}]}, "input[0].role", "not 'alien'"),
         ({"input": user({"type": "input_file", "file_id": "f"})}, "input[0].content[0]", "invalid part type"),
         ({"input": user({"type": "input_image", "file_id": "f"})}, "input[0].content[0].image_url", "missing field"),
         (
             {"input": [{"type": "function_call_output", "call_id": "a", "output": [{"type": "input_file"}]}]},
             "input[0].output[0]",
-            "invalid part type: use 'input_text', 'input_image'",
+            "invalid part type 'input_file': use 'input_text'",
         ),
         ({"input": [CALL] * 129}, "input[128]", "at most 128 calls"),
         ({"previous_response_id": "resp_1"}, "previous_response_id", "unknown or unsupported field"),
@@ -375,7 +444,12 @@ def user(*content: object) -> list[object]:
         ({"top_logprobs": 2}, "top_logprobs", "unknown or unsupported field"),
         ({"max_output_tokens": 0}, "max_output_tokens", "greater than or equal to 1"),
         ({"temperature": 3}, "temperature", "less than or equal to 2"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type", "must be 'function', not 'web_search'"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0]", "invalid tool type 'web_search': use 'function' or 'custom'"),
+        (
+            {"input": [CALL, {"type": "function_call_output", "call_id": "call-9", "output": ""}]},
+            "input[1].call_id",
+            "no call before it has the id 'call-9'",
+        ),
         ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name", "must match pattern"),
         ({"tools": [ADD], "tool_choice": {"type": "allowed_tools"}}, "tool_choice.type", "not 'allowed_tools'"),
         (

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, Tag, model_validator
 from pydantic_core import to_json
 
 from cornserve.gateway.endpoints.union_discriminators import by_type, text_or_list
+from cornserve.gateway.errors import ApiError
 from cornserve_tasklib.messages import (
     ChatMessage,
     ContentPart,
@@ -197,14 +198,30 @@ class TranslatedMessage(NamedTuple):
 
 def translate(messages: Sequence[MessageParam]) -> Iterator[TranslatedMessage]:
     """Yields the messages of a chat. Each result of a tool becomes a message, followed by one with its images, as in
-    vLLM: few chat templates have images in the results of tools."""
+    vLLM: few chat templates have images in the results of tools.
+
+    Raises an `ApiError` (400) for the result of an unknown call.
+    """
+    calls: set[str] = set()
     for index, message in enumerate(messages):
+        _check_results(message, index, calls)
         if isinstance(message.content, str):
             yield TranslatedMessage(ChatMessage(role=message.role, content=message.content), index)
         elif message.role == "assistant":
             yield TranslatedMessage(_assistant_message(message.content), index)
         else:
             yield from _user_messages(message.content, index)
+
+
+def _check_results(message: MessageParam, index: int, calls: set[str]) -> None:
+    """Adds the calls of the message. Raises an `ApiError` for the result of another call."""
+    for number, block in enumerate(message.content if isinstance(message.content, list) else ()):
+        if isinstance(block, ToolUseBlock):
+            calls.add(block.id)
+        if isinstance(block, ToolResultBlock) and block.tool_use_id not in calls:
+            path = f"messages[{index}].content[{number}].tool_use_id"
+            text = f"{path}: no tool_use before it has the id {block.tool_use_id[:80]!r}: add the call"
+            raise ApiError(400, text, param=path, code="invalid_value")
 
 
 def _assistant_message(blocks: Sequence[InputBlock]) -> ChatMessage:

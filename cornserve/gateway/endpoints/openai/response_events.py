@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic_core import to_json
@@ -14,6 +14,7 @@ from cornserve.gateway.endpoints.openai.response_objects import (
     OutputItem,
     ResponseObject,
     call_item,
+    custom_call_item,
     end_response,
     last_status,
     message_item,
@@ -84,21 +85,48 @@ class CallItem:
         yield "response.output_item.done", {"output_index": self._index, "item": self.item}
 
 
+class CustomItem:
+    """A call of a custom tool, whose input is sent when it is complete."""
+
+    def __init__(self, id: str, index: int, first: ToolCallDelta) -> None:
+        self._id = id
+        self._index = index
+        self._arguments: list[str] = []
+        self.item = custom_call_item(id, index, first.id or "", first.name or "", "")
+
+    def begin(self) -> Iterator[Event]:
+        item = {**self.item, "status": "in_progress"}
+        yield "response.output_item.added", {"output_index": self._index, "item": item}
+
+    def add(self, arguments: str) -> None:
+        self._arguments.append(arguments)
+
+    def end(self, status: ItemStatus) -> Iterator[Event]:
+        call_id, name = self.item["call_id"], self.item["name"]
+        self.item = custom_call_item(self._id, self._index, call_id, name, "".join(self._arguments))
+        self.item["status"] = status
+        place = {"item_id": self.item["id"], "output_index": self._index}
+        yield "response.custom_tool_call_input.delta", {**place, "delta": self.item["input"]}
+        yield "response.custom_tool_call_input.done", {**place, "input": self.item["input"]}
+        yield "response.output_item.done", {"output_index": self._index, "item": self.item}
+
+
 class ResponseEvents:
     """Converts the chunks of a chat to the events of a response.
 
     An item ends when another one begins. Only calls last until the end, as their parts may alternate.
     """
 
-    def __init__(self, id: str, response: ResponseObject) -> None:
+    def __init__(self, id: str, response: ResponseObject, custom_tools: Container[str]) -> None:
         self._id = id
         self._response = response
+        self._custom_tools = custom_tools
         self._sent = 0
         """The number of events."""
-        self._items: list[ContentItem | CallItem] = []
+        self._items: list[ContentItem | CallItem | CustomItem] = []
         self._content: ContentItem | None = None
         """The message or the reasoning that has not ended."""
-        self._calls: dict[int, CallItem] = {}
+        self._calls: dict[int, CallItem | CustomItem] = {}
         """The calls by their index in the chat."""
 
     def add(self, chunks: Sequence[ChatChunk]) -> bytes:
@@ -151,11 +179,12 @@ class ResponseEvents:
         call = self._calls.get(delta.index)
         if call is None:
             yield from self._end_content()
-            call = self._calls[delta.index] = CallItem(self._id, len(self._items), delta)
+            kind = CustomItem if delta.name in self._custom_tools else CallItem
+            call = self._calls[delta.index] = kind(self._id, len(self._items), delta)
             self._items.append(call)
             yield from call.begin()
-        if delta.arguments:
-            yield call.add(delta.arguments)
+        if delta.arguments and (event := call.add(delta.arguments)) is not None:
+            yield event
 
     def _begin_content(self, kind: Kind) -> Iterator[Event]:
         self._content = ContentItem(self._id, len(self._items), kind)
@@ -167,10 +196,10 @@ class ResponseEvents:
             content, self._content = self._content, None
             yield from content.end("completed")
 
-    def _open_items(self) -> list[ContentItem | CallItem]:
-        return [item for item in self._items if isinstance(item, CallItem) or item is self._content]
+    def _open_items(self) -> list[ContentItem | CallItem | CustomItem]:
+        return [item for item in self._items if not isinstance(item, ContentItem) or item is self._content]
 
-    def _status(self, item: ContentItem | CallItem, last: ItemStatus) -> ItemStatus:
+    def _status(self, item: ContentItem | CallItem | CustomItem, last: ItemStatus) -> ItemStatus:
         return last if item is self._items[-1] else "completed"
 
     def _output(self) -> list[OutputItem]:

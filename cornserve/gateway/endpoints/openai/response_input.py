@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import MaxLen, MinLen
 from pydantic import BaseModel, Field, Tag
+from pydantic_core import to_json
 
 from cornserve.gateway.endpoints.union_discriminators import by_type, text_or_list
 from cornserve.gateway.errors import ApiError
@@ -29,6 +30,9 @@ from cornserve_tasklib.sampling_fields import STRICT
 
 MAX_ITEMS = 4095
 """Maximum number of items: with the instructions, the maximum number of messages of a chat."""
+
+CUSTOM_INPUT = "input"
+"""The parameter of the function in place of a custom tool."""
 
 MAX_CALLS = 128
 """Maximum number of calls in one message."""
@@ -149,10 +153,24 @@ class FunctionCallItem(_InputItem):
         return ToolCall(id=self.call_id, type="function", function=function)
 
 
-class FunctionOutputItem(_InputItem):
+class CustomCallItem(_InputItem):
+    """A call of a custom tool, of an earlier response."""
+
+    type: Literal["custom_tool_call"]
+    call_id: str
+    name: FunctionName
+    input: str
+
+    @property
+    def call(self) -> ToolCall:
+        function = FunctionCall(name=self.name, arguments=to_json({CUSTOM_INPUT: self.input}).decode())
+        return ToolCall(id=self.call_id, type="function", function=function)
+
+
+class CallOutputItem(_InputItem):
     """The result of a call."""
 
-    type: Literal["function_call_output"]
+    type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
     output: Annotated[
         Annotated[str, Tag("content:text")] | Annotated[list[InputPart], Field(fail_fast=True), Tag("content:list")],
@@ -178,9 +196,16 @@ class ReasoningItem(_InputItem):
 InputItem = Annotated[
     Annotated[InputMessage, Tag("item:message")]
     | Annotated[FunctionCallItem, Tag("item:function_call")]
-    | Annotated[FunctionOutputItem, Tag("item:function_call_output")]
+    | Annotated[CustomCallItem, Tag("item:custom_tool_call")]
+    | Annotated[CallOutputItem, Tag("item:function_call_output")]
+    | Annotated[CallOutputItem, Tag("item:custom_tool_call_output")]
     | Annotated[ReasoningItem, Tag("item:reasoning")],
-    by_type("item", "message", "function_call", "function_call_output", "reasoning", default="message"),
+    by_type(
+        "item",
+        *("message", "function_call", "function_call_output"),
+        *("custom_tool_call", "custom_tool_call_output", "reasoning"),
+        default="message",
+    ),
 ]
 
 InputItems = Annotated[
@@ -195,24 +220,33 @@ def chat_messages(items: Sequence[InputItem]) -> list[tuple[int, ChatMessage]]:
     """Returns the messages, each with the index of its first item.
 
     The calls that follow a message of the assistant become a part of it, as in chat completions. Raises an `ApiError`
-    (400) for more than `MAX_CALLS` of them, and for items without a message.
+    (400) for more than `MAX_CALLS` of them, for items without a message, and for the output of an unknown call.
     """
     messages: list[tuple[int, ChatMessage]] = []
+    calls: set[str] = set()
     for index, item in enumerate(items):
         match item:
             case ReasoningItem():
                 pass
-            case FunctionCallItem():
+            case FunctionCallItem() | CustomCallItem():
+                calls.add(item.call_id)
                 if not messages or messages[-1][1].role != "assistant":
                     messages.append((index, ChatMessage(role="assistant", tool_calls=[item.call])))
                 else:
                     first, message = messages[-1]
                     messages[-1] = first, _with_call(message, index, item.call)
             case _:
+                if isinstance(item, CallOutputItem) and item.call_id not in calls:
+                    raise _unknown_call(f"input[{index}].call_id", item.call_id)
                 messages.append((index, item.message))
     if not messages:
         raise ApiError(400, "input: it has no message: add one", param="input", code="invalid_value")
     return messages
+
+
+def _unknown_call(path: str, call_id: str) -> ApiError:
+    message = f"{path}: no call before it has the id {call_id[:80]!r}: add the call"
+    return ApiError(400, message, param=path, code="invalid_value")
 
 
 def _with_call(message: ChatMessage, index: int, call: ToolCall) -> ChatMessage:

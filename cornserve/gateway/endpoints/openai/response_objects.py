@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+from contextlib import suppress
 from typing import Any, Literal
 
+from pydantic_core import from_json
 from typing_extensions import TypedDict
 
+from cornserve.gateway.endpoints.openai.response_input import CUSTOM_INPUT
 from cornserve_tasklib.chat_response import ChatChoice, FinishReason, Usage
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
@@ -48,7 +52,16 @@ class OutputCall(TypedDict):
     status: ItemStatus
 
 
-OutputItem = OutputMessage | OutputReasoning | OutputCall
+class OutputCustomCall(TypedDict):
+    type: Literal["custom_tool_call"]
+    id: str
+    call_id: str
+    name: str
+    input: str
+    status: ItemStatus
+
+
+OutputItem = OutputMessage | OutputReasoning | OutputCall | OutputCustomCall
 
 
 class InputTokensDetails(TypedDict):
@@ -103,6 +116,11 @@ class ResponseObject(TypedDict):
     truncation: Literal["disabled"]
 
 
+class InputTokenCount(TypedDict):
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
 def new_response(id: str, created: int, echoed: dict[str, Any]) -> ResponseObject:
     """Returns a response in progress.
 
@@ -141,7 +159,7 @@ def end_response(response: ResponseObject, reason: FinishReason, usage: Usage) -
     }
 
 
-def output_items(id: str, choice: ChatChoice, text: str) -> list[OutputItem]:
+def output_items(id: str, choice: ChatChoice, text: str, custom_tools: Container[str]) -> list[OutputItem]:
     """Returns the items of a choice: its reasoning, its text and its calls. The last one may be incomplete."""
     items: list[OutputItem] = []
     if choice.reasoning:
@@ -149,7 +167,8 @@ def output_items(id: str, choice: ChatChoice, text: str) -> list[OutputItem]:
     if text or not choice.tool_calls:
         items.append(message_item(id, len(items), text))
     for call in choice.tool_calls or ():
-        items.append(call_item(id, len(items), call.id, call.function.name, call.function.arguments))
+        write = custom_call_item if call.function.name in custom_tools else call_item
+        items.append(write(id, len(items), call.id, call.function.name, call.function.arguments))
     items[-1]["status"] = last_status(choice.finish_reason)
     return items
 
@@ -172,6 +191,26 @@ def message_item(id: str, index: int, text: str) -> OutputMessage:
         "role": "assistant",
         "status": "completed",
         "content": content,
+    }
+
+
+def custom_call_item(id: str, index: int, call_id: str, name: str, arguments: str) -> OutputCustomCall:
+    """Returns the call of a custom tool.
+
+    Args:
+        arguments: those of the function in place of the tool, possibly cut.
+    """
+    given: Any = None
+    with suppress(ValueError):
+        given = from_json(arguments, allow_partial="trailing-strings")
+    text = given.get(CUSTOM_INPUT, "") if isinstance(given, dict) else ""
+    return {
+        "type": "custom_tool_call",
+        "id": f"ctc_{id}_{index}",
+        "call_id": call_id,
+        "name": name,
+        "input": text if isinstance(text, str) else "",
+        "status": "completed",
     }
 
 

@@ -5,20 +5,29 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Gt, Le, MaxLen
 from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError
 
 from cornserve.app.media_slots import MediaSlot, find_media_slots
 from cornserve.gateway.endpoints.openai.common_fields import HintedRequest
-from cornserve.gateway.endpoints.openai.response_input import InputItems, chat_messages
+from cornserve.gateway.endpoints.openai.response_input import CUSTOM_INPUT, InputItems, chat_messages
+from cornserve.gateway.endpoints.union_discriminators import by_type
 from cornserve.gateway.errors import ApiError
 from cornserve_tasklib.chat_request import ChatRequest, ReasoningEffort
 from cornserve_tasklib.messages import ChatMessage, FunctionName
 from cornserve_tasklib.sampling_fields import STRICT
 from cornserve_tasklib.schema import Schema
 from cornserve_tasklib.tools import Function, FunctionChoice, JsonSchema, NamedToolChoice, ResponseFormat, Tool
+
+CUSTOM_PARAMETERS: Final = {
+    "type": "object",
+    "properties": {CUSTOM_INPUT: {"type": "string"}},
+    "required": [CUSTOM_INPUT],
+    "additionalProperties": False,
+}
+"""The schema of the function in place of a custom tool."""
 
 Includable = Literal[
     "code_interpreter_call.outputs",
@@ -51,12 +60,41 @@ class FunctionTool(BaseModel):
         return Tool(type="function", function=function)
 
 
-class FunctionToolChoice(BaseModel):
-    """A function that the model must call."""
+class FreeformToolFormat(BaseModel):
+    """The format of the input of a custom tool: any text, or the sentences of a grammar."""
 
     model_config = STRICT
 
-    type: Literal["function"]
+    type: Literal["text", "grammar"]
+    syntax: Literal["lark", "regex"] | None = None
+    definition: str | None = None
+
+
+class FreeformTool(BaseModel):
+    """A tool whose input is a text. The model calls a function with the text, whose format it reads."""
+
+    model_config = STRICT
+
+    type: Literal["custom"]
+    name: FunctionName
+    description: str | None = None
+    format: FreeformToolFormat | None = None
+
+    @property
+    def tool(self) -> Tool:
+        lines = [] if self.description is None else [self.description]
+        if self.format is not None and self.format.definition is not None:
+            lines.append(f"The input follows this grammar ({self.format.syntax}):\n{self.format.definition}")
+        function = Function(name=self.name, description="\n\n".join(lines) or None, parameters=CUSTOM_PARAMETERS)
+        return Tool(type="function", function=function)
+
+
+class NamedTool(BaseModel):
+    """A tool that the model must call."""
+
+    model_config = STRICT
+
+    type: Literal["function", "custom"]
     name: FunctionName
 
 
@@ -120,6 +158,12 @@ class ReasoningOptions(BaseModel):
     """Must be `standard`."""
 
 
+ResponseTool = Annotated[
+    Annotated[FunctionTool, Tag("tool:function")] | Annotated[FreeformTool, Tag("tool:custom")],
+    by_type("tool", "function", "custom"),
+]
+
+
 class CreateResponseRequest(HintedRequest):
     """OpenAI's request body."""
 
@@ -131,10 +175,9 @@ class CreateResponseRequest(HintedRequest):
     max_output_tokens: Annotated[int, Ge(1)] | None = None
     temperature: Annotated[float, Ge(0), Le(2)] = 1.0
     top_p: Annotated[float, Gt(0), Le(1)] = 1.0
-    tools: Annotated[list[FunctionTool], MaxLen(128)] = Field(default_factory=list)
+    tools: Annotated[list[ResponseTool], MaxLen(128)] = Field(default_factory=list)
     tool_choice: Annotated[
-        Annotated[Literal["none", "auto", "required"], Tag("choice:mode")]
-        | Annotated[FunctionToolChoice, Tag("choice:named")],
+        Annotated[Literal["none", "auto", "required"], Tag("choice:mode")] | Annotated[NamedTool, Tag("choice:named")],
         Discriminator(lambda choice: "choice:mode" if isinstance(choice, str) else "choice:named"),
     ] = "auto"
     parallel_tool_calls: bool = True
@@ -144,6 +187,11 @@ class CreateResponseRequest(HintedRequest):
     """Accepted and not used."""
     truncation: Literal["disabled"] = "disabled"
     background: Literal[False] = False
+
+    @property
+    def custom_tools(self) -> frozenset[str]:
+        """The names of the tools whose input is a text."""
+        return frozenset(tool.name for tool in self.tools if isinstance(tool, FreeformTool))
 
     @cached_property
     def chat(self) -> ChatRequest:
@@ -179,7 +227,7 @@ class CreateResponseRequest(HintedRequest):
 
     @property
     def _tool_choice(self) -> Literal["none", "auto", "required"] | NamedToolChoice | None:
-        if isinstance(self.tool_choice, FunctionToolChoice):
+        if isinstance(self.tool_choice, NamedTool):
             return NamedToolChoice(type="function", function=FunctionChoice(name=self.tool_choice.name))
         return None if self.tool_choice == "auto" else self.tool_choice
 

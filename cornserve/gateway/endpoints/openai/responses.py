@@ -14,8 +14,14 @@ from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints.openai.chat import run_chat, stream_chunks
 from cornserve.gateway.endpoints.openai.common_fields import check_app
 from cornserve.gateway.endpoints.openai.response_events import ResponseEvents
-from cornserve.gateway.endpoints.openai.response_objects import end_response, new_response, output_items
+from cornserve.gateway.endpoints.openai.response_objects import (
+    InputTokenCount,
+    end_response,
+    new_response,
+    output_items,
+)
 from cornserve.gateway.endpoints.openai.response_request import CreateResponseRequest, rename_field
+from cornserve.gateway.endpoints.openai.tokenization import refusing_own_code
 from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.errors import ApiError
@@ -26,15 +32,35 @@ from cornserve_tasklib.chat_request import ChatRequest
 async def create_response(request: Request, context: Context) -> SendResponse:
     """Responds to a conversation, with the whole response or (with `stream`) in events."""
     body = await read_fields(request, CreateResponseRequest, lambda body: body.media)
+    handler = await _create_handler(request, context, body)
+    response = ResponseHandler(handler.ids.unique, int(time.time()), body)
+    if body.stream:
+        return handler.stream(response.events, encode_error=response.encode_error)
+    return await handler.respond(response.respond)
+
+
+async def count_input_tokens(request: Request, context: Context) -> SendResponse:
+    """Returns the number of tokens of a prompt. Nothing is generated."""
+    body = await read_fields(request, CreateResponseRequest, lambda body: body.media)
+    handler = await _create_handler(request, context, body)
+    chat = tracked(ChatRequest, body.chat, prompt_only=True)
+
+    async def respond(session: Session) -> bytes:
+        with refusing_own_code(body.model):
+            response, _ = await run_chat(session, chat)
+        count: InputTokenCount = {"object": "response.input_tokens", "input_tokens": response.usage.prompt_tokens}
+        return to_json(count)
+
+    return await handler.respond(respond)
+
+
+async def _create_handler(request: Request, context: Context, body: CreateResponseRequest) -> RequestHandler:
     media = body.media
     handler = await RequestHandler.create(context, body.model, request, type(body))
     check_app(handler.served_app, body.model, "chat", "/v1/responses")
     handler.set_field_names(rename_field)
     handler.set_media(media)
-    response = ResponseHandler(handler.ids.unique, int(time.time()), body)
-    if body.stream:
-        return handler.stream(response.events, encode_error=response.encode_error)
-    return await handler.respond(response.respond)
+    return handler
 
 
 class ResponseHandler:
@@ -44,12 +70,13 @@ class ResponseHandler:
         self._id = id
         self._chat = tracked(ChatRequest, body.chat)
         self._response = new_response(id, created, body.echo())
-        self._events = ResponseEvents(id, self._response)
+        self._custom_tools = body.custom_tools
+        self._events = ResponseEvents(id, self._response, self._custom_tools)
 
     async def respond(self, session: Session) -> bytes:
         chat, text = await run_chat(session, self._chat)
         choice = chat.choices[0]
-        self._response["output"] = output_items(self._id, choice, text or choice.text)
+        self._response["output"] = output_items(self._id, choice, text or choice.text, self._custom_tools)
         end_response(self._response, choice.finish_reason, chat.usage)
         return to_json(self._response)
 
