@@ -21,8 +21,8 @@ def _language_code(given: object) -> object:
     return re.split("[-_]", given, maxsplit=1)[0].lower() if isinstance(given, str) else given
 
 
-Language = Annotated[str, BeforeValidator(_language_code), Field(pattern=r"^[a-z]{2,3}$")]
-"""An ISO 639 code: "en", "de", …; or a tag that begins with one, whose region is ignored."""
+Language = Annotated[str, BeforeValidator(_language_code), Field(pattern=r"^[a-z]{2,20}( [a-z]{2,20})?$")]
+"""An ISO 639 code: "en", "de", …; a tag that begins with one, whose region is ignored; or a name: "english"."""
 
 
 class TranscriptionOptions(BaseModel):
@@ -32,6 +32,10 @@ class TranscriptionOptions(BaseModel):
 
     language: Language | None = None
     """The language of the speech. By default, Whisper detects it in the first 30 seconds. Other models need none."""
+    to_language: Language = "en"
+    """The language of a translation. Whisper only translates to English."""
+    hotwords: Annotated[str, MaxLen(10_000)] | None = None
+    """Words to recognize, for the models that have this input in vLLM, such as FunASR. Others do not use it."""
     prompt: Annotated[str, MaxLen(10_000)] = ""
     """A text that precedes the transcript, for its style and spelling."""
     temperature: Annotated[float, Ge(0), Le(1)] = 0.0

@@ -82,7 +82,7 @@ OPERATIONS = [
     Operation(
         "/v1/audio/translations",
         transcriptions.create_translation,
-        transcriptions.TranslationForm,
+        transcriptions.TranscriptionForm,
         transcriptions.Transcription,
         FORM,
     ),

@@ -29,7 +29,9 @@ from cornserve_tasklib.transcription import (
 
 SendChunk = Callable[[TranscriptionChunk], Awaitable[None]]
 
-_SAMPLING = TranscriptionOptions.model_fields.keys() - {"language", "prompt", "max_completion_tokens"}
+_SAMPLING = TranscriptionOptions.model_fields.keys() - {
+    *("language", "to_language", "hotwords", "prompt", "max_completion_tokens")
+}
 """The fields that vLLM's sampling parameters have, too."""
 
 
@@ -49,8 +51,8 @@ class TranscriptionEngine(VllmEngine):
         """Transcribes all clips of the audio concurrently, and sends their chunks in order to `send`."""
         with translate_errors():
             self._prompts.check(request)
+            language = None if request.language is None else self._prompts.language_code("language", request.language)
             async with self._decoder.clips(request.audio, id) as clips:
-                language = request.language
                 if language is None and self._prompts.detects_language:
                     language = await self._detect_language(clips, id)
                 transcripts = await self._render(request, clips, language, streams=send is not None)

@@ -16,9 +16,6 @@ from cornserve_executors.transcription.clip_transcript import CleanText
 from cornserve_executors.transcription.speech import Samples
 from cornserve_tasklib.transcription import TranscriptionRequest
 
-_TRANSLATION_LANGUAGE = "en"
-"""The language of `/v1/audio/translations`."""
-
 
 class SpeechPrompts:
     """Renders prompts with the functions that the model's class in vLLM provides.
@@ -41,14 +38,26 @@ class SpeechPrompts:
         return bool(self.model.supports_explicit_language_detection)
 
     def check(self, request: TranscriptionRequest) -> None:
-        """Raises `InvalidRequestError` for a language that the model does not know, and for segments that it lacks."""
+        """Raises `InvalidRequestError` for segments and translations that the model lacks."""
         has_timestamps = self.model.supports_segment_timestamp and self._model_config.is_encoder_decoder
         if request.segments and not has_timestamps:
             raise InvalidRequestError("response_format: the model writes no timestamps: use json or text")
-        if request.language is not None and not self._knows(request.language):
-            raise InvalidRequestError(
-                f"language: the model does not know {request.language!r}: give a code such as 'en', or omit it"
-            )
+        if request.task == "translate" and self.detects_language:
+            target = self.language_code("to_language", request.to_language)
+            if target != "en":
+                message = f"to_language: the model does not translate to {target!r}: use 'en', or omit it"
+                raise InvalidRequestError(message)
+
+    def language_code(self, field: str, language: str) -> str:
+        """Returns the code of a language, given by code or name. Raises `InvalidRequestError` for an unknown one."""
+        if self._knows(language):
+            return language
+        for code, name in self.model.supported_languages.items():
+            if name.lower() == language:
+                return str(code)
+        raise InvalidRequestError(
+            f"{field}: the model does not know {language!r}: give a code such as 'en', or omit it"
+        )
 
     def _knows(self, language: str) -> bool:
         if self.detects_language:
@@ -64,7 +73,8 @@ class SpeechPrompts:
             language=language,
             task_type=request.task,
             request_prompt=request.prompt,
-            to_language=_TRANSLATION_LANGUAGE if request.task == "translate" else None,
+            to_language=self.language_code("to_language", request.to_language) if request.task == "translate" else None,
+            hotwords=request.hotwords,
         )
         try:
             prompt = self.model.get_generation_prompt(params)

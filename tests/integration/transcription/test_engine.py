@@ -167,6 +167,8 @@ async def test_the_usage_counts_audio_prompts_and_generated_tokens(engine: Trans
     ("options", "message"),
     [
         ({"language": "xx"}, "language: the model does not know 'xx'"),
+        ({"language": "elvish"}, "language: the model does not know 'elvish'"),
+        ({"task": "translate", "to_language": "german"}, "to_language: the model does not translate to 'de'"),
         ({"language": "en", "prompt": "too long " * 100}, "448"),
     ],
 )
@@ -175,6 +177,13 @@ async def test_an_invalid_request_is_rejected(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=message):
         await transcribe(engine, SPEECH["short"], **options)
+
+
+async def test_a_language_may_be_given_by_its_name(engine: TranscriptionEngine) -> None:
+    by_name = await transcribe(engine, SPEECH["short"], language="german")
+
+    assert by_name.language == "de"
+    assert by_name.text == (await transcribe(engine, SPEECH["short"], language="de")).text
 
 
 async def test_a_truncated_file_is_rejected(engine: TranscriptionEngine) -> None:

@@ -65,6 +65,28 @@ async def test_a_translation_has_only_a_text(gateway: httpx.AsyncClient) -> None
     assert response.json() == {"text": f"{describe(FLAC, '0.5', 'FLAC')} seed=7 task=translate "}
 
 
+async def test_a_translation_has_its_language(gateway: httpx.AsyncClient) -> None:
+    form = {"model": "scribe", "response_format": "verbose_json", "to_language": "DE"}
+    response = await gateway.post(TRANSLATIONS, data=form, files={"file": ("a.wav", WAV)})
+
+    assert response.json()["language"] == "de"
+    assert "to_language=de" in response.json()["text"]
+
+
+async def test_fields_of_vllm_are_accepted(gateway: httpx.AsyncClient) -> None:
+    without_effect = {
+        "use_beam_search": "false",
+        "n": "1",
+        "length_penalty": "0.5",
+        "include_stop_str_in_output": "true",
+    }
+    form = {"model": "scribe", "language": "Haitian Creole", "hotwords": "maize", "stream": "false", **without_effect}
+    response = await gateway.post(TRANSCRIPTIONS, data=form, files={"file": ("a.wav", WAV)})
+
+    assert response.status_code == 200, response.text
+    assert response.json()["text"].endswith(" language=haitian creole hotwords=maize ")
+
+
 async def test_verbose_json_has_language_duration_and_segments(openai: AsyncOpenAI) -> None:
     response = await openai.audio.transcriptions.create(
         model="scribe",
@@ -130,7 +152,8 @@ async def test_a_stream_has_the_chunks_of_vllm(gateway: httpx.AsyncClient) -> No
         (bytes((1 << 20) + 1), {}, "file", "file: the file has 1048577 bytes (limit audio-mib=1,"),
         (WAV, {"model": None}, "model", "missing field: 'model'"),
         (WAV, {"model": ""}, "model", "missing field: 'model'"),
-        (WAV, {"language": "English"}, "language", "pattern"),
+        (WAV, {"language": "e"}, "language", "pattern"),
+        (WAV, {"language": "en1"}, "language", "pattern"),
         (WAV, {"temperature": "1.5"}, "temperature", "less than or equal to 1, not '1.5'"),
         (WAV, {"temperature": "nan"}, "temperature", "finite number"),
         (WAV, {"prompt": "x" * 10_001}, "prompt", "at most 10000 characters"),
@@ -157,8 +180,9 @@ async def test_a_stream_has_the_chunks_of_vllm(gateway: httpx.AsyncClient) -> No
         ),
         (WAV, {"stream_include_usage": "true"}, "stream_include_usage", "stream is false"),
         (WAV, {"seed": ["1", "2"]}, "seed", "the form has the field twice"),
-        (WAV, {"use_beam_search": "true"}, "use_beam_search", "unknown or unsupported field"),
-        (WAV, {"to_language": "en"}, "to_language", "unknown or unsupported field"),
+        (WAV, {"use_beam_search": "true"}, "use_beam_search", "is not supported: remove it"),
+        (WAV, {"n": "2"}, "n", "less than or equal to 1"),
+        (WAV, {"to_language": "?"}, "to_language", "pattern"),
         (WAV, {"chunking_strategy": "auto"}, "chunking_strategy", "unknown or unsupported field"),
     ],
 )

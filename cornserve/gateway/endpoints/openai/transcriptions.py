@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from math import ceil
 from typing import Annotated, Any, Literal, Self
 
+from annotated_types import Ge, Le
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import to_json
@@ -70,8 +71,22 @@ class TranscriptionForm(TranscriptionOptions):
     stream_include_usage: bool = False
     """Whether the last event of a stream contains the usage, as in vLLM."""
 
+    stream_continuous_usage_stats: bool = False
+    """Must be `false`."""
+    use_beam_search: bool = False
+    """Must be `false`."""
+    n: Annotated[int, Ge(1), Le(1)] = 1
+    """The number of beams."""
+    length_penalty: float = 1.0
+    """Has no effect: it is that of beam search."""
+    include_stop_str_in_output: bool = False
+    """Has no effect, as the request has no stop strings."""
+
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
+        for field in ("stream_continuous_usage_stats", "use_beam_search"):
+            if getattr(self, field):
+                raise ValueError(f"{field}: is not supported: remove it")
         if self.stream and self.has_timestamps:
             raise ValueError(
                 f"response_format: {self.response_format} cannot be streamed: use json, or set stream to false"
@@ -86,13 +101,6 @@ class TranscriptionForm(TranscriptionOptions):
     def has_timestamps(self) -> bool:
         """Whether the response has the times of segments."""
         return self.response_format in ("verbose_json", "srt", "vtt")
-
-
-class TranslationForm(TranscriptionForm):
-    """The form of a translation. `language` is the language of the speech."""
-
-    to_language: Literal["en"] = "en"
-    """The language of the translation."""
 
 
 class DurationUsage(BaseModel):
@@ -113,18 +121,16 @@ class Transcription(BaseModel):
 
 async def create_transcription(request: Request, context: Context) -> SendResponse:
     """Transcribes audio, as a whole or (with `stream`) in chunks."""
-    return await _create(request, context, TranscriptionForm, "transcribe")
+    return await _create(request, context, "transcribe")
 
 
 async def create_translation(request: Request, context: Context) -> SendResponse:
-    """Translates audio to English text, as a whole or (with `stream`) in chunks."""
-    return await _create(request, context, TranslationForm, "translate")
+    """Translates audio to a text, as a whole or (with `stream`) in chunks."""
+    return await _create(request, context, "translate")
 
 
-async def _create(
-    request: Request, context: Context, form_type: type[TranscriptionForm], task: SpeechTask
-) -> SendResponse:
-    form = await read_form(request, form_type)
+async def _create(request: Request, context: Context, task: SpeechTask) -> SendResponse:
+    form = await read_form(request, TranscriptionForm)
     handler = await RequestHandler.create(context, form.model, request, type(form))
     check_app(handler.served_app, form.model, "transcription")
     audio = await inspect_upload(form.file, "audio", "file", context.admission.limits)
@@ -161,7 +167,7 @@ class TranscriptionHandler:
             document["usage"] = {"type": "duration", "seconds": ceil(transcript.seconds)}
         if self._form.response_format == "verbose_json":
             document |= {
-                "language": transcript.language,
+                "language": transcript.language if self._task == "transcribe" else self._form.to_language,
                 "duration": transcript.seconds,
                 "segments": transcript.segments,
                 "words": None,
