@@ -21,7 +21,7 @@ from cornserve_executors.encoder.stats import EncoderStats, EncodingWork
 from cornserve_executors.encoder.video_parts import join_rows
 from cornserve_executors.encoder.vllm_tower import VllmTower
 from cornserve_executors.media.decode_pool import DecodePools
-from cornserve_executors.media.errors import UnusableMediaError
+from cornserve_executors.media.errors import UnusableMediaError, rejection_reason
 from cornserve_executors.vllm.media_metadata import describe_medium
 from cornserve_executors.vllm.processed_media import PATCH_PIXELS, ProcessedMedium
 from cornserve_tasklib.encoder import EncoderTask
@@ -29,9 +29,6 @@ from cornserve_tasklib.media import EncodedMedia, Media, MediaField, PromptUpdat
 
 BATCH_PARTS = 64
 """The number of parts of long media that fill a batch. Other media wait for a part, so it is short on slow devices."""
-
-MAX_REASON = 300
-"""Characters of a message of vLLM or transformers, which can contain the medium itself."""
 
 
 class PreparedMedium:
@@ -182,8 +179,7 @@ class EncoderEngine:
         except InvalidRequestError:
             raise
         except ValueError as error:
-            line, *_ = str(error.__cause__ or error).splitlines() or [type(error).__name__]
-            reason = f"the model does not accept the {media.modality}: {line[:MAX_REASON]}"
+            reason = f"the model does not accept the {media.modality}: {rejection_reason(error)}"
             raise UnusableMediaError(media.where, reason) from error
 
     async def _encode(self, media: Media, prepared: PreparedMedium, request_id: str) -> torch.Tensor:

@@ -26,7 +26,7 @@ from cornserve_executors.llm.connector import ENCODED
 from cornserve_executors.llm.prompt_media import MissingMarkerError, PromptMedium, assemble_prompt
 from cornserve_executors.llm.received_media import add_sound, receive_medium
 from cornserve_executors.media.decode_pool import DecodePools
-from cornserve_executors.media.errors import UnusableMediaError
+from cornserve_executors.media.errors import UnusableMediaError, rejection_reason
 from cornserve_executors.vllm.media_decoder import Decoded, MediaDecoder, row_size
 from cornserve_executors.vllm.media_metadata import OtherProcessorError
 from cornserve_executors.vllm.private_api import processing_thread
@@ -190,9 +190,8 @@ class ChatMedia:
                 partial(process_medium, self._processor, self._markers[modality], modality, decoded, arguments)
             )
         except ValueError as error:
-            raise UnusableMediaError(
-                raw.media.where, f"the model's processor rejects it: {error.__cause__ or error}"
-            ) from error
+            reason = f"the model's processor rejects it: {rejection_reason(error)}"
+            raise UnusableMediaError(raw.media.where, reason) from error
 
     async def assemble(
         self, tokens: Sequence[int], media: Sequence[RawMedia | ReceivedMedia], processed: Sequence[PromptMedium]

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from cornserve_executors.base import InvalidRequestError
+
+MAX_REASON = 300
+"""The maximum number of characters of a processor's reason."""
+
+_ARRAY = re.compile(r" ?\[[\s\d.,eE+\-]*\.[\s\d.,eE+\-\[\]]*\]")
+"""An array of floats, such as samples."""
 
 
 class UnusableMediaError(InvalidRequestError):
@@ -15,3 +23,10 @@ class UnusableMediaError(InvalidRequestError):
 
 class UnsupportedOptionError(InvalidRequestError):
     """An option of media that a model does not have. The message begins with the option's path in the request."""
+
+
+def rejection_reason(error: Exception) -> str:
+    """Returns why a model's processor rejects a medium, without the contents of the medium."""
+    while isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    return " ".join(_ARRAY.sub("", str(error)).split())[:MAX_REASON] or type(error).__name__

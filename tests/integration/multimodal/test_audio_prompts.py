@@ -145,6 +145,14 @@ async def test_unusable_audio_is_named(renderer: PromptRenderer, content: Sequen
         await renderer.render(media_chat(["?", *content][::-1]), stream=False)
 
 
+async def test_an_error_does_not_contain_the_samples() -> None:
+    message = (
+        r"the model's processor rejects it: The audio \(len=160\) is too short to be represented inside the model$"
+    )
+    with pytest.raises(InvalidRequestError, match=message):
+        await renderer_of("qwen25omni").render(media_chat([as_audio(sound(0, 0.01)), "?"]), stream=False)
+
+
 async def test_media_that_the_model_does_not_accept_are_named(
     renderer: PromptRenderer, tiny_qwen25vl: Path, tiny_llama: Path
 ) -> None:
