@@ -197,10 +197,8 @@ def _media_part(modality: Literal["image", "audio", "video"], argument: str) -> 
     create = {"image": image_part, "audio": audio_part, "video": video_part}
     try:
         return create[modality](argument if _is_url(argument) else Path(argument).expanduser())
-    except (OSError, ValueError) as error:
-        raise CliError(
-            f"cannot send the {modality} {argument[:200]!r}: {getattr(error, 'strerror', None) or error}"
-        ) from error
+    except OSError as error:
+        raise CliError(f"cannot send the {modality} {argument[:200]!r}: {error.strerror or error}") from error
 
 
 def _is_url(argument: str) -> bool:

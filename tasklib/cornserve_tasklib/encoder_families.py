@@ -24,8 +24,8 @@ MODEL_TYPES: Final[dict[str, str]] = {
 """transformers' names of model types that Cornserve knows, by architecture."""
 
 _PIXELS: Final = frozenset(PixelOptions.model_fields)
-_SAMPLED: Final = frozenset({"fps", "min_frames", "max_frames"})
-"""The options of frames, except for those of vLLM's loader for most models."""
+_SAMPLED: Final = frozenset({"fps", "num_frames", "min_frames", "max_frames"})
+"""The options of frames of Qwen's models, for which `num_frames` has no effect, as in vLLM."""
 
 MEDIA_OPTIONS: Final[dict[str, frozenset[str]]] = {
     "gemma3": frozenset(),

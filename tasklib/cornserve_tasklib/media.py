@@ -128,7 +128,7 @@ class Video(MediaFile):
     def size(self) -> InputSize:
         """The size as an input of an encoder. Models that sample other frames need more or fewer tokens."""
         wanted = ceil(self.seconds * (self.options.fps or VIDEO_FRAMES_PER_SECOND))
-        limits = [limit for limit in (self.options.num_frames, self.options.max_frames) if limit is not None]
+        limits = [limit for limit in (self.options.num_frames, self.options.max_frames) if limit and limit > 0]
         sampled = min(self.frames, wanted, *limits)
         tokens_per_frame = self.width * self.height / PIXELS_PER_TOKEN
         return InputSize(media=ceil(ceil(sampled / VIDEO_FRAMES_PER_TOKEN) * tokens_per_frame))

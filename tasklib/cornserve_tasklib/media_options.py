@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Self
 
 from annotated_types import Ge, Gt, Le
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from cornserve_tasklib.sampling_fields import STRICT
 
@@ -45,12 +45,19 @@ class FrameOptions(_Limits):
 
     fps: Annotated[float, Gt(0), Le(MAX_FPS)] | None = None
     """Frames per second."""
-    num_frames: Annotated[int, Ge(1), Le(MAX_FRAMES)] | None = None
-    """The largest number of frames."""
+    num_frames: Annotated[int, Ge(-1), Le(MAX_FRAMES)] | None = None
+    """The largest number of frames. -1: all frames."""
     min_frames: Annotated[int, Ge(2), Le(MAX_FRAMES)] | None = None
     """The smallest number of frames, if the video has them."""
     max_frames: Annotated[int, Ge(2), Le(MAX_FRAMES)] | None = None
     """The largest number of frames."""
+
+    @field_validator("num_frames")
+    @classmethod
+    def _check_number(cls, number: int | None) -> int | None:
+        if number == 0:
+            raise ValueError("must be -1, for all frames, or at least 1, not 0")
+        return number
 
     @property
     def frames(self) -> dict[str, float | int]:

@@ -13,10 +13,10 @@ from cornserve_tasklib.media_options import MAX_FPS, MAX_FRAMES, MediaOptions
 
 _OPTIONS = {
     "opencv": {"fps", "num_frames"},
-    "qwen2_vl": {"fps", "min_frames", "max_frames"},
-    "qwen3_vl": {"fps", "min_frames", "max_frames"},
+    "qwen2_vl": {"fps", "num_frames", "min_frames", "max_frames"},
+    "qwen3_vl": {"fps", "num_frames", "min_frames", "max_frames"},
 }
-"""The options of a request that each loader uses. vLLM ignores the others."""
+"""The options of a request that each loader accepts. vLLM ignores the others, and `num_frames` in Qwen's loaders."""
 
 
 class VideoSource(NamedTuple):

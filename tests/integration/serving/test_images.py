@@ -221,9 +221,10 @@ def test_options_of_media_are_used_or_refused_by_name(client: OpenAI, apps: Mapp
 
     usual = prompt_tokens()
     assert prompt_tokens(media_io_kwargs={"video": {"max_frames": 2}}) < usual
+    assert prompt_tokens(media_io_kwargs={"video": {"num_frames": 2}}) == usual
     assert prompt_tokens(mm_processor_kwargs={"max_pixels": 4000}) < usual
     for field, options, option in (
-        ("media_io_kwargs", {"video": {"num_frames": 4}}, "video.num_frames"),
+        ("media_io_kwargs", {"video": {"num_frames": 0}}, "video.num_frames"),
         ("mm_processor_kwargs", {"max_pixels": 1 << 30}, "max_pixels"),
     ):
         with pytest.raises(BadRequestError) as rejected:

@@ -386,29 +386,22 @@ def test_media_are_sent_with_the_question(cli: CliRunner, server: StubServer, tm
     assert cli.invoke(app, ["chat", "a", "Why?", "--json", *images, *audio, "--url", server.url]).exit_code == 0
 
     parts = [
-        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}},
+        {"type": "image_url", "image_url": {"url": "data:image/*;base64,iVBORw=="}},
         {"type": "image_url", "image_url": {"url": "https://x/y.png"}},
-        {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+        {"type": "audio_url", "audio_url": {"url": "data:audio/*;base64,UklGRg=="}},
         {"type": "audio_url", "audio_url": {"url": "https://x/y.mp3"}},
         {"type": "text", "text": "Why?"},
     ]
     assert server.requests[0][1]["messages"] == [{"role": "user", "content": parts}]
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [(None, "No such file"), (b"<svg>", "unsupported image format: give a PNG, JPEG, WebP or GIF")],
-)
-def test_an_invalid_image_is_not_sent(cli: CliRunner, tmp_path: Path, content: bytes | None, reason: str) -> None:
+def test_an_image_that_cannot_be_read_is_not_sent(cli: CliRunner, tmp_path: Path) -> None:
     file = tmp_path / "photo.png"
-    if content is not None:
-        file.write_bytes(content)
 
     result = cli.invoke(app, ["chat", "a", "Why?", "--image", str(file), "--url", UNREACHABLE])
 
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: cannot send the image {str(file)!r}: ")
-    assert reason in result.stderr
+    assert result.stderr.startswith(f"error: cannot send the image {str(file)!r}: No such file")
 
 
 @pytest.mark.parametrize(

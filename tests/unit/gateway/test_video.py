@@ -215,7 +215,8 @@ async def test_media_have_the_options_of_the_request(gateway: httpx.AsyncClient)
     [
         ({"media_io_kwargs": {"video": {"fps": 0}}}, "media_io_kwargs.video.fps", "invalid_value"),
         ({"media_io_kwargs": {"video": {"fps": 31}}}, "media_io_kwargs.video.fps", "invalid_value"),
-        ({"media_io_kwargs": {"video": {"num_frames": -1}}}, "media_io_kwargs.video.num_frames", "invalid_value"),
+        ({"media_io_kwargs": {"video": {"num_frames": 0}}}, "media_io_kwargs.video.num_frames", "invalid_value"),
+        ({"media_io_kwargs": {"video": {"num_frames": -2}}}, "media_io_kwargs.video.num_frames", "invalid_value"),
         ({"media_io_kwargs": {"video": {"max_frames": 769}}}, "media_io_kwargs.video.max_frames", "invalid_value"),
         (
             {"media_io_kwargs": {"video": {"min_frames": 9, "max_frames": 8}}},

@@ -493,8 +493,8 @@ def test_all_paths_of_a_model_have_its_options_of_media(tmp_path: Path) -> None:
         ("Qwen/Qwen2-Audio-7B-Instruct", MediaOptions(min_pixels=1), r"media_options\.min_pixels: .*: remove it"),
         (
             "Qwen/Qwen2-VL-2B-Instruct",
-            MediaOptions(num_frames=1),
-            r"media_options\.num_frames: .*: use fps, max_frames, ",
+            MediaOptions(max_patches=1),
+            r"media_options\.max_patches: .*: use fps, max_frames, ",
         ),
         (
             "llava-hf/llava-onevision-qwen2-7b-ov-hf",
