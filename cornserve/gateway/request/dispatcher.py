@@ -156,7 +156,7 @@ class Dispatcher:
         if code == "RESOURCE_EXHAUSTED" and not has_replica and self._placement.wait_for_queue(execution):
             return
         if self._retries.allows(execution, code, has_replica=has_replica):
-            self._retry(execution)
+            self._retry(execution, is_hand_over=code == "HANDED_OVER")
         elif code == "RESOURCE_EXHAUSTED" and execution.has_output:  # The client reads a stream that continues.
             execution.prepare_retry()
             self._placement.start_later(execution)
@@ -205,10 +205,10 @@ class Dispatcher:
         if self._progress is not None and not self._progress.done():
             self._progress.set_result(None)
 
-    def _retry(self, execution: InvocationExecution) -> None:
+    def _retry(self, execution: InvocationExecution, *, is_hand_over: bool = False) -> None:
         """Starts the next attempt. Consumers that wait for tensors of the abandoned attempt are retried as well."""
         abandoned = [(execution, execution.attempt)]
-        execution.prepare_retry()
+        execution.prepare_retry(is_hand_over=is_hand_over)
         self._placement.start(execution)
         while abandoned:
             producer, attempt = abandoned.pop()

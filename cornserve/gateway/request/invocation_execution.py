@@ -168,8 +168,12 @@ class InvocationExecution:
             self._span = self._trace.begin_attempt(self.invocation, replica.endpoint, command.message.start)
         self._call = replica.start_invocation(command.message, self, command.encode_inputs())
 
-    def prepare_retry(self) -> None:
-        """Cancels the current attempt, releases its tensors, and waits for a replica for the next attempt."""
+    def prepare_retry(self, *, is_hand_over: bool = False) -> None:
+        """Cancels the current attempt, releases its tensors, and waits for a replica for the next attempt.
+
+        Args:
+            is_hand_over: whether another replica has handed the invocation over, which does not count as a retry.
+        """
         self.cancel()
         self.release()
         self.attempt += 1
@@ -177,9 +181,9 @@ class InvocationExecution:
         self._state = ExecutionState.WAITING
         self._taken.clear()
         self._output_bytes = 0
-        if not self.is_leaving:
-            self._stats.record_retry()
         self.is_leaving = False
+        if not is_hand_over:
+            self._stats.record_retry()
 
     def cancel(self, code: str = "CANCELLED") -> None:
         if self.replica is not None and self.is_running:

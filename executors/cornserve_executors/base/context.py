@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Protocol, Self, TypeVar
 
@@ -12,8 +12,16 @@ from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.tensors import InvocationTensors
 from cornserve_tasklib.seeds import SEED_BITS
 
-ChunkSender = Callable[[str, bytes], Awaitable[None]]
-"""Sends an item of an output to the caller, as JSON. Waits while the caller reads too slowly."""
+
+class InvocationCaller(Protocol):
+    """The caller of one invocation."""
+
+    async def send(self, output: str, item: bytes) -> None:
+        """Sends an item of an output, as JSON. Waits while the caller reads too slowly."""
+
+    def wants_hand_over(self) -> bool:
+        """Returns whether this replica leaves, and the caller has another one for the invocation."""
+        ...
 
 
 class Seeded(Protocol):
@@ -32,20 +40,17 @@ class InvocationContext:
     """One invocation, from the perspective of the executor."""
 
     __slots__ = (
+        "_caller",
         "_invocation",
         "_outputs",
-        "_send",
         "_tensors",
         "delivered",
         "id",
         "input_bytes",
         "request_id",
-        "wants_hand_over",
     )
 
-    def __init__(
-        self, start: pb.Start, tensors: InvocationTensors, send: ChunkSender, wants_hand_over: Callable[[], bool]
-    ) -> None:
+    def __init__(self, start: pb.Start, tensors: InvocationTensors, caller: InvocationCaller) -> None:
         self.request_id = start.request_id
         self.id = f"{start.request_id}/{start.invocation}/{start.attempt}"
         """Unique for this attempt of this invocation."""
@@ -54,12 +59,9 @@ class InvocationContext:
         self.delivered = _items_by_output(start.delivered)
         """Items, as JSON and by output, that an earlier attempt has sent. For executors with `continues`."""
         self._invocation = start.invocation
-        self.wants_hand_over = wants_hand_over
-        """Returns whether this replica leaves, and the caller has another one for the invocation. An executor with
-        `continues` then raises `HandedOverError` as soon as the other one continues exactly after the sent items."""
         self._outputs = frozenset(start.outputs)
         self._tensors = tensors
-        self._send = send
+        self._caller = caller
 
     def with_seed(self, request: SeededRequest) -> SeededRequest:
         """Returns the request with its seed, or else with one that all attempts of this invocation have."""
@@ -79,7 +81,15 @@ class InvocationContext:
     async def send(self, output: str, item: bytes) -> None:
         """Sends the next item of a stream, or a value before the end, as JSON. Waits while the caller reads too
         slowly."""
-        await self._send(output, item)
+        await self._caller.send(output, item)
+
+    def wants_hand_over(self) -> bool:
+        """Returns whether this replica leaves, and the caller has another one for the invocation.
+
+        An executor with `continues` then raises `HandedOverError` as soon as the other one continues exactly after the
+        sent items.
+        """
+        return self._caller.wants_hand_over()
 
     async def receive(self, tensor: Tensor) -> TensorView:
         """Waits for one of the request's tensors. Its data can be read until the invocation ends; call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -16,7 +16,7 @@ from cornserve.tracebacks import clear_traceback
 from cornserve.transport import DuplicateProductionError, SlabError, StaleError, TensorTooLargeError
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.validation_errors import describe_all
-from cornserve_executors.base.context import ChunkSender, InvocationContext
+from cornserve_executors.base.context import InvocationCaller, InvocationContext
 from cornserve_executors.base.executor import (
     CannotContinueError,
     EngineDeadError,
@@ -50,23 +50,16 @@ def timeout_seconds(start: pb.Start) -> float | None:
 
 
 async def run(
-    executor: Executor[Any, Any, Any],
-    start: pb.Start,
-    tensors: InvocationTensors,
-    send: ChunkSender,
-    wants_hand_over: Callable[[], bool],
+    executor: Executor[Any, Any, Any], start: pb.Start, tensors: InvocationTensors, caller: InvocationCaller
 ) -> pb.End:
     """Runs the invocation; returns how it ended.
-
-    Args:
-        wants_hand_over: see `InvocationContext.wants_hand_over`.
 
     Raises:
         EngineDeadError: the executor cannot run further invocations.
     """
     try:
         async with asyncio.timeout(timeout_seconds(start)):
-            return pb.End(values=await _invoke(executor, start, tensors, send, wants_hand_over))
+            return pb.End(values=await _invoke(executor, start, tensors, caller))
     except EngineDeadError:
         raise
     except Exception as error:
@@ -100,11 +93,7 @@ def _error_end(error: Exception) -> pb.End:
 
 
 async def _invoke(
-    executor: Executor[Any, Any, Any],
-    start: pb.Start,
-    tensors: InvocationTensors,
-    send: ChunkSender,
-    wants_hand_over: Callable[[], bool],
+    executor: Executor[Any, Any, Any], start: pb.Start, tensors: InvocationTensors, caller: InvocationCaller
 ) -> bytes:
     """Returns the output's values as JSON: everything but streams and tensors."""
     if executor.layout.has_tensors:
@@ -114,11 +103,11 @@ async def _invoke(
     repeated = None
     if start.delivered and executor.repeats:
         max_held = MAX_HELD if executor.repeats == "in any order" else 0
-        repeated = RepeatedOutput(executor.layout, start.delivered, send, max_held=max_held)
+        repeated = RepeatedOutput(executor.layout, start.delivered, caller, max_held=max_held)
     _check_inputs(start)
     inputs = ReferenceDecoder([_decode_input(encoded) for encoded in start.inputs])
     request = executor.request_adapter.validate_json(start.request, context=inputs)
-    context = InvocationContext(start, tensors, send if repeated is None else repeated.send, wants_hand_over)
+    context = InvocationContext(start, tensors, repeated or caller)
     try:
         result: Output = await executor.invoke(request, context)
     except StaleError as error:

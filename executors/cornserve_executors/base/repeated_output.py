@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from cornserve.task.output import OutputLayout
 from cornserve.v1 import executor_pb2 as pb
-from cornserve_executors.base.context import ChunkSender
+from cornserve_executors.base.context import InvocationCaller
 from cornserve_executors.base.executor import NotRepeatedError
 
 Part = TypeVar("Part", str, list[int])
@@ -38,14 +38,14 @@ class RepeatedOutput:
     """
 
     def __init__(
-        self, layout: OutputLayout, delivered: Iterable[pb.OutputChunk], send: ChunkSender, *, max_held: int
+        self, layout: OutputLayout, delivered: Iterable[pb.OutputChunk], caller: InvocationCaller, *, max_held: int
     ) -> None:
         self._layout = layout
         self._delivered = Counter((chunk.output, self._normalized(chunk.output, chunk.item)) for chunk in delivered)
         """Items that were sent and have not come again."""
         self._held: deque[tuple[str, bytes]] = deque()
         self._max_held = max_held
-        self._send = send
+        self._caller = caller
         self._lock = asyncio.Lock()
         """Keeps the order of items that concurrent tasks send."""
 
@@ -53,7 +53,7 @@ class RepeatedOutput:
         """Sends an item, unless it was sent. Raises `NotRepeatedError` if other items should have come."""
         async with self._lock:
             if not self._delivered:
-                await self._send(output, item)
+                await self._caller.send(output, item)
                 return
             key = output, self._normalized(output, item)
             if key in self._delivered:
@@ -63,7 +63,10 @@ class RepeatedOutput:
             else:
                 raise NotRepeatedError
             while self._held and not self._delivered:
-                await self._send(*self._held.popleft())
+                await self._caller.send(*self._held.popleft())
+
+    def wants_hand_over(self) -> bool:
+        return self._caller.wants_hand_over()
 
     def check_complete(self) -> None:
         """Raises `NotRepeatedError` if items that were sent have not come again."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import EXECUTOR
 from cornserve.wire.listener import ConnectionFactories
 from cornserve_executors.base import invocation
-from cornserve_executors.base.context import ChunkSender
+from cornserve_executors.base.context import InvocationCaller
 from cornserve_executors.base.executor import EngineDeadError, Executor
 from cornserve_executors.base.load import CallerLoad, ExecutorLoad
 from cornserve_executors.base.metrics import ExecutorMetrics
@@ -109,15 +108,12 @@ class ExecutorService:
         if refusal is not None:
             caller.send_end(call, refusal)
             return None
+        running = RunningCall(caller, call)
         tensors = InvocationTensors(
-            self._transport,
-            start,
-            self._metrics,
-            self._executor.layout.tensor_streams,
-            partial(caller.send_taken, call),
+            self._transport, start, self._metrics, self._executor.layout.tensor_streams, running.send_taken
         )
         task = asyncio.create_task(self._run(call, start, tensors, caller))
-        caller.tensors[call] = tensors
+        caller.running[call], caller.tensors[call] = running, tensors
         self._invocations.add(attempt, nbytes, inputs, task)
         caller.load.start(call, start.tokens)
         task.add_done_callback(partial(self._finish, call, caller))
@@ -134,8 +130,7 @@ class ExecutorService:
         logs.bind(request_id=request_id, invocation=start.invocation, attempt=start.attempt)
         executor = type(self._executor).__name__
         with self._metrics.invocation() as outcome, invocation_span(executor, start, outcome):
-            wants_hand_over = partial(caller.wants_hand_over, call)
-            end = await self._outcome(start, tensors, partial(caller.send_chunk, call), wants_hand_over)
+            end = await self._outcome(start, tensors, caller.running[call])
             outcome.code = pb.Code.Name(end.code).removeprefix("CODE_")
         production = tensors.take_production()
         is_ok = end.code == pb.CODE_OK
@@ -147,11 +142,9 @@ class ExecutorService:
             production.revoke()  # After the end: otherwise, the caller may learn first that consumers lost their input.
         await tensors.release_inputs()
 
-    async def _outcome(
-        self, start: pb.Start, tensors: InvocationTensors, send: ChunkSender, wants_hand_over: Callable[[], bool]
-    ) -> pb.End:
+    async def _outcome(self, start: pb.Start, tensors: InvocationTensors, caller: InvocationCaller) -> pb.End:
         try:
-            end = await invocation.run(self._executor, start, tensors, send, wants_hand_over)
+            end = await invocation.run(self._executor, start, tensors, caller)
             raise_if_cancelled()  # The caller does not release tensors of a cancelled invocation.
             return end
         except asyncio.CancelledError:
@@ -162,8 +155,8 @@ class ExecutorService:
 
     def _finish(self, call: int, caller: CallerSession, task: asyncio.Task[None]) -> None:
         caller.calls.pop(call, None)
+        caller.running.pop(call, None)
         caller.tensors.pop(call, None)
-        caller.hand_overs.discard(call)
         caller.load.end(call)
         if task.cancelled():  # before it started, otherwise `_run` has sent the end
             caller.send_end(call, self._cancelled)
@@ -173,6 +166,27 @@ class ExecutorService:
         if self._abort_reason:
             return pb.End(code=pb.CODE_ABORTED, message=self._abort_reason)
         return pb.End(code=pb.CODE_CANCELLED, message="cancelled")
+
+
+class RunningCall:
+    """A running call, for its invocation."""
+
+    def __init__(self, session: CallerSession, call: int) -> None:
+        self._session = session
+        self._call = call
+        self._wants_hand_over = False
+
+    async def send(self, output: str, item: bytes) -> None:
+        await self._session.send_chunk(self._call, output, item)
+
+    def send_taken(self, index: int) -> None:
+        self._session.send_taken(self._call, index)
+
+    def hand_over(self) -> None:
+        self._wants_hand_over = True
+
+    def wants_hand_over(self) -> bool:
+        return self._wants_hand_over
 
 
 class CallerSession:
@@ -185,10 +199,9 @@ class CallerSession:
         self.load = CallerLoad(service.load)
         self._service = service
         self.calls: dict[int, asyncio.Task[None]] = {}
+        self.running: dict[int, RunningCall] = {}
         self.tensors: dict[int, InvocationTensors] = {}
         """The tensors of each running invocation."""
-        self.hand_overs: set[int] = set()
-        """Running calls that the caller wants to continue on another replica."""
         self._no_more_commands = asyncio.Event()
 
     async def serve(self) -> None:
@@ -206,9 +219,6 @@ class CallerSession:
         await self.connection.wait_for_capacity(MAX_UNSENT_CHUNKS)
         chunk = pb.OutputChunk(output=output, item=item)
         self.connection.send(pb.Event(call=call, chunk=chunk, load=self.load.send_chunk(call)))
-
-    def wants_hand_over(self, call: int) -> bool:
-        return call in self.hand_overs
 
     def send_taken(self, call: int, index: int) -> None:
         """Informs the caller that an input of a running call is not read any more."""
@@ -241,8 +251,8 @@ class CallerSession:
                 if call in self.tensors:
                     self.tensors[call].discard_streams(command.discard_streams.outputs)
             case "hand_over":
-                if call in self.calls:
-                    self.hand_overs.add(call)
+                if call in self.running:
+                    self.running[call].hand_over()
             case "release":
                 self.retained.release(call)
             case None:

@@ -18,18 +18,30 @@ def step(number: int, image: int = 0) -> bytes:
     return progress.model_dump_json(exclude_defaults=True).encode()
 
 
+class SentItems:
+    """A caller that keeps the items."""
+
+    def __init__(self, sent: list[bytes]) -> None:
+        self._sent = sent
+
+    async def send(self, output: str, item: bytes) -> None:
+        assert output == "progress"
+        await asyncio.sleep(0)
+        self._sent.append(item)
+
+    def wants_hand_over(self) -> bool:
+        return False
+
+
 class RepeatedProgress:
     def __init__(self, *delivered: bytes, max_held: int = 0) -> None:
         self.sent: list[bytes] = []
         # The gateway encodes items again, with all their fields.
         items = [ImageProgress.model_validate_json(item).model_dump_json().encode() for item in delivered]
         chunks = [pb.OutputChunk(output="progress", item=item) for item in items]
-        self.output = RepeatedOutput(output_layout(ImageGenerationResponse), chunks, self._send, max_held=max_held)
-
-    async def _send(self, output: str, item: bytes) -> None:
-        assert output == "progress"
-        await asyncio.sleep(0)
-        self.sent.append(item)
+        self.output = RepeatedOutput(
+            output_layout(ImageGenerationResponse), chunks, SentItems(self.sent), max_held=max_held
+        )
 
     async def send(self, *items: bytes) -> None:
         for item in items:

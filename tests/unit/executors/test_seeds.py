@@ -12,7 +12,7 @@ from cornserve_tasklib.image_generation import ImageGenerationRequest
 def seed(request: str, invocation: int, attempt: int, given: int | None = None) -> int | None:
     start = pb.Start(request_id=request, invocation=invocation, attempt=attempt)
     unused: Any = None
-    context = InvocationContext(start, unused, unused, unused)
+    context = InvocationContext(start, unused, unused)
     return context.with_seed(ImageGenerationRequest(prompt="corn", seed=given)).seed
 
 

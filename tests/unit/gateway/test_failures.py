@@ -147,6 +147,11 @@ class EchoGroup:
         )
         return {code: int(float(count)) for code, count in re.findall(pattern, metrics)}
 
+    async def retries(self) -> int:
+        metrics = (await self._gateway.get("/metrics")).text
+        (count,) = re.findall(r'cornserve_gateway_retries_total{app="echo"} (.*)', metrics)
+        return int(float(count))
+
     def refuse(self, endpoint: str) -> None:
         self._executors.states[endpoint].set_phase(pb.PHASE_LOADING)
 
@@ -553,6 +558,25 @@ async def test_streams_end_on_a_replica_that_leaves_without_another(group: EchoG
     await stream.ended()
 
     assert stream.items == ["a"]
+
+
+async def test_a_retry_is_counted_if_a_replica_that_leaves_dies_first(group: EchoGroup, clock: LoopClock) -> None:
+    leaving, other = await group.add(), await group.add()
+    await group.publish(leaving)
+    stream = group.stream("a b", seconds=10)
+    await until(lambda: group.running(leaving) == 1)
+    clock.advance(5)
+    await stream.first_item()
+    before = await group.retries()
+
+    await group.publish(other)
+    await group.kill(leaving)
+    await until(lambda: group.running(other) == 1)
+    clock.advance(10)
+    await stream.ended()
+
+    assert stream.items == ["a", "b"]
+    assert await group.retries() == before + 1
 
 
 async def test_a_started_stream_that_cannot_resume_ends_with_an_error_event(group: EchoGroup) -> None:
