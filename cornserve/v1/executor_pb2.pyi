@@ -230,6 +230,7 @@ class Start(_message.Message):
     ARRIVED_US_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     CLIENT_REQUEST_ID_FIELD_NUMBER: _builtins.int
+    HAS_STATE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     invocation: _builtins.int
     """Index of the invocation within its request."""
@@ -251,6 +252,10 @@ class Start(_message.Message):
     client_request_id: _builtins.str
     """The id that the client has chosen, by which logs and traces name the request. Several requests may have it.
     Empty: they name it by `request_id`.
+    """
+    has_state: _builtins.bool
+    """Whether the last of `inputs` is the state of an earlier attempt, which has ended with CODE_HANDED_OVER. `request`
+    does not refer to it. An executor that cannot read it does without.
     """
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Input]: ...
@@ -278,10 +283,11 @@ class Start(_message.Message):
         arrived_us: _builtins.int = ...,
         tokens: _builtins.int = ...,
         client_request_id: _builtins.str = ...,
+        has_state: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrived_us", b"arrived_us", "attempt", b"attempt", "client_request_id", b"client_request_id", "delivered", b"delivered", "inputs", b"inputs", "invocation", b"invocation", "outputs", b"outputs", "request", b"request", "request_id", b"request_id", "timeout_ms", b"timeout_ms", "tokens", b"tokens", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrived_us", b"arrived_us", "attempt", b"attempt", "client_request_id", b"client_request_id", "delivered", b"delivered", "has_state", b"has_state", "inputs", b"inputs", "invocation", b"invocation", "outputs", b"outputs", "request", b"request", "request_id", b"request_id", "timeout_ms", b"timeout_ms", "tokens", b"tokens", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -480,11 +486,16 @@ class End(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
     LOST_INPUTS_FIELD_NUMBER: _builtins.int
+    HAS_STATE_FIELD_NUMBER: _builtins.int
     code: Global___Code.ValueType
     message: _builtins.str
     """Human-readable; empty when the code is OK."""
     values: _builtins.bytes
     """A JSON object of the output's values that no chunk contained."""
+    has_state: _builtins.bool
+    """With CODE_HANDED_OVER: whether the executor keeps a tensor, the output `hand-over` of the call, with which another
+    one continues sooner. The caller sends `Release` when that one has taken it, or does not need it.
+    """
     @_builtins.property
     def lost_inputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """With CODE_INPUT_LOST: the indices of the inputs whose tensors are lost."""
@@ -496,10 +507,11 @@ class End(_message.Message):
         message: _builtins.str = ...,
         values: _builtins.bytes = ...,
         lost_inputs: _abc.Iterable[_builtins.int] | None = ...,
+        has_state: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "lost_inputs", b"lost_inputs", "message", b"message", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "has_state", b"has_state", "lost_inputs", b"lost_inputs", "message", b"message", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

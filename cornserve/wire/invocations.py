@@ -26,6 +26,10 @@ OBSERVED: Final[Codec[pb.Observation, pb.ObserveRequest]] = Codec(
 HEARTBEAT_SECONDS: Final = 2.5
 """Observers receive an observation at least this often. It shows that the executor's event loop runs."""
 
+STATE: Final = "hand-over"
+"""The output of an invocation that a replica hands over: a tensor with which another one continues sooner. No field of
+an output has this name."""
+
 MIN_BLOB_BYTES = 64 * 1024
 """Smaller blobs are a part of the command. Copying them takes less time than sending them separately."""
 

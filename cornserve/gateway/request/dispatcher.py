@@ -78,6 +78,7 @@ class Dispatcher:
         self._placement.close()
         for execution in self.executions:
             execution.release()
+            execution.release_state()
             execution.cancel()
         self._dataflow.clear()
         del self._placement  # breaks the reference cycles: it calls this dispatcher, like the executions
@@ -174,6 +175,7 @@ class Dispatcher:
     def on_inputs_taken(self, execution: InvocationExecution) -> None:
         for producer in self._dataflow.producers(execution):
             self._release_if_taken(producer)
+        self._replicas.close_unrouted()
 
     def on_inputs_lost(self, execution: InvocationExecution, inputs: Sequence[int], message: str) -> None:
         execution.input_losses += 1

@@ -17,7 +17,7 @@ from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.gateway.task_runs.stream_buffer import StreamBuffer
 from cornserve.task.errors import InvocationError
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.wire.invocations import StartCommand
+from cornserve.wire.invocations import STATE, StartCommand
 
 if TYPE_CHECKING:  # They load OpenTelemetry.
     from opentelemetry.trace import Span
@@ -41,6 +41,31 @@ class ExecutionState(Enum):
     """The execution has completed, and the executor retains its tensors for consumers."""
     FINISHED = auto()
     """The execution has completed, failed or been cancelled, and no executor retains its tensors."""
+
+
+class HandedOverState:
+    """A tensor that the replica of an attempt keeps, with which another replica continues sooner.
+
+    Args:
+        call: the attempt's call on the replica.
+    """
+
+    def __init__(self, replica: ReplicaConnection, call: int, attempt: int) -> None:
+        self._replica = replica
+        self._call = call
+        self._attempt = attempt
+        replica.retain_tensors(call)
+
+    def add_to(self, command: StartCommand) -> None:
+        """Adds the tensor as the last input of the next attempt."""
+        start = command.message.start
+        start.has_state = True
+        pending = command.add_pending()
+        pending.invocation, pending.output, pending.attempt = start.invocation, STATE, self._attempt
+        pending.endpoint = self._replica.endpoint
+
+    def release(self) -> None:
+        self._replica.release_tensors(self._call)
 
 
 class OutcomeHandler(Protocol):
@@ -81,6 +106,7 @@ class InvocationExecution:
         "is_leaving",
         "refused_by",
         "replica",
+        "state",
         "streams",
     )
 
@@ -106,6 +132,8 @@ class InvocationExecution:
         self.input_losses = 0
         self.is_leaving = False
         """Whether the executor of the current attempt may hand it over."""
+        self.state: HandedOverState | None = None
+        """The state of an earlier attempt, until an attempt has taken it."""
         self._handler = handler
         self._stats = stats
         self._trace = trace
@@ -123,11 +151,6 @@ class InvocationExecution:
     @property
     def is_running(self) -> bool:
         return self._state is ExecutionState.RUNNING
-
-    @property
-    def retains_tensors(self) -> bool:
-        """Whether the execution has completed, and another attempt of a consumer finds its tensors."""
-        return self._state is ExecutionState.RETAINED
 
     @property
     def is_finished(self) -> bool:
@@ -193,6 +216,7 @@ class InvocationExecution:
 
     def fail(self, error: InvocationError) -> None:
         self.cancel(error.code)
+        self.release_state()
         self._state = ExecutionState.FINISHED
         self.invocation.fail_with(error)
         self._close_streams()
@@ -221,6 +245,12 @@ class InvocationExecution:
             self._state = ExecutionState.FINISHED
             self.replica.release_tensors(self._call)
 
+    def release_state(self) -> None:
+        """Releases the state of an earlier attempt."""
+        if self.state is not None:
+            self.state.release()
+            self.state = None
+
     def on_chunk(self, output: str, item: bytes) -> None:
         invocation = self.invocation
         if invocation.ended:  # The invocation runs again only to reproduce its tensors.
@@ -248,6 +278,7 @@ class InvocationExecution:
         if code != "OK":
             self._handler.on_failed(self, code, message)
             return
+        self.release_state()
         if self.replica is not None and self.invocation.has_tensors:
             self._state = ExecutionState.RETAINED
             self.replica.retain_tensors(self._call)
@@ -267,8 +298,16 @@ class InvocationExecution:
         self._close_streams()
         self._handler.on_completed(self)
 
+    def on_handed_over(self, message: str, *, has_state: bool) -> None:
+        if has_state and self.replica is not None:
+            self.release_state()
+            self.state = HandedOverState(self.replica, self._call, self.attempt)
+        self.on_end("HANDED_OVER", message, b"")
+
     def on_inputs_taken(self, inputs: Sequence[int]) -> None:
         self._taken.update(inputs)
+        if len(self.inputs) - 1 in inputs:
+            self.release_state()
         self._handler.on_inputs_taken(self)
 
     def on_replica_leaving(self) -> None:

@@ -264,6 +264,8 @@ class InvocationPlacement:
                 pending.invocation, pending.output = reference.invocation, reference.output
                 pending.attempt = producer.attempt
                 pending.endpoint = "" if producer.replica is None else producer.replica.endpoint
+        if execution.state is not None:
+            execution.state.add_to(command)
         if execution.streams:
             start.outputs.extend(execution.streams)
             start.delivered.extend(execution.delivered())

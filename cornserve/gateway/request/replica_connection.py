@@ -40,6 +40,10 @@ class InvocationListener(Protocol):
     def on_end(self, code: str, message: str, values: bytes) -> None:
         """The last event. `code` is "OK" or an error code."""
 
+    def on_handed_over(self, message: str, *, has_state: bool) -> None:
+        """The last event, instead of `on_end`: another replica continues. `has_state`: the executor keeps a tensor for
+        it."""
+
     def on_inputs_taken(self, inputs: Sequence[int]) -> None:
         """The executor does not read the tensors of these inputs any more."""
 
@@ -242,6 +246,8 @@ class ReplicaConnection:
         self._remove(call, code)
         if code == "INPUT_LOST":
             listener.on_inputs_lost(end.lost_inputs, message)
+        elif code == "HANDED_OVER":
+            listener.on_handed_over(message, has_state=end.has_state)
         else:
             listener.on_end(code, message, end.values)
 

@@ -71,13 +71,18 @@ class RetryPolicy:
         return False
 
     def can_be_handed_over(self, execution: InvocationExecution) -> bool:
-        """Returns whether a running invocation may continue on another replica: a stream without tensors, whose inputs
-        are still there. Its executor decides whether and when another one can continue it exactly."""
+        """Returns whether a running invocation may continue on another replica.
+
+        It must be a stream without tensors, which does not read streams of tensors. Its executor decides whether and
+        when another one can continue it exactly. If that one needs inputs that were released, their producers run
+        again.
+        """
         invocation = execution.invocation
         if not execution.streams or invocation.has_tensors or invocation.has_early_values:
             return False
-        has_inputs = all(producer.retains_tensors for producer in self._dataflow.producers(execution))
-        return has_inputs and invocation.is_continuable
+        producers = self._dataflow.producers(execution)
+        reads_streams = any(self._dataflow.consumed_streams(execution, producer) for producer in producers)
+        return not reads_streams and invocation.is_continuable
 
     def repeat_producers(
         self, execution: InvocationExecution, inputs: Sequence[int], message: str

@@ -166,6 +166,27 @@ class InvocationContext:
         """
         return await self._tensors.allocate(output, nbytes)
 
+    async def allocate_state(self, nbytes: int) -> Slot | None:
+        """Allocates memory for a tensor with which another replica continues this invocation sooner.
+
+        Publish it before `HandedOverError` is raised. Returns None if the memory does not become free soon: the other
+        replica then has no state.
+        """
+        return await self._tensors.allocate_state(nbytes)
+
+    async def receive_state(self) -> TensorView | None:
+        """Waits for the tensor that another replica has published before it handed this invocation over.
+
+        Returns None if it has not published one, or if that is lost: the invocation continues from `delivered` alone.
+        The tensor may have been published after fewer items than those of `delivered`. `TensorView.check` raises
+        `StaleError` if it is lost later.
+        """
+        return await self._tensors.receive_state()
+
+    async def release_state(self) -> None:
+        """Gives up the received state, so that the other replica can exit before the invocation ends."""
+        await self._tensors.release_state()
+
     def reuse(self, output: str, key: str) -> bool:
         """Publishes the cached tensor that an earlier invocation published under this key (`Slot.publish`). Returns
         whether the cache contains it."""

@@ -64,6 +64,7 @@ async def run(
         raise
     except Exception as error:
         end = _error_end(error)
+        end.has_state = end.code == pb.CODE_HANDED_OVER and tensors.has_state
         clear_traceback(error)
         return end
 

@@ -133,12 +133,12 @@ class ExecutorService:
             end = await self._outcome(start, tensors, caller.running[call])
             outcome.code = pb.Code.Name(end.code).removeprefix("CODE_")
         production = tensors.take_production()
-        is_ok = end.code == pb.CODE_OK
-        if production is not None and is_ok:
+        is_retained = end.code == pb.CODE_OK or end.has_state
+        if production is not None and is_retained:
             tensors.end_streams()
             caller.retained.add(call, production, invocation.timeout_seconds(start))
         caller.send_end(call, end)
-        if production is not None and not is_ok:
+        if production is not None and not is_retained:
             production.revoke()  # After the end: otherwise, the caller may learn first that consumers lost their input.
         await tensors.release_inputs()
 

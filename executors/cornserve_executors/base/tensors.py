@@ -14,9 +14,23 @@ from functools import cached_property, partial
 from cornserve.concurrency import run_unless
 from cornserve.task import Tensor, TensorStream
 from cornserve.task.references import Origin, TensorReference
-from cornserve.transport import LostError, Production, Slot, StaleError, StreamWriter, TensorId, TensorView, Transport
+from cornserve.transport import (
+    LostError,
+    Production,
+    Slot,
+    StaleError,
+    StreamWriter,
+    TensorId,
+    TensorView,
+    Transport,
+    TransportError,
+)
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.invocations import STATE
 from cornserve_executors.base.metrics import ExecutorMetrics
+
+STATE_SECONDS = 5.0
+"""The time in which the state of an invocation must arrive, and in which memory for it must be free."""
 
 
 class InputLostError(Exception):
@@ -116,10 +130,49 @@ class InvocationTensors:
     async def release(self, tensor: Tensor) -> None:
         """Ends the lease on a tensor, if it was received. The invocation does not read it any more."""
         index, _ = self._find_input(tensor)
+        await self._release_input(index)
+
+    async def _release_input(self, index: int) -> None:
         self._on_taken(index)
         if (leases := self._leases_of.pop(index, None)) is not None:
             self._views.pop(index, None)
             await leases.aclose()
+
+    async def receive_state(self) -> TensorView | None:
+        """Returns the state of an earlier attempt, and holds it until `release_state` or `release_inputs`.
+
+        Returns None without a state, or if it is lost or does not arrive in time.
+        """
+        if not self._start.has_state:
+            return None
+        index = len(self._start.inputs) - 1
+        leases = self._leases_of[index] = await self._leases.enter_async_context(AsyncExitStack())
+        try:
+            with self._waiting():
+                async with asyncio.timeout(STATE_SECONDS):
+                    return await leases.enter_async_context(self._transport.consume(self._tensor_id(index)))
+        except (TransportError, TimeoutError):
+            return None
+
+    async def release_state(self) -> None:
+        """Ends the lease on the state. The invocation does not read it any more."""
+        await self._release_input(len(self._start.inputs) - 1)
+
+    async def allocate_state(self, nbytes: int) -> Slot | None:
+        """Returns memory for the state with which another replica continues. None if it does not become free in
+        time."""
+        try:
+            if self._production is None:
+                self.begin_production()
+            async with asyncio.timeout(STATE_SECONDS):
+                return await self._open_production.allocate(STATE, nbytes)
+        except (TransportError, TimeoutError):
+            return None
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the state with which another replica continues has been published."""
+        return self._production is not None and not self._production.unpublished([STATE])
 
     def receive_stream(self, stream: TensorStream) -> AsyncGenerator[TensorView, None]:
         """Yields the tensors of a stream, and holds each until the next is requested, or until `release_inputs`.
@@ -223,9 +276,12 @@ class InvocationTensors:
         index = self._index_by_origin.get(tensor.origin)
         if index is None:
             raise ValueError(f"{tensor!r} is not an input of this invocation")
+        return index, self._tensor_id(index)
+
+    def _tensor_id(self, index: int) -> TensorId:
         pending = self._start.inputs[index].pending
         request_id = self._start.request_id
-        return index, TensorId(pending.endpoint, request_id, pending.invocation, pending.attempt, pending.output)
+        return TensorId(pending.endpoint, request_id, pending.invocation, pending.attempt, pending.output)
 
     @cached_property
     def _index_by_origin(self) -> dict[Origin | None, int]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from vllm import RequestOutput, SamplingParams
@@ -28,8 +29,8 @@ from cornserve_executors.llm.chat_media import model_fields
 from cornserve_executors.llm.connector import EmbeddingsConnector
 from cornserve_executors.llm.constraint_checker import ConstraintChecker, constraints
 from cornserve_executors.llm.hidden_states import HiddenStatesConnector
-from cornserve_executors.llm.kv_cache_connector import LOAD, SAVE, KvCacheConnector, KvTarget
-from cornserve_executors.llm.kv_format import KvFormat, KvMetadata
+from cornserve_executors.llm.kv_cache_connector import LOAD, SAVE, HandOverConnector, KvCacheConnector, KvTarget
+from cornserve_executors.llm.kv_format import KvFormat
 from cornserve_executors.llm.kv_messages import PrefilledKv
 from cornserve_executors.llm.lora import load_adapters, lora_args
 from cornserve_executors.llm.output_parser import check_parsers
@@ -42,7 +43,7 @@ from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
 from cornserve_executors.vllm.media_limits import media_limits
 from cornserve_tasklib.chat_response import ChatChunk, ChatResponse
-from cornserve_tasklib.llm import LLMRequest, LLMSettings
+from cornserve_tasklib.llm import LLMRequest, LLMSettings, LLMTask
 from cornserve_tasklib.media import Modality
 from cornserve_tasklib.prefill_decode import DecodeTask, PrefillTask
 from cornserve_tasklib.thinker import ThinkerTask
@@ -54,12 +55,35 @@ CPU_WORKER = "cornserve_executors.llm.cpu_worker.SeededCPUWorker"
 """A name, because only vLLM's processes can import the class."""
 
 
+WITHOUT_KV_CONNECTOR = ("qwen4_exp", "qwen4_exp_text")
+"""Types of models whose attention vLLM does not run with a KV connector."""
+
 ChunkDelivery = Callable[[ChatChunk], Awaitable[None]]
 """Sends the next chunk of a response. Waits while the reader is too slow."""
 
 
+class HandOver(Protocol):
+    """Lets another executor continue a response."""
+
+    def is_wanted(self) -> bool:
+        """Returns whether another executor should continue the response."""
+        ...
+
+    async def save(self, continued: RenderedRequest, cached_tokens: int, embeddings: Sequence[TensorView]) -> None:
+        """Saves the KV cache of a running request for the other executor, if possible.
+
+        Args:
+            continued: the inputs with which the other executor continues.
+            cached_tokens: the cached tokens of the prompt.
+        """
+
+
 class RequestAbortedError(Exception):
     """vLLM has aborted a request without a reason."""
+
+
+class UnusableKvError(InvalidRequestError):
+    """A KV cache does not belong to the request or to the model, or is lost."""
 
 
 class LLMEngine(VllmEngine):
@@ -104,7 +128,7 @@ class LLMEngine(VllmEngine):
         input_bytes: int = 0,
         deliver_states: StatesDelivery | None = None,
         prefilled: PrefilledKv | None = None,
-        wants_hand_over: Callable[[], bool] | None = None,
+        hand_over: HandOver | None = None,
     ) -> ChatResponse:
         """Generates a response, and streams its chunks to `deliver`. Cancelling stops the generation immediately.
 
@@ -115,29 +139,31 @@ class LLMEngine(VllmEngine):
             input_bytes: the size of the request.
             deliver_states: receives the hidden states that the talker reads; those of the prompt come before the first
                 chunk. Only for thinkers.
-            prefilled: the KV cache of the prompt. Only for decode executors.
-            wants_hand_over: returns whether another executor should continue the response.
+            prefilled: the KV cache of the prompt, or of a part of the prompt and the delivered chunks.
+            hand_over: allows another executor to continue the response.
 
-        Raises `HandedOverError` if another executor continues after the chunks that `deliver` has received.
+        Raises `HandedOverError` if another executor continues after the chunks that `deliver` has received, and
+        `UnusableKvError` if `prefilled` is unusable, before `deliver` has received a chunk.
         """
         async with self._explain_constraint_errors(request):
             rendered = await self._render(request, id, embeddings, input_bytes, stream=deliver is not None)
             if request.prompt_only:
                 return rendered.prompt_response()
             rendered, repeated = self._continued(rendered, delivered)
-            kv = None if prefilled is None else await self._checked_kv(prefilled.tensor, rendered)
-            response = ResponseBuilder(rendered, None if kv is None else kv.cached_tokens, repeated)
+            cached_tokens = None
+            if prefilled is not None:
+                await self._check_kv(prefilled, rendered)
+                cached_tokens = prefilled.metadata.cached_tokens
+            response = ResponseBuilder(rendered, cached_tokens, repeated)
             prompt, sampling = rendered.engine_inputs()
             if sampling.max_tokens == 0:
                 response.finish_at_limit()
                 return response.build()
             prompt, adapter = _with_salt(prompt, request), self._adapter(request)
-            if prefilled is not None and kv is not None:
-                is_zero = kv.format is None
-                if is_zero:  # Other requests must not find the zeros in the prefix cache.
+            if prefilled is not None:
+                if prefilled.is_zero:  # Other requests must not find the zeros in the prefix cache.
                     prompt = {**prompt, "cache_salt": id}
-                tokens = len(rendered.prompt_tokens), len(prompt["prompt_token_ids"])
-                source = prefilled.source(*tokens, is_zero=is_zero)
+                source = prefilled.source(len(rendered.prompt_tokens), len(rendered.known_tokens))
                 # Choices load it one after another, so a message of the first one is too early.
                 sampling = _with_extra(sampling, LOAD, asdict(source if request.n == 1 else replace(source, key="")))
             async with AsyncExitStack() as stack:
@@ -152,7 +178,7 @@ class LLMEngine(VllmEngine):
                 )
                 await stack.enter_async_context(aclosing(outputs))
                 async for output in outputs:
-                    _raise_if_aborted(output, embeddings if prefilled is None else [*embeddings, *prefilled.unread])
+                    _raise_if_aborted(output, embeddings, prefilled)
                     if states is not None:
                         await states.deliver(_first_tokens(output))
                     for chunk in response.add_output(output):
@@ -160,8 +186,11 @@ class LLMEngine(VllmEngine):
                             await deliver(chunk)
                     if output.finished:
                         trace.record_engine_spans(output)
-                    elif wants_hand_over is not None and wants_hand_over() and self._is_movable(response, deliver):
-                        raise HandedOverError
+                    elif hand_over is not None and hand_over.is_wanted():
+                        continued = self._continued_elsewhere(response, deliver)
+                        if continued is not None:  # The request keeps its blocks meanwhile.
+                            await hand_over.save(continued, response.cached_tokens, embeddings)
+                            raise HandedOverError
             return response.build()
 
     def _continued(
@@ -181,14 +210,15 @@ class LLMEngine(VllmEngine):
                 raise
             return rendered, delivered
 
-    def _is_movable(self, response: ResponseBuilder, deliver: ChunkDelivery | None) -> bool:
-        """Returns whether another executor can continue exactly after the chunks that `deliver` has received.
+    def _continued_elsewhere(self, response: ResponseBuilder, deliver: ChunkDelivery | None) -> RenderedRequest | None:
+        """Returns the inputs with which another executor continues exactly after the chunks that `deliver` has
+        received, if it can.
 
         Not with `stop`, for which vLLM always holds a part of the text back.
         """
         request = response.request
         continues = deliver is not None and not request.stop and self._config.continues_from_tokens(request)
-        return continues and response.can_be_handed_over
+        return response.continued() if continues else None
 
     async def render(
         self, request: LLMRequest, id: str, embeddings: Sequence[TensorView], input_bytes: int
@@ -218,7 +248,8 @@ class LLMEngine(VllmEngine):
         *,
         samples_first: bool = False,
     ) -> tuple[ChatChunk | None, int]:
-        """Processes the prompt of a request. The engine saves its KV cache at the same time, or later.
+        """Processes the prompt of a request, with the delivered tokens of a continued response. The engine saves its KV
+        cache at the same time, or later.
 
         Returns the first token of the response, and the number of cached tokens. The token is absent without
         `samples_first`, if the response may end with it, or if the response cannot continue after it, because its text
@@ -229,7 +260,10 @@ class LLMEngine(VllmEngine):
             samples_first: whether to sample the first token. The response must be one that can be continued.
         """
         request = rendered.request
-        sampling = rendered.sampling
+        prompt, sampling = rendered.engine_inputs()
+        # The token that follows those to save is the only one to compute if they are cached. Media must be complete.
+        end = max(target.tokens + 1, len(rendered.prompt_tokens))
+        prompt = {**prompt, "prompt_token_ids": prompt["prompt_token_ids"][:end]}
         if not samples_first:
             sampling = SamplingParams(temperature=0, detokenize=False, extra_args=sampling.extra_args)
         sampling = _with_extra(sampling, SAVE, asdict(target))
@@ -237,7 +271,7 @@ class LLMEngine(VllmEngine):
         chunk, cached_tokens = None, 0
         async with self._explain_constraint_errors(request):
             outputs = self._vllm.generate(
-                _with_salt(rendered.prompt, request),
+                _with_salt(prompt, request),
                 sampling,
                 id,
                 lora_request=self._adapter(request),
@@ -255,27 +289,32 @@ class LLMEngine(VllmEngine):
         with suppress(vllm_exceptions.EngineDeadError):  # The executor exits.
             await self._vllm.collective_rpc("end_kv_save", args=(asdict(target),))
 
-    async def kv_format(self) -> KvFormat:
-        """Returns the format of the KV caches that the engine saves and loads."""
-        if self._kv_format is None:
+    @property
+    def caches_prefixes(self) -> bool:
+        return bool(self._vllm.vllm_config.cache_config.enable_prefix_caching)
+
+    async def kv_format(self) -> KvFormat | None:
+        """Returns the format of the KV caches that the engine saves and loads. None if it does not."""
+        if self._kv_format is None and self._vllm.vllm_config.kv_transfer_config is not None:
             (fields,) = await self._vllm.collective_rpc("kv_format")
-            self._kv_format = KvFormat.of(fields)
+            self._kv_format = fields and KvFormat.of(fields)
         return self._kv_format
 
-    async def _checked_kv(self, received: TensorView, rendered: RenderedRequest) -> KvMetadata:
-        """Returns the metadata of a KV cache. Raises `InvalidRequestError` for another format or another prompt."""
-        found = KvMetadata.decode(received.metadata)
+    async def _check_kv(self, prefilled: PrefilledKv, rendered: RenderedRequest) -> None:
+        """Raises `UnusableKvError` for a KV cache of another format or another prompt."""
+        found = prefilled.metadata
         if found.format is None:
-            return found
+            return
         expected = await self.kv_format()
+        if expected is None:
+            raise UnusableKvError("the KV cache of this model is not loaded")
         if difference := expected.difference(found.format):
-            raise InvalidRequestError(
+            raise UnusableKvError(
                 f"the decode and the prefill executor have KV caches of different formats ({difference}): give both "
                 "tasks the same model and options"
             )
-        if rendered.prompt_digest != found.prompt:
-            raise InvalidRequestError("kv: it is that of another prompt: pass the same request to both tasks")
-        return found
+        if rendered.digest(found.tokens) != found.digest:
+            raise UnusableKvError("kv: it is that of another prompt: pass the same request to both tasks")
 
     def _adapter(self, request: LLMRequest) -> LoRARequest | None:
         return self._adapters[request.lora] if request.lora else None
@@ -286,7 +325,7 @@ class LLMEngine(VllmEngine):
         try:
             with translate_errors():
                 yield
-        except (EngineDeadError, HandedOverError, CannotContinueError):
+        except (EngineDeadError, HandedOverError, CannotContinueError, UnusableKvError):
             raise
         except Exception as error:
             message = await asyncio.to_thread(self._constraint_checker.find_error, request)
@@ -334,11 +373,9 @@ def engine_args(config: LLMSettings) -> dict[str, Any]:
                 "speculative_config: the KV cache of a draft model is not sent from prefill to decode: remove the "
                 "argument"
             )
-        args["kv_transfer_config"] = {
-            "kv_connector": KvCacheConnector.__name__,
-            "kv_connector_module_path": KvCacheConnector.__module__,
-            "kv_role": "kv_both",
-        }
+        args["kv_transfer_config"] = _kv_connector(KvCacheConnector)
+    elif _can_hand_kv_over(config, args):
+        args["kv_transfer_config"] = _kv_connector(HandOverConnector)
     if reader is not None:
         args["kv_transfer_config"] = {
             "kv_connector": HiddenStatesConnector.__name__,
@@ -348,6 +385,26 @@ def engine_args(config: LLMSettings) -> dict[str, Any]:
     if config.with_enc:
         return args | {"limit_mm_per_prompt": media_limits(config), "mm_processor_cache_gb": PROCESSOR_CACHE_GIB}
     return args | {"language_model_only": True, "mm_processor_cache_gb": 0}
+
+
+def _kv_connector(connector: type[KvCacheConnector]) -> dict[str, Any]:
+    return {
+        "kv_connector": connector.__name__,
+        "kv_connector_module_path": connector.__module__,
+        "kv_role": "kv_both",
+    }
+
+
+def _can_hand_kv_over(config: LLMSettings, args: Mapping[str, Any]) -> bool:
+    """Returns whether vLLM runs the model of a whole executor with a KV connector as it does without."""
+    is_single = type(config) is LLMTask and config.options.tensor_parallel_size == 1
+    has_conflict = any(args.get(name) for name in ("kv_transfer_config", "speculative_config"))
+    if not is_single or has_conflict or args.get("enable_prefix_caching") is False:
+        return False
+    if "expandable_segments:True" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""):
+        return False
+    fields = model_fields(config)
+    return not fields.get("is_encoder_decoder") and fields.get("model_type") not in WITHOUT_KV_CONNECTOR
 
 
 def _with_salt(prompt: Any, request: LLMRequest) -> Any:
@@ -369,7 +426,7 @@ def _first_chunk(rendered: RenderedRequest, output: RequestOutput) -> ChatChunk 
     chunk = ChatChunk(
         text=completion.text, token_ids=list(completion.token_ids), prompt_tokens=len(rendered.prompt_tokens)
     )
-    return chunk if rendered.continues_exactly_after([chunk]) else None
+    return chunk if rendered.continued_exactly([chunk]) else None
 
 
 def _is_empty(chunk: ChatChunk) -> bool:
@@ -389,9 +446,19 @@ def _check_finite(tensor: TensorView, dtype: torch.dtype) -> None:
         raise RuntimeError(f"the encoder sent embeddings that are not finite in {dtype_name(dtype)}")
 
 
-def _raise_if_aborted(output: RequestOutput, embeddings: Sequence[TensorView]) -> None:
-    """Raises `StaleError` if revoked embeddings explain why vLLM aborted the request, else `RequestAbortedError`."""
+def _raise_if_aborted(
+    output: RequestOutput, embeddings: Sequence[TensorView], prefilled: PrefilledKv | None = None
+) -> None:
+    """Raises `StaleError` if revoked tensors explain why vLLM aborted the request, else `RequestAbortedError`.
+
+    Raises `UnusableKvError` if the state of the request was not loaded.
+    """
     if any(completion.finish_reason == "error" for completion in output.outputs):
-        for tensor in embeddings:
+        unread = () if prefilled is None else prefilled.unread
+        if prefilled is not None and prefilled.is_state and unread:
+            raise UnusableKvError("the KV cache was not loaded")
+        for tensor in (*embeddings, *unread):
             tensor.check()
         raise RequestAbortedError("vLLM aborted the request")
+    if prefilled is not None and prefilled.is_state:  # Other choices of a response that is handed over do not exist.
+        prefilled.unread = ()

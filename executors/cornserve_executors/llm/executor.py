@@ -16,6 +16,7 @@ from cornserve.task import Tensor
 from cornserve_executors.base import InvalidRequestError, InvocationContext, ProgressReporter
 from cornserve_executors.base.executor import Request, Result
 from cornserve_executors.llm.first_token import FirstToken
+from cornserve_executors.llm.hand_over import KvHandOver
 from cornserve_executors.llm.kv_format import KvMetadata
 from cornserve_executors.llm.kv_stats import KvStats
 from cornserve_executors.media.grey_image import GREY_IMAGE
@@ -31,7 +32,7 @@ from cornserve_tasklib.prefill_decode import DecodeTask, PrefilledPrompt, Prefil
 from cornserve_tasklib.thinker import ThinkerResponse, ThinkerTask
 
 if TYPE_CHECKING:
-    from cornserve_executors.llm.engine import ChunkDelivery, LLMEngine
+    from cornserve_executors.llm.engine import ChunkDelivery, HandOver, LLMEngine
     from cornserve_executors.llm.kv_messages import KvMessages, PrefilledKv
     from cornserve_executors.llm.thinker_states import StatesDelivery, ThinkerStates
 
@@ -74,14 +75,12 @@ class LanguageModelExecutor(VllmExecutor[Settings, Request, Result]):
         deliver_states: StatesDelivery | None = None,
         delivered: Sequence[ChatChunk] | None = None,
         prefilled: PrefilledKv | None = None,
-        *,
-        hands_over: bool = True,
+        hand_over: HandOver | None = None,
     ) -> ChatResponse:
-        """Generates the response of an invocation, and streams its chunks to `deliver`.
+        """Generates the response of an invocation, and streams its chunks to `deliver`. See `LLMEngine.generate`.
 
         Args:
             delivered: chunks that have been sent. By default, those of an earlier attempt.
-            hands_over: whether another executor may continue the response.
         """
         embeddings = await context.receive_all(_embedding_tensors(request))
         return await self._engine.generate(
@@ -93,7 +92,7 @@ class LanguageModelExecutor(VllmExecutor[Settings, Request, Result]):
             context.input_bytes,
             deliver_states,
             prefilled,
-            context.wants_hand_over if hands_over else None,
+            hand_over,
         )
 
 
@@ -122,9 +121,48 @@ class KvExecutor(LanguageModelExecutor[Settings, Request, Result]):
             self._messages.close()
 
 
-class LLMExecutor(LanguageModelExecutor[LLMTask, LLMRequest, ChatResponse]):
+class ResponseExecutor(KvExecutor[Settings, Request, Result]):
+    """Generates responses, which another replica can continue."""
+
+    async def respond(
+        self,
+        request: LLMRequest,
+        context: InvocationContext,
+        delivered: Sequence[ChatChunk] | None = None,
+        prefilled: PrefilledKv | None = None,
+    ) -> ChatResponse:
+        """Generates the response of an invocation. See `generate`."""
+        hand_over = KvHandOver(context, self._engine, self._messages)
+        deliver = _chunk_delivery(context)
+        return await self.generate(
+            request, context, deliver, delivered=delivered, prefilled=prefilled, hand_over=hand_over
+        )
+
+    async def respond_from_state(self, request: LLMRequest, context: InvocationContext) -> ChatResponse | None:
+        """Generates the rest of a response that another replica has handed over with its KV cache.
+
+        Returns None without a KV cache, or if it is unusable.
+        """
+        from cornserve_executors.llm.engine import UnusableKvError
+
+        tensor = await context.receive_state()
+        if tensor is None:
+            return None
+        state = self._messages.receive(context.id, tensor, context.release_state, is_state=True)
+        try:
+            return await self.respond(request, context, prefilled=state)
+        except UnusableKvError as error:
+            log.warning("the tokens of a response are processed again: %s", error)
+            await context.release_state()
+            return None
+        finally:
+            self._messages.forget(context.id)
+
+
+class LLMExecutor(ResponseExecutor[LLMTask, LLMRequest, ChatResponse]):
     async def invoke(self, request: LLMRequest, context: InvocationContext) -> ChatResponse:
-        return await self.generate(request, context, _chunk_delivery(context))
+        response = await self.respond_from_state(request, context)
+        return await self.respond(request, context) if response is None else response
 
 
 class PrefillExecutor(KvExecutor[PrefillTask, LLMRequest, PrefilledPrompt]):
@@ -135,29 +173,30 @@ class PrefillExecutor(KvExecutor[PrefillTask, LLMRequest, PrefilledPrompt]):
             request = request.model_copy(update={"seed": seed})
         rendered = await self._engine.render(request, context.id, embeddings, context.input_bytes)
         format = await self._engine.kv_format()
+        assert format is not None
         nbytes = format.nbytes(len(rendered.prompt_tokens))
         slot, slot_of_first = await context.allocate("kv", nbytes), await context.allocate("first", 1)
-        lent = self._messages.lend(context.id, slot)
-        try:
+        tokens = len(rendered.prompt_tokens)
+        async with self._messages.lend(context.id, slot, tokens, self._engine.end_save) as lent:
             chunk, cached_tokens = await self._engine.prefill(
                 rendered, context.id, lent.target, embeddings, samples_first=seed is not None
             )
             first = FirstToken(chunk=chunk, seed=seed if chunk is None else None)
             slot_of_first.publish("uint8", (1,), first.model_dump_json(exclude_defaults=True).encode())
             await lent.wait_saved()
-        except BaseException:
-            self._messages.take_back(lent, self._engine.end_save)
-            raise
-        metadata = KvMetadata(format, rendered.prompt_digest, cached_tokens)
+        metadata = KvMetadata(format, rendered.digest(tokens), tokens, cached_tokens)
         slot.publish("uint8", (nbytes,), metadata.encode())
         return PrefilledPrompt()
 
 
-class DecodeExecutor(KvExecutor[DecodeTask, PrefilledRequest, ChatResponse]):
+class DecodeExecutor(ResponseExecutor[DecodeTask, PrefilledRequest, ChatResponse]):
     async def invoke(self, request: PrefilledRequest, context: InvocationContext) -> ChatResponse:
-        deliver = _chunk_delivery(context)
+        response = await self.respond_from_state(request.request, context)
+        if response is not None:
+            return response
         if request.kv is None:
-            return await self.generate(request.request, context, deliver)
+            return await self.respond(request.request, context)
+        deliver = _chunk_delivery(context)
         llm_request, delivered = request.request, _delivered_chunks(context)
         if request.first is not None:
             if not delivered:
@@ -172,11 +211,11 @@ class DecodeExecutor(KvExecutor[DecodeTask, PrefilledRequest, ChatResponse]):
             await context.release(request.first)
         tokens = sum(len(chunk.token_ids) for chunk in delivered)
         if tokens == llm_request.token_limit and self.config.continues_from_tokens(llm_request):
-            return await self.generate(llm_request, context, deliver, delivered=delivered)
+            return await self.respond(llm_request, context, delivered)
         tensor = await context.receive(request.kv)
         prefilled = self._messages.receive(context.id, tensor, partial(context.release, request.kv))
         try:
-            return await self.generate(llm_request, context, deliver, delivered=delivered, prefilled=prefilled)
+            return await self.respond(llm_request, context, delivered, prefilled)
         finally:
             self._messages.forget(context.id)
 
@@ -210,7 +249,6 @@ class ThinkerExecutor(LanguageModelExecutor[ThinkerTask, LLMRequest, ThinkerResp
             context,
             deliver if is_streamed else None,
             deliver_states if reads_states else None,
-            hands_over=False,  # The talker would read the tokens again.
         )
         return ThinkerResponse(**dict(response))
 

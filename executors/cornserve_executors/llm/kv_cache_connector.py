@@ -1,13 +1,13 @@
-"""Copies KV caches between vLLM's engine and the data plane, for prefill and decode in different executors.
+"""Copies KV caches between vLLM's engine and the data plane.
 
-A request of a prefill executor names lent memory (`SAVE`). When a step has computed the last token of its prompt, a
-thread copies its blocks there, while further steps run, and then sends a message to the executor's main process: the
-memory is free of writers. A request of a decode executor names a received tensor (`LOAD`): a thread copies it into
-blocks that the scheduler has allocated, sends a message, too, and the request runs. Without a token that follows the
-prompt, vLLM computes the last token of the prompt again.
+Prefill and decode run in different executors, and replicas that leave hand running requests over. A request that saves
+names lent memory (`SAVE`). When a step has computed the last of the tokens to save, a thread copies their blocks there,
+while further steps run, and then sends a message to the executor's main process: the memory is free of writers. A
+request that loads names a received tensor (`LOAD`): a thread copies it into blocks that the scheduler has allocated,
+sends a message, too, and the request runs. Without a token that follows the loaded ones, vLLM computes the last of them
+again.
 
-Only whole blocks are copied, because engines may pack the tokens of a block in any order. All layers have the same
-blocks, also those with a sliding window: vLLM has one table of blocks for a connector without `SupportsHMA`.
+Only whole blocks are copied, because engines may pack the tokens of a block in any order.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorMetadata,
     KVConnectorRole,
     KVConnectorTransferResults,
+    SupportsHMA,
 )
 from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.request import Request
 
 from cornserve.transport import Location, SegmentReader, SegmentWriter, StaleError
@@ -57,7 +59,7 @@ request follows."""
 
 @dataclass(slots=True)
 class KvTarget:
-    """The memory in which the KV cache of a prompt is saved, and the progress."""
+    """The memory in which a KV cache is saved, and the progress."""
 
     key: str
     """Identifies the request in the main process."""
@@ -65,8 +67,8 @@ class KvTarget:
     """The path of the socket that receives the message."""
     location: dict[str, Any]
     """The lent memory, as the fields of a `Location`."""
-    tokens: int = 0
-    """The length of the prompt."""
+    tokens: int
+    """The number of tokens to save."""
     blocks: list[int] = field(default_factory=list)
     is_computed: bool = False
     """Whether a step has computed the last token."""
@@ -74,7 +76,7 @@ class KvTarget:
 
 @dataclass(slots=True)
 class KvSource:
-    """The tensor from which the KV cache of a prompt is loaded."""
+    """The tensor from which a KV cache is loaded."""
 
     key: str
     """Identifies the request in the main process."""
@@ -83,7 +85,7 @@ class KvSource:
     location: dict[str, Any] | None
     """The received tensor, as the fields of a `Location`. None for keys and values of zero."""
     tokens: int
-    """The length of the prompt."""
+    """The number of tokens in it."""
     loaded_tokens: int
     """The tokens that are not computed again: at most all, and fewer than the engine's request has."""
 
@@ -108,11 +110,17 @@ class TransfersOfStep(KVConnectorMetadata):  # type: ignore[misc]
 
 
 class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
+    """The connector of prefill and decode executors.
+
+    All layers have the same blocks, also those with a sliding window: vLLM has one table of blocks for a connector
+    without `SupportsHMA`.
+    """
+
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
         if len(kv_cache_config.kv_cache_groups) != 1 or vllm_config.parallel_config.world_size != 1:
-            raise ValueError(
-                f"prefill and decode run apart only on one GPU, for models whose layers all have keys and values: "
+            self.refuse(
+                "prefill and decode run apart only on one GPU, for models whose layers all have keys and values: "
                 f"{ALTERNATIVE}"
             )
         self._config = vllm_config
@@ -132,6 +140,10 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._results = KVConnectorTransferResults()
         self._reader = SegmentReader()
         self._writer = SegmentWriter()
+
+    def refuse(self, problem: str) -> None:
+        """Handles a model whose KV cache cannot be saved and loaded."""
+        raise ValueError(problem)
 
     # Called in the scheduler
 
@@ -159,7 +171,7 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> TransfersOfStep:
         for request in scheduled_requests(scheduler_output, self._saves):
             if SAVE in request.parameters:
-                self._saves.setdefault(request.id, KvTarget(**request.parameters[SAVE])).tokens = request.prompt_tokens
+                self._saves.setdefault(request.id, KvTarget(**request.parameters[SAVE]))
             if (target := self._saves.get(request.id)) is None:
                 continue
             request.add_blocks(target.blocks)
@@ -180,7 +192,8 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._caches = [*kv_caches.values()]
         layouts = {(cache.dtype, cache.shape) for cache in self._caches}
         if len(layouts) != 1 or list(self._caches[0].shape).count(self._num_blocks) != 1:
-            raise ValueError(f"prefill and decode do not run apart with caches of the layouts {layouts}: {ALTERNATIVE}")
+            self.refuse(f"prefill and decode do not run apart with caches of the layouts {layouts}: {ALTERNATIVE}")
+            return
         self._block_axis = list(self._caches[0].shape).index(self._num_blocks)
 
     def format(self) -> KvFormat:
@@ -328,6 +341,26 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
         shape = list(cache.shape)
         shape[self._block_axis] = blocks
         return shape
+
+
+class HandOverConnector(KvCacheConnector, SupportsHMA):  # type: ignore[misc]
+    """The connector of executors that run whole requests, which they hand over when they leave.
+
+    It changes nothing else: layers with a sliding window have separate blocks, and a model whose KV cache cannot be
+    saved runs without.
+    """
+
+    def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        self.is_usable = all(
+            isinstance(group.kv_cache_spec, FullAttentionSpec) for group in kv_cache_config.kv_cache_groups
+        )
+        super().__init__(vllm_config, role, kv_cache_config)
+
+    def refuse(self, problem: str) -> None:
+        self.is_usable = False
+
+    def request_finished_all_groups(self, request: Request, block_ids: tuple[list[int], ...]) -> tuple[bool, None]:
+        return self.request_finished(request, [])
 
 
 def kv_cache_connector() -> KvCacheConnector:

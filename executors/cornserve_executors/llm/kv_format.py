@@ -1,4 +1,4 @@
-"""Describes KV caches, so that a decode executor loads only those of its format and of its prompt."""
+"""Describes KV caches, so that an engine loads only those of its format and of its prompt."""
 
 from __future__ import annotations
 
@@ -57,12 +57,14 @@ class KvFormat:
 
 @dataclass(frozen=True, slots=True)
 class KvMetadata:
-    """The metadata of a tensor with the KV cache of a prompt."""
+    """The metadata of a tensor with the KV cache of a prompt, and of tokens that follow it."""
 
     format: KvFormat | None = None
     """Without a format, the keys and values are zeros, which fit every model. The tensor does not contain them."""
-    prompt: str = ""
-    """Identifies the prompt. Empty without a format."""
+    digest: str = ""
+    """Identifies the tokens. Empty without a format."""
+    tokens: int = 0
+    """The number of tokens. 0 without a format: those of the prompt."""
     cached_tokens: int = 0
     """The tokens of the prompt whose KV cache was computed for an earlier request."""
 
@@ -73,4 +75,4 @@ class KvMetadata:
     def decode(cls, metadata: bytes) -> Self:
         fields = json.loads(metadata)
         format = fields["format"] and KvFormat.of(fields["format"])
-        return cls(format, fields["prompt"], fields["cached_tokens"])
+        return cls(format, fields["digest"], fields["tokens"], fields["cached_tokens"])

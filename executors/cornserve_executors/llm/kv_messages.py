@@ -1,8 +1,8 @@
 """Messages of an executor's engine process about its copies of KV caches.
 
-A prefill executor lends memory to its engine, which may still write when the request has been cancelled: the memory is
-not reused before the engine has sent its message, or has died with the executor. A decode executor gives a received KV
-cache up when its engine has loaded it.
+An executor that saves a KV cache lends memory to its engine, which may still write when the request has been cancelled:
+the memory is not reused before the engine has sent its message, or has died with the executor. An executor gives a
+received KV cache up when its engine has loaded it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import asyncio
 import logging
 import socket
 import tempfile
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from cornserve.transport import Slot, TensorView
 from cornserve_executors.llm.kv_cache_connector import MESSAGE, KvSource, KvTarget
+from cornserve_executors.llm.kv_format import KvMetadata
 from cornserve_executors.llm.kv_stats import KvStats
 
 log = logging.getLogger(__name__)
@@ -46,28 +48,39 @@ class LentSlot:
 
 
 class PrefilledKv:
-    """A received KV cache that the engine loads."""
+    """A received KV cache that the engine loads.
 
-    def __init__(self, tensor: TensorView, key: str, socket: str) -> None:
+    Args:
+        is_state: whether another replica has handed it over with the invocation, which can do without it.
+    """
+
+    def __init__(self, tensor: TensorView, key: str, socket: str, *, is_state: bool) -> None:
         self.tensor = tensor
+        self.is_state = is_state
+        self.metadata = KvMetadata.decode(tensor.metadata)
         self.unread: Sequence[TensorView] = [tensor]
         """The tensor, until the engine has a copy."""
         self._key = key
         self._socket = socket
 
-    def source(self, prompt_tokens: int, tokens: int, *, is_zero: bool) -> KvSource:
+    @property
+    def is_zero(self) -> bool:
+        """Whether the keys and values are zeros."""
+        return self.metadata.format is None
+
+    def source(self, prompt_tokens: int, tokens: int) -> KvSource:
         """Returns where the engine finds the KV cache.
 
         Args:
-            is_zero: whether the keys and values are zeros.
             prompt_tokens: the length of the prompt.
             tokens: the length with the tokens of the response that are known.
         """
+        saved = self.metadata.tokens or prompt_tokens
         # vLLM computes at least one token. It would load a prompt of one token again and again, because it then counts
         # no token as computed.
-        loaded = min(prompt_tokens, tokens - 1)
-        location = None if is_zero else asdict(self.tensor.location)
-        return KvSource(self._key, self._socket, location, prompt_tokens, loaded)
+        loaded = min(saved, tokens - 1)
+        location = None if self.is_zero else asdict(self.tensor.location)
+        return KvSource(self._key, self._socket, location, saved, loaded)
 
 
 class KvMessages:
@@ -85,19 +98,34 @@ class KvMessages:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._socket, self._receive)
 
-    def lend(self, key: str, slot: Slot) -> LentSlot:
-        """Lends the memory to the engine, until it sends its message."""
-        lent = LentSlot(slot, KvTarget(key, self._path, asdict(slot.location)))
+    @asynccontextmanager
+    async def lend(
+        self, key: str, slot: Slot, tokens: int, end_save: Callable[[KvTarget], Coroutine[Any, Any, None]]
+    ) -> AsyncIterator[LentSlot]:
+        """Lends the memory to the engine, until it sends its message.
+
+        Args:
+            tokens: the number of tokens to save.
+            end_save: after an error, lets the engine, whose request has ended, send its message.
+        """
+        lent = LentSlot(slot, KvTarget(key, self._path, asdict(slot.location), tokens))
         self._expected[key.encode()] = lent.on_message
-        return lent
+        try:
+            yield lent
+        except BaseException:
+            self._start(end_save(lent.target))
+            raise
 
-    def take_back(self, lent: LentSlot, end_save: Callable[[KvTarget], Coroutine[Any, Any, None]]) -> None:
-        """Lets the engine, whose request has ended, send its message, with which the memory comes back."""
-        self._start(end_save(lent.target))
-
-    def receive(self, key: str, tensor: TensorView, release: Callable[[], Coroutine[Any, Any, None]]) -> PrefilledKv:
+    def receive(
+        self,
+        key: str,
+        tensor: TensorView,
+        release: Callable[[], Coroutine[Any, Any, None]],
+        *,
+        is_state: bool = False,
+    ) -> PrefilledKv:
         """Returns a KV cache for the engine, which is released as soon as the engine has loaded it."""
-        prefilled = PrefilledKv(tensor, key, self._path)
+        prefilled = PrefilledKv(tensor, key, self._path, is_state=is_state)
 
         def on_message(is_done: bool) -> None:
             if is_done:

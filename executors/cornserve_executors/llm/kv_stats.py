@@ -1,4 +1,4 @@
-"""Prometheus metrics of the KV caches that a prefill executor saves, or a decode executor loads."""
+"""Prometheus metrics of the KV caches that an engine saves or loads."""
 
 from __future__ import annotations
 

@@ -57,13 +57,14 @@ class RenderedRequest:
         greedy = self.sampling.temperature == 0
         return replace(self, continuation=Continuation(delivered, self.prompt_tokens, self.tokenizer, greedy=greedy))
 
-    def continues_exactly_after(self, chunks: Sequence[ChatChunk]) -> bool:
-        """Returns whether a copy can continue after these chunks, and would generate none of their tokens again."""
+    def continued_exactly(self, chunks: Sequence[ChatChunk]) -> Self | None:
+        """Returns a copy that continues after these chunks, if it generates none of their tokens again."""
         with suppress(CannotContinueError):
-            continuation = self.continue_after(chunks).continuation
+            copy = self.continue_after(chunks)
             tokens = [token for chunk in chunks for token in chunk.token_ids]
-            return continuation is not None and continuation.kept_tokens == tokens
-        return False
+            if copy.continuation is not None and copy.continuation.kept_tokens == tokens:
+                return copy
+        return None
 
     @property
     def prompt_tokens(self) -> list[int]:
@@ -71,10 +72,17 @@ class RenderedRequest:
         return tokens
 
     @property
-    def prompt_digest(self) -> str:
-        """Identifies all that the KV cache of the prompt depends on, within a model: tokens, media and the adapter."""
-        media = self.prompt.get("mm_hashes") or {}
-        return sha256(repr((self.prompt_tokens, sorted(media.items()), self.request.lora)).encode()).hexdigest()
+    def known_tokens(self) -> list[int]:
+        """The tokens of the prompt, and the delivered ones of a continued response."""
+        return (
+            self.prompt_tokens if self.continuation is None else [*self.prompt_tokens, *self.continuation.kept_tokens]
+        )
+
+    def digest(self, tokens: int) -> str:
+        """Identifies all that the KV cache of that many known tokens depends on, within a model: them, the media and
+        the adapter."""
+        media = sorted((self.prompt.get("mm_hashes") or {}).items())
+        return sha256(repr((self.known_tokens[:tokens], media, self.request.lora)).encode()).hexdigest()
 
     def prompt_response(self) -> ChatResponse:
         """Returns the tokens of the prompt, and its text if the request is a text or tokens.
@@ -100,10 +108,9 @@ class RenderedRequest:
         """Returns the prompt, including the delivered tokens of a continued response, and the sampling parameters."""
         if self.continuation is None:
             return self.prompt, self.sampling
-        kept = self.continuation.kept_tokens
         sampling = self.sampling.clone()
-        sampling.max_tokens -= len(kept)
-        return {**self.prompt, "prompt_token_ids": [*self.prompt_tokens, *kept]}, sampling
+        sampling.max_tokens -= len(self.continuation.kept_tokens)
+        return {**self.prompt, "prompt_token_ids": self.known_tokens}, sampling
 
     @property
     def streams(self) -> bool:

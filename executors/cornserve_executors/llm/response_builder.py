@@ -73,10 +73,14 @@ class ResponseBuilder:
         return self._rendered.request
 
     @property
-    def can_be_handed_over(self) -> bool:
-        """Whether another executor can continue exactly after the chunks of the only choice."""
+    def cached_tokens(self) -> int:
+        return self._cached_tokens or 0
+
+    def continued(self) -> RenderedRequest | None:
+        """Returns the inputs with which another executor continues exactly after the chunks of the only choice, if it
+        can."""
         (choice,) = self._choices
-        return self._rendered.continues_exactly_after(choice.chunks)
+        return self._rendered.continued_exactly(choice.chunks)
 
     def finish_at_limit(self) -> None:
         """Finishes all choices, because the delivered chunks already have the maximum number of tokens."""

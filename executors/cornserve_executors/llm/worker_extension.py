@@ -9,7 +9,7 @@ from vllm.lora.request import LoRARequest
 
 from cornserve_executors.llm.adapter_check import check_adapter
 from cornserve_executors.llm.hidden_states import take_states
-from cornserve_executors.llm.kv_cache_connector import KvTarget, kv_cache_connector
+from cornserve_executors.llm.kv_cache_connector import HandOverConnector, KvTarget, kv_cache_connector
 
 
 class WorkerExtension:
@@ -36,9 +36,12 @@ class WorkerExtension:
             return " ".join(str(error).split()) or type(error).__name__
         return ""
 
-    def kv_format(self) -> dict[str, Any]:
-        """Returns the fields of the `KvFormat` of this engine."""
-        return asdict(kv_cache_connector().format())
+    def kv_format(self) -> dict[str, Any] | None:
+        """Returns the fields of the `KvFormat` of this engine, or None if its KV cache cannot be saved."""
+        connector = kv_cache_connector()
+        if isinstance(connector, HandOverConnector) and not connector.is_usable:
+            return None
+        return asdict(connector.format())
 
     def end_kv_save(self, target: dict[str, Any]) -> None:
         """Sends a message when nothing writes to the memory of a `KvTarget` any more."""

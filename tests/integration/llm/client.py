@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.invocations import STATE
 from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, CompletionRequest
 from tests.executor_caller import Caller, calling
 
@@ -23,6 +24,8 @@ class InvocationReply:
     """The events received so far."""
 
     chunks: list[ChatChunk] = field(default_factory=list)
+    taken: list[int] = field(default_factory=list)
+    """The inputs that were taken."""
     first_chunk_after: float | None = None
     ended_after: float = 0
     end: pb.End = field(default_factory=pb.End)
@@ -55,19 +58,41 @@ class InvocationReply:
 class ClientInvocation:
     """An invocation on a separate connection."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, endpoint: str) -> None:
         self._caller = caller
+        self._endpoint = endpoint
+        self._request_id = f"request-{next(_requests)}"
+        self._attempt = 0
         self._started = time.perf_counter()
         self._reply = InvocationReply()
 
-    def start(self, request: bytes, *, stream: bool, delivered: Sequence[ChatChunk] = ()) -> None:
+    def start(
+        self,
+        request: bytes,
+        *,
+        stream: bool,
+        delivered: Sequence[ChatChunk] = (),
+        state_of: ClientInvocation | None = None,
+        inputs: Sequence[pb.Input] = (),
+    ) -> None:
+        if state_of is not None:
+            self._request_id, self._attempt = state_of._request_id, state_of._attempt + 1
         start = pb.Start(
-            request_id=f"request-{next(_requests)}",
+            request_id=self._request_id,
+            attempt=self._attempt,
             request=request,
+            inputs=inputs if state_of is None else [*inputs, pb.Input(pending=state_of.output(STATE))],
+            has_state=state_of is not None,
             outputs=Chunks if stream else [],
             delivered=[pb.OutputChunk(output="chunks", item=chunk.model_dump_json().encode()) for chunk in delivered],
         )
         self._caller.send(pb.Command(call=1, start=start))
+
+    def output(self, name: str) -> pb.Pending:
+        return pb.Pending(invocation=0, output=name, attempt=self._attempt, endpoint=self._endpoint)
+
+    def release(self) -> None:
+        self._caller.send(pb.Command(call=1, release=pb.Release()))
 
     def cancel(self) -> None:
         self._caller.send(pb.Command(call=1, cancel=pb.Cancel()))
@@ -91,11 +116,15 @@ class ClientInvocation:
         return self._reply
 
     async def _progress(self) -> AsyncIterator[InvocationReply]:
+        if self._reply.ended_after:
+            return
         async for event in self._caller:
             elapsed = time.perf_counter() - self._started
             if event.HasField("chunk"):
                 self._reply.chunks.append(ChatChunk.model_validate_json(event.chunk.item))
                 self._reply.first_chunk_after = self._reply.first_chunk_after or elapsed
+            elif event.HasField("taken"):
+                self._reply.taken += event.taken.inputs
             else:
                 self._reply.end, self._reply.ended_after = event.end, elapsed
             yield self._reply
@@ -114,18 +143,31 @@ class ExecutorClient:
         *,
         stream: bool = True,
         delivered: Sequence[ChatChunk] = (),
+        state_of: ClientInvocation | None = None,
+        inputs: Sequence[pb.Input] = (),
     ) -> ClientInvocation:
-        invocation = ClientInvocation(await self._connections.enter_async_context(calling(self._endpoint)))
+        caller = await self._connections.enter_async_context(calling(self._endpoint))
+        invocation = ClientInvocation(caller, self._endpoint)
         data = request if isinstance(request, bytes) else request.model_dump_json(exclude_defaults=True).encode()
-        invocation.start(data, stream=stream, delivered=delivered)
+        invocation.start(data, stream=stream, delivered=delivered, state_of=state_of, inputs=inputs)
         return invocation
 
     async def invoke(self, request: ChatRequest | CompletionRequest | bytes, *, stream: bool = True) -> InvocationReply:
         return await (await self.start(request, stream=stream)).reply()
 
-    async def resume(self, request: ChatRequest | CompletionRequest, delivered: Sequence[ChatChunk]) -> InvocationReply:
-        """Continues a response after the chunks that another executor has delivered."""
-        return await (await self.start(request, delivered=delivered)).reply()
+    async def resume(
+        self,
+        request: ChatRequest | CompletionRequest,
+        delivered: Sequence[ChatChunk],
+        *,
+        state_of: ClientInvocation | None = None,
+    ) -> InvocationReply:
+        """Continues a response after the chunks that another executor has delivered.
+
+        Args:
+            state_of: an invocation that was handed over, whose state is an input.
+        """
+        return await (await self.start(request, delivered=delivered, state_of=state_of)).reply()
 
 
 @asynccontextmanager

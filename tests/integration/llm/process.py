@@ -17,6 +17,7 @@ from typing import Any
 import httpx2 as httpx
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from cornserve.task import UnitTask
 from cornserve.v1 import executor_pb2 as pb
@@ -49,11 +50,19 @@ class ExecutorProcess:
 
     async def metrics(self) -> dict[str, float]:
         """Returns the metrics without labels, and those whose only label is the modality."""
+        samples = await self._samples()
+        return {sample.name: sample.value for sample in samples if sample.labels.keys() <= {"modality"}}
+
+    async def held_bytes(self) -> float:
+        """Returns the memory of the tensors that the executor keeps."""
+        samples = await self._samples()
+        name, labels = "cornserve_transport_slab_bytes", {"state": "held"}
+        return sum(sample.value for sample in samples if sample.name == name and sample.labels == labels)
+
+    async def _samples(self) -> list[Sample]:
         async with httpx.AsyncClient() as client:
             response = await client.get(f"http://127.0.0.1:{self.metrics_port}/metrics")
-        families = text_string_to_metric_families(response.text)
-        samples = (sample for family in families for sample in family.samples)
-        return {sample.name: sample.value for sample in samples if sample.labels.keys() <= {"modality"}}
+        return [sample for family in text_string_to_metric_families(response.text) for sample in family.samples]
 
     def engine_process(self) -> psutil.Process:
         """Returns vLLM's engine process."""

@@ -10,9 +10,11 @@ import pytest
 
 from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, CompletionRequest
 from cornserve_tasklib.chat_response import ChatChoice
-from tests.integration.llm.client import ExecutorClient, InvocationReply
+from tests.integration.llm.client import ClientInvocation, ExecutorClient, InvocationReply
+from tests.integration.llm.process import ExecutorProcess
 from tests.integration.llm.test_chat import ask
 from tests.integration.llm.test_options import DROP, PICK
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -88,6 +90,90 @@ async def test_a_response_is_handed_over_where_it_continues_exactly(client: Exec
     assert moved.code == "HANDED_OVER"
     assert "".join(chunk.text for chunk in [*moved.chunks, *rest.chunks]) == complete.text
     assert rest.response == complete.response
+
+
+TOKEN_BYTES = 1024
+"""The KV cache of a token of the tiny Llama."""
+
+BLOCK_TOKENS = 128
+
+
+async def _leave(client: ExecutorClient, request: ChatRequest) -> tuple[ClientInvocation, InvocationReply]:
+    """Starts a response, and lets the executor hand it over."""
+    invocation = await client.start(request)
+    await invocation.first_chunk()
+    invocation.hand_over()
+    reply = await invocation.reply()
+    assert reply.code == "HANDED_OVER"
+    return invocation, reply
+
+
+async def _copied_tokens(executor: ExecutorProcess) -> float:
+    """Returns the number of tokens whose KV cache the engine has saved or loaded."""
+    return (await executor.metrics())["cornserve_llm_kv_copied_bytes_total"] / TOKEN_BYTES
+
+
+def _long(salt: str) -> ChatRequest:
+    """Returns a request whose prompt has several blocks. Requests with other salts do not find them in the cache."""
+    return ask("corn " * 60, max_tokens=400, ignore_eos=True, cache_salt=salt)
+
+
+async def test_a_response_is_handed_over_with_its_kv_cache(client: ExecutorClient, executor: ExecutorProcess) -> None:
+    complete = await client.invoke(_long("undisturbed"))
+    before = await _copied_tokens(executor)
+
+    leaving, moved = await _leave(client, _long("saved"))
+    saved = await _copied_tokens(executor) - before
+    rest = await client.resume(_long("loaded"), moved.chunks, state_of=leaving)
+    loaded = await _copied_tokens(executor) - before - saved
+
+    known = complete.response.usage.prompt_tokens + sum(len(chunk.token_ids) for chunk in moved.chunks)
+    assert moved.end.has_state
+    assert saved == loaded
+    assert known - BLOCK_TOKENS <= loaded < known
+    assert rest.taken == [0]
+    assert "".join(chunk.text for chunk in [*moved.chunks, *rest.chunks]) == complete.text
+    assert rest.response == complete.response
+    assert rest.cached_tokens == 0
+
+    leaving.release()
+    await until(lambda: _holds_nothing(executor))
+
+
+async def _holds_nothing(executor: ExecutorProcess) -> bool:
+    return not await executor.held_bytes()
+
+
+async def test_a_response_continues_without_a_kv_cache_that_is_lost_or_of_another_prompt(
+    client: ExecutorClient, executor: ExecutorProcess
+) -> None:
+    complete = await client.invoke(_long("undisturbed"))
+    lost, moved = await _leave(client, _long("leaving"))
+    lost.release()
+    await until(lambda: _holds_nothing(executor))
+    other, _ = await _leave(client, ask("corn? " * 60, max_tokens=400, ignore_eos=True))
+    before = await _copied_tokens(executor)
+
+    rests = [await client.resume(_long("another"), moved.chunks, state_of=state) for state in (lost, other)]
+
+    for rest in rests:
+        assert "".join(chunk.text for chunk in [*moved.chunks, *rest.chunks]) == complete.text
+        assert rest.response == complete.response
+    assert await _copied_tokens(executor) == before
+    other.release()
+
+
+async def test_the_memory_of_a_response_that_is_cancelled_during_its_hand_over_is_free_again(
+    client: ExecutorClient, executor: ExecutorProcess
+) -> None:
+    for delay in (0, 0.01, 0.02, 0.05):
+        invocation = await client.start(_long("cancelled"))
+        await invocation.first_chunk()
+        invocation.hand_over()
+        await asyncio.sleep(delay)
+        invocation.disconnect()
+
+    await until(lambda: _holds_nothing(executor))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The KV connector of prefill and decode executors, driven like vLLM's scheduler and worker do."""
+"""The KV connectors, driven like vLLM's scheduler and worker do."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 BLOCKS, BLOCK_SIZE, LAYERS = 16, 4, 2
 
+CONFIG: Any = SimpleNamespace(
+    kv_transfer_config=SimpleNamespace(),
+    cache_config=SimpleNamespace(block_size=BLOCK_SIZE),
+    parallel_config=SimpleNamespace(world_size=1),
+    model_config=SimpleNamespace(model="model", revision=None),
+)
+
 Create = Callable[[], "KvCacheConnector"]
 
 
@@ -31,17 +38,11 @@ def create() -> Iterator[Create]:
 
     from cornserve_executors.llm.kv_cache_connector import KvCacheConnector
 
-    config = SimpleNamespace(
-        kv_transfer_config=SimpleNamespace(),
-        cache_config=SimpleNamespace(block_size=BLOCK_SIZE),
-        parallel_config=SimpleNamespace(world_size=1),
-        model_config=SimpleNamespace(model="model", revision=None),
-    )
     created: list[KvCacheConnector] = []
 
     def create() -> KvCacheConnector:
         caches = SimpleNamespace(kv_cache_groups=[None], num_blocks=BLOCKS)
-        connector = KvCacheConnector(config, KVConnectorRole.WORKER, caches)
+        connector = KvCacheConnector(CONFIG, KVConnectorRole.WORKER, caches)
         connector.register_kv_caches({f"{layer}": torch.rand(2, BLOCKS, BLOCK_SIZE, 8) for layer in range(LAYERS)})
         created.append(connector)
         return connector
@@ -111,7 +112,7 @@ def step(
     connector.clear_connector_metadata()
 
 
-def new_request(saved: KvTarget, tokens: int, blocks: list[int]) -> Any:
+def new_request(saved: KvTarget, tokens: int, blocks: list[int], computed: int = 0) -> Any:
     from cornserve_executors.llm.kv_cache_connector import SAVE
 
     sampling = SimpleNamespace(extra_args={SAVE: asdict(saved)})
@@ -120,7 +121,7 @@ def new_request(saved: KvTarget, tokens: int, blocks: list[int]) -> Any:
         sampling_params=sampling,
         prompt_token_ids=[*range(tokens)],
         block_ids=(blocks,),
-        num_computed_tokens=0,
+        num_computed_tokens=computed,
     )
 
 
@@ -143,9 +144,30 @@ def save(connector: KvCacheConnector, memory: SegmentMapping, messages: socket.s
     """Saves a prompt of 10 tokens in the blocks 3, 5 and 9, whose last chunk is computed in a second step."""
     from cornserve_executors.llm.kv_cache_connector import KvTarget
 
-    saved = KvTarget("a", messages.getsockname(), location(memory, connector, 10))
+    saved = KvTarget("a", messages.getsockname(), location(memory, connector, 10), 10)
     step(connector, [new_request(saved, 10, [3, 5])], a=8)
     step(connector, cached={"a": ([9], 8)}, a=2)
+
+
+def test_complete_blocks_of_cached_tokens_are_saved(
+    create: Create, memory: SegmentMapping, messages: socket.socket
+) -> None:
+    import torch
+
+    from cornserve_executors.llm.kv_cache_connector import KvTarget
+
+    leaving, other = create(), create()
+    saved = KvTarget("a", messages.getsockname(), location(memory, leaving, 8), 8)
+    step(leaving, [new_request(saved, 9, [3, 5, 9], computed=8)], a=1)
+    assert received(messages) == (True, "a")
+
+    request = loading_request(other, memory, messages, 8, computed=0)
+    assert other.get_num_new_matched_tokens(request, 0) == (8, True)
+    other.update_state_after_alloc(request, allocated(1, 0, 7), 8)
+    step(other)
+
+    assert received(messages) == (True, "b")
+    assert torch.equal(other._caches[0][:, [1, 0]], leaving._caches[0][:, [3, 5]])
 
 
 def test_all_blocks_are_saved_after_the_last_chunk_and_loaded(
@@ -270,12 +292,28 @@ def test_a_cancelled_request_that_is_not_computed_frees_its_blocks(
     from cornserve_executors.llm.kv_cache_connector import KvTarget
 
     prefill = create()
-    saved = KvTarget("a", messages.getsockname(), location(memory, prefill, 10))
+    saved = KvTarget("a", messages.getsockname(), location(memory, prefill, 10), 10)
     step(prefill, [new_request(saved, 10, [3, 5])], a=8)
 
     assert prefill.request_finished(SimpleNamespace(request_id="a"), [3, 5]) == (False, None)
     prefill.end_save(saved)
     assert received(messages) == (False, "a")
+
+
+@pytest.mark.parametrize("groups", [0, 1, 2])
+def test_executors_of_whole_requests_run_models_whose_cache_cannot_be_saved(groups: int) -> None:
+    import torch
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+
+    from cornserve_executors.llm.kv_cache_connector import HandOverConnector
+
+    caches = SimpleNamespace(kv_cache_groups=[SimpleNamespace(kv_cache_spec=None)] * groups, num_blocks=BLOCKS)
+    connector = HandOverConnector(CONFIG, KVConnectorRole.WORKER, caches)
+    connector.register_kv_caches({"0": torch.rand(2, 5, BLOCK_SIZE, 8)})
+
+    assert not connector.is_usable
+    assert connector.request_finished_all_groups(SimpleNamespace(request_id="a"), ([1],) * groups) == (False, None)
+    connector.shutdown()
 
 
 def test_caches_without_one_axis_of_blocks_are_refused(create: Create) -> None:

@@ -17,7 +17,7 @@ def test_a_prompt_takes_whole_blocks_in_each_layer() -> None:
 
 
 def test_the_metadata_of_a_tensor_describe_it() -> None:
-    assert KvMetadata.decode(KvMetadata(FORMAT, "digest").encode()) == KvMetadata(FORMAT, "digest")
+    assert KvMetadata.decode(KvMetadata(FORMAT, "digest", 256).encode()) == KvMetadata(FORMAT, "digest", 256)
 
 
 def test_the_first_difference_of_two_formats_is_named() -> None:

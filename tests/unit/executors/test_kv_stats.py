@@ -9,7 +9,7 @@ from tests.integration.docs.documented_metrics import documented_metrics
 def test_the_metrics_are_documented() -> None:
     found = {(metric.name, metric.type, frozenset[str]()) for metric in KvStats().metrics()}
 
-    assert found == documented_metrics("## Prefill and decode")
+    assert found == documented_metrics("## KV caches")
 
 
 def test_copies_are_measured() -> None:

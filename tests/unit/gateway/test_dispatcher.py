@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence, Set
-from typing import cast
+from typing import Protocol, cast
 
 import pytest
 import pytest_asyncio
 from pydantic import BaseModel
 
-from cornserve import Output, Tensor, TensorStream, UnitTask
+from cornserve import Output, Stream, Tensor, TensorStream, UnitTask
 from cornserve.app.settings import AppPolicies
 from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
@@ -32,8 +32,10 @@ Dispatch = Callable[[Sequence[Sequence[int]]], Dispatcher]
 """Dispatches a graph, which lists for each invocation the invocations whose tensors it consumes."""
 
 
-DispatchCode = Callable[[Callable[[], None]], Dispatcher]
-"""Dispatches the invocations that the code of a task calls."""
+class DispatchCode(Protocol):
+    """Dispatches the invocations that the code of a task calls."""
+
+    def __call__(self, record: Callable[[], None], *, streams: bool = False) -> Dispatcher: ...
 
 
 class LinkRequest(BaseModel):
@@ -46,6 +48,19 @@ class Link(Output):
 
 class LinkTask(UnitTask[LinkRequest, Link]):
     executor = "echo-writer"
+
+
+class StreamedWords(Output):
+    words: Stream[str] = Stream()
+
+
+class WordsTask(UnitTask[LinkRequest, StreamedWords]):
+    """Reads a tensor, and streams words."""
+
+    executor = "echo-reader"
+
+    def continues(self, request: LinkRequest) -> bool:
+        return True
 
 
 class UnplannedTask(LinkTask):
@@ -102,6 +117,8 @@ class FakeReplica:
         self.requested: dict[int, list[str]] = {}
         """The outputs that the last start of each invocation requests."""
         self.discarded: list[tuple[int, list[str]]] = []
+        self.handed_over: list[int] = []
+        """The calls that may be handed over."""
 
     def start_invocation(self, command: pb.Command, listener: InvocationListener, inputs: Sequence[bytes]) -> int:
         self.started.append((command.start.invocation, command.start.attempt))
@@ -114,6 +131,9 @@ class FakeReplica:
 
     def discard_streams(self, call: int, outputs: Sequence[str]) -> None:
         self.discarded.append((call, list(outputs)))
+
+    def hand_over(self, call: int) -> None:
+        self.handed_over.append(call)
 
     def retain_tensors(self, call: int) -> None:
         self.retained.add(call)
@@ -157,10 +177,10 @@ def policies() -> AppPolicies:
 async def dispatch_code(pool: FakePool, policies: AppPolicies) -> AsyncIterator[DispatchCode]:
     dispatchers: list[Dispatcher] = []
 
-    def dispatch_code(record: Callable[[], None]) -> Dispatcher:
+    def dispatch_code(record: Callable[[], None], *, streams: bool = False) -> Dispatcher:
         recording = Recording(ReplayableRandom("request"))
         recording.run("Graph", record)
-        keys = {task.key for task in (LinkTask(), ChunksTask(), CountedChunksTask())}
+        keys = {task.key for task in (LinkTask(), ChunksTask(), CountedChunksTask(), WordsTask())}
         endpoints = {key: ["a:1", "b:1"] for key in keys}
         route = RequestRoute(
             1,
@@ -174,7 +194,7 @@ async def dispatch_code(pool: FakePool, policies: AppPolicies) -> AsyncIterator[
         ids, stats = RequestIds("request", "request", "request"), RequestStats(AppStats())
         dispatcher = Dispatcher(ids, route, pool, stats, None, attempt=0, arrived_us=0, deadline=deadline)
         dispatchers.append(dispatcher)
-        dispatcher.dispatch(recording.invocations, streams=False)
+        dispatcher.dispatch(recording.invocations, streams=streams)
         dispatcher.end_recording()
         return dispatcher
 
@@ -319,6 +339,28 @@ async def test_a_consumer_that_dies_after_it_has_taken_a_tensor_gets_it_again(
     second.listeners.pop(1).on_inputs_lost([0], "the tensor has been released")
 
     await until(lambda: (0, 1) in [*first.started, *second.started])
+
+
+async def test_the_producer_of_a_tensor_runs_again_for_a_stream_that_is_handed_over_without_its_state(
+    pool: FakePool, dispatch_code: DispatchCode
+) -> None:
+    def record() -> None:
+        WordsTask().invoke(LinkRequest(inputs=[LinkTask().invoke(LinkRequest(inputs=[])).tensor]))
+
+    dispatch_code(record, streams=True)
+    replica = pool.replicas[0]
+    replica.end(0)
+    replica.listeners[1].on_chunk("words", b'"a"')
+    replica.listeners[1].on_inputs_taken([0])
+    assert replica.retained == set()
+
+    replica.listeners[1].on_replica_leaving()
+    assert replica.handed_over == [1]
+    replica.listeners.pop(1).on_handed_over("", has_state=False)
+    replica.listeners.pop(1).on_inputs_lost([0], "the tensor has been released")
+    await until(lambda: len(replica.started) == 5)
+
+    assert replica.started == [(0, 0), (1, 0), (1, 1), (0, 1), (1, 2)]
 
 
 @pytest.mark.parametrize("inputs", [[1], [2**32 - 1], [0, 0, 7]])

@@ -11,6 +11,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 import pytest_asyncio
+from pydantic_core import to_json
 
 from cornserve.app.app import App
 from cornserve.app.load import load_app
@@ -22,6 +23,9 @@ from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.limits import Limits
 from cornserve.task.spec import ExecutorSpec
 from cornserve.v1 import executor_pb2 as pb
+from cornserve_echo import EchoRequest, EchoResponse
+from cornserve_echo.executor import EchoExecutor
+from cornserve_executors.base import HandedOverError, InvocationContext
 from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.published_route import publish_route, publish_status
@@ -35,6 +39,8 @@ code_may_take_long = with_gateway_options(GatewayOptions(limits=Limits(run_secon
 LONG = 1000.0
 """Seconds. An invocation of this duration ends only if it is cancelled or its executor dies."""
 
+
+WORDS = [f"word{number}" for number in range(20)]
 
 EACH_WORD = """
 from cornserve import App, InvocationError, Task
@@ -152,6 +158,10 @@ class EchoGroup:
         (count,) = re.findall(r'cornserve_gateway_retries_total{app="echo"} (.*)', metrics)
         return int(float(count))
 
+    def held_bytes(self, endpoint: str) -> float:
+        """The memory of the tensors that the replica keeps."""
+        return self._executors.total("cornserve_transport_slab_bytes", {"state": "held"}, endpoint)
+
     def refuse(self, endpoint: str) -> None:
         self._executors.states[endpoint].set_phase(pb.PHASE_LOADING)
 
@@ -198,6 +208,10 @@ class StreamingRequest:
 
     async def ended(self) -> httpx.Response:
         return await self._reading
+
+    async def cancel(self) -> None:
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
 
 
 GroupOf = Callable[[str], Awaitable[EchoGroup]]
@@ -558,6 +572,133 @@ async def test_streams_end_on_a_replica_that_leaves_without_another(group: EchoG
     await stream.ended()
 
     assert stream.items == ["a"]
+
+
+class StateKeeper:
+    """Echoes words, and keeps the number of those that were sent in the state of a stream that is handed over.
+
+    A replica continues when `may_continue` is set.
+    """
+
+    def __init__(self) -> None:
+        self.may_continue = asyncio.Event()
+        self.waits = 0
+        """The number of replicas that have waited for it."""
+        self.received: list[bytes | None] = []
+        self.releases = True
+        """Whether a replica gives the state up before its invocation ends."""
+
+    async def invoke(self, request: EchoRequest, context: InvocationContext) -> EchoResponse:
+        words, sent = request.text.split(" "), len(context.delivered.get("words", []))
+        if sent:
+            self.waits += 1
+            await self.may_continue.wait()
+            state = await context.receive_state()
+            self.received.append(None if state is None else bytes(state.view))
+            if state is not None and self.releases:
+                await context.release_state()
+        for number, word in enumerate(words[sent:], sent + 1):
+            await asyncio.sleep(request.seconds / len(words))
+            await context.send("words", to_json(word))
+            if context.wants_hand_over():
+                await self._publish(context, str(number).encode())
+                raise HandedOverError
+        return EchoResponse(text=request.text, words_sent=len(words))
+
+    async def _publish(self, context: InvocationContext, state: bytes) -> None:
+        slot = await context.allocate_state(len(state))
+        assert slot is not None
+        slot.buffer[:] = state
+        slot.publish("uint8", (len(state),))
+
+
+@pytest.fixture
+def keeper(monkeypatch: pytest.MonkeyPatch) -> StateKeeper:
+    """Replaces the executors."""
+    keeper = StateKeeper()
+
+    async def invoke(_: EchoExecutor, request: EchoRequest, context: InvocationContext) -> EchoResponse:
+        return await keeper.invoke(request, context)
+
+    monkeypatch.setattr(EchoExecutor, "invoke", invoke)
+    return keeper
+
+
+async def handed_over(group: EchoGroup, keeper: StateKeeper) -> tuple[StreamingRequest, str, str]:
+    """Returns a stream of 20 words that the first replica has handed over, and both replicas."""
+    leaving, other = await group.add(), await group.add()
+    await group.publish(leaving)
+    stream = group.stream(" ".join(WORDS), seconds=1)
+    await stream.first_item()
+    await group.publish(other)
+    await until(lambda: keeper.waits == 1)
+    return stream, leaving, other
+
+
+async def test_the_state_of_a_stream_that_is_handed_over_is_received(group: EchoGroup, keeper: StateKeeper) -> None:
+    stream, leaving, other = await handed_over(group, keeper)
+    sent = len(stream.items)
+    assert group.is_connected(leaving)
+    assert group.held_bytes(leaving) > 0
+
+    keeper.may_continue.set()
+    await until(lambda: not group.is_connected(leaving))  # The executor can exit.
+
+    assert group.running(other) == 1
+    assert group.held_bytes(leaving) == 0
+    await stream.ended()
+    assert stream.items == WORDS
+    assert keeper.received == [str(sent).encode()]
+
+
+async def test_a_state_that_is_not_taken_is_kept_until_the_stream_ends(group: EchoGroup, keeper: StateKeeper) -> None:
+    keeper.releases = False
+    stream, leaving, _ = await handed_over(group, keeper)
+
+    keeper.may_continue.set()
+    await until(lambda: keeper.received != [])
+    assert group.is_connected(leaving)
+
+    await stream.ended()
+    await until(lambda: not group.is_connected(leaving))
+    assert stream.items == WORDS
+    assert group.held_bytes(leaving) == 0
+
+
+async def test_a_stream_continues_without_the_state_of_a_replica_that_has_died(
+    group: EchoGroup, keeper: StateKeeper
+) -> None:
+    stream, leaving, _ = await handed_over(group, keeper)
+
+    await group.kill(leaving)
+    keeper.may_continue.set()
+    await stream.ended()
+
+    assert stream.items == WORDS
+    assert keeper.received == [None]
+
+
+async def test_another_replica_gets_the_state_if_the_first_one_dies(group: EchoGroup, keeper: StateKeeper) -> None:
+    stream, _, dying = await handed_over(group, keeper)
+    third = await group.add()
+    await group.publish(dying, third)
+
+    await group.kill(dying)
+    await until(lambda: keeper.waits == 2)
+    keeper.may_continue.set()
+    await stream.ended()
+
+    assert stream.items == WORDS
+    assert keeper.received[-1] is not None
+
+
+async def test_the_state_of_a_cancelled_stream_is_released(group: EchoGroup, keeper: StateKeeper) -> None:
+    stream, leaving, _ = await handed_over(group, keeper)
+
+    await stream.cancel()
+
+    await until(lambda: not group.is_connected(leaving))
+    assert group.held_bytes(leaving) == 0
 
 
 async def test_a_retry_is_counted_if_a_replica_that_leaves_dies_first(group: EchoGroup, clock: LoopClock) -> None:

@@ -1,0 +1,64 @@
+"""Hands the KV cache of a running response over to another replica."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from cornserve.transport import TensorView
+from cornserve_executors.base import EngineDeadError, InvocationContext
+from cornserve_executors.llm.kv_format import KvMetadata
+
+if TYPE_CHECKING:  # They load vLLM.
+    from cornserve_executors.llm.engine import LLMEngine
+    from cornserve_executors.llm.kv_messages import KvMessages
+    from cornserve_executors.llm.prompt_renderer import RenderedRequest
+
+log = logging.getLogger(__name__)
+
+SAVE_SECONDS: Final = 5.0
+"""The time in which the engine must save the KV cache. The stream pauses meanwhile."""
+
+
+class KvHandOver:
+    """The hand-over of one invocation. See `HandOver`."""
+
+    def __init__(self, context: InvocationContext, engine: LLMEngine, messages: KvMessages) -> None:
+        self._context = context
+        self._engine = engine
+        self._messages = messages
+
+    def is_wanted(self) -> bool:
+        return self._context.wants_hand_over()
+
+    async def save(self, continued: RenderedRequest, cached_tokens: int, embeddings: Sequence[TensorView]) -> None:
+        """Publishes the complete blocks of the running request as the state of the invocation.
+
+        Another request saves them. It finds them in the prefix cache, where they stay while the running request has
+        them. Without memory or time for it, the other replica computes the blocks.
+        """
+        format = await self._engine.kv_format() if self._engine.caches_prefixes else None
+        if format is None:
+            return
+        # The engine has computed all tokens but the last one.
+        tokens = (len(continued.known_tokens) - 1) // format.block_size * format.block_size
+        nbytes = format.nbytes(tokens)
+        slot = await self._context.allocate_state(nbytes) if tokens else None
+        if slot is None:
+            return
+        key = f"{self._context.id}/hand-over"
+        try:
+            async with (
+                asyncio.timeout(SAVE_SECONDS),
+                self._messages.lend(key, slot, tokens, self._engine.end_save) as lent,
+            ):
+                await self._engine.prefill(continued, key, lent.target, embeddings)
+                await lent.wait_saved()
+            metadata = KvMetadata(format, continued.digest(tokens), tokens, cached_tokens)
+            slot.publish("uint8", (nbytes,), metadata.encode())
+        except EngineDeadError:
+            raise
+        except Exception as error:
+            log.warning("a response is handed over without its KV cache: %s", str(error) or type(error).__name__)
