@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from cornserve.task.base import Task, require_types
+from cornserve.task.base import Task, require_invoke, require_types
 from cornserve.task.errors import DefinitionError
 from cornserve.task.recording import DEFAULT_MAX_INVOCATIONS
 from cornserve.task.spec import ExecutorSpec, find_executor
@@ -71,6 +71,8 @@ class App:
         self.max_invocations = max_invocations
         self.probes = tuple(probes)
         _check_probes(self)
+        for path in paths:
+            require_invoke(path)
 
     @property
     def request_type(self) -> Any:

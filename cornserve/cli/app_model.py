@@ -9,8 +9,8 @@ import typer
 
 from cornserve.cli.app_argument import is_deployed_name
 from cornserve.cli.console import CliError
+from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
-from cornserve.cli.slow_notice import importing
 
 if TYPE_CHECKING:
     from cornserve.app.graph import AppGraph
@@ -31,10 +31,11 @@ def app_model(ctx: typer.Context, app: str, url: str | None) -> str:
             return dumps(model_document(app, client.graph(app)))
     from cornserve.client.deploy_target import resolve_target
 
-    with importing(app):
+    def document() -> str:
         target = resolve_target(app, name=None)
-        graph = target_graph(target)
-    return dumps(model_document(target.name, graph))
+        return dumps(model_document(target.name, target_graph(target)))
+
+    return run_import(app, document)
 
 
 def target_graph(target: DeployTarget) -> AppGraph:

@@ -71,10 +71,15 @@ def write_file(file: Path, content: bytes) -> None:
         raise CliError(f"cannot save {file}: {error.strerror}") from error
 
 
-def print_json(document: Any, *, lines: bool = False) -> None:
-    """Prints a JSON document: indented, or as one of several lines."""
+def json_text(document: Any, *, lines: bool = False) -> str:
+    """Returns a JSON document: indented, or as one of several lines."""
     from pydantic_core import to_json
 
-    typer.echo(to_json(document, indent=None if lines else 2).decode())
+    return to_json(document, indent=None if lines else 2).decode()
+
+
+def print_json(document: Any, *, lines: bool = False) -> None:
+    """Prints a JSON document: indented, or as one of several lines."""
+    typer.echo(json_text(document, lines=lines))
     if lines:
         sys.stdout.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,10 +15,10 @@ from cornserve.cli.adaptation_options import with_adaptation
 from cornserve.cli.autoscaling_options import with_autoscaling
 from cornserve.cli.console import CliError, print_json, stderr
 from cornserve.cli.engine_options import EngineOption, Revision, TrustRemoteCode, engine_options
+from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
 from cornserve.cli.media_options import MediaIoKwargs, MmProcessorKwargs, default_media_options
 from cornserve.cli.options import BUDGET, Json, Url, WaitTimeout
-from cornserve.cli.slow_notice import importing
 from cornserve.cli.target_options import with_latency_targets
 
 if TYPE_CHECKING:
@@ -240,6 +241,7 @@ def deploy(
     If an app with this name exists, the new generation replaces the current one as soon as it is ready.
     """
     from cornserve.cli.planned_target import PlanBudget, plan_target
+    from cornserve.client.deadline import Deadline
     from cornserve.client.deploy_target import resolve_target
 
     budget = PlanBudget(
@@ -262,22 +264,25 @@ def deploy(
         raise CliError(
             "--autoscale: the plan determines the replicas: use --adapt, or remove --gpus, --gpus-of and --rate"
         )
-    with importing(target):
-        resolved = resolve_target(
-            target,
-            name=name,
-            replicas=replicas,
-            routing=routing,
-            binding="late" if late_binding else "early",
-            shares=_shares(share or []),
-            options=engine_options(option or [], engine_arg or [], trust_remote_code),
-            revision=revision,
-            lora=lora,
-            drawer=drawer,
-            media_options=default_media_options(media_io_kwargs, mm_processor_kwargs),
-            allow_paths=[os.path.abspath(path) for path in allow_path or []],
-            plan=plan,
-        )
+    deadline = Deadline(timeout)
+    resolve = partial(
+        resolve_target,
+        target,
+        name=name,
+        replicas=replicas,
+        routing=routing,
+        binding="late" if late_binding else "early",
+        shares=_shares(share or []),
+        options=engine_options(option or [], engine_arg or [], trust_remote_code),
+        revision=revision,
+        lora=lora,
+        drawer=drawer,
+        media_options=default_media_options(media_io_kwargs, mm_processor_kwargs),
+        allow_paths=[os.path.abspath(path) for path in allow_path or []],
+        plan=plan,
+    )
+    resolved = run_import(target, resolve, timeout)
+    left = None if timeout is None else max(0.0, deadline.left)
     resolved = with_adaptation(resolved, adapt or [])
     resolved = with_latency_targets(resolved, ttft=ttft, tbt=tbt, e2e=e2e, admission=admission)
     resolved = with_autoscaling(resolved, autoscale or [])
@@ -287,7 +292,7 @@ def deploy(
         if is_planned:
             resolved = plan_target(client, resolved, budget)
         with _hint_on_interrupt(resolved.name):
-            view = _deploy_and_wait(client, resolved, timeout) if wait else client.deploy(resolved, wait=False)
+            view = _deploy_and_wait(client, resolved, timeout, left) if wait else client.deploy(resolved, wait=False)
     if json:
         print_json(view)
     if view.phase == "failed":
@@ -308,8 +313,8 @@ def _shares(settings: list[str]) -> dict[str, float] | None:
     return shares or None
 
 
-def _deploy_and_wait(client: Client, target: DeployTarget, timeout: float | None) -> AppView:
-    """Returns the app when it serves or has failed. Raises `CliError` after the timeout."""
+def _deploy_and_wait(client: Client, target: DeployTarget, timeout: float | None, left: float | None) -> AppView:
+    """Returns the app when it serves or has failed. Raises `CliError` after the seconds that are left of `timeout`."""
     from cornserve.cli.progress_display import ProgressDisplay
 
     display = ProgressDisplay()
@@ -320,7 +325,7 @@ def _deploy_and_wait(client: Client, target: DeployTarget, timeout: float | None
             f"{deployed.name} does not serve after {timeout} s, and is still being deployed: "
             f"see `cornserve status {deployed.name}` and `cornserve logs {deployed.name}`"
         )
-        *_, view = display.follow(client.follow(deployed, timeout=timeout, on_outage=display.show), unfinished)
+        *_, view = display.follow(client.follow(deployed, timeout=left, on_outage=display.show), unfinished)
         if view.phase == "serving":
             display.show(f"{view.name} serves. Try: {target.example_command}")
     return view

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,9 +12,9 @@ import typer
 
 from cornserve.cli.app_argument import is_deployed_name
 from cornserve.cli.console import CliError, print_json, stdout
+from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import BUDGET, DEFAULT_BUDGET, HomePath, Json, Url, home_directory
-from cornserve.cli.slow_notice import importing
 
 if TYPE_CHECKING:
     from cornserve.client import Client
@@ -102,8 +103,7 @@ def _target(client: Client, app: str) -> DeployTarget:
 
     if is_deployed_name(app):
         return DeployTarget(app, client.app(app).spec, f"cornserve invoke {app} JSON")
-    with importing(app):
-        return resolve_target(app, name=None)
+    return run_import(app, partial(resolve_target, app, name=None))
 
 
 def _show_work(measurement: AppMeasurement, seconds: float, json: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import groupby
 from json import dumps
 from pathlib import Path
@@ -13,11 +14,11 @@ from uuid import uuid4
 
 import typer
 
-from cornserve.cli.console import CliError, print_json
+from cornserve.cli.console import CliError, json_text, print_json
+from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
 from cornserve.cli.json_argument import read_json
 from cornserve.cli.options import Json, Url
-from cornserve.cli.slow_notice import importing
 
 if TYPE_CHECKING:
     from cornserve.app.app import App
@@ -64,29 +65,29 @@ def try_task(
             raise CliError("--path needs --answers: on an instance, the shares of the app choose the path")
         _try_on_instance(ctx, target, body, url, as_json=json)
         return
-    _try_with_answers(Path(target), body, _Answers(read_json(answers, "object of answers")), path, as_json=json)
+    given = _Answers(read_json(answers, "object of answers"))
+    text, error = run_import(target, partial(_try_with_answers, Path(target), body, given, path, as_json=json))
+    if text:
+        typer.echo(text)
+    if error is not None:
+        raise CliError(error)
 
 
-def _try_with_answers(file: Path, body: Any, answers: _Answers, path: int, *, as_json: bool) -> None:
-    """Prints the calls and the response. Raises `CliError` with the error of the task, after its calls."""
+def _try_with_answers(file: Path, body: Any, answers: _Answers, path: int, *, as_json: bool) -> tuple[str, str | None]:
+    """Returns the calls and the response as text, and the error of the task."""
     calls: list[RecordedCall] = []
     try:
         run = _run(file, body, answers, path, calls.append)
     except _TaskFailure as failure:
+        error = str(failure)
         if as_json:
-            print_json({"calls": [*map(_describe, calls)], "error": str(failure)})
-        else:
-            _echo_calls(calls)
-        raise
+            return json_text({"calls": [*map(_describe, calls)], "error": error}), error
+        return "\n".join(_call_lines(calls)), error
     if as_json:
         yielded = [*map(_compact, run.yielded)]
-        print_json({"calls": [*map(_describe, calls)], "yielded": yielded, "response": run.response})
-        return
-    _echo_calls(calls)
-    for value in run.yielded:
-        typer.echo(f"yielded {_text(value)}")
-    typer.echo("response")
-    print_json(run.response)
+        return json_text({"calls": [*map(_describe, calls)], "yielded": yielded, "response": run.response}), None
+    yielded = [f"yielded {_text(value)}" for value in run.yielded]
+    return "\n".join([*_call_lines(calls), *yielded, "response", json_text(run.response)]), None
 
 
 def _try_on_instance(ctx: typer.Context, target: str, body: Any, url: str | None, *, as_json: bool) -> None:
@@ -121,8 +122,7 @@ def _deployed(client: Client, target: str) -> Iterator[str]:
         raise CliError(
             f'{target} has no statement `app = App(name="…", …)`: add it, or deploy the app and give its name'
         )
-    with importing(target):
-        resolved = resolve_target(source)
+    resolved = run_import(target, partial(resolve_target, source))
     with temporary_app(client, resolved, target) as name:
         try:
             yield name
@@ -221,8 +221,7 @@ def _load(file: Path) -> App:
     from cornserve.task.errors import DefinitionError
 
     try:
-        with importing(file):
-            return load_app_source(_read_source(file), _MODULE, filename=file.name)
+        return load_app_source(_read_source(file), _MODULE, filename=file.name)
     except DefinitionError as error:
         raise CliError(str(error)) from error
 
@@ -234,11 +233,11 @@ def _read_source(file: Path) -> str:
         raise CliError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _echo_calls(calls: Sequence[RecordedCall]) -> None:
+def _call_lines(calls: Sequence[RecordedCall]) -> Iterator[str]:
     for round_number, numbered in groupby(enumerate(calls), lambda pair: pair[1].round):
-        typer.echo(f"round {round_number}")
+        yield f"round {round_number}"
         for number, call in numbered:
-            typer.echo(f"  {number} {call.task.name} ({call.line}): {_text(call.request)}")
+            yield f"  {number} {call.task.name} ({call.line}): {_text(call.request)}"
 
 
 def _describe(call: RecordedCall) -> dict[str, Any]:

@@ -234,7 +234,7 @@ def _apps(instance: Instance, access: Access) -> list[str]:
 
 
 def _is_found_by_default(instance: Instance, home: Home) -> bool:
-    from cornserve.client import DEFAULT_URL
+    from cornserve.client.address import default_url
     from cornserve.home import Home as HomeClass
 
-    return home == HomeClass.default() or instance.url == DEFAULT_URL
+    return home == HomeClass.default() or instance.url == default_url()

@@ -9,7 +9,6 @@
 """
 
 from cornserve.app.record import ReplicaLog, ReplicaMemory
-from cornserve.client.address import DEFAULT_URL
 from cornserve.client.async_client import AsyncClient
 from cornserve.client.client import Client
 from cornserve.client.errors import (
@@ -33,7 +32,6 @@ from cornserve.client.media import audio_part, image_part, video_part
 from cornserve.client.responses import ChatDelta, StreamItem, StreamResult
 
 __all__ = [
-    "DEFAULT_URL",
     "ApiStatusError",
     "AppDeletedError",
     "ArgumentError",

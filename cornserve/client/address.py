@@ -17,7 +17,10 @@ from cornserve.client.errors import ArgumentError
 from cornserve.home import HOME_VARIABLE, Home
 from cornserve.instance import Instance
 
-DEFAULT_URL = "http://127.0.0.1:8000"
+DEFAULT_PORT = 8000
+
+PORT_VARIABLE = "CORNSERVE_PORT"
+"""Environment variable: the port of the gateway on this machine."""
 
 MAX_PORT = 65535
 
@@ -53,7 +56,7 @@ class GatewayAddress:
     @classmethod
     def resolve(cls, url: str | None, api_key: str | None = None, admin_token: str | None = None) -> Self:
         """Fills in missing arguments from the environment, as `Client` documents. Raises `ArgumentError`."""
-        url = (url or os.environ.get("CORNSERVE_URL") or _running_url() or DEFAULT_URL).rstrip("/")
+        url = (url or os.environ.get("CORNSERVE_URL") or _running_url() or default_url()).rstrip("/")
         _check(url)
         return cls(
             url,
@@ -83,14 +86,22 @@ class GatewayAddress:
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True
 
 
+def default_url() -> str:
+    """Returns the URL of a gateway on this machine that no instance file names. Raises `ArgumentError`."""
+    port = os.environ.get(PORT_VARIABLE) or str(DEFAULT_PORT)
+    if not (port.isascii() and port.isdigit() and int(port) <= MAX_PORT):
+        raise ArgumentError(PORT_VARIABLE, f"{port!r} is not a port: give a number such as {DEFAULT_PORT}")
+    return f"http://127.0.0.1:{int(port) or DEFAULT_PORT}"
+
+
 def _check(url: str) -> None:
     try:
         parsed = httpx.URL(url)
         parsed.raw_host.decode("ascii").encode("idna")  # Resolvers use this encoding.
     except (httpx.InvalidURL, UnicodeError) as error:
-        raise ArgumentError("url", f"{url!r} is not a valid URL: {error}: give one like {DEFAULT_URL}") from error
+        raise ArgumentError("url", f"{url!r} is not a valid URL: {error}: give one like {default_url()}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host or (parsed.port or 0) > MAX_PORT:
-        raise ArgumentError("url", f"{url!r} is not the URL of a gateway: give one like {DEFAULT_URL}")
+        raise ArgumentError("url", f"{url!r} is not the URL of a gateway: give one like {default_url()}")
 
 
 def _secret(name: str, given: str | None, variable: str) -> str | None:

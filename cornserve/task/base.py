@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
+from contextvars import ContextVar
 from functools import cached_property
 from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any, ClassVar, Generic, TypeVar
@@ -15,6 +16,15 @@ from cornserve.task.errors import DefinitionError, ResponseTypeError
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+
+MAX_NESTING = 50
+"""Maximum number of tasks that build each other. Python's stack ends after a few times as many."""
+
+_REPLACED_BY_POST_INIT = ("__init__", "__new__", "__post_init__")
+"""Methods of other kinds of classes that build an object."""
+
+_building: ContextVar[tuple[Task[Any, Any], ...]] = ContextVar("_building", default=())
+"""The tasks whose `post_init` runs, each built by the one before it."""
 
 
 class Task(BaseModel, Generic[Request, Response]):
@@ -55,6 +65,11 @@ class Task(BaseModel, Generic[Request, Response]):
                 f"{cls.__name__}.invoke is `async def`: define it with `def`; unit tasks that do not need outputs of "
                 "each other run concurrently"
             )
+        for method in _REPLACED_BY_POST_INIT:
+            if method in vars(cls):
+                raise DefinitionError(
+                    f"{cls.__name__} defines {method}: declare its settings as fields, and build its tasks in post_init"
+                )
         check_annotations(cls.__name__, cls.invoke, cls.request_type, cls.response_type)
 
     @classmethod
@@ -71,7 +86,7 @@ class Task(BaseModel, Generic[Request, Response]):
 
     def invoke(self, request: Request) -> Response | Generator[Any, None, Response]:
         """Computes the response. May run several times for one request."""
-        raise NotImplementedError(f"{self.name} does not define invoke")
+        raise NotImplementedError
 
     def respond(self, request: Request) -> Response:
         """Returns what `invoke` returns. Raises `ResponseTypeError` if it is not of the task's response type."""
@@ -86,7 +101,13 @@ class Task(BaseModel, Generic[Request, Response]):
         return classes_of(self.response_type)
 
     def model_post_init(self, context: Any, /) -> None:
-        self.post_init()
+        outer = _building.get()
+        _check_nesting(outer, self)
+        token = _building.set((*outer, self))
+        try:
+            self.post_init()
+        finally:
+            _building.reset(token)
         self._built = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -131,6 +152,23 @@ def run_to_end(response: Any) -> Any:
             recording.record_yield(value)
 
 
+def _check_nesting(outer: tuple[Task[Any, Any], ...], task: Task[Any, Any]) -> None:
+    """Raises `DefinitionError` if the task would build itself without end.
+
+    Args:
+        outer: the tasks that build this one, the outermost one first.
+    """
+    same = [number for number, other in enumerate(outer) if type(other) is type(task)]
+    if any(_settings(outer[number]) == _settings(task) for number in same) or len(outer) >= MAX_NESTING:
+        cycle = outer[same[-1] :] if same else outer
+        names = " → ".join(other.name for other in (*cycle, task))
+        raise DefinitionError(f"post_init builds tasks without end: {names}: build each task once")
+
+
+def _settings(task: Task[Any, Any]) -> dict[str, Any]:
+    return {name: getattr(task, name) for name in type(task).model_fields}
+
+
 def _model_ids(task: Task[Any, Any]) -> set[str]:
     subtasks = list(task.subtasks())
     if subtasks:
@@ -148,6 +186,14 @@ def _tasks_in(value: Any) -> Iterator[Task[Any, Any]]:
                 yield from _tasks_in(item)
         case dict():
             yield from _tasks_in(list(value.values()))
+
+
+def require_invoke(task: Task[Any, Any]) -> None:
+    """Raises `DefinitionError` for a task without `invoke`, and for one that builds such a task."""
+    if type(task).invoke is Task.invoke:
+        raise DefinitionError(f"{task.name} does not define invoke: define it, with the calls of its tasks")
+    for subtask in task.subtasks():
+        require_invoke(subtask)
 
 
 def require_types(task: type[Task[Any, Any]]) -> None:

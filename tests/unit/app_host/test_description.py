@@ -25,6 +25,9 @@ class Echo(Task[EchoRequest, EchoResponse]):
     def post_init(self) -> None:
         self.echo = EchoTask()
 
+    def invoke(self, request: EchoRequest) -> EchoResponse:
+        return self.echo.invoke(request)
+
 app = App(name="echo", paths=[Echo()])
 """
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cornserve.cli.commands import app
-from cornserve.cli.slow_notice import SECONDS
+from cornserve.cli.file_import import NOTICE_SECONDS
 
 SOURCE = """
 from collections.abc import Generator
@@ -122,7 +122,7 @@ def test_wrong_answers_and_errors_of_the_task_are_one_line(file: Path, answers: 
 
 
 def test_a_slow_import_is_reported(tmp_path: Path) -> None:
-    (slow := tmp_path / "slow.py").write_text(f"import time\n\ntime.sleep({SECONDS + 0.2})\n{SOURCE}")
+    (slow := tmp_path / "slow.py").write_text(f"import time\n\ntime.sleep({NOTICE_SECONDS + 0.2})\n{SOURCE}")
 
     result = run(slow, "--answers", json.dumps(ANSWERS))
 

@@ -183,15 +183,29 @@ def test_the_default_address_is_that_of_the_instance_of_the_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CORNSERVE_URL", raising=False)
+    monkeypatch.delenv("CORNSERVE_PORT", raising=False)
     monkeypatch.setenv("CORNSERVE_HOME", str(tmp_path))
-    with Client() as client:
-        assert client.url == "http://127.0.0.1:8000"
+    for port, url in (("", "http://127.0.0.1:8000"), ("0", "http://127.0.0.1:8000"), ("7", "http://127.0.0.1:7")):
+        monkeypatch.setenv("CORNSERVE_PORT", port)
+        with Client() as client:
+            assert client.url == url
     Instance.of_current_process("http://127.0.0.1:4711").write(Home(tmp_path))
     with Client() as client:
         assert client.url == "http://127.0.0.1:4711"
     monkeypatch.setenv("CORNSERVE_URL", "http://elsewhere:1/")
     with Client() as client:
         assert client.url == "http://elsewhere:1"
+
+
+@pytest.mark.parametrize("port", ["web", "-1", "65536", "٣"])
+def test_an_invalid_port_in_the_environment_is_an_error_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: str
+) -> None:
+    monkeypatch.delenv("CORNSERVE_URL", raising=False)
+    monkeypatch.setenv("CORNSERVE_HOME", str(tmp_path))
+    monkeypatch.setenv("CORNSERVE_PORT", port)
+    with pytest.raises(ArgumentError, match=f"CORNSERVE_PORT: {port!r} is not a port: give a number such as 8000"):
+        Client()
 
 
 def test_stream_items_come_before_the_result(server: StubServer, client: Client) -> None:

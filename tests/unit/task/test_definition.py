@@ -64,6 +64,66 @@ def test_an_asynchronous_invoke_is_refused() -> None:
                 return request
 
 
+@pytest.mark.parametrize("method", ["__init__", "__new__", "__post_init__"])
+def test_a_task_that_is_built_like_another_class_refers_to_post_init(method: str) -> None:
+    with pytest.raises(DefinitionError, match=rf"Late defines {method}: .*build its tasks in post_init"):
+        type("Late", (Task[str, str],), {method: lambda self: None, "__module__": __name__})
+
+
+def test_an_app_with_a_task_without_invoke_is_refused() -> None:
+    class Base(Task[str, str]):
+        def post_init(self) -> None:
+            self.shout = Shout()
+
+    class Derived(Base):
+        def invoke(self, request: str) -> str:
+            return request
+
+    class Outer(Derived):
+        def post_init(self) -> None:
+            self.base = Base()
+
+    App(name="a", paths=[Derived()])
+    for task in (Base(), Outer()):
+        with pytest.raises(DefinitionError, match="Base does not define invoke"):
+            App(name="a", paths=[task])
+
+
+class Ping(Task[str, str]):
+    def post_init(self) -> None:
+        self.pong = Pong()
+
+    def invoke(self, request: str) -> str:
+        return self.pong.respond(request)
+
+
+class Pong(Task[str, str]):
+    def post_init(self) -> None:
+        self.ping = Ping()
+
+    def invoke(self, request: str) -> str:
+        return self.ping.respond(request)
+
+
+class Countdown(Task[str, str]):
+    left: int
+    step: int
+
+    def post_init(self) -> None:
+        self.next = Countdown(left=self.left - self.step, step=self.step) if self.left else Shout()
+
+    def invoke(self, request: str) -> str:
+        return request
+
+
+def test_a_task_that_builds_itself_names_the_cycle() -> None:
+    with pytest.raises(DefinitionError, match="post_init builds tasks without end: Ping → Pong → Ping"):
+        Ping()
+    with pytest.raises(DefinitionError, match="post_init builds tasks without end: Countdown → Countdown"):
+        Countdown(left=-1, step=1)
+    assert len([*unit_tasks(Countdown(left=5, step=1))]) == 1
+
+
 class LoudRequest(ShoutRequest):
     pass
 
@@ -316,7 +376,8 @@ def test_an_app_that_calls_an_untyped_task_is_rejected(shapeless: type[Task[Any,
 
 def test_an_app_without_unit_tasks_is_rejected() -> None:
     class EmptyTask(Task[str, str]):
-        pass
+        def invoke(self, request: str) -> str:
+            return request
 
     with pytest.raises(DefinitionError, match="has no unit task"):
         App(name="a", paths=[EmptyTask()]).executor_specs()
