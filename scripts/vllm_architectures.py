@@ -1,4 +1,4 @@
-"""Lists what the architectures of the installed vLLM can do, because the control plane does not have vLLM.
+"""Lists what the architectures of the installed vLLM can do, and its arguments. The control plane does not have vLLM.
 
 `python -m scripts.vllm_architectures` writes the lists; `--check` compares them. It imports all models of vLLM.
 """
@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -180,6 +181,7 @@ def pooling_kinds() -> dict[str, list[str]]:
 
 def generated() -> str:
     from vllm import __version__
+    from vllm.engine.arg_utils import AsyncEngineArgs
 
     known = [*models()]
     chatting = [architecture for architecture, model in known if chats(architecture, model)]
@@ -194,9 +196,9 @@ def generated() -> str:
     pooling = "".join(
         f'    "{kind}": {_frozenset(architectures, "    ")},\n' for kind, architectures in pooling_kinds().items()
     )
-    return f'''"""Abilities of vLLM's architectures, from `python -m scripts.vllm_architectures`.
+    return f'''"""Abilities of vLLM's architectures, and its arguments, from `python -m scripts.vllm_architectures`.
 
-They are names in the field `architectures` of a model's config.json.
+Architectures are names in the field `architectures` of a model's config.json.
 """
 
 # ruff: noqa: SIM905 - a list would have a line for each name
@@ -240,6 +242,9 @@ CONFIG_TYPES: Final = {_frozenset(config_types())}
 
 TEXT_TYPES: Final = {_frozenset(text_types())}
 """Values of `model_type` of models of texts that transformers knows."""
+
+ENGINE_ARGUMENTS: Final = {_frozenset(argument.name for argument in fields(AsyncEngineArgs))}
+"""The fields of vLLM's `AsyncEngineArgs`."""
 '''
 
 

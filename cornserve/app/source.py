@@ -14,6 +14,7 @@ from types import ModuleType
 from pydantic import ValidationError
 
 from cornserve.app.app import App
+from cornserve.exception_text import exception_text
 from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
 
@@ -75,7 +76,7 @@ def _reason(error: BaseException) -> str:
         case ValidationError():
             return f"invalid fields of {error.title}: {describe_all(error.errors())}"
         case _:
-            return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            return exception_text(error)
 
 
 def _line_of(error: BaseException, path: str) -> str:

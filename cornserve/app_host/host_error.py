@@ -64,7 +64,7 @@ def describe_load_error(error: BaseException) -> pb.HostError:
     elif is_exit:
         message = f"the app exits when it is loaded: {type(error).__name__}({_message(error)})"
     else:
-        message = f"{type(error).__name__}: {_message(error)}"
+        message = f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
     return pb.HostError(
         type=type(error).__name__,
         message=message + _refusal_hint(error),

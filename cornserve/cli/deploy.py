@@ -346,8 +346,13 @@ def _hint_on_interrupt(name: str) -> Iterator[None]:
 def _print_failure(view: AppView) -> None:
     from rich.text import Text
 
+    from cornserve.observe.logs import parse_messages
+
     console = stderr()
-    for line in view.status.logs:
+    logs = view.status.logs
+    if len(logs) == 1 and view.status.message.endswith(tuple(parse_messages(logs[0]))):
+        logs = []  # The message contains the only line.
+    for line in logs:
         console.print(Text.assemble(("  | ", "dim"), line))
     console.print(Text.assemble(("error: ", "bold red"), f"{view.name} failed to start: {view.status.message}"))
     serving = view.status.serving_generation

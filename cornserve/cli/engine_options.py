@@ -52,13 +52,19 @@ def engine_options(
         options[name] = value
     if not engine_args:
         return options
+    from cornserve_tasklib.engine import EngineOptions
+    from cornserve_tasklib.model_options import CHAT_OPTIONS
+
     given = options.get("engine_args", {})
     if not isinstance(given, dict):
         raise CliError(f"engine_args={given} is not an object: give each argument with --engine-arg")
+    options_of_engine = {*EngineOptions.model_fields, *CHAT_OPTIONS}
     arguments = dict(given)
     for setting in engine_args:
         name, value = _setting("--engine-arg", setting, "block_size=64")
         name = name.replace("-", "_")  # Hyphens are the form of vLLM's command line.
+        if name in options_of_engine:
+            raise CliError(f"--engine-arg {name}: is an option: give --option {name}=VALUE")
         if name in given:
             raise CliError(f"{name} is set by --engine-arg and by --option engine_args: give it once")
         if name in arguments:

@@ -1,4 +1,4 @@
-"""Imports the Python files of apps in a process of their own, which may hang, exit or crash."""
+"""Imports the Python files of apps in child processes, because they may hang, exit or crash."""
 
 from __future__ import annotations
 

@@ -213,7 +213,8 @@ def _run(
     except Exception as error:
         described = describe_error(error, _MODULE)
         place = f" ({described.location})" if described.location else ""
-        raise _TaskFailure(f"{described.type}: {described.message}{place}") from error
+        text = f"{described.type}: {described.message}".removesuffix(": ")
+        raise _TaskFailure(f"{text}{place}") from error
 
 
 def _load(file: Path) -> App:

@@ -17,7 +17,7 @@ class Progress:
     def update(self, view: AppView) -> Iterator[str]:
         """Yields a line of text for each change since the last view."""
         replicas = {replica.id: replica for group in view.status.groups for replica in group.replicas}
-        if not replicas and not view.settled and view.status.message not in ("", self._message):
+        if not replicas and _is_starting(view) and view.status.message not in ("", self._message):
             yield view.status.message
         self._message = view.status.message
         before, self.replicas = self.replicas, replicas
@@ -25,6 +25,11 @@ class Progress:
             last = before.get(replica.id)
             if last is None or (last.state, last.message) != (replica.state, replica.message):
                 yield from _changes(replica)
+
+
+def _is_starting(view: AppView) -> bool:
+    """Returns whether the status describes the newest generation, which does not serve yet."""
+    return view.status.generation >= view.generation and not view.settled
 
 
 def _changes(replica: ReplicaStatus) -> Iterator[str]:

@@ -29,6 +29,7 @@ from cornserve.control.preparation import Preparation
 from cornserve.control.rollout_progress import RolloutProgress
 from cornserve.control.store.base import AppRecord, RouteRecord
 from cornserve.control.task_manager import TaskManager
+from cornserve.exception_text import exception_text
 from cornserve.task.errors import DefinitionError
 
 MAX_MESSAGE_CHARACTERS = 4000
@@ -125,7 +126,7 @@ class Deployment:
             loading.message = f"{LOADING_AGAIN}: {error}"
             raise
         except Exception as error:
-            loading.message = f"{LOADING_AGAIN}: {type(error).__name__}: {error}"
+            loading.message = f"{LOADING_AGAIN}: {exception_text(error)}"
             raise
         finally:
             if code == self.version[1]:

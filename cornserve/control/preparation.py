@@ -14,6 +14,7 @@ from cornserve.backoff import backoff_seconds
 from cornserve.control.background_tasks import BackgroundTasks
 from cornserve.control.deployment_failure import Failure
 from cornserve.control.store.base import StoreError
+from cornserve.exception_text import exception_text
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ async def retried(
             failures += 1
             pause = backoff_seconds(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
             is_expected = isinstance(error, _EXPECTED_ERRORS)
-            text = str(error) if is_expected else f"{type(error).__name__}: {error}"
+            text = str(error) if is_expected else exception_text(error)
             level = logging.WARNING if is_expected else logging.ERROR
             log.log(level, "%s: the next attempt starts in %g s: %s", what, pause, text, exc_info=not is_expected)
             on_error(text, pause)

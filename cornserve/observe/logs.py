@@ -25,6 +25,9 @@ REPLICA_VARIABLE = "CORNSERVE_REPLICA"
 _PLAIN_VALUE = re.compile(r"[!#-<>-\[\]-~]+")
 """A text field that is written without quotes: ASCII without spaces, control characters, `"`, `=` and backslashes."""
 
+_TEXT_PREFIX = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+ ")
+"""The start of a line of a `_TextLogFormatter`."""
+
 _task_fields: ContextVar[Mapping[str, object]] = ContextVar("log fields", default=MappingProxyType({}))
 
 
@@ -69,9 +72,9 @@ def traceback_field(traceback: str) -> dict[str, object]:
 
 
 def parse_messages(line: str) -> list[str]:
-    """Returns the message and the error of a JSON line, which may be truncated, and any other line as it is."""
+    """Returns the message and the error of a JSON line, which may be truncated, and the message of any other line."""
     if not line.startswith("{"):
-        return [line]
+        return [_TEXT_PREFIX.sub("", line)]
     try:
         record = from_json(line, allow_partial=True)
     except ValueError:

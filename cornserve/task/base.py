@@ -18,7 +18,7 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 MAX_NESTING = 50
-"""Maximum number of tasks that build each other. Python's stack ends after a few times as many."""
+"""Maximum number of tasks that build each other. Python's stack holds about 200."""
 
 _REPLACED_BY_POST_INIT = ("__init__", "__new__", "__post_init__")
 """Methods of other kinds of classes that build an object."""

@@ -32,7 +32,7 @@ class SideEffect:
         try:
             value = self.function()
         except BaseException as error:  # Some would end the thread.
-            return self._failure(f"{type(error).__name__}: {_message(error)}", error)
+            return self._failure(f"{type(error).__name__}: {_message(error)}".removesuffix(": "), error)
         try:
             encoded = to_json(value)
             from_json(encoded)  # It refuses some numbers that `to_json` writes.

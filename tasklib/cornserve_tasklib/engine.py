@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -9,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, fi
 
 from cornserve.task import ExecutorSpec
 from cornserve_tasklib.hub import ModelId
+from cornserve_tasklib.vllm_architectures import ENGINE_ARGUMENTS, VLLM_VERSION
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -35,6 +37,10 @@ MAX_ADAPTERS: Final = 64
 """Maximum number of LoRA adapters of an executor. All of them are in its memory."""
 
 _UNAVAILABLE_PREFIXES: Final = ("_", "data_parallel_")
+
+
+def _is_available(argument: str) -> bool:
+    return argument not in _UNAVAILABLE_ARGS and not argument.startswith(_UNAVAILABLE_PREFIXES)
 
 
 def _check_absolute(path: str) -> str:
@@ -82,7 +88,7 @@ class EngineOptions(BaseModel):
     lora_modules: dict[AdapterName, AdapterPath] = Field(default_factory=dict, max_length=MAX_ADAPTERS)
     """The directories of LoRA adapters, by name. `LLMTask.lora` selects one of them."""
     engine_args: dict[str, JsonValue] = Field(default_factory=dict)
-    """Further arguments of vLLM's `AsyncEngineArgs` by name. The executor checks them when it starts."""
+    """Further arguments of vLLM's `AsyncEngineArgs` by name. The executor checks their values when it starts."""
 
     @field_validator("engine_args")
     @classmethod
@@ -90,8 +96,12 @@ class EngineOptions(BaseModel):
         for name in args:
             if name in cls.model_fields:
                 raise ValueError(f"{name!r} is an option: set it outside of engine_args")
-            if name in _UNAVAILABLE_ARGS or name.startswith(_UNAVAILABLE_PREFIXES):
+            if not _is_available(name):
                 raise ValueError(f"{name!r} cannot be set: Cornserve sets it, or does not support it")
+            if name not in ENGINE_ARGUMENTS:
+                known = [*filter(_is_available, ENGINE_ARGUMENTS)]
+                similar = "".join(f", did you mean {match!r}?" for match in get_close_matches(name, known, n=1))
+                raise ValueError(f"vLLM {VLLM_VERSION} has no argument {name!r}{similar}")
         return args
 
     def check_adapter(self, name: str) -> None:

@@ -152,6 +152,8 @@ class Mllm(Task[LLMRequest, ChatResponse]):
     """See `LLMTask.tool_parser`."""
     reasoning_parser: str | None = None
     """See `LLMTask.reasoning_parser`."""
+    chat_template: str | None = None
+    """See `LLMTask.chat_template`."""
     lora: str | None = None
     """See `LLMTask.lora`. The separate encoder is not changed."""
     options: EngineOptions = EngineOptions()
@@ -170,6 +172,7 @@ class Mllm(Task[LLMRequest, ChatResponse]):
             options=self.options,
             tool_parser=self.tool_parser,
             reasoning_parser=self.reasoning_parser,
+            chat_template=self.chat_template,
             with_enc=self.with_enc,
             lora=self.lora,
         )
@@ -217,6 +220,8 @@ class Chat(Task[LLMRequest, ChatResponse]):
     """See `LLMTask.tool_parser`."""
     reasoning_parser: str | None = None
     """See `LLMTask.reasoning_parser`."""
+    chat_template: str | None = None
+    """See `LLMTask.chat_template`."""
     lora: str | None = None
     """See `LLMTask.lora`."""
     options: EngineOptions = EngineOptions()
@@ -229,6 +234,7 @@ class Chat(Task[LLMRequest, ChatResponse]):
             options=self.options,
             tool_parser=self.tool_parser,
             reasoning_parser=self.reasoning_parser,
+            chat_template=self.chat_template,
             lora=self.lora,
         )
 

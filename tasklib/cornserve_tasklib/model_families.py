@@ -293,10 +293,10 @@ def _chat_fields(model: str, tool_parser: str | None, options: ModelOptions) -> 
     return {
         "model_id": model,
         "revision": options.revision,
-        "tool_parser": options.parser("tool_call_parser", tool_parser),
-        "reasoning_parser": options.parser("reasoning_parser"),
+        "tool_parser": tool_parser,
         "lora": options.lora,
         "options": options.language_engine(),
+        **options.chat_options(),
     }
 
 

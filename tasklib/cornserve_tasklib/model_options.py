@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -21,8 +21,8 @@ Options = TypeVar("Options", bound=BaseModel)
 ALL_ENGINES: Final = "*"
 IMAGE_GENERATOR: Final = "image_generator"
 
-PARSERS: Final = ("tool_call_parser", "reasoning_parser")
-"""Options of a chat model, by the names of vLLM's command line, that are not options of its engine."""
+CHAT_OPTIONS: Final = ("tool_parser", "reasoning_parser", "chat_template")
+"""Options of a chat model that are fields of `LLMTask`, and not options of its engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +60,19 @@ class ModelOptions:
                 raise DefinitionError(str(error)) from error
         return options
 
-    def parser(self, option: str, default: str | None = None) -> str | None:
-        """Returns the name of one of the `PARSERS`. Raises `DefinitionError` if it is not a text."""
-        given = self._of_engine("llm").get(option, default)
-        if given is not None and not isinstance(given, str):
-            raise DefinitionError(f"{option}: {given!r} is not the name of a parser of vLLM, such as qwen3")
-        return given
+    def chat_options(self) -> dict[str, str]:
+        """Returns the `CHAT_OPTIONS` that are given. Raises `DefinitionError` if one is not a text."""
+        given = {name: value for name, value in self._of_engine("llm").items() if name in CHAT_OPTIONS}
+        for name, value in given.items():
+            if not isinstance(value, str):
+                raise DefinitionError(
+                    f"{name}: {value!r} is not a text: give a parser of vLLM, such as qwen3, or Jinja"
+                )
+        return cast(dict[str, str], given)
 
     def engine(self, executor: str) -> EngineOptions:
         """Returns the options of an executor on vLLM. Raises `DefinitionError` if they are invalid."""
-        ignored = PARSERS if executor == "llm" else ()
+        ignored = CHAT_OPTIONS if executor == "llm" else ()
         options = {name: value for name, value in self._of_engine(executor).items() if name not in ignored}
         return _validated(EngineOptions, options, executor)
 

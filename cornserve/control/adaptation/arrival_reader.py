@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from cornserve.app.arrivals import ARRIVALS_PATH, GatewayArrivals
+from cornserve.exception_text import exception_text
 from cornserve.observe.error_log import ErrorLog
 
 if TYPE_CHECKING:  # It takes long to import, and most instances never read arrivals.
@@ -126,7 +127,7 @@ class ArrivalReader:
             async with self._session.get(url + ARRIVALS_PATH) as response:
                 answer = GatewayArrivals.model_validate_json(await response.read())
         except (ClientError, OSError, ValidationError) as error:  # A timeout is an OSError.
-            errors.report(f"{type(error).__name__}: {error}")
+            errors.report(exception_text(error))
             return None
         errors.clear()
         return answer

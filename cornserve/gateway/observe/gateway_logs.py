@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from cornserve.app.app_logs import APP_LOGS_PATH
 from cornserve.app.record import ReplicaLog
 from cornserve.control.adaptation.arrival_reader import FindGateways
+from cornserve.exception_text import exception_text
 from cornserve.gateway.observe.app_logs import AppLogLines
 
 if TYPE_CHECKING:  # It takes long to import, and most instances have one gateway.
@@ -62,4 +63,4 @@ async def _read(session: ClientSession, url: str, app: str, count: int) -> Repli
         async with session.get(f"{url}{APP_LOGS_PATH}/{app}", params={"lines": count}) as response:
             return ReplicaLog(id=name, lines=_LINES.validate_json(await response.read()))
     except (ClientError, OSError, ValidationError) as error:  # A timeout is an OSError.
-        return ReplicaLog(id=name, lines=[], error=f"{type(error).__name__}: {error}".removesuffix(": "))
+        return ReplicaLog(id=name, lines=[], error=exception_text(error))

@@ -88,7 +88,7 @@ class HostedApp:
         """Ends a host whose memory or threads are exhausted."""
         if host is self._host:
             host.close()
-            self._count_offense(f"its code raised {error.type}: {error.message}", error.location)
+            self._count_offense(f"its code raised {error.type}: {error.message}".removesuffix(": "), error.location)
 
     def end_session(self, number: int, host: AppHost | None) -> None:
         """Frees the part of the host that belongs to a request."""

@@ -65,7 +65,7 @@ def main() -> int:
     try:
         uvloop.run(_serve(executor, credentials, options))
     except ExecutorStartError as error:
-        exit_reason.report(f"the executor did not start: {error}", options.termination_log)
+        exit_reason.report(str(error), options.termination_log)
         return 1 if isinstance(error, TransientStartError) else CANNOT_START
     except EngineDeadError as error:
         exit_reason.report(f"the engine died: {error}", options.termination_log)

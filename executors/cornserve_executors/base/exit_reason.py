@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from cornserve.exception_text import exception_text
+
 MAX_BYTES: Final = 4096
 """Kubernetes ignores the rest."""
 
@@ -24,7 +26,7 @@ def report(message: str, termination_log: Path, error: Exception | None = None) 
         error: is logged with its traceback, and its last line is added to the termination log.
     """
     log.error("%s", message, exc_info=error)
-    reason = f"{message}: {type(error).__name__}: {error}" if error else message
+    reason = f"{message}: {exception_text(error)}" if error else message
     with suppress(OSError):
         descriptor = os.open(termination_log, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)  # does not create the file
         with os.fdopen(descriptor, "wb") as file:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from cornserve.exception_text import exception_text
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.output import Output
 from cornserve.task.references import Blob, Origin, ReferenceDecoder
@@ -90,7 +91,7 @@ def _error_end(error: Exception) -> pb.End:
         case InputLostError():
             return pb.End(code=pb.CODE_INPUT_LOST, message=str(error), lost_inputs=error.inputs)
     log.error("the invocation failed:\n%s", redacted_traceback(error))
-    return pb.End(code=pb.CODE_INTERNAL, message=f"{type(error).__name__}: {error}")
+    return pb.End(code=pb.CODE_INTERNAL, message=exception_text(error))
 
 
 async def _invoke(

@@ -7,11 +7,8 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any
 
-import vllm
 from prometheus_client import Metric
 from pydantic import ValidationError
 from transformers import PretrainedConfig
@@ -74,10 +71,6 @@ def translate_errors() -> Iterator[None]:
 
 
 def _vllm_config(args: Mapping[str, Any]) -> Any:
-    known = [argument.name for argument in fields(AsyncEngineArgs)]
-    for name in args.keys() - known:
-        similar = "".join(f", did you mean {match!r}?" for match in get_close_matches(name, known, n=1))
-        raise ExecutorStartError(f"engine_args: vLLM {vllm.__version__} has no argument {name!r}{similar}")
     try:
         engine_args = AsyncEngineArgs(**args)
         if os.environ[METHOD] == "fork":

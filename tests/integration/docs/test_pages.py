@@ -158,7 +158,7 @@ NOT_RUN = {
     ],
     "docs/how-to/generate-images.md": ["cornserve deploy Qwen/Qwen-Image --share split=1"],  # needs a model hub
     "docs/how-to/serve-a-language-model.md": [  # needs a model hub
-        "cornserve deploy Qwen/Qwen3-8B --option tool_call_parser=hermes --option reasoning_parser=qwen3",
+        "cornserve deploy Qwen/Qwen3-8B --option tool_parser=hermes --option reasoning_parser=qwen3",
     ],
     "docs/reference/models.md": [  # tests/integration/cli/test_model_check.py runs it
         "cornserve models check ~/models/Qwen2.5-VL-3B-Instruct",

@@ -100,7 +100,6 @@ async def test_max_num_seqs_limits_the_requests_that_run(limited: ExecutorProces
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"engine_args": {"blok_size": 64}}, r"has no argument 'blok_size', did you mean 'block_size'\?$"),
         ({"engine_args": {"block_size": "large"}}, "block_size: "),
         ({"max_model_len": 9999}, "9999.*8192"),
     ],

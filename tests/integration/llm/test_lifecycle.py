@@ -120,13 +120,13 @@ def start_error(task: LLMTask, directory: Path, environment: Mapping[str, str] =
 def test_a_model_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
     line = start_error(LLMTask(model_id=str(tmp_path / "nowhere")), tmp_path)
 
-    assert line.endswith(f"the executor did not start: model directory not found: {tmp_path}/nowhere")
+    assert line.endswith(f"model directory not found: {tmp_path}/nowhere")
 
 
 def test_a_directory_without_a_config_is_rejected(tmp_path: Path) -> None:
     line = start_error(LLMTask(model_id=str(tmp_path)), tmp_path)
 
-    assert f"the executor did not start: {tmp_path} is not a model directory: it contains no config.json" in line
+    assert f"{tmp_path} is not a model directory: it contains no config.json" in line
 
 
 def test_an_unsupported_architecture_is_named(
@@ -137,7 +137,7 @@ def test_an_unsupported_architecture_is_named(
 
     line = start_error(LLMTask(model_id=str(broken_model)), tmp_path, fork_variables)
 
-    assert "the executor did not start: vLLM rejects" in line
+    assert "vLLM rejects" in line
     assert "AbacusForCausalLM" in line
     assert len(line) < 500
 

@@ -201,6 +201,8 @@ def test_an_engine_argument_has_a_name_and_a_value_and_is_given_once(cli: CliRun
     twice = ["--engine-arg", "block_size=64", "--engine-arg", "block-size=32"]
     assert error(*twice) == "error: --engine-arg block_size is given twice: give it once\n"
     assert error("--option", "seed=1", "--option", "seed=2") == "error: --option seed is given twice: give it once\n"
+    option = error("--engine-arg", "tool-parser=hermes")
+    assert option == "error: --engine-arg tool_parser: is an option: give --option tool_parser=VALUE\n"
     assert error("--engine-arg", "a=1", "--option", "engine_args=2") == (
         "error: engine_args=2 is not an object: give each argument with --engine-arg\n"
     )
@@ -209,19 +211,32 @@ def test_an_engine_argument_has_a_name_and_a_value_and_is_given_once(cli: CliRun
 def test_engine_arguments_are_part_of_the_options(cli: CliRunner, server: StubServer) -> None:
     server.on("PUT /admin/v1/apps/b", json_response({"error": {"message": "stored"}}, 400))
     options = ["--engine-arg", "block-size=64", "--engine-arg", 'speculative_config={"method": "ngram"}']
-    cli.invoke(app, ["deploy", "a/b", *options, "--option", 'engine_args={"a": [1]}', "--url", server.url])
+    cli.invoke(
+        app, ["deploy", "a/b", *options, "--option", 'engine_args={"ignore_patterns": [1]}', "--url", server.url]
+    )
     [override] = server.requests[-1][1]["executors"]
     assert override["options"] == {
-        "engine_args": {"a": [1], "block_size": 64, "speculative_config": {"method": "ngram"}}
+        "engine_args": {"ignore_patterns": [1], "block_size": 64, "speculative_config": {"method": "ngram"}}
     }
 
 
 def test_the_values_of_options_are_json_or_texts(cli: CliRunner, server: StubServer) -> None:
     server.on("PUT /admin/v1/apps/b", json_response({"error": {"message": "stored"}}, 400))
-    options = ["--option", "max_model_len=32768", "--option", "quantization=fp8", "--option", 'engine_args={"a": [1]}']
+    options = [
+        "--option",
+        "max_model_len=32768",
+        "--option",
+        "quantization=fp8",
+        "--option",
+        'engine_args={"ignore_patterns": [1]}',
+    ]
     cli.invoke(app, ["deploy", "a/b", *options, "--url", server.url])
     [override] = server.requests[-1][1]["executors"]
-    assert override["options"] == {"max_model_len": 32768, "quantization": "fp8", "engine_args": {"a": [1]}}
+    assert override["options"] == {
+        "max_model_len": 32768,
+        "quantization": "fp8",
+        "engine_args": {"ignore_patterns": [1]},
+    }
 
 
 def test_an_adapter_is_part_of_the_spec(cli: CliRunner, server: StubServer) -> None:

@@ -35,6 +35,12 @@ def test_a_failure_and_the_steps_of_the_replacement_are_reported() -> None:
     assert list(progress.update(view(failed, other))) == ["echo-2: loading weights"]
 
 
+def test_the_failure_of_an_older_generation_is_not_reported() -> None:
+    failed = view(message="out of memory", phase=Phase.FAILED)
+
+    assert list(Progress().update(failed.model_copy(update={"generation": 2}))) == []
+
+
 def test_the_message_of_an_app_without_replicas_is_reported_once() -> None:
     progress = Progress()
     assert list(progress.update(view(message="waiting for a GPU"))) == ["waiting for a GPU"]

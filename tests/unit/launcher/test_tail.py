@@ -42,6 +42,7 @@ def test_a_long_line_is_cut(tmp_path: Path) -> None:
         ([], ""),
         (["loading", "  killed while loading ", ""], "killed while loading"),
         (["Traceback (most recent call last):", "ValueError: no", "[W] destroy_process_group()"], "ValueError: no"),
+        (["2026-11-29 14:57:42,102 ERROR cornserve.executor no config.json"], "no config.json"),
         (["torch.OutOfMemoryError: 2 GiB", "  hint: less"], "torch.OutOfMemoryError: 2 GiB"),
     ],
 )

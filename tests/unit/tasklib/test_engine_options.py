@@ -68,6 +68,8 @@ def test_tensor_parallelism_needs_gpus() -> None:
         ({"max_num_seqs": 0}, "max_num_seqs"),
         ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization"),
         ({"engine_args": {"seed": 1}}, "'seed' is an option: set it outside of engine_args"),
+        ({"engine_args": {"blok_size": 64}}, r"vLLM \S+ has no argument 'blok_size', did you mean 'block_size'\?"),
+        ({"engine_args": {"a": 1}}, "vLLM .* has no argument 'a'"),
         ({"engine_args": {"model": "other"}}, "'model' cannot be set"),
         ({"engine_args": {"trust_remote_code": True}}, "'trust_remote_code' is an option: set it outside"),
         ({"engine_args": {"data_parallel_size": 2}}, "'data_parallel_size' cannot be set"),

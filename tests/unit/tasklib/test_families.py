@@ -105,14 +105,19 @@ def test_the_tool_parser_is_derived_from_the_chat_template(tmp_path: Path, templ
     assert planned_paths(default_paths(model), ()) == {"chat": Chat(model_id=model, tool_parser=parser)}
 
 
-def test_options_set_the_parsers(tmp_path: Path) -> None:
+def test_options_set_the_parsers_and_the_template(tmp_path: Path) -> None:
     model = model_directory(tmp_path, "Qwen2ForCausalLM", chat_template__jinja=HERMES)
-    options = ModelOptions(by_executor={"*": {"tool_call_parser": "qwen3_xml"}, "llm": {"reasoning_parser": "qwen3"}})
+    options = ModelOptions(
+        by_executor={
+            "*": {"tool_parser": "qwen3_xml", "chat_template": "{{ messages }}"},
+            "llm": {"reasoning_parser": "qwen3"},
+        }
+    )
 
     assert planned_paths(default_paths(model, options), ()) == {
-        "chat": Chat(model_id=model, tool_parser="qwen3_xml", reasoning_parser="qwen3")
+        "chat": Chat(model_id=model, tool_parser="qwen3_xml", reasoning_parser="qwen3", chat_template="{{ messages }}")
     }
-    with pytest.raises(DefinitionError, match="reasoning_parser: 7 is not the name of a parser"):
+    with pytest.raises(DefinitionError, match="reasoning_parser: 7 is not a text: give a parser"):
         default_paths(model, ModelOptions(by_executor={"llm": {"reasoning_parser": 7}}))
 
 

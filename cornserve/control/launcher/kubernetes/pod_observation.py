@@ -207,6 +207,8 @@ def exit_message(terminated: JsonObject) -> str:
         return f"{reason} (status {code}): {error or _last_line(error)}"
     if code > _KILLED:
         return f"killed by signal {code - _KILLED} ({_signal_name(code - _KILLED)}); {_last_line(error)}"
+    if code == CANNOT_START and error:
+        return error
     return f"exited with status {code}: {error or _last_line(error)}"
 
 

@@ -187,5 +187,7 @@ def _exit_reason(status: int | None, error: str, kill_reason: str) -> str:
             return f"its process has exited; {last_line}"
         case signaled if signaled < 0:
             return f"killed by signal {-signaled} ({signal.strsignal(-signaled)}); {last_line}"
+        case _ if status == CANNOT_START and error:
+            return error
         case _:
             return f"exited with status {status}: {error or last_line}"
