@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 MAX_VALUE_CHARACTERS = 80
 """Longer values are cut."""
+
+MAX_FURTHER_FIELDS = 3
+"""The number of further fields that an error names."""
 
 _CUSTOM = {"value_error", "assertion_error"}
 """The types of errors that Cornserve's own validators raise. Their messages quote the value where it helps."""
@@ -31,6 +35,20 @@ _UNION = re.compile(r"^invalid \w+ type(?=: use)")
 
 _OBJECT = re.compile(r"a valid dictionary( or instance of \w+)?|an instance of \w+")
 _DETAIL = re.compile(r", (unable to|got) .*| after validation")
+
+
+def field_path(location: Sequence[str | int]) -> str:
+    """Returns the path of a field, such as `messages[0].content`."""
+    # A tag of a union, which is not part of the body, has a colon.
+    parts = [part for part in location if ":" not in str(part)]
+    joined = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    return joined.removeprefix(".")
+
+
+def further_fields(errors: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns the first `MAX_FURTHER_FIELDS` paths of the fields of these elements of `ValidationError.errors()`."""
+    located = (field_path(locate_error(error)["loc"]) for error in islice(errors, MAX_FURTHER_FIELDS))
+    return list(dict.fromkeys(filter(None, located)))
 
 
 def locate_error(error: Mapping[str, Any]) -> Mapping[str, Any]:

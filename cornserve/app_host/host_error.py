@@ -15,7 +15,7 @@ from cornserve.app_host.sandbox import refusal_hint
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.errors import DefinitionError, InvocationError, SideEffectError, TaskError
 from cornserve.v1 import app_host_pb2 as pb
-from cornserve.validation_errors import locate_error
+from cornserve.validation_errors import further_fields, locate_error
 
 MAX_MESSAGE_CHARACTERS = 2000
 """Longer messages are cut: a host that has little memory left must be able to send its errors."""
@@ -53,7 +53,12 @@ def describe_invalid_request(error: ValidationError) -> pb.HostError:
     first, *further = error.errors(include_url=False, include_context=False)
     quoted = {**locate_error(first), "input": _quoted(first["input"])}
     problem = json.dumps(quoted)  # escapes lone surrogates, unlike pydantic
-    return pb.HostError(type="ValidationError", problem=problem.encode(), further_problems=len(further))
+    return pb.HostError(
+        type="ValidationError",
+        problem=problem.encode(),
+        further_problems=len(further),
+        further_fields=further_fields(further),
+    )
 
 
 def describe_load_error(error: BaseException) -> pb.HostError:

@@ -63,12 +63,26 @@ def print_error(message: str) -> None:
     stderr().print(Text.assemble(("error: ", "bold red"), message))
 
 
+def print_warning(message: str) -> None:
+    stderr().print(f"warning: {message}", markup=False)
+
+
 def write_file(file: Path, content: bytes) -> None:
     """Raises `CliError` if the file cannot be written."""
     try:
         file.write_bytes(content)
     except OSError as error:
         raise CliError(f"cannot save {file}: {error.strerror}") from error
+
+
+def without_empty_values(value: Any) -> Any:
+    """Returns a JSON value without fields that are null, an empty text, an empty array or an empty object."""
+    if isinstance(value, list):
+        return [*map(without_empty_values, value)]
+    if not isinstance(value, dict):
+        return value
+    fields = {name: without_empty_values(field) for name, field in value.items()}
+    return {name: field for name, field in fields.items() if field not in (None, "", [], {})}
 
 
 def json_text(document: Any, *, lines: bool = False) -> str:

@@ -13,7 +13,7 @@ import typer
 
 from cornserve.cli.adaptation_options import with_adaptation
 from cornserve.cli.autoscaling_options import with_autoscaling
-from cornserve.cli.console import CliError, print_json, stderr
+from cornserve.cli.console import CliError, print_json, print_warning, stderr
 from cornserve.cli.engine_options import EngineOption, Revision, TrustRemoteCode, engine_options
 from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
@@ -287,7 +287,7 @@ def deploy(
     resolved = with_latency_targets(resolved, ttft=ttft, tbt=tbt, e2e=e2e, admission=admission)
     resolved = with_autoscaling(resolved, autoscale or [])
     if resolved.warning:
-        stderr().print(f"warning: {resolved.warning}", markup=False)
+        print_warning(resolved.warning)
     with open_client(ctx, url) as client:
         if is_planned:
             resolved = plan_target(client, resolved, budget)

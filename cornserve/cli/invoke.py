@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cornserve.cli.console import print_json
+from cornserve.cli.console import print_json, without_empty_values
 from cornserve.cli.gateway import open_client
 from cornserve.cli.json_argument import read_json
 from cornserve.cli.options import AppName, Json, Url
@@ -24,13 +24,18 @@ def invoke(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Call an app with its own request type, and print the response as JSON."""
+    """Call an app with its own request type, and print the response as JSON.
+
+    Fields that are null or empty are left out, unless --json is given.
+    """
     from cornserve.client import StreamItem
 
     body = read_json(request, "request")
     with open_client(ctx, url) as client:
         if not stream:
-            print_json(client.invoke(app, body))
+            response = client.invoke(app, body)
+            print_json(response if json else without_empty_values(response))
             return
         for event in client.stream(app, body):
-            print_json(event._asdict() if isinstance(event, StreamItem) else {"response": event.response}, lines=True)
+            line = event._asdict() if isinstance(event, StreamItem) else {"response": event.response}
+            print_json(line if json else without_empty_values(line), lines=True)

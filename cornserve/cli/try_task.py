@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import typer
 
-from cornserve.cli.console import CliError, json_text, print_json
+from cornserve.cli.console import CliError, json_text, print_json, without_empty_values
 from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
 from cornserve.cli.json_argument import read_json
@@ -75,6 +75,8 @@ def try_task(
 
 def _try_with_answers(file: Path, body: Any, answers: _Answers, path: int, *, as_json: bool) -> tuple[str, str | None]:
     """Returns the calls and the response as text, and the error of the task."""
+    from pydantic_core import to_jsonable_python
+
     calls: list[RecordedCall] = []
     try:
         run = _run(file, body, answers, path, calls.append)
@@ -87,7 +89,8 @@ def _try_with_answers(file: Path, body: Any, answers: _Answers, path: int, *, as
         yielded = [*map(_compact, run.yielded)]
         return json_text({"calls": [*map(_describe, calls)], "yielded": yielded, "response": run.response}), None
     yielded = [f"yielded {_text(value)}" for value in run.yielded]
-    return "\n".join([*_call_lines(calls), *yielded, "response", json_text(run.response)]), None
+    response = json_text(without_empty_values(to_jsonable_python(run.response)))
+    return "\n".join([*_call_lines(calls), *yielded, "response", response]), None
 
 
 def _try_on_instance(ctx: typer.Context, target: str, body: Any, url: str | None, *, as_json: bool) -> None:
@@ -103,7 +106,7 @@ def _try_on_instance(ctx: typer.Context, target: str, body: Any, url: str | None
         raise CliError(run.error)
     if not as_json:
         typer.echo("response")
-        print_json(run.response)
+        print_json(without_empty_values(run.response))
 
 
 @contextmanager
@@ -155,7 +158,7 @@ def _recorded_lines(run: RunRecord) -> Iterator[str]:
 
 def _json_text(value: dict[str, Any]) -> str:
     """Returns the JSON of an object without its empty values."""
-    return dumps({name: value for name, value in value.items() if value not in (None, "", [], {})}, ensure_ascii=False)
+    return dumps(without_empty_values(value), ensure_ascii=False)
 
 
 class _Answers:

@@ -14,7 +14,7 @@ import typer
 
 from cornserve.access import ADMIN_TOKEN
 from cornserve.browser_origins import BrowserOriginError, BrowserOrigins
-from cornserve.cli.console import CliError, print_json, stderr, stdout
+from cornserve.cli.console import CliError, print_json, print_warning, stderr, stdout
 from cornserve.cli.options import HomePath, Json, home_directory
 from cornserve.limits import LimitError, Limits
 from cornserve.media_allowlist import MediaAllowlist, MediaAllowlistError
@@ -130,6 +130,7 @@ def up(
         _origins(allow_origin or []),
         unknown_fields,
     )
+    _warn_of_missing_gpus(gpus)
     try:
         if detach:
             _show_ready(_start(options), options, json, "Next:", "Stop it with `cornserve down`.")
@@ -137,6 +138,18 @@ def up(
             _run(options, json)
     except InstanceStartError as error:
         raise CliError(str(error)) from error
+
+
+def _warn_of_missing_gpus(wanted: int | None) -> None:
+    if not wanted:
+        return
+    from cornserve.control.launcher.local.device_slots import visible_gpus
+
+    found = len(visible_gpus())
+    if found < wanted:
+        executors = f"use {found}" if found else "run on the CPU"
+        plural = "" if found == 1 else "s"
+        print_warning(f"--gpus {wanted}: this machine has {found or 'no'} GPU{plural}, so executors {executors}")
 
 
 def _start(options: InstanceOptions) -> Instance:

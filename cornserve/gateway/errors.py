@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from json import JSONDecoder
 from typing import Any, Self
 
@@ -10,8 +10,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from cornserve.app.unused_fields import UnusedFieldsError
+from cornserve.exception_text import exception_text
 from cornserve.task.errors import InvocationError, TaskError
-from cornserve.validation_errors import describe_error, locate_error
+from cornserve.validation_errors import describe_error, field_path, further_fields, locate_error
 
 NO_ENDPOINTS = "NO_ENDPOINTS"
 """The code of an invocation whose executor cannot be found, although the app needs it."""
@@ -106,7 +107,7 @@ class ApiError(Exception):
             case InvocationError():
                 return cls(_STATUS_BY_CODE.get(error.code, 500), str(error), code=error.code.lower())
             case _:
-                return cls(500, f"{error.__class__.__name__}: {error}", code="task_error")
+                return cls(500, exception_text(error), code="task_error")
 
     @classmethod
     def from_validation_error(cls, error: ValidationError, rename_field: Callable[[str], str] = str) -> Self:
@@ -115,17 +116,22 @@ class ApiError(Exception):
         Args:
             rename_field: replaces the path at the start of a text, for bodies with other fields than the invalid value.
         """
-        api_error = cls.from_problem(_first_problem(error), error.error_count() - 1)
+        first, fields = _first_problem(error)
+        api_error = cls.from_problem(first, error.error_count() - 1, map(rename_field, fields))
         detail = api_error.body.error
         detail.message, detail.param = rename_field(detail.message), detail.param and rename_field(detail.param)
         return api_error
 
     @classmethod
-    def from_problem(cls, first: Mapping[str, Any], further: int) -> Self:
-        """Returns a 400 for the first element of `ValidationError.errors()` and the number of further ones."""
-        # A tag of a union, which is not part of the body, has a colon.
-        param = _path([part for part in first["loc"] if ":" not in str(part)])
-        more = f" (and {further} more)" if further else ""
+    def from_problem(cls, first: Mapping[str, Any], further: int, fields: Iterable[str]) -> Self:
+        """Returns a 400 for the first element of `ValidationError.errors()`, and the number of further ones.
+
+        Args:
+            fields: the first fields of the further ones.
+        """
+        param = field_path(first["loc"])
+        names = "".join(f"{', ' if number else ': '}{field}" for number, field in enumerate(fields))
+        more = f" (and {further} more{names})" if further else ""
         code = _CODE_BY_PROBLEM.get(first["type"], "invalid_value")
         return cls(400, f"{_describe(first, param)}{more}", param=param or None, code=code)
 
@@ -133,15 +139,17 @@ class ApiError(Exception):
 MANY_PROBLEMS = 100
 
 
-def _first_problem(error: ValidationError) -> Mapping[str, Any]:
-    """Returns the first of pydantic's errors, without its input if there are many."""
+def _first_problem(error: ValidationError) -> tuple[Mapping[str, Any], list[str]]:
+    """Returns the first of pydantic's errors, and the fields of the next ones. If there are many, without its input and
+    without these fields."""
     if error.error_count() <= MANY_PROBLEMS:
-        return locate_error(error.errors(include_url=False, include_context=False)[0])
+        first, *further = error.errors(include_url=False, include_context=False)
+        return locate_error(first), further_fields(further)
     # Writing JSON and parsing its first element takes a tenth of the time in which pydantic creates all dictionaries.
     problems = error.json(include_url=False, include_context=False, include_input=False)
     first: Mapping[str, Any]
     first, _ = JSONDecoder().raw_decode(problems, 1)
-    return first
+    return first, []
 
 
 _HEADERS = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"retry-after": "1"}}
@@ -175,12 +183,6 @@ _STATUS_BY_CODE = {
 _JSON_TYPES = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 
 _CODE_BY_PROBLEM = {"extra_forbidden": "unknown_field", "json_invalid": "invalid_json"}
-
-
-def _path(location: Sequence[str | int]) -> str:
-    """Returns the path of a field, such as `messages[0].content`."""
-    joined = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return joined.removeprefix(".")
 
 
 def _default_type(status: int) -> str:

@@ -20,7 +20,8 @@ def redacted_traceback(error: BaseException, source: str = "") -> str:
     """Returns the traceback with the type of the error, without its message.
 
     Args:
-        source: the start of the path of an app's source. The frames before its first one are left out.
+        source: the directory of an app's source. The frames before its first one are left out, and its files are
+            named without it.
     """
     chain: dict[int, BaseException] = {}  # Code can make an error its own cause.
     cause: BaseException | None = error
@@ -34,6 +35,7 @@ def _frames_and_type(error: BaseException, source: str) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     first = next((index for index, frame in enumerate(frames) if frame.filename.startswith(source)), 0)
     shown = "".join(traceback.format_list(frames[first:]))
+    shown = shown.replace(f'File "{source}', 'File "') if source else shown
     return f"{shown}{type(error).__module__}.{type(error).__qualname__}"
 
 

@@ -1045,6 +1045,7 @@ class HostError(_message.Message):
     UNUSED_FIELDS_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
     FURTHER_PROBLEMS_FIELD_NUMBER: _builtins.int
+    FURTHER_FIELDS_FIELD_NUMBER: _builtins.int
     IS_DEFINITION_FIELD_NUMBER: _builtins.int
     IS_EXHAUSTED_FIELD_NUMBER: _builtins.int
     type: _builtins.str
@@ -1054,7 +1055,9 @@ class HostError(_message.Message):
     """Where the app's code raised it: "MyTask, app.py:12". Empty if the error is Cornserve's."""
     traceback: _builtins.str
     problem: _builtins.bytes
-    """pydantic's first error as JSON, if the request is not valid, and the number of further ones."""
+    """pydantic's first error as JSON, if the request is not valid, the number of further ones, and the first fields of
+    these.
+    """
     further_problems: _builtins.int
     is_definition: _builtins.bool
     """Whether the app's definition is invalid (`DefinitionError`)."""
@@ -1068,6 +1071,8 @@ class HostError(_message.Message):
     def unused_fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The fields of the request that the task has not used."""
 
+    @_builtins.property
+    def further_fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -1079,12 +1084,13 @@ class HostError(_message.Message):
         unused_fields: _abc.Iterable[_builtins.str] | None = ...,
         problem: _builtins.bytes = ...,
         further_problems: _builtins.int = ...,
+        further_fields: _abc.Iterable[_builtins.str] | None = ...,
         is_definition: _builtins.bool = ...,
         is_exhausted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["invocation", b"invocation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["further_problems", b"further_problems", "invocation", b"invocation", "is_definition", b"is_definition", "is_exhausted", b"is_exhausted", "location", b"location", "message", b"message", "problem", b"problem", "traceback", b"traceback", "type", b"type", "unused_fields", b"unused_fields"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["further_fields", b"further_fields", "further_problems", b"further_problems", "invocation", b"invocation", "is_definition", b"is_definition", "is_exhausted", b"is_exhausted", "location", b"location", "message", b"message", "problem", b"problem", "traceback", b"traceback", "type", b"type", "unused_fields", b"unused_fields"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

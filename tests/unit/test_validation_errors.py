@@ -5,7 +5,13 @@ from typing import Any, Literal, Self
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
-from cornserve.validation_errors import MAX_VALUE_CHARACTERS, describe_all, describe_error, locate_error
+from cornserve.validation_errors import (
+    MAX_VALUE_CHARACTERS,
+    describe_all,
+    describe_error,
+    further_fields,
+    locate_error,
+)
 
 
 class Part(BaseModel):
@@ -97,3 +103,11 @@ def test_an_error_of_an_object_is_that_of_the_field_that_its_message_names(
     error = locate_error(caught.value.errors()[0])
 
     assert (error["loc"], describe_error(error)) == ((0, *location), described)
+
+
+def test_the_first_further_fields_are_named() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Settings.model_validate({"replicas": 99, "name": "A", "part": {}, "parts": {}, "store": True})
+    first, *further = caught.value.errors()
+    assert first["loc"] == ("replicas",)
+    assert further_fields(further) == ["name", "part.text", "parts"]

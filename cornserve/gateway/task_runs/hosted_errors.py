@@ -17,7 +17,7 @@ def exception_of(error: pb.HostError, app: str, task: str) -> Exception:
     if error.unused_fields:
         return UnusedFieldsError(error.unused_fields)
     if error.problem:
-        return ApiError.from_problem(json.loads(error.problem), error.further_problems)
+        return ApiError.from_problem(json.loads(error.problem), error.further_problems, error.further_fields)
     reason = f"{error.type}: {error.message}" if error.message else error.type
     hint = " (limit app-mib, see `cornserve up --limit`)" if error.is_exhausted else ""
     return AppCodeError(f"{reason}{hint}", app, task, error.location, error.traceback)

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner
 
+from cornserve.cli import file_import
 from tests.unit.http_server import StubServer, serving
+
+
+@pytest.fixture(autouse=True)
+def _imports_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prevents the notice of a slow import on a busy machine."""
+    monkeypatch.setattr(file_import, "NOTICE_SECONDS", 600.0)
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ class DeviceSlots:
         if slot_types:
             bound = bind_slots(slot_types)
             return cls("CPU slot", [slot.id for slot in bound], bound)
-        devices = [] if gpus == 0 else _visible(_gpus(), os.environ.get(VISIBLE_DEVICES))[:gpus]
+        devices = [] if gpus == 0 else visible_gpus()[:gpus]
         if devices:
             return cls("GPU", devices)
         return cls.cpu((os.cpu_count() or 1) if cpu_slots is None else cpu_slots)
@@ -116,6 +116,11 @@ class DeviceSlots:
         By default CUDA numbers GPUs by their speed. `nvidia-smi` and vLLM number them by their PCI bus.
         """
         return {VISIBLE_DEVICES: ",".join(slots) if self.kind == "GPU" else "", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def visible_gpus() -> list[str]:
+    """Returns the GPUs that this process may use. May take seconds."""
+    return _visible(_gpus(), os.environ.get(VISIBLE_DEVICES))
 
 
 def _gpus() -> list[str]:

@@ -1,0 +1,34 @@
+"""What commands print about responses, and warnings before an instance starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cornserve.cli.commands import app
+from tests.unit.http_server import StubServer, json_response
+
+RESPONSE = {"text": "a", "words": None, "tools": [], "usage": {"tokens": 0, "cached": None}, "ok": False, "name": ""}
+
+
+def test_fields_that_are_null_or_empty_are_left_out_unless_json_is_asked_for(
+    cli: CliRunner, server: StubServer
+) -> None:
+    server.on("POST /v1/apps/a/invoke", json_response(RESPONSE))
+    short = cli.invoke(app, ["invoke", "a", "{}", "--url", server.url])
+    complete = cli.invoke(app, ["invoke", "a", "{}", "--url", server.url, "--json"])
+    assert json.loads(short.stdout) == {"text": "a", "usage": {"tokens": 0}, "ok": False}
+    assert json.loads(complete.stdout) == RESPONSE
+
+
+def test_up_warns_of_gpus_that_the_machine_does_not_have(
+    cli: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    failing = ["up", "--home", str(tmp_path), "--port", "0", "--internal-tls", str(tmp_path / "missing")]
+    warned = cli.invoke(app, [*failing, "--gpus", "3"]).stderr.splitlines()
+    assert warned[0] == "warning: --gpus 3: this machine has no GPUs, so executors run on the CPU"
+    assert "warning" not in cli.invoke(app, [*failing, "--gpus", "0"]).stderr
