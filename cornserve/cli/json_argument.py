@@ -6,7 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from cornserve.bounded_file import read_bounded
 from cornserve.cli.console import CliError
+
+MAX_MIB = 512
+"""The maximum size of a file with JSON."""
 
 
 def read_json(argument: str, name: str) -> Any:
@@ -21,7 +25,7 @@ def read_json(argument: str, name: str) -> Any:
     try:
         match argument[:1]:
             case "@":
-                text = Path(argument[1:]).expanduser().read_text()
+                text = read_bounded(Path(argument[1:]).expanduser(), MAX_MIB)
             case "-" if argument == "-":
                 text = sys.stdin.read()
             case _:

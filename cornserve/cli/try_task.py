@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import typer
 
+from cornserve.bounded_file import read_bounded
 from cornserve.cli.console import CliError, json_text, print_json, without_empty_values
 from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
@@ -231,8 +232,10 @@ def _load(file: Path) -> App:
 
 
 def _read_source(file: Path) -> str:
+    from cornserve.client.deploy_target import MAX_SOURCE_MIB
+
     try:
-        return file.expanduser().read_text()
+        return read_bounded(file.expanduser(), MAX_SOURCE_MIB)
     except (OSError, UnicodeDecodeError) as error:
         raise CliError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
 

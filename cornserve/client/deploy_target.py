@@ -17,6 +17,7 @@ from cornserve.app.plan import AppPlan
 from cornserve.app.settings import AppPolicies, ExecutorOverride
 from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.app.spec import AppModel, AppSource, AppSpec
+from cornserve.bounded_file import read_bounded
 from cornserve.client.errors import DeployTargetError
 from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
@@ -24,6 +25,8 @@ from cornserve_policies.registry import DEFAULT_ROUTING
 from cornserve_tasklib.hub import is_hub_id
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_summary import ModelSummary
+
+MAX_SOURCE_MIB = 16
 
 MakeSpec = Callable[[str], AppSpec]
 
@@ -222,7 +225,7 @@ def _drawer(what: str) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
+        return read_bounded(path, MAX_SOURCE_MIB)
     except (OSError, ValueError) as error:  # ValueError: not text, or an invalid path.
         raise DeployTargetError(
             f"cannot read {path}: {getattr(error, 'strerror', None) or error}: give a readable Python file (.py)"

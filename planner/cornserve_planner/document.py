@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NoReturn, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from cornserve_planner.bounded_text import read_document
 from cornserve_planner.errors import InvalidInputError
 
 FAMILY = "cornserve-planner"
@@ -40,13 +41,7 @@ class Document(DocumentPart):
     @classmethod
     def read(cls, path: Path) -> Self:
         """Reads a `.json`, `.yaml` or `.yml` file. Raises `InvalidInputError` naming file, field and reason."""
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise InvalidInputError(str(path), f"cannot be read: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise InvalidInputError(str(path), "is not UTF-8 text: save it as UTF-8") from error
-        return cls.parse(text, source=path.name)
+        return cls.parse(read_document(path), source=path.name)
 
     @classmethod
     def read_shipped(cls, file: Traversable) -> Self:

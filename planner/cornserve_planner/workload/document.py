@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Self
@@ -18,10 +18,14 @@ from cornserve_planner.problem import SHARES_TOLERANCE
 from cornserve_planner.workload.request import WorkloadRequest
 from cornserve_planner.workload.request_files import read_requests
 from cornserve_planner.workload.request_sizes import RequestSizes
-from cornserve_planner.workload.request_types import Modalities, type_shares, type_sizes
+from cornserve_planner.workload.request_types import Modalities, WorkloadSample
 
 REQUEST_SUFFIXES = (".jsonl", ".csv")
 """File names of requests."""
+
+
+MAX_TYPES = 256
+"""The number of types that a deployed plan can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +43,13 @@ class Workload:
 
     @classmethod
     def of_requests(
-        cls, requests: Sequence[WorkloadRequest], modalities: Modalities, rate: float | None = None
+        cls, requests: Iterable[WorkloadRequest], modalities: Modalities, rate: float | None = None
     ) -> Workload:
         """Returns the workload of requests."""
-        return cls(type_shares(requests, modalities), rate, type_sizes(requests, modalities))
+        sample = WorkloadSample(modalities)
+        for request in requests:
+            sample.add(request)
+        return cls(sample.shares(), rate, sample.sizes())
 
 
 class TypeEntry(DocumentPart):
@@ -85,6 +92,10 @@ class WorkloadDocument(Document):
     def _check_types_or_requests(self) -> Self:
         if bool(self.types) == bool(self.requests):
             raise ValueError("give either types or requests")
+        if len(self.types) > MAX_TYPES:
+            raise ValueError(
+                f"types: are {len(self.types)}: give at most {MAX_TYPES}, with the shares of similar ones added"
+            )
         total = math.fsum(entry.share for entry in self.types.values())
         if self.types and abs(total - 1) > SHARES_TOLERANCE:
             raise ValueError(f"types: the shares add up to {total:.6g}, not to 1")
@@ -123,8 +134,12 @@ def workload_files(path: Path) -> tuple[Path, ...]:
 def _workload_from_file(path: Path, modalities: Modalities | None) -> Workload:
     if modalities is None:
         raise InvalidInputError(path.name, "the model has no `modalities`: add them to read a file of requests")
-    requests = list(read_requests(path))
-    if len(requests) < 2:
-        raise InvalidInputError(path.name, f"has {len(requests)} requests: at least 2 are needed for shares and a rate")
-    span = requests[-1].arrival - requests[0].arrival
-    return Workload.of_requests(requests, modalities, (len(requests) - 1) / span if span else None)
+    sample = WorkloadSample(modalities)
+    first = last = 0.0
+    for number, request in enumerate(read_requests(path)):
+        first, last = first if number else request.arrival, request.arrival
+        sample.add(request)
+    if sample.count < 2:
+        raise InvalidInputError(path.name, f"has {sample.count} requests: at least 2 are needed for shares and a rate")
+    span = last - first
+    return Workload(sample.shares(), (sample.count - 1) / span if span else None, sample.sizes())

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from cornserve_planner.bounded_text import bounded_lines
 from cornserve_planner.document import FAMILY, Document, input_error_from, reject_duplicates
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.workload.csv_media import format_media, parse_media
@@ -69,7 +70,7 @@ def _parse_file(path: Path) -> Iterator[ParsedRequest]:
         raise _unknown(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            yield from _with_location(path.name, lines(file, path.name))
+            yield from _with_location(path.name, lines(bounded_lines(file, path.name), path.name))
     except OSError as error:
         raise InvalidInputError(str(path), f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

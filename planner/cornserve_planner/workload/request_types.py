@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from random import Random
 
 from pydantic import Field
 
@@ -48,21 +49,45 @@ class Modalities(DocumentPart):
         return RequestType("+".join(sorted(components, key=order.index)), components)
 
 
-def type_shares(requests: Iterable[WorkloadRequest], modalities: Modalities) -> dict[RequestType, float]:
-    """Returns the share of each type, the largest first. Their sum is 1."""
-    counts = Counter(modalities.needed_by(request) for request in requests)
-    total = counts.total()
-    if not total:
-        raise InvalidInputError("requests", "must not be empty: give at least one request")
-    return {modalities.request_type(components): count / total for components, count in counts.most_common()}
+MAX_SAMPLE = 20_000
+"""The number of requests of a type whose sizes are kept. It bounds the memory for a file of any length."""
 
 
-def type_sizes(requests: Iterable[WorkloadRequest], modalities: Modalities) -> dict[str, tuple[RequestSizes, ...]]:
-    """Returns the sizes of the requests of each type, by its name."""
-    found: dict[frozenset[str], list[RequestSizes]] = {}
-    for request in requests:
-        found.setdefault(modalities.needed_by(request), []).append(request_sizes(request))
-    return {modalities.request_type(components).name: tuple(sizes) for components, sizes in found.items()}
+class WorkloadSample:
+    """Counts the requests of each type, and keeps the sizes of a uniform sample of them [Vitter 1985, algorithm R]."""
+
+    def __init__(self, modalities: Modalities) -> None:
+        self._modalities = modalities
+        self._counts: Counter[frozenset[str]] = Counter()
+        self._sizes: dict[frozenset[str], list[RequestSizes]] = {}
+        self._random = Random(0)
+
+    def add(self, request: WorkloadRequest) -> None:
+        components = self._modalities.needed_by(request)
+        self._counts[components] += 1
+        kept = self._sizes.setdefault(components, [])
+        if len(kept) < MAX_SAMPLE:
+            kept.append(request_sizes(request))
+        elif (place := self._random.randrange(self._counts[components])) < MAX_SAMPLE:
+            kept[place] = request_sizes(request)
+
+    @property
+    def count(self) -> int:
+        """The number of requests."""
+        return self._counts.total()
+
+    def shares(self) -> dict[RequestType, float]:
+        """Returns the share of each type, the largest first. Their sum is 1."""
+        if not self.count:
+            raise InvalidInputError("requests", "must not be empty: give at least one request")
+        return {
+            self._modalities.request_type(components): count / self.count
+            for components, count in self._counts.most_common()
+        }
+
+    def sizes(self) -> dict[str, tuple[RequestSizes, ...]]:
+        """Returns the sizes of the sample of each type, by its name."""
+        return {self._modalities.request_type(kind).name: tuple(sizes) for kind, sizes in self._sizes.items()}
 
 
 def _flat(groups: dict[Modality, tuple[str, ...]]) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""What commands print about responses, and warnings before an instance starts."""
+"""Output of commands for responses, and warnings before an instance starts."""
 
 from __future__ import annotations
 

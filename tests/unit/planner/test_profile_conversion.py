@@ -18,7 +18,7 @@ from cornserve_planner.solve.optimization import max_rate
 from cornserve_planner.workload.added_modalities import AddedModalities, add_modalities
 from cornserve_planner.workload.clients import ClientPool
 from cornserve_planner.workload.document import Workload
-from cornserve_planner.workload.request_types import Modalities, type_shares
+from cornserve_planner.workload.request_types import Modalities
 from cornserve_planner.workload.servegen import generate_requests
 
 
@@ -31,7 +31,7 @@ def _servegen(modalities: Modalities | None) -> Workload:
         audio=0.5 if "audio" in known_inputs else 0,
         audio_output=0.2 if "audio" in known_outputs else 0,
     )
-    return Workload(type_shares(add_modalities(requests, added, seed=1), modalities))
+    return Workload.of_requests(add_modalities(requests, added, seed=1), modalities)
 
 
 def _problem(name: str) -> PlanningProblem:

@@ -8,10 +8,10 @@ import pytest
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import RequestType
-from cornserve_planner.workload.document import read_workload
+from cornserve_planner.workload.document import Workload, read_workload
 from cornserve_planner.workload.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
 from cornserve_planner.workload.request_files import write_requests
-from cornserve_planner.workload.request_types import Modalities, type_shares
+from cornserve_planner.workload.request_types import MAX_SAMPLE, Modalities
 
 OMNI = Modalities(
     always=("llm",),
@@ -27,7 +27,7 @@ REQUESTS = [
 
 
 def test_requests_that_need_the_same_components_have_one_type() -> None:
-    assert type_shares(REQUESTS, OMNI) == {
+    assert Workload.of_requests(REQUESTS, OMNI).shares == {
         RequestType("llm+vision", frozenset({"llm", "vision"})): 0.5,
         RequestType("llm", frozenset({"llm"})): 0.25,
         RequestType("llm+ears+talker+vocoder", frozenset({"llm", "ears", "talker", "vocoder"})): 0.25,
@@ -38,14 +38,14 @@ def test_an_unsupported_modality_is_rejected() -> None:
     deaf = Modalities(always=("llm",), inputs={"image": ("vision",), "video": ("vision",)})
 
     with pytest.raises(InvalidInputError, match="request at 4 s: has audio input, which the model does not support"):
-        type_shares(REQUESTS, deaf)
+        Workload.of_requests(REQUESTS, deaf)
     with pytest.raises(InvalidInputError, match="request at 0 s: has image output, which the model does not support"):
-        type_shares([WorkloadRequest(arrival=0, text_tokens=1, output_modalities=("image",))], deaf)
+        Workload.of_requests([WorkloadRequest(arrival=0, text_tokens=1, output_modalities=("image",))], deaf)
 
 
 def test_an_empty_workload_is_rejected() -> None:
     with pytest.raises(InvalidInputError, match="requests: must not be empty"):
-        type_shares([], OMNI)
+        Workload.of_requests([], OMNI)
 
 
 def test_a_file_of_requests_has_shares_and_a_rate(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_file_of_requests_has_shares_and_a_rate(tmp_path: Path) -> None:
     workload = read_workload(tmp_path / "r.jsonl", OMNI)
 
     assert workload.rate == pytest.approx(3 / 4)
-    assert workload.shares == type_shares(REQUESTS, OMNI)
+    assert workload.shares == Workload.of_requests(REQUESTS, OMNI).shares
 
 
 HEADER = "format: cornserve-planner/workload\nversion: 1\n"
@@ -84,7 +84,7 @@ def test_a_document_can_name_a_file_relative_to_itself(tmp_path: Path) -> None:
     workload = read_workload(path, OMNI)
 
     assert workload.rate == 100
-    assert workload.shares == type_shares(REQUESTS, OMNI)
+    assert workload.shares == Workload.of_requests(REQUESTS, OMNI).shares
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,10 @@ def test_a_document_can_name_a_file_relative_to_itself(tmp_path: Path) -> None:
         ("types: {t: {components: [llm], share: .nan}}", "types.t.share: must be a"),
         ("types: {t: {components: [], share: 1}}", "types.t.components"),
         ("rate: -2\ntypes: {t: {components: [llm], share: 1}}", "rate: must be greater than 0, not -2"),
+        (
+            f"types: {{{', '.join(f't{n}: {{components: [llm], share: {1 / 257}}}' for n in range(257))}}}",
+            "types: are 257: give at most 256",
+        ),
         ("requests: r.csv", "r.csv: the model has no `modalities`: add them to read a file of requests"),
     ],
 )
@@ -114,3 +118,12 @@ def test_a_workload_needs_at_least_two_requests(tmp_path: Path) -> None:
 
     with pytest.raises(InvalidInputError, match=r"r.csv: has 1 requests: at least 2"):
         read_workload(tmp_path / "r.csv", OMNI)
+
+
+def test_a_sample_of_many_requests_is_kept() -> None:
+    requests = (WorkloadRequest(arrival=n, text_tokens=1 + n // MAX_SAMPLE) for n in range(2 * MAX_SAMPLE))
+
+    [sizes] = Workload.of_requests(requests, OMNI).sizes.values()
+
+    assert len(sizes) == MAX_SAMPLE
+    assert sum(each["text_tokens"] for each in sizes) / MAX_SAMPLE == pytest.approx(1.5, abs=0.02)
