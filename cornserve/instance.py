@@ -33,11 +33,24 @@ class Instance(ProcessId):
     """A URL for each gateway, which no other gateway serves."""
     slots: list[str] = Field(default_factory=list)
     """The types of its slots, as `cornserve up --slots` reads them."""
+    gpus: int | None = None
+    cpu_slots: int | None = None
+    """Its other slots, as `cornserve up` reads them."""
 
     @classmethod
-    def of_current_process(cls, url: str, gateways: list[str] | None = None, slots: Sequence[str] = ()) -> Instance:
+    def of_current_process(
+        cls,
+        url: str,
+        gateways: list[str] | None = None,
+        slots: Sequence[str] = (),
+        *,
+        gpus: int | None = None,
+        cpu_slots: int | None = None,
+    ) -> Instance:
         """Returns the content for an instance with one gateway at `url`, or with `gateways`, which share it."""
-        return cls.from_pid(os.getpid(), url=url, gateways=gateways or [url], slots=list(slots))
+        return cls.from_pid(
+            os.getpid(), url=url, gateways=gateways or [url], slots=list(slots), gpus=gpus, cpu_slots=cpu_slots
+        )
 
     @classmethod
     def read(cls, home: Home) -> Instance | None:

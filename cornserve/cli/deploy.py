@@ -240,6 +240,7 @@ def deploy(
 
     If an app with this name exists, the new generation replaces the current one as soon as it is ready.
     """
+    from cornserve.cli.local_slots import check_slots
     from cornserve.cli.planned_target import PlanBudget, plan_target
     from cornserve.client.deadline import Deadline
     from cornserve.client.deploy_target import resolve_target
@@ -290,7 +291,9 @@ def deploy(
         print_warning(resolved.warning)
     with open_client(ctx, url) as client:
         if is_planned:
-            resolved = plan_target(client, resolved, budget)
+            resolved = plan_target(client, target, resolved, budget)
+        if resolved.spec.plan is not None:
+            check_slots(client, resolved.spec.plan.gpus)
         with _hint_on_interrupt(resolved.name):
             view = _deploy_and_wait(client, resolved, timeout, left) if wait else client.deploy(resolved, wait=False)
     if json:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from cornserve.cli.console import CliError
 from cornserve.home import Home
 from cornserve.instance import Instance
+
+if TYPE_CHECKING:
+    from cornserve.client import Client
 
 
 def describe_slots(home: Home, instance: Instance) -> str:
@@ -21,3 +27,26 @@ def describe_slots(home: Home, instance: Instance) -> str:
         price = "" if slot_type.price is None else f", {slot_type.price:g} dollars/hour each"
         parts.append(f"{slot_type.name}: {free} of {slot_type.count} free (cores {cores}{price})")
     return "; ".join(parts)
+
+
+def check_slots(client: Client, gpus: int) -> None:
+    """Raises `CliError` if a plan for this number of GPUs needs more slots than the instance of this machine has.
+
+    The slots of other gateways are unknown: the controller checks them.
+    """
+    from cornserve.control.launcher.local.device_slots import DeviceSlots
+    from cornserve.control.launcher.local.slot_types import parse_slot_types
+
+    instance = Instance.find_running(Home.default())
+    if instance is None or client.url not in (instance.url, *instance.gateways):
+        return
+    slots = DeviceSlots.detect(
+        gpus=instance.gpus, cpu_slots=instance.cpu_slots, slot_types=parse_slot_types(instance.slots)
+    )
+    total = slots.count(None).total
+    if gpus > total:
+        plural = "" if total == 1 else "s"
+        raise CliError(
+            f"the plan needs {gpus} {slots.kind}s, but the instance has {total}: plan for at most {total} "
+            f"{slots.kind}{plural} with --gpus"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from cornserve.cli.app_model import target_graph
 from cornserve.cli.changed_options import option_fields, with_options
 from cornserve.cli.console import CliError, stderr
+from cornserve.cli.file_import import run_import
+from cornserve.cli.local_slots import check_slots
 from cornserve.cli.options import DEFAULT_BUDGET
 
 if TYPE_CHECKING:
@@ -79,8 +82,10 @@ class PlanBudget(NamedTuple):
         return True
 
 
-def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> DeployTarget:
+def plan_target(client: Client, source: str, target: DeployTarget, budget: PlanBudget) -> DeployTarget:
     """Returns the target with a plan, and prints a summary of it. Measures the options that the profile lacks.
+
+    `source` names the file or model of the target.
 
     Raises `CliError` or `DeployTargetError`: before a measurement, if the options, the workload or the profile are not
     valid for the app, or if no plan has so few GPUs.
@@ -101,7 +106,9 @@ def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> Dep
     from cornserve.task.errors import DefinitionError
     from cornserve_plan.plan import describe_cells
 
-    graph = target_graph(target)
+    graph = run_import(source, partial(target_graph, target))
+    if budget.gpus is not None:
+        check_slots(client, budget.gpus)
     try:
         model = ModelDocument.parse(dumps(model_document(target.name, graph)), source=f"{target.name}.json")
         if budget.options is not None:

@@ -147,9 +147,8 @@ def _first_problem(error: ValidationError) -> tuple[Mapping[str, Any], list[str]
         return locate_error(first), further_fields(further)
     # Writing JSON and parsing its first element takes a tenth of the time in which pydantic creates all dictionaries.
     problems = error.json(include_url=False, include_context=False, include_input=False)
-    first: Mapping[str, Any]
-    first, _ = JSONDecoder().raw_decode(problems, 1)
-    return first, []
+    decoded, _ = JSONDecoder().raw_decode(problems, 1)
+    return decoded, []
 
 
 _HEADERS = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"retry-after": "1"}}

@@ -64,7 +64,11 @@ async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], 
         await _prepare_store(home, report)
         addresses = stack.enter_context(InstanceAddresses.chosen(options))
         instance = Instance.of_current_process(
-            addresses.url, addresses.gateway_urls, list(map(str, options.slot_types))
+            addresses.url,
+            addresses.gateway_urls,
+            list(map(str, options.slot_types)),
+            gpus=options.gpus,
+            cpu_slots=options.cpu_slots,
         )
         processes = [
             ManagedProcess(

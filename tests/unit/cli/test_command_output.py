@@ -11,7 +11,14 @@ from typer.testing import CliRunner
 from cornserve.cli.commands import app
 from tests.unit.http_server import StubServer, json_response
 
-RESPONSE = {"text": "a", "words": None, "tools": [], "usage": {"tokens": 0, "cached": None}, "ok": False, "name": ""}
+RESPONSE: dict[str, object] = {
+    "text": "a",
+    "words": None,
+    "tools": [],
+    "usage": {"tokens": 0, "cached": None},
+    "ok": False,
+    "name": "",
+}
 
 
 def test_fields_that_are_null_or_empty_are_left_out_unless_json_is_asked_for(

@@ -109,17 +109,28 @@ def test_a_deployment_stores_the_inputs_of_its_plan(tmp_path: Path) -> None:
     assert spec.code == spec.model_copy(update={"planning": None}).code
 
 
+@pytest.mark.parametrize("options", [["--gpus", "1000"], ["--rate", "1000"]])
+def test_a_plan_for_more_slots_than_the_instance_has_is_not_stored(
+    cli: CliRunner, instance: StubServer, tmp_path: Path, options: list[str]
+) -> None:
+    result = deploy(cli, tmp_path, *options, workload=WORKLOAD, profile=profile_with_latency())
+
+    assert result.exit_code == 1
+    assert "CPU slots, but the instance has 16: plan for at most 16 CPU slots with --gpus" in result.stderr
+    assert not [request for request in instance.requests if request[0].startswith("PUT")]
+
+
 def changed_options(**changes: dict[str, Any]) -> dict[str, Any]:
     return {"format": "cornserve-planner/options", "version": 1, "options": {"llm": {"gpu": "L4"}} | changes}
 
 
 @pytest.fixture
 def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubServer]:
-    """The gateway of an instance with two slots, in the default home."""
+    """The gateway of an instance with 16 slots, in the default home."""
     with serving() as server:
         home = Home(tmp_path / "home")
         home.path.mkdir()
-        Instance.of_current_process(server.url, slots=["small=2"]).write(home)
+        Instance.of_current_process(server.url, slots=["small=16"]).write(home)
         monkeypatch.setenv(HOME_VARIABLE, str(home.path))
         yield server
 
