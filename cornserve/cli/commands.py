@@ -23,7 +23,6 @@ from cornserve.cli.demo import demo
 from cornserve.cli.deploy import deploy
 from cornserve.cli.doctor import doctor
 from cornserve.cli.down import down
-from cornserve.cli.events import events
 from cornserve.cli.export import export
 from cornserve.cli.gateway import CONTEXT, NAMESPACE, check_runs_here
 from cornserve.cli.help_examples import examples
@@ -170,7 +169,11 @@ _COMMANDS: dict[str, tuple[str, Callable[..., None], list[str]]] = {
     ),
     "wait": (APPS, wait, ["cornserve wait smollm2", "cornserve wait smollm2 --timeout 600"]),
     "restart": (APPS, restart, ["cornserve restart smollm2"]),
-    "status": (APPS, status, ["cornserve status", "cornserve status smollm2", "cornserve status --json"]),
+    "status": (
+        APPS,
+        status,
+        ["cornserve status", "cornserve status smollm2 --events", "cornserve status --json"],
+    ),
     "chat": (
         APPS,
         chat,
@@ -235,7 +238,6 @@ _COMMANDS: dict[str, tuple[str, Callable[..., None], list[str]]] = {
         ],
     ),
     "logs": (APPS, logs, ["cornserve logs smollm2", "cornserve logs smollm2 --follow"]),
-    "events": (APPS, events, ["cornserve events smollm2", "cornserve events smollm2 --follow"]),
     "delete": (APPS, delete, ["cornserve delete smollm2"]),
     "export": (APPS, export, ["cornserve export apps.json", "cornserve export apps.json --store state.db"]),
     "import": (APPS, import_apps, ["cornserve import apps.json"]),

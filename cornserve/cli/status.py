@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cornserve.cli.console import CliError, print_error, print_json, stdout
+from cornserve.cli.events import show_events
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import Json, Url, complete_app_names
 
@@ -26,16 +27,31 @@ def status(
         ),
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show the app again after each change. With --json: one line each.")
+        bool,
+        typer.Option(
+            "--watch",
+            help="Show the app after each change; with --events, new events. With --json: one line each.",
+        ),
+    ] = False,
+    events: Annotated[
+        bool,
+        typer.Option(
+            "--events",
+            help="Show the events of the app and its executors. On Kubernetes, these are the Events of its objects, "
+            "which the cluster keeps for an hour. On one machine, they are the last exits of the app's executors, with "
+            "their reasons, and the current state.",
+        ),
     ] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Show all apps and their phases, or one app with its cells and replicas."""
-    if watch and app is None:
-        raise CliError("--watch: give the name of the app to watch")
+    if app is None and (watch or events):
+        raise CliError(f"--{'watch' if watch else 'events'}: give the name of the app")
     with open_client(ctx, url) as client:
-        if app is not None and watch:
+        if app is not None and events:
+            show_events(client, app, watch=watch, json=json)
+        elif app is not None and watch:
             _watch(client, app, json)
         elif app is None:
             _show_all(client, json)

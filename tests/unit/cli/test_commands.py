@@ -37,7 +37,6 @@ COMMANDS = [
     "try",
     "bench",
     "logs",
-    "events",
     "delete",
     "plan",
 ]
@@ -102,7 +101,7 @@ def test_the_slots_of_an_instance_are_read_without_the_data_plane() -> None:
         ["status"],
         ["status", "a"],
         ["logs", "a"],
-        ["events", "a"],
+        ["status", "a", "--events"],
         ["restart", "a"],
         ["delete", "a"],
         ["invoke", "a", "{}"],
@@ -703,7 +702,7 @@ def test_the_events_of_an_app_are_printed_with_their_times_and_counts(cli: CliRu
     ]
     server.on("GET /admin/v1/apps/a/history", json_response({"events": events}))
 
-    result = cli.invoke(app, ["events", "a", "--url", server.url], env={"TZ": "UTC"})
+    result = cli.invoke(app, ["status", "a", "--events", "--url", server.url], env={"TZ": "UTC"})
 
     first, second = result.stdout.splitlines()
     assert first.split() == ["now", "Serving", "App/a"]
