@@ -13,7 +13,7 @@ from cornserve.task.component_parts import wholes
 from cornserve.task.errors import DefinitionError
 from cornserve_plan.plan import PlanCell, PlanOption, PlanPath, PlanStep
 
-ADVICE = "make a plan of this app with `cornserve plan --from APP`"
+ADVICE = "make a plan of this app with `cornserve plan from APP`"
 
 MAX_ROUTE_PLAN_BYTES = 128 * 1024
 """Maximum size of the routing of a plan as JSON."""

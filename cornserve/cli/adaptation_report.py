@@ -25,7 +25,7 @@ def adaptation_lines(app: AppView, now: datetime) -> Iterator[str]:
     if adaptation is not None and adaptation.mix_shift is not None:
         yield from _mix_shift(adaptation.mix_shift)
         if app.spec.planning is None or app.spec.policies.adaptation is None:
-            yield f"  make another plan with `cornserve plan --from {app.name}`, and deploy it"
+            yield f"  make another plan with `cornserve plan from {app.name}`, and deploy it"
         else:
             yield "  another plan replaces the running one if it serves this mix notably better"
 

@@ -1,4 +1,4 @@
-"""Derives the planner's model document from an app, for `cornserve plan --from`."""
+"""Derives the planner's model document from an app, for `cornserve plan from`."""
 
 from __future__ import annotations
 

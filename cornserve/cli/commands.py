@@ -43,9 +43,8 @@ from cornserve.cli.transcribe import transcribe
 from cornserve.cli.try_task import try_task
 from cornserve.cli.up import up
 from cornserve.cli.wait import wait
-from cornserve_planner.command import EXAMPLES as PLAN_EXAMPLES
-from cornserve_planner.command import plan
 from cornserve_planner.errors import PlannerError
+from cornserve_planner.plan_commands import plan_app
 from cornserve_planner.simulation.command import SIMULATE_EXAMPLES, simulate
 
 INSTANCE = "This machine"
@@ -61,7 +60,7 @@ class CommandGroup(TyperGroup):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self.commands = _Commands(_COMMANDS)
+        self.commands = _Commands()
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -242,7 +241,6 @@ _COMMANDS: dict[str, tuple[str, Callable[..., None], list[str]]] = {
     "export": (APPS, export, ["cornserve export apps.json", "cornserve export apps.json --store state.db"]),
     "import": (APPS, import_apps, ["cornserve import apps.json"]),
     "profile": (PLANNING, profile, PROFILE_EXAMPLES),
-    "plan": (PLANNING, plan, PLAN_EXAMPLES),
     "simulate": (PLANNING, simulate, SIMULATE_EXAMPLES),
 }
 
@@ -255,12 +253,19 @@ _SUBCOMMANDS: dict[str, dict[str, tuple[Callable[..., None], list[str]]]] = {
 class _Commands(UserDict[str, Any]):
     """The commands by name. Typer needs 70 ms to build all of them, so it builds only those that are used."""
 
+    def __init__(self) -> None:
+        super().__init__(_COMMANDS | {"plan": None})
+
     def __getitem__(self, name: str) -> Any:
         return _build(name)
 
 
 @cache
 def _build(name: str) -> Any:
+    if name == "plan":
+        planning: Any = get_command(plan_app(lambda lines: examples(*lines)))
+        planning.rich_help_panel = PLANNING
+        return planning
     panel, command, lines = _COMMANDS[name]
     built = typer.Typer(name=name, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
     subcommands = _SUBCOMMANDS.get(name, {})

@@ -14,7 +14,7 @@ import typer
 from cornserve.cli.adaptation_options import with_adaptation
 from cornserve.cli.autoscaling_options import with_autoscaling
 from cornserve.cli.console import CliError, print_json, print_warning, stderr
-from cornserve.cli.engine_options import EngineOption, Revision, TrustRemoteCode, engine_options
+from cornserve.cli.engine_options import MODEL, EngineOption, Revision, TrustRemoteCode, engine_options
 from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
 from cornserve.cli.media_options import MediaIoKwargs, MmProcessorKwargs, default_media_options
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from cornserve.app.record import AppView
     from cornserve.client import Client
     from cornserve.client.deploy_target import DeployTarget
+
+
+APP, SERVING, PLAN = "App", "Load and latency", "Plan"
+"""Groups of options in the help."""
 
 
 def deploy(
@@ -38,7 +42,9 @@ def deploy(
     name: Annotated[
         str | None,
         typer.Option(
-            "--name", help="Name of the app. By default, the name of the model. A Python file contains the name."
+            "--name",
+            help="Name of the app. By default, the name of the model. A Python file contains the name.",
+            rich_help_panel=APP,
         ),
     ] = None,
     replicas: Annotated[
@@ -48,6 +54,7 @@ def deploy(
             min=1,
             max=64,
             help="Replicas of each executor. By default, 1 for a new app, else the current number.",
+            rich_help_panel=APP,
         ),
     ] = None,
     routing: Annotated[
@@ -57,6 +64,7 @@ def deploy(
             metavar="POLICY",
             help="How replicas are selected: least-loaded, least-tokens, power-of-two, static, or a policy of another "
             "package.",
+            rich_help_panel=APP,
         ),
     ] = "least-loaded",
     late_binding: Annotated[
@@ -73,6 +81,7 @@ def deploy(
             "--share",
             metavar="PATH=WEIGHT",
             help="Share of the requests for a path of the model's family: --share monolith=1 --share e-el=3.",
+            rich_help_panel=APP,
         ),
     ] = None,
     option: EngineOption = None,
@@ -82,6 +91,7 @@ def deploy(
             "--engine-arg",
             metavar="NAME=VALUE",
             help="Further argument of vLLM's AsyncEngineArgs: --engine-arg block_size=64.",
+            rich_help_panel=MODEL,
         ),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
@@ -93,6 +103,7 @@ def deploy(
             metavar="NAME",
             help="LoRA adapter that the app applies, from the option lora_modules: --option "
             '\'lora_modules={"sql": "/models/sql"}\' --lora sql. It is also the default name of the app.',
+            rich_help_panel=MODEL,
         ),
     ] = None,
     drawer: Annotated[
@@ -101,6 +112,7 @@ def deploy(
             "--drawer",
             metavar="MODEL",
             help="Image model with which the app draws when a chat asks for a picture: a directory or Hugging Face id.",
+            rich_help_panel=MODEL,
         ),
     ] = None,
     media_io_kwargs: MediaIoKwargs = None,
@@ -112,12 +124,16 @@ def deploy(
             metavar="PATH",
             help="File or directory that the app's code may read and change, where the gateway runs, besides its "
             "temporary files. Can be repeated.",
+            rich_help_panel=APP,
         ),
     ] = None,
     plan: Annotated[
         Path | None,
         typer.Option(
-            "--plan", metavar="FILE", help="Deploy the cells of this plan file, which `cornserve plan --save` writes."
+            "--plan",
+            metavar="FILE",
+            help="Deploy the cells of this plan file, which `cornserve plan --save` writes.",
+            rich_help_panel=PLAN,
         ),
     ] = None,
     adapt: Annotated[
@@ -127,6 +143,7 @@ def deploy(
             metavar="on | NAME=VALUE",
             help="Run more or fewer cells of the plan when the load changes, with these settings: --adapt max_rate=40 "
             "--adapt approval=true.",
+            rich_help_panel=SERVING,
         ),
     ] = None,
     ttft: Annotated[
@@ -135,6 +152,7 @@ def deploy(
             "--ttft",
             metavar="SECONDS",
             help="Target of the time to the first chunk of a streamed response. It also limits the plan that is made.",
+            rich_help_panel=SERVING,
         ),
     ] = None,
     tbt: Annotated[
@@ -143,6 +161,7 @@ def deploy(
             "--tbt",
             metavar="SECONDS",
             help="Target of the time between two chunks. It also limits the plan that is made.",
+            rich_help_panel=SERVING,
         ),
     ] = None,
     e2e: Annotated[
@@ -151,6 +170,7 @@ def deploy(
             "--e2e",
             metavar="SECONDS",
             help="Target of the time to the end of the response. It also limits the plan that is made.",
+            rich_help_panel=SERVING,
         ),
     ] = None,
     percentile: Annotated[
@@ -158,11 +178,16 @@ def deploy(
         typer.Option(
             "--percentile",
             help="Percentage of the requests for which the plan meets --ttft and --e2e. By default, 95.",
+            rich_help_panel=PLAN,
         ),
     ] = None,
     admission: Annotated[
         bool,
-        typer.Option("--admission", help="Refuse requests that are not expected to meet --ttft or --e2e, with a 429."),
+        typer.Option(
+            "--admission",
+            help="Refuse requests that are not expected to meet --ttft or --e2e, with a 429.",
+            rich_help_panel=SERVING,
+        ),
     ] = False,
     autoscale: Annotated[
         list[str] | None,
@@ -171,11 +196,17 @@ def deploy(
             metavar="EXECUTOR=LOAD | NAME=SECONDS",
             help="Without a plan: run more or fewer replicas of this executor when its load changes. One replica takes "
             "this load per second: --autoscale llm=2000tokens:1-4 --autoscale resize=8requests.",
+            rich_help_panel=SERVING,
         ),
     ] = None,
     gpus: Annotated[
         int | None,
-        typer.Option("--gpus", min=1, help="Make and deploy a plan that serves the most requests on N GPUs."),
+        typer.Option(
+            "--gpus",
+            min=1,
+            help="Make and deploy a plan that serves the most requests on N GPUs.",
+            rich_help_panel=PLAN,
+        ),
     ] = None,
     gpus_of: Annotated[
         list[str] | None,
@@ -184,17 +215,23 @@ def deploy(
             metavar="TYPE=N",
             help="Make and deploy a plan that serves the most requests on N GPUs or slots of this type. Can be "
             "repeated: --gpus-of H100=2 --gpus-of L4=4.",
+            rich_help_panel=PLAN,
         ),
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option("--rate", help="Make and deploy a plan that serves this many requests/s on the fewest GPUs."),
+        typer.Option(
+            "--rate",
+            help="Make and deploy a plan that serves this many requests/s on the fewest GPUs.",
+            rich_help_panel=PLAN,
+        ),
     ] = None,
     objective: Annotated[
         Literal["gpus", "dollars"] | None,
         typer.Option(
             "--objective",
             help="Cost that --rate minimizes. By default, gpus, or dollars if there are several GPU types.",
+            rich_help_panel=PLAN,
         ),
     ] = None,
     utilization: Annotated[
@@ -203,6 +240,7 @@ def deploy(
             "--utilization",
             "--utilisation",
             help="Maximum fraction of the replicas' time that the plan uses. By default, 0.8.",
+            rich_help_panel=PLAN,
         ),
     ] = None,
     survive: Annotated[
@@ -212,14 +250,23 @@ def deploy(
             min=0,
             max=1,
             help="1: the plan serves its rate also after losing any one replica, in one cell for all GPUs.",
+            rich_help_panel=PLAN,
         ),
     ] = None,
     options: Annotated[
         Path | None,
-        typer.Option("--options", metavar="FILE", help="File with the GPU types of the deployment options to plan."),
+        typer.Option(
+            "--options",
+            metavar="FILE",
+            help="File with the GPU types of the deployment options to plan.",
+            rich_help_panel=PLAN,
+        ),
     ] = None,
     workload: Annotated[
-        Path | None, typer.Option("--workload", metavar="FILE", help="Requests to plan for, or shares of their types.")
+        Path | None,
+        typer.Option(
+            "--workload", metavar="FILE", help="Requests to plan for, or shares of their types.", rich_help_panel=PLAN
+        ),
     ] = None,
     profile: Annotated[
         Path | None,
@@ -228,6 +275,7 @@ def deploy(
             metavar="FILE",
             help="Profile to plan with. The options that it lacks, by default all, are measured: see `cornserve "
             "profile`.",
+            rich_help_panel=PLAN,
         ),
     ] = None,
     measuring: Annotated[str | None, BUDGET] = None,

@@ -13,12 +13,16 @@ from cornserve.cli.console import CliError
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+MODEL = "Model"
+"""Group of options in the help."""
+
 EngineOption = Annotated[
     list[str] | None,
     typer.Option(
         "--option",
         metavar="NAME=VALUE",
         help="Option of the model's engine: --option max_model_len=32768 --option llm.seed=7 (one executor).",
+        rich_help_panel=MODEL,
     ),
 ]
 
@@ -27,6 +31,7 @@ TrustRemoteCode = Annotated[
     typer.Option(
         "--trust-remote-code",
         help="Run Python code of the model's repository in its executors, with all of their permissions.",
+        rich_help_panel=MODEL,
     ),
 ]
 
@@ -36,6 +41,7 @@ Revision = Annotated[
         "--revision",
         help="Branch, tag or commit of the repository of a Hugging Face id. By default, its main branch.",
         show_default=False,
+        rich_help_panel=MODEL,
     ),
 ]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from cornserve_planner.command import EXAMPLES, plan, require_libraries
+from cornserve_planner.command import require_libraries
 from cornserve_planner.errors import PlannerError
+from cornserve_planner.plan_commands import plan_app
 from cornserve_planner.simulation.command import SIMULATE_EXAMPLES, fit_steps, simulate
 from cornserve_planner.workload.command import app as workload
 
@@ -33,9 +35,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command, examples in ((plan, EXAMPLES), (simulate, SIMULATE_EXAMPLES)):
-    lines = (line.replace("cornserve", "python -m cornserve_planner", 1) for line in examples)
-    app.command(epilog="\n\n".join(lines))(command)
+
+
+def _own_examples(lines: Iterable[str]) -> str:
+    return "\n\n".join(line.replace("cornserve", "python -m cornserve_planner", 1) for line in lines)
+
+
+app.add_typer(plan_app(_own_examples))
+app.command(epilog=_own_examples(SIMULATE_EXAMPLES))(simulate)
 app.command()(fit_steps)
 app.add_typer(workload, name="workload")
 

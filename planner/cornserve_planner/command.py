@@ -1,7 +1,4 @@
-"""`cornserve plan`, also available as `python -m cornserve_planner plan`.
-
-The command imports its dependencies when it runs, so that `--help` and shell completion start fast.
-"""
+"""`cornserve plan model`."""
 
 from __future__ import annotations
 
@@ -11,11 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cornserve_planner.app_command import read_app_model, show_model
-from cornserve_planner.command_uses import others, refuse_others
 from cornserve_planner.errors import PlannerError
-from cornserve_planner.file_command import run_on_file
-from cornserve_planner.joint_command import run_joint
+from cornserve_planner.joint_command import refuse_others, run_joint
 from cornserve_planner.terminal import parse_bandwidth, parse_count, parse_nodes, parse_settings, show, write_file
 
 if TYPE_CHECKING:
@@ -32,11 +26,10 @@ EXAMPLES = [
     "cornserve plan llava-1.5-7b --dollars 20",
     "cornserve plan internvl3-38b --nodes 2x8 --bandwidth 400Gbit/s",
     "cornserve plan --model-rate qwen2.5-omni-7b=2 --model-rate qwen2.5-vl-32b=1",
-    "cornserve plan --from app.py > model.yaml",
-    "cornserve plan --from app.py --options gpus.yaml --profile profile.yaml --workload day.jsonl --gpus 8",
-    "cornserve plan --adapt plan.json --rate 13 --save next.json",
-    "cornserve plan --check plan.json --workload newer.jsonl",
 ]
+
+BUDGET, INPUTS, TARGETS, SOLVING, OUTPUT = "Budget", "Inputs", "Targets", "Solver", "Output"
+"""Groups of options in the help."""
 
 LIBRARIES = ("highspy", "matplotlib", "numpy", "pulp", "yaml")
 
@@ -61,43 +54,49 @@ def plan(
             metavar="MODEL", help="Name of a shipped model, or a file that describes one.", autocompletion=model_names
         ),
     ] = None,
-    from_app: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="FILE.py | MODEL | APP",
-            help="Derive the model from the code of an app: a Python file, a model directory, a Hugging Face id, or the"
-            " name of a deployed app. Without further options, print the model.",
-        ),
+    gpus: Annotated[
+        int | None,
+        typer.Option("--gpus", min=1, help="Maximize the rate within this many GPUs.", rich_help_panel=BUDGET),
     ] = None,
-    options: Annotated[
-        Path | None,
-        typer.Option("--options", metavar="FILE", help="File with GPU types and numbers of GPUs of --from's options."),
-    ] = None,
-    url: Annotated[
-        str | None, typer.Option("--url", envvar="CORNSERVE_URL", help="URL of the gateway of --from's deployed app.")
-    ] = None,
-    gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="Maximize the rate within this many GPUs.")] = None,
     gpus_of: Annotated[
         list[str] | None,
         typer.Option(
-            "--gpus-of", metavar="TYPE=N", help="Use at most N GPUs of this type, in one plan. Can be repeated."
+            "--gpus-of",
+            metavar="TYPE=N",
+            help="Use at most N GPUs of this type, in one plan. Can be repeated.",
+            rich_help_panel=BUDGET,
         ),
     ] = None,
     dollars: Annotated[
         float | None,
-        typer.Option("--dollars", min=0, help="Maximize the rate within this price per hour, in one plan."),
+        typer.Option(
+            "--dollars",
+            min=0,
+            help="Maximize the rate within this price per hour, in one plan.",
+            rich_help_panel=BUDGET,
+        ),
     ] = None,
     nodes: Annotated[
         str | None,
-        typer.Option("--nodes", metavar="NODESxGPUS", help="Place the replicas on nodes with this many GPUs each."),
+        typer.Option(
+            "--nodes",
+            metavar="NODESxGPUS",
+            help="Place the replicas on nodes with this many GPUs each.",
+            rich_help_panel=BUDGET,
+        ),
     ] = None,
     bandwidth: Annotated[
         str | None,
-        typer.Option("--bandwidth", metavar="RATE", help="Bandwidth between each pair of --nodes, such as 400Gbit/s."),
+        typer.Option(
+            "--bandwidth",
+            metavar="RATE",
+            help="Bandwidth between each pair of --nodes, such as 400Gbit/s.",
+            rich_help_panel=BUDGET,
+        ),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0, help="Serve this many requests/s at the lowest cost.")
+        float | None,
+        typer.Option("--rate", min=0, help="Serve this many requests/s at the lowest cost.", rich_help_panel=BUDGET),
     ] = None,
     model_rate: Annotated[
         list[str] | None,
@@ -105,6 +104,7 @@ def plan(
             "--model-rate",
             metavar="MODEL[,PROFILE,WORKLOAD]=RATE",
             help="Serve several models at the lowest cost, in one plan: requests/s of each. Repeat for each model.",
+            rich_help_panel=BUDGET,
         ),
     ] = None,
     workload: Annotated[
@@ -113,14 +113,24 @@ def plan(
             "--workload",
             help="File with shares of request types, or with requests. Default: the workload of the published"
             " measurements.",
+            rich_help_panel=INPUTS,
         ),
     ] = None,
     profile: Annotated[
         Path | None,
-        typer.Option("--profile", help="File with rates of deployment options. Default: the published rates."),
+        typer.Option(
+            "--profile",
+            help="File with rates of deployment options. Default: the published rates.",
+            rich_help_panel=INPUTS,
+        ),
     ] = None,
     gpu_types: Annotated[
-        Path | None, typer.Option("--gpu-types", help="File with memory and prices of GPUs. Default: the shipped file.")
+        Path | None,
+        typer.Option(
+            "--gpu-types",
+            help="File with memory and prices of GPUs. Default: the shipped file.",
+            rich_help_panel=INPUTS,
+        ),
     ] = None,
     factor: Annotated[
         list[str] | None,
@@ -129,6 +139,7 @@ def plan(
             metavar="OPTION=FACTOR",
             help="Colocation factor of an option: its time divided by the time of its components alone. Overrides the"
             " profile. Can be repeated.",
+            rich_help_panel=INPUTS,
         ),
     ] = None,
     utilization: Annotated[
@@ -137,28 +148,47 @@ def plan(
             "--utilization",
             "--utilisation",
             help="Maximum fraction of the replicas' time to use. The rest is headroom: queues grow without bound at 1.",
+            rich_help_panel=TARGETS,
         ),
     ] = 0.8,
-    ttft: Annotated[float | None, typer.Option("--ttft", help="Target: seconds until the first token.")] = None,
-    tbt: Annotated[float | None, typer.Option("--tbt", help="Target: seconds between two tokens.")] = None,
-    e2e: Annotated[float | None, typer.Option("--e2e", help="Target: seconds until the end of the response.")] = None,
+    ttft: Annotated[
+        float | None, typer.Option("--ttft", help="Target: seconds until the first token.", rich_help_panel=TARGETS)
+    ] = None,
+    tbt: Annotated[
+        float | None, typer.Option("--tbt", help="Target: seconds between two tokens.", rich_help_panel=TARGETS)
+    ] = None,
+    e2e: Annotated[
+        float | None,
+        typer.Option("--e2e", help="Target: seconds until the end of the response.", rich_help_panel=TARGETS),
+    ] = None,
     percentile: Annotated[
-        float, typer.Option("--percentile", help="Percentage of the requests that --ttft and --e2e are for.")
+        float,
+        typer.Option(
+            "--percentile", help="Percentage of the requests that --ttft and --e2e are for.", rich_help_panel=TARGETS
+        ),
     ] = 95.0,
     robust: Annotated[
-        bool, typer.Option("--robust", help="Plan for the longest times of the profile's confidence intervals.")
+        bool,
+        typer.Option(
+            "--robust", help="Plan for the longest times of the profile's confidence intervals.", rich_help_panel=INPUTS
+        ),
     ] = False,
     objective: Annotated[
         Literal["gpus", "dollars"] | None,
         typer.Option(
             "--objective",
             help="Cost that a --rate minimizes. Default: gpus, or dollars if there are several GPU types.",
+            rich_help_panel=BUDGET,
         ),
     ] = None,
     largest_cell: Annotated[
         int,
         typer.Option(
-            "--largest-cell", min=1, max=1024, help="GPUs of the largest cell: the GPUs that share a fast network."
+            "--largest-cell",
+            min=1,
+            max=1024,
+            help="GPUs of the largest cell: the GPUs that share a fast network.",
+            rich_help_panel=BUDGET,
         ),
     ] = 64,
     survive: Annotated[
@@ -168,78 +198,65 @@ def plan(
             min=0,
             max=1,
             help="Serve the rate also after losing any one replica, in one plan for all GPUs.",
+            rich_help_panel=BUDGET,
         ),
     ] = 0,
     whole: Annotated[
-        bool, typer.Option("--whole", help="Make one plan for all GPUs instead of a mixture of cells.")
+        bool,
+        typer.Option(
+            "--whole", help="Make one plan for all GPUs instead of a mixture of cells.", rich_help_panel=BUDGET
+        ),
     ] = False,
-    solver: Annotated[Literal["highs", "cbc"], typer.Option("--solver", help="Solver to use.")] = "highs",
+    solver: Annotated[
+        Literal["highs", "cbc"], typer.Option("--solver", help="Solver to use.", rich_help_panel=SOLVING)
+    ] = "highs",
     time_limit: Annotated[
         float,
-        typer.Option("--time-limit", min=0.1, help="Seconds for each cell; after that, the best plan so far is used."),
+        typer.Option(
+            "--time-limit",
+            min=0.1,
+            help="Seconds for each cell; after that, the best plan so far is used.",
+            rich_help_panel=SOLVING,
+        ),
     ] = 60.0,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Also print sources, all strategies and the gain of one more replica.")
+        bool,
+        typer.Option(
+            "--explain",
+            help="Also print sources, all strategies and the gain of one more replica.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
     save: Annotated[
-        Path | None, typer.Option("--save", dir_okay=False, help="Write the plan to this file, as JSON.")
+        Path | None,
+        typer.Option("--save", dir_okay=False, help="Write the plan to this file, as JSON.", rich_help_panel=OUTPUT),
     ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
-            "--plot", dir_okay=False, help="Draw the executor graph and the throughput to this file (.svg, .png, .pdf)."
+            "--plot",
+            dir_okay=False,
+            help="Draw the executor graph and the throughput to this file (.svg, .png, .pdf).",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
-    adapt: Annotated[
-        Path | None,
-        typer.Option(
-            "--adapt",
-            metavar="FILE",
-            help="Change the running cells of this plan file to serve --rate: which to start and stop, in order.",
-        ),
-    ] = None,
-    free: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--free",
-            metavar="[TYPE=]N",
-            help="GPUs that are free while --adapt starts cells. Default: those that the new plan needs in addition.",
-        ),
-    ] = None,
-    check: Annotated[
-        Path | None,
-        typer.Option("--check", metavar="FILE", help="Compute what this plan file serves under another --workload."),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
-    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of plan files, and exit.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.", rich_help_panel=OUTPUT)] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of plan files, and exit.", rich_help_panel=OUTPUT)
+    ] = False,
 ) -> None:
-    """Find which components of a model to run together or apart, and how many replicas of each.
-
-    Needs neither a cluster nor a GPU.
-    """
+    """Find which components of a model to run together or apart, and how many replicas of each."""
     require_libraries()
     if schema:
         _print_schema()
         return
-    if adapt is not None or check is not None:
-        run_on_file(context)
-        return
-    if free:
-        raise PlannerError("--free: needs --adapt, which starts cells on free GPUs")
     if model_rate:
-        refuse_others(context, "model_rate", "which plans several models, each with its own rate")
+        refuse_others(context)
         from cornserve_planner.service_targets import ServiceTargets
 
         run_joint(context.params, ServiceTargets(utilization, robust=robust))
         return
-    document = read_app_model(context) if from_app is not None else None
-    if document is not None and not others(context, "from_app"):
-        show_model(document, json=json)
-        return
-    if document is None and options is not None:
-        raise PlannerError("--options: needs --from: a model file has GPU types and numbers of GPUs itself")
-    source = document or model
-    if source is None:
+    if model is None:
         raise PlannerError("MODEL: is missing: give the name of a shipped model, or a file that describes one")
     if save is not None and plot is not None and save.expanduser().resolve() == plot.expanduser().resolve():
         raise PlannerError(f"--save, --plot: both name {save}: use two files")
@@ -254,7 +271,7 @@ def plan(
     from cornserve_planner.service_targets import ServiceTargets
 
     request = PlanRequest(
-        model=source,
+        model=model,
         gpus=gpus,
         gpus_of=parse_settings("--gpus-of", "TYPE=N, a type and a whole number", gpus_of, parse_count),
         dollars=dollars,

@@ -1,13 +1,13 @@
-"""`cornserve plan --adapt FILE` and `cornserve plan --check FILE`, which need a plan file instead of a model."""
+"""`cornserve plan adapt` and `cornserve plan check`, which need a plan file instead of a model."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cornserve_planner.command_uses import refuse_others
+from cornserve_planner.command import require_libraries
 from cornserve_planner.errors import PlannerError
 from cornserve_planner.terminal import parse_count, parse_settings, show, write_file
 
@@ -15,41 +15,54 @@ if TYPE_CHECKING:
     from cornserve_planner.plan_file.document import PlanFile
     from cornserve_planner.workload.document import Workload
 
-
-def run_on_file(context: typer.Context) -> None:
-    """Adapts or checks the plan of a file. Raises `PlannerError` for parameters that do not apply."""
-    given = context.params
-    use = "adapt" if given["adapt"] is not None else "check"
-    refuse_others(context, use, "which contains the plan")
-    if use == "adapt":
-        _adapt(given["adapt"], given["rate"], given["free"] or [], given["save"], json=given["json"])
-    else:
-        _check(given["check"], given["workload"], json=given["json"])
+PlanPath = Annotated[Path, typer.Argument(metavar="FILE", help="A plan file, which `cornserve plan --save` writes.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
-def _adapt(path: Path, rate: float | None, free: list[str], save: Path | None, *, json: bool) -> None:
+def adapt(
+    file: PlanPath,
+    rate: Annotated[float, typer.Option("--rate", min=0, help="Requests/s to serve from now on.")],
+    free: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--free",
+            metavar="[TYPE=]N",
+            help="GPUs that are free while cells start. Default: those that the new plan needs in addition.",
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", dir_okay=False, help="Write the adapted plan to this file, as JSON.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Change the running cells of a plan to serve another rate: which to start and stop, in order."""
+    require_libraries()
     from cornserve_planner.file_report import adaptation_report
     from cornserve_planner.plan_adaptation import adapt_plan
     from cornserve_planner.plan_file.document import PlanFile
 
-    if rate is None:
-        raise PlannerError("--adapt: needs --rate, the requests/s to serve from now on")
-    file = PlanFile.read(path)
-    adapted = adapt_plan(file, rate, _free_gpus(file, free))
+    running = PlanFile.read(file)
+    adapted = adapt_plan(running, rate, _free_gpus(running, free or []))
     show(adapted.as_document, lambda: adaptation_report(adapted), json=json)
     if save is not None:
         write_file(save, adapted.file.write)
 
 
-def _check(path: Path, workload: Path | None, *, json: bool) -> None:
+def check(
+    file: PlanPath,
+    workload: Annotated[
+        Path, typer.Option("--workload", help="File with the new shares of request types, or with requests.")
+    ],
+    json: Json = False,
+) -> None:
+    """Compute what a plan serves under another workload."""
+    require_libraries()
     from cornserve_planner.file_report import drift_report
     from cornserve_planner.plan_drift import check_drift
     from cornserve_planner.plan_file.document import PlanFile
 
-    if workload is None:
-        raise PlannerError("--check: needs --workload, a file with the new requests or shares")
-    file = PlanFile.read(path)
-    drift = check_drift(file, _workload(file, workload))
+    plan = PlanFile.read(file)
+    drift = check_drift(plan, _workload(plan, workload))
     show(drift.as_document, lambda: drift_report(drift), json=json)
 
 

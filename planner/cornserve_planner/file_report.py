@@ -1,4 +1,4 @@
-"""The text that `cornserve plan --adapt` and `cornserve plan --check` print."""
+"""The text that `cornserve plan adapt` and `cornserve plan check` print."""
 
 from __future__ import annotations
 

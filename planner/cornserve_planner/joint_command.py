@@ -5,12 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import typer
+
+from cornserve_planner.errors import PlannerError
 from cornserve_planner.terminal import parse_count, parse_settings, show, write_file
 
 if TYPE_CHECKING:
     from cornserve_planner.service_targets import ServiceTargets
 
+USED = (
+    *("model_rate", "gpus_of", "gpu_types", "utilization", "robust", "objective", "solver", "time_limit"),
+    *("explain", "save", "json"),
+)
+"""The parameters of the command that apply to several models."""
+
 FORM = "MODEL=RATE or MODEL,PROFILE,WORKLOAD=RATE, with requests/s"
+
+
+def refuse_others(context: typer.Context) -> None:
+    """Raises `PlannerError` for given parameters that do not apply to several models."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if name not in USED and source is not None and source.name == "COMMANDLINE":
+            shown = "MODEL" if name == "model" else f"--{name.replace('_', '-')}"
+            raise PlannerError(
+                f"{shown}: has no effect with --model-rate, which plans several models, each with its own rate: "
+                "remove it"
+            )
 
 
 def run_joint(given: Mapping[str, Any], targets: ServiceTargets) -> None:

@@ -131,7 +131,7 @@ class StrategyMeasurement:
         requests = workload.profile_arguments(directory)
         goal = ("--budget", self.budget, "--error", str(self.error), "--output", str(profile))
         self.instance.cornserve("profile", str(app), *options, *requests, *goal)
-        model = ModelDocument.parse(self.instance.cornserve("plan", "--from", str(app)), "model.yaml")
+        model = ModelDocument.parse(self.instance.cornserve("plan", "from", str(app)), "model.yaml")
         return PlannerInputs(app, model, ModelProfile.read(profile), workload.write_shares(directory))
 
     def _plan(self, workload: StrategyWorkload, strategy: str, inputs: PlannerInputs) -> Any:

@@ -100,7 +100,7 @@ class PlanFile(PlanFields):
         for name, option in self.options.items():
             if option.task is None:
                 raise InvalidInputError(
-                    f"options.{name}.task", "is not known: make the plan of an app, with `cornserve plan --from APP`"
+                    f"options.{name}.task", "is not known: make the plan of an app, with `cornserve plan from APP`"
                 )
         used = tuple(cell for cell in self.cells if cell.kept or cell.count)
         return Plan(**{name: getattr(self, name) for name in Plan.model_fields} | {"cells": used})

@@ -76,7 +76,7 @@ def test_a_proposal_and_a_shift_of_the_mix_are_shown(cli: CliRunner, server: Stu
     assert "approve it with `cornserve scale a --approve`" in lines
     assert "mix: 25% of the requests have another type than planned" in lines
     assert "types that are not planned: 5.0% (planned 0.0%)" in lines
-    assert "make another plan with `cornserve plan --from a`, and deploy it" in lines
+    assert "make another plan with `cornserve plan from a`, and deploy it" in lines
     assert any(line.startswith("proposed: 1 × 4 GPUs, 2 × 1 GPU, because 27 requests/s arrived") for line in lines)
 
 

@@ -69,9 +69,24 @@ def test_the_help_lists_all_commands(cli: CliRunner) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_examples_and_the_option_json(cli: CliRunner, command: str) -> None:
-    text = cli.invoke(app, [command, "--help"]).stdout
+    text = cli.invoke(app, [*(["plan", "model"] if command == "plan" else [command]), "--help"]).stdout
     assert f"$ cornserve {command}" in text
     assert "--json" in text
+
+
+@pytest.mark.parametrize(
+    ("command", "groups"),
+    [
+        (["deploy"], ["Options", "App", "Model", "Load and latency", "Plan"]),
+        (["plan", "model"], ["Options", "Budget", "Inputs", "Targets", "Solver", "Output"]),
+    ],
+)
+def test_the_options_of_large_commands_are_grouped(cli: CliRunner, command: list[str], groups: list[str]) -> None:
+    _, *panels = cli.invoke(app, [*command, "--help"]).stdout.split("╭─ ")
+    options = {panel.partition(" ─")[0]: panel.count("│ --") for panel in panels}
+    del options["Arguments"]
+    assert sorted(options) == sorted(groups)
+    assert max(options.values()) <= 12
 
 
 def test_options_have_the_same_bounds_as_specs_and_clients(cli: CliRunner) -> None:

@@ -11,7 +11,7 @@ from cornserve.cli.commands import app
 
 COMMANDS = [
     ("deploy", "FILE"),
-    ("plan", "--from", "FILE"),
+    ("plan", "from", "FILE"),
     ("try", "FILE", "{}", "--answers", "{}"),
 ]
 

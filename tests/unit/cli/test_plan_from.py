@@ -1,4 +1,4 @@
-"""`cornserve plan --from`, which derives the planner's model from an app."""
+"""`cornserve plan from`, which derives the planner's model from an app."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def plan(*arguments: str | Path) -> Result:
 
 
 def test_the_model_of_a_python_file_is_printed(captions: Path) -> None:
-    model = ModelDocument.parse(plan("--from", captions).stdout, source="model.yaml")
+    model = ModelDocument.parse(plan("from", captions).stdout, source="model.yaml")
 
     assert model.name == "captions"
     assert {name: entry.after for name, entry in model.components.items()} == {"encoder": (), "llm": ("encoder",)}
@@ -80,7 +80,7 @@ def test_the_model_of_a_python_file_is_printed(captions: Path) -> None:
 
 
 def test_the_model_of_a_known_family_has_all_paths_and_modalities() -> None:
-    model = ModelDocument.parse(plan("--from", "Qwen/Qwen2.5-VL-3B-Instruct", "--json").stdout, source="model.json")
+    model = ModelDocument.parse(plan("from", "Qwen/Qwen2.5-VL-3B-Instruct", "--json").stdout, source="model.json")
 
     encoder = "image_encoder+video_encoder"
     assert model.paths == ((f"{encoder}+llm",), (encoder, "llm"), (encoder, f"{encoder}+llm"))
@@ -94,29 +94,16 @@ def test_the_model_of_a_deployed_app_comes_from_the_gateway(server: StubServer) 
     assert graph is not None
     server.on("GET /admin/v1/apps/captions/graph", json_response(graph.model_dump(mode="json")))
 
-    model = ModelDocument.parse(plan("--from", "captions", "--url", server.url).stdout, source="model.yaml")
+    model = ModelDocument.parse(plan("from", "captions", "--url", server.url).stdout, source="model.yaml")
 
     assert model.options.keys() == {"encoder", "llm", "encoder+llm"}
-
-
-def test_a_printed_model_is_planned_like_the_app(tmp_path: Path, captions: Path) -> None:
-    options = written(tmp_path / "options.yaml", OPTIONS)
-    profile, workload = written(tmp_path / "profile.yaml", PROFILE), written(tmp_path / "workload.yaml", WORKLOAD)
-    model = written(tmp_path / "model.yaml", plan("--from", captions, "--options", options).stdout)
-    inputs: list[str | Path] = ["--profile", profile, "--workload", workload, "--gpus", "4", "--json"]
-
-    result = plan("--from", captions, "--options", options, *inputs)
-
-    assert result.exit_code == 0, result.stderr
-    planned, expected = json.loads(result.stdout), json.loads(plan(model, *inputs).stdout)
-    assert planned["rate"] == expected["rate"] > 0
 
 
 def test_gpu_types_and_numbers_of_gpus_are_added_to_options(tmp_path: Path, captions: Path) -> None:
     text = OPTIONS.replace("llm: {gpu: L4}", "llm: {gpu: H100-80GB, tensor_parallel: [1, 2]}", 1)
     options = written(tmp_path / "options.yaml", text)
 
-    model = ModelDocument.parse(plan("--from", captions, "--options", options).stdout, source="model.yaml")
+    model = ModelDocument.parse(plan("from", captions, "--options", options).stdout, source="model.yaml")
 
     assert (model.options["llm"].gpu, model.options["llm"].tensor_parallel) == ("H100-80GB", (1, 2))
     assert (model.options["encoder"].gpu, model.options["encoder"].gpus) == ("L4", 1)
@@ -125,7 +112,7 @@ def test_gpu_types_and_numbers_of_gpus_are_added_to_options(tmp_path: Path, capt
 def test_changes_of_unknown_options_are_refused_by_name(tmp_path: Path, captions: Path) -> None:
     options = written(tmp_path / "options.yaml", OPTIONS.replace("encoder: {", "decoder: {", 1))
 
-    result = plan("--from", captions, "--options", options)
+    result = plan("from", captions, "--options", options)
 
     assert result.exit_code == 1
     assert "options.decoder: is not an option of captions: use one of encoder+llm, llm, encoder" in result.stderr
@@ -135,7 +122,7 @@ def test_an_app_without_probes_is_refused(tmp_path: Path) -> None:
     source = "from cornserve_echo.stages import *\nfrom cornserve import App\n"
     source += "app = App(name='captions', paths=[Caption(llm=StageTask(seconds={'llm': 1}))])"
 
-    result = plan("--from", written(tmp_path / "app.py", source))
+    result = plan("from", written(tmp_path / "app.py", source))
 
     assert result.exit_code == 1
     assert "the executor graph of 'captions' is unknown" in result.stderr
@@ -145,10 +132,8 @@ def test_an_app_without_probes_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["internvl3-38b", "--from", "a/b"], "MODEL, --from: both name a model"),
-        (["internvl3-38b", "--options", "o.yaml"], "--options: needs --from"),
-        (["--from", "missing.py"], "cannot read missing.py"),
-        (["--from", "a/b", "--check", "plan.json"], "--from: has no effect with --check"),
+        (["from", "missing.py"], "cannot read missing.py"),
+        (["--gpus", "4"], "MODEL: is missing"),
     ],
 )
 def test_wrong_uses_are_refused(arguments: list[str], message: str) -> None:
@@ -159,10 +144,10 @@ def test_wrong_uses_are_refused(arguments: list[str], message: str) -> None:
 
 
 def test_the_planner_alone_reads_no_apps() -> None:
-    result = CliRunner().invoke(planner, ["plan", "--from", "app.py"])
+    result = CliRunner().invoke(planner, ["plan", "from", "app.py"])
 
     assert result.exit_code == 1
-    assert "--from: `python -m cornserve_planner` cannot read apps: use `cornserve plan`" in result.stderr
+    assert "from: `python -m cornserve_planner` cannot read apps: use `cornserve plan from`" in result.stderr
 
 
 def test_each_cell_of_a_saved_plan_has_a_path_for_a_type_that_the_workload_lacks(captions: Path) -> None:
@@ -174,20 +159,8 @@ def test_each_cell_of_a_saved_plan_has_a_path_for_a_type_that_the_workload_lacks
     )
     saved = captions.with_name("plan.json")
 
-    result = plan(
-        "--from",
-        captions,
-        "--options",
-        options,
-        "--profile",
-        profile,
-        "--workload",
-        workload,
-        "--rate",
-        "4",
-        "--save",
-        saved,
-    )
+    model = written(captions.with_name("model.yaml"), plan("from", captions, "--options", options).stdout)
+    result = plan(model, "--profile", profile, "--workload", workload, "--rate", "4", "--save", saved)
 
     assert result.exit_code == 0
     for cell in json.loads(saved.read_text())["cells"]:
@@ -203,9 +176,10 @@ def test_types_of_the_app_whose_components_are_not_measured_are_named(captions: 
         captions.with_name("workload.yaml"),
         WORKLOAD.replace("encoder+llm: {components: [encoder, llm]", "text: {components: [llm]"),
     )
-    inputs: list[str | Path] = ["--options", options, "--profile", profile, "--workload", workload, "--gpus", "4"]
+    model = written(captions.with_name("model.yaml"), plan("from", captions, "--options", options).stdout)
+    inputs: list[str | Path] = [model, "--profile", profile, "--workload", workload, "--gpus", "4"]
 
-    result = plan("--from", captions, *inputs)
+    result = plan(*inputs)
 
     assert result.exit_code == 0, result.stderr
     warning = (
@@ -213,4 +187,4 @@ def test_types_of_the_app_whose_components_are_not_measured_are_named(captions: 
         "unless the paths of the default type serve them"
     )
     assert f"warning: {warning}" in result.stderr
-    assert json.loads(plan("--from", captions, *inputs, "--json").stdout)["warnings"] == [warning]
+    assert json.loads(plan(*inputs, "--json").stdout)["warnings"] == [warning]

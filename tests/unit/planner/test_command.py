@@ -259,7 +259,7 @@ def test_replicas_are_placed_on_nodes(tmp_path: Path) -> None:
     assert PlanFile.read(saved).model_dump(mode="json") == {name: found[name] for name in PlanFile.model_fields}
     for_rate = document("internvl3-38b", "--nodes", "2x4", "--bandwidth", "400Gbit/s", "--rate", "0.5")
     assert for_rate["gpus"]["A100-80GB"] < fast["gpus"]["A100-80GB"]
-    refused = run("--adapt", str(saved), "--rate", "2")
+    refused = run("adapt", str(saved), "--rate", "2")
     assert refused.stderr.startswith("error: cluster: the plan is placed on nodes: make it again with --nodes")
 
 

@@ -141,12 +141,12 @@ def test_the_saved_plan_names_the_model_of_each_type_and_is_checked(tmp_path: Pa
     assert file.options["a: L + b: L"].components == ("a: llm", "b: llm")
     types = {"b: image": {"components": ["b: encoder", "b: llm"], "share": 1.0}}
     checked = run(
-        "--check", str(saved), "--workload", str(write(tmp_path / "new.json", "workload", types=types)), "--json"
+        "check", str(saved), "--workload", str(write(tmp_path / "new.json", "workload", types=types)), "--json"
     )
     assert json.loads(checked.stdout)["rate"] == pytest.approx(UTILIZATION / 0.5)
     requests = tmp_path / "new.jsonl"
     requests.write_text("{}\n")
-    refused = run("--check", str(saved), "--workload", str(requests))
+    refused = run("check", str(saved), "--workload", str(requests))
     assert refused.exit_code == 1
     assert "which do not name their model, but the plan serves a, b: give the shares" in refused.stderr
 
@@ -178,7 +178,6 @@ def test_the_command_prints_and_saves_the_plan(tmp_path: Path) -> None:
         (["--model-rate", f"{OMNI}=1", "--rate", "2"], "--rate: has no effect with --model-rate"),
         (["--model-rate", f"{OMNI}=1", "--profile", "p.yaml"], "--profile: has no effect with --model-rate"),
         (["--model-rate", f"{OMNI}=1", VISION], "MODEL: has no effect with --model-rate"),
-        (["--model-rate", f"{OMNI}=1", "--adapt", "plan.json"], "--model-rate: has no effect with --adapt FILE"),
         (["--model-rate", f"{OMNI}=1", "--gpus-of", "H100=1"], "no option runs on 'H100': use one of A100-80GB"),
         (["--model-rate", f"{OMNI}=9", "--gpus-of", "A100-80GB=1"], "infeasible"),
         (

@@ -1,4 +1,4 @@
-"""`cornserve plan --adapt` and `cornserve plan --check`, from a plan file alone."""
+"""`cornserve plan adapt` and `cornserve plan check`, from a plan file alone."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_nodes_are_refused_for_several_gpu_types_with_advice_that_helps() -> Non
 
 
 def test_a_plan_file_is_adapted_to_a_new_rate(saved: str, tmp_path: Path) -> None:
-    result = run("--adapt", saved, "--rate", "13", "--free", "16", "--save", str(tmp_path / "next.json"))
+    result = run("adapt", saved, "--rate", "13", "--free", "16", "--save", str(tmp_path / "next.json"))
     read = PlanFile.read(tmp_path / "next.json")
 
     assert "Running: 44 GPUs, 10.17 requests/s (target: 10): 2 cells of 16 GPUs" in result.stdout
@@ -88,14 +88,14 @@ def test_a_plan_file_is_adapted_to_a_new_rate(saved: str, tmp_path: Path) -> Non
 
 
 def test_without_free_gpus_the_report_states_the_shortfall(saved: str) -> None:
-    found = document("--adapt", saved, "--rate", "13")
+    found = document("adapt", saved, "--rate", "13")
     (stop_first, ready) = found["steps"]
 
     assert found["free"] == {"A100-80GB": 12}
     assert (stop_first["stops"], stop_first["starts"], ready["rate"]) == ({"4": 1}, {"16": 1}, found["rate"])
     assert stop_first["rate"] < found["required"] == 10
     assert found["lost"] == pytest.approx((10 - stop_first["rate"]) * ready["seconds"])
-    assert "requests are lost or wait" in run("--adapt", saved, "--rate", "13").stdout
+    assert "requests are lost or wait" in run("adapt", saved, "--rate", "13").stdout
 
 
 def test_a_start_up_time_that_is_unknown_is_assumed_and_reported(file: PlanFile) -> None:
@@ -125,7 +125,7 @@ def test_under_the_planned_workload_a_plan_serves_its_rate() -> None:
 
 def test_more_videos_reduce_the_rate(saved: str, file: PlanFile, tmp_path: Path) -> None:
     path = workload(tmp_path, image=(IMAGES, 0.2), clip=(VIDEOS, 0.8))
-    found = document("--check", saved, "--workload", path)
+    found = document("check", saved, "--workload", path)
 
     assert found["shares"] == {"image": 0.2, "image+video": 0.8}
     assert found["rate"] < found["planned_rate"] == pytest.approx(file.rate)
@@ -133,7 +133,7 @@ def test_more_videos_reduce_the_rate(saved: str, file: PlanFile, tmp_path: Path)
     assert found["of_target"] == pytest.approx(found["rate"] / 10)
     limiting = [name for cell in found["cells"] for name in cell["limiting"]]
     assert limiting
-    stdout = run("--check", saved, "--workload", path).stdout
+    stdout = run("check", saved, "--workload", path).stdout
     assert "limits the plan" in stdout
     assert f"{found['of_target']:.1%} of the target of 10" in stdout
 
@@ -166,11 +166,11 @@ def test_the_rate_under_drift_is_where_the_first_option_is_full(file: PlanFile) 
 def test_types_that_the_plan_does_not_have_are_refused_without_a_default_type(file: PlanFile, tmp_path: Path) -> None:
     saved = with_default_type(file, None, tmp_path)
     path = workload(tmp_path, image=(IMAGES, 0.9), encoded=(["image_encoder"], 0.1))
-    found = document("--check", saved, "--workload", path)
+    found = document("check", saved, "--workload", path)
 
     assert (found["shares"], found["refused"]) == ({"image": 1.0}, {"encoded": 0.1})
-    assert "Refused: encoded, 0.1 of the requests" in run("--check", saved, "--workload", path).stdout
-    result = run("--check", saved, "--workload", workload(tmp_path, encoded=(["image_encoder"], 1.0)))
+    assert "Refused: encoded, 0.1 of the requests" in run("check", saved, "--workload", path).stdout
+    result = run("check", saved, "--workload", workload(tmp_path, encoded=(["image_encoder"], 1.0)))
     assert result.stderr == "error: infeasible: types: the running cells serve none of encoded\n"
 
 
@@ -182,7 +182,7 @@ def with_default_type(file: PlanFile, name: str | None, directory: Path) -> str:
 
 def test_types_that_a_plan_does_not_know_are_served_as_its_default_type(file: PlanFile, tmp_path: Path) -> None:
     saved = with_default_type(file, "image", tmp_path)
-    found = document("--check", saved, "--workload", workload(tmp_path, encoded=(["image_encoder"], 1.0)))
+    found = document("check", saved, "--workload", workload(tmp_path, encoded=(["image_encoder"], 1.0)))
 
     assert found["shares"] == {"image": 1.0}
     assert found["refused"] == {}
@@ -201,7 +201,7 @@ def test_a_file_of_requests_is_checked(saved: str, tmp_path: Path) -> None:
     lines += [f'{{"arrival": {second}, "images": [{{"tokens": 600}}], "text_tokens": 9}}' for second in range(5)]
     requests.write_text("\n".join(lines) + "\n")
 
-    assert document("--check", saved, "--workload", str(requests))["shares"] == {"image": 1.0}
+    assert document("check", saved, "--workload", str(requests))["shares"] == {"image": 1.0}
 
 
 def test_the_workload_of_the_document_class_names_types_by_components(file: PlanFile) -> None:
@@ -223,18 +223,11 @@ def test_the_workload_of_the_document_class_names_types_by_components(file: Plan
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["--adapt", "FILE"], "error: --adapt: needs --rate, the requests/s to serve from now on"),
-        (["--adapt", "FILE", "--rate", "0"], "error: --rate: must be a finite number greater than 0"),
-        (["--adapt", "FILE", "--rate", "13", "--free", "x"], "error: --free must be N, or TYPE=N for plans with"),
-        (["--adapt", "FILE", "--rate", "13", "--free", "L4=1"], "error: --free: 'L4' is not a GPU type of the plan: "),
-        (["--adapt", "FILE", "--rate", "13", "--free", "3"], "error: infeasible: 3 free A100-80GB GPUs: the adapted "),
-        (["--adapt", "FILE", "--rate", "2", "--gpus", "8"], "error: --gpus: has no effect with --adapt FILE, which"),
-        (["internvl3-38b", "--adapt", "FILE"], "error: MODEL: has no effect with --adapt FILE, which contains"),
-        (["--check", "FILE"], "error: --check: needs --workload, a file with the new requests or shares"),
-        (["--check", "FILE", "--adapt", "FILE"], "error: --check: has no effect with --adapt FILE"),
-        (["--check", "FILE", "--save", "a.json"], "error: --save: has no effect with --check FILE"),
-        (["--check", "nowhere.json", "--workload", "w.yaml"], "error: nowhere.json: cannot be read: No such file"),
-        (["internvl3-38b", "--gpus", "8", "--free", "4"], "error: --free: needs --adapt, which starts cells on free"),
+        (["adapt", "FILE", "--rate", "0"], "error: --rate: must be a finite number greater than 0"),
+        (["adapt", "FILE", "--rate", "13", "--free", "x"], "error: --free must be N, or TYPE=N for plans with"),
+        (["adapt", "FILE", "--rate", "13", "--free", "L4=1"], "error: --free: 'L4' is not a GPU type of the plan: "),
+        (["adapt", "FILE", "--rate", "13", "--free", "3"], "error: infeasible: 3 free A100-80GB GPUs: the adapted "),
+        (["check", "nowhere.json", "--workload", "w.yaml"], "error: nowhere.json: cannot be read: No such file"),
     ],
 )
 def test_an_error_is_printed_in_one_line(arguments: list[str], error: str, saved: str) -> None:
@@ -244,3 +237,14 @@ def test_an_error_is_printed_in_one_line(arguments: list[str], error: str, saved
     assert result.stderr.startswith(error)
     assert len(result.stderr.splitlines()) == 1
     assert result.stdout == ""
+
+
+def test_a_missing_rate_or_workload_is_named(saved: str) -> None:
+    assert "Missing option '--rate'" in run("adapt", saved).stderr
+    assert "Missing option '--workload'" in run("check", saved).stderr
+
+
+def test_the_subcommand_model_can_be_left_out() -> None:
+    short, long = (document(*command, "--gpus", "4") for command in (["internvl3-38b"], ["model", "internvl3-38b"]))
+    assert short["rate"] == long["rate"] > 0
+    assert "from" in run("--help").stdout

@@ -71,21 +71,21 @@ def test_a_task_that_is_built_like_another_class_refers_to_post_init(method: str
 
 
 def test_an_app_with_a_task_without_invoke_is_refused() -> None:
-    class Base(Task[str, str]):
+    class WithoutInvoke(Task[str, str]):
         def post_init(self) -> None:
             self.shout = Shout()
 
-    class Derived(Base):
+    class WithInvoke(WithoutInvoke):
         def invoke(self, request: str) -> str:
             return request
 
-    class Outer(Derived):
+    class BuildsWithoutInvoke(WithInvoke):
         def post_init(self) -> None:
-            self.base = Base()
+            self.inner = WithoutInvoke()
 
-    App(name="a", paths=[Derived()])
-    for task in (Base(), Outer()):
-        with pytest.raises(DefinitionError, match="Base does not define invoke"):
+    App(name="a", paths=[WithInvoke()])
+    for task in (WithoutInvoke(), BuildsWithoutInvoke()):
+        with pytest.raises(DefinitionError, match="WithoutInvoke does not define invoke"):
             App(name="a", paths=[task])
 
 
