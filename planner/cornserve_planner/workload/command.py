@@ -1,15 +1,15 @@
-"""`python -m cornserve_planner workload`: checks and generates files of requests."""
+"""`python -m cornserve_planner workload`: checks, generates and imports files of requests."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from cornserve_planner.command import require_libraries
 
-app = typer.Typer(no_args_is_help=True, help="Check and generate files of requests.")
+app = typer.Typer(no_args_is_help=True, help="Check, generate and import files of requests.")
 
 
 @app.command()
@@ -71,3 +71,37 @@ def generate(
         requests = list(add_modalities(requests, AddedModalities(video_share, audio_share), seed=seed))
     write_requests(file, requests)
     typer.echo(summarize_requests(requests))
+
+
+@app.command("import")
+def import_(
+    trace: Annotated[Path, typer.Argument(help="A .csv or .jsonl file, or a .json result of vLLM's benchmark.")],
+    file: Annotated[Path, typer.Argument(help="The .jsonl or .csv file of requests to write.")],
+    source: Annotated[
+        Literal["azure", "mooncake", "burstgpt", "vllm"] | None,
+        typer.Option("--format", help="The source of the trace, which determines its columns."),
+    ] = None,
+    arrival: Annotated[
+        str | None, typer.Option(help="Column of arrivals: seconds, or dates and times. Overrides --format.")
+    ] = None,
+    text_tokens: Annotated[str | None, typer.Option(help="Column of tokens of the prompt.")] = None,
+    output_tokens: Annotated[str | None, typer.Option(help="Column of tokens of the response.")] = None,
+    milliseconds: Annotated[bool, typer.Option("--milliseconds", help="Arrivals are in milliseconds.")] = False,
+) -> None:
+    """Import a trace of another system."""
+    require_libraries()
+    from cornserve_planner.errors import PlannerError
+    from cornserve_planner.workload.request_files import write_requests
+    from cornserve_planner.workload.trace_import import TRACES, TraceColumns, import_trace
+
+    known = TRACES.get(source or "", TraceColumns("", "", ""))
+    columns = TraceColumns(
+        arrival or known.arrival,
+        text_tokens or known.text_tokens,
+        output_tokens or known.output_tokens,
+        1000.0 if milliseconds else known.per_second,
+    )
+    if missing := [name for name, column in columns._asdict().items() if not column]:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+        raise PlannerError(f"{options}: is missing: give --format, or the names of the columns")
+    write_requests(file, import_trace(trace, columns))

@@ -1,0 +1,90 @@
+"""`python -m cornserve_planner workload import`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cornserve_planner.__main__ import app
+from cornserve_planner.workload.request_files import read_requests
+
+AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:15:46.6805900,374,44
+2023-11-16 18:15:50.9305900,396,109
+"""
+MOONCAKE = """{"timestamp": 27000, "input_length": 374, "output_length": 44, "hash_ids": [1, 2]}
+{"timestamp": 31250, "input_length": 396, "output_length": 109, "hash_ids": [1]}
+"""
+BURSTGPT = """Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
+5,ChatGPT,374,44,418,Conversation log
+9.25,GPT-4,396,109,505,API log
+"""
+VLLM = json.dumps({"start_times": [104.25, 100.0], "input_lens": [396, 374], "output_lens": [109, 44], "ttfts": [1, 1]})
+
+
+def run(trace: Path, *options: str) -> Result:
+    return CliRunner().invoke(app, ["workload", "import", str(trace), str(trace.with_name("out.jsonl")), *options])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options"),
+    [
+        ("trace.csv", AZURE, ["--format", "azure"]),
+        ("trace.jsonl", MOONCAKE, ["--format", "mooncake"]),
+        ("trace.csv", BURSTGPT, ["--format", "burstgpt"]),
+        ("result.json", VLLM, ["--format", "vllm"]),
+        (
+            "trace.csv",
+            "when,in,out\n1000,374,44\n5250,396,109\n",
+            ["--arrival", "when", "--text-tokens", "in", "--output-tokens", "out", "--milliseconds"],
+        ),
+    ],
+)
+def test_a_trace_becomes_a_file_of_requests(tmp_path: Path, name: str, text: str, options: list[str]) -> None:
+    (trace := tmp_path / name).write_text(text)
+
+    result = run(trace, *options)
+
+    assert result.exit_code == 0, result.output
+    requests = [(each.arrival, each.text_tokens, each.output_tokens) for each in read_requests(tmp_path / "out.jsonl")]
+    assert requests == [(0, 374, 44), (pytest.approx(4.25), 396, 109)]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "error"),
+    [
+        (AZURE, [], "--arrival, --text-tokens, --output-tokens: is missing: give --format"),
+        (
+            BURSTGPT,
+            ["--format", "azure"],
+            "trace.csv line 2: TIMESTAMP: is missing: name the columns of the trace",
+        ),
+        (AZURE.replace("396", "many"), ["--format", "azure"], "line 3: ContextTokens: 'many' is not a whole number"),
+        (
+            AZURE.replace("2023-11-16 18:15:50", "soon"),
+            ["--format", "azure"],
+            "neither a number nor a date and time",
+        ),
+        (AZURE.replace("18:15:50", "17:15:50"), ["--format", "azure"], "line 3: TIMESTAMP: is before the previous one"),
+        (AZURE.replace("396", "-1"), ["--format", "azure"], "trace.csv line 3: text_tokens"),
+    ],
+)
+def test_a_wrong_trace_is_an_error_that_names_the_line(
+    tmp_path: Path, text: str, options: list[str], error: str
+) -> None:
+    (trace := tmp_path / "trace.csv").write_text(text)
+
+    result = run(trace, *options)
+
+    assert result.exit_code == 1
+    assert error in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_result_without_details_is_refused(tmp_path: Path) -> None:
+    (trace := tmp_path / "result.json").write_text('{"start_times": [1], "input_lens": []}')
+
+    assert "run `vllm bench serve` with --save-detailed" in run(trace, "--format", "vllm").stderr
