@@ -6,12 +6,12 @@ from base64 import b64decode
 from hashlib import sha256
 from pathlib import Path
 
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 import cornserve_demo
 from cornserve import App, Task
 from cornserve.task import Blob
-from cornserve_demo.shapes import QUESTION, SIZE
+from cornserve_demo.shapes import QUESTION, SIZE, describe, parse
 from cornserve_tasklib import ChatMessage, ChatRequest, ImageGenerationRequest, ImageGenerator, LLMTask
 from cornserve_tasklib.media import Image, MediaPart
 from cornserve_tasklib.messages import ContentPart, TextPart
@@ -23,10 +23,15 @@ MAX_TOKENS = 12
 
 
 class Drawing(BaseModel):
-    """A text to draw, such as "red cross and blue square"."""
+    """A text to draw, such as "red cross and blue square". Other words than those of the training are refused."""
 
     prompt: str
     seed: int = 0
+
+    @field_validator("prompt")
+    @classmethod
+    def _check_words(cls, prompt: str) -> str:
+        return describe(parse(prompt))
 
 
 class NamedDrawing(BaseModel):

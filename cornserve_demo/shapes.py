@@ -56,6 +56,30 @@ def describe(shapes: Shapes) -> str:
     return " and ".join(map(str, shapes))
 
 
+def known_words() -> str:
+    """Returns the words of the descriptions, for users."""
+    return f"the colors {', '.join(COLORS)}, and the shapes {', '.join(SHAPES)}"
+
+
+def parse(text: str) -> Shapes:
+    """Returns the shapes of a description. Raises `ValueError` with the known words for any other text."""
+    shapes = tuple(map(_parse_shape, " ".join(text.lower().split()).split(" and ")))
+    if None in shapes or len(shapes) > 2:
+        raise ValueError(
+            f'the model knows only {known_words()}: write one or two of them, such as "red cross and blue square"'
+        )
+    return tuple(filter(None, shapes))
+
+
+def _parse_shape(text: str) -> Shape | None:
+    words = text.split()
+    words = words[1:] if words[:1] in (["a"], ["an"], ["the"]) else words
+    match words:
+        case [color, shape] if color in COLORS and shape in SHAPES:
+            return Shape(color, shape)
+    return None
+
+
 def _pairs() -> Iterator[Shapes]:
     for left in ALL_SHAPES:
         for right in ALL_SHAPES:

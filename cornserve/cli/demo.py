@@ -55,6 +55,7 @@ def demo(
 
 def _show(client: Client, directory: Path, samples: int, seed: int, json: bool) -> None:
     from cornserve_demo import drawer, speller
+    from cornserve_demo.shapes import known_words
 
     drawn = drawer.draw_images(client, samples, seed)
     spelled = speller.spell_words(client, speller.sample(samples, seed))
@@ -68,6 +69,8 @@ def _show(client: Client, directory: Path, samples: int, seed: int, json: bool) 
         typer.echo(f'{file}: drawn from "{image.prompt}", named "{image.answer}"')
     for file, word in words.items():
         typer.echo(f'{file}: spelled "{word.answer}", heard "{word.heard}"')
+    typer.echo(f"\nThe models know {known_words()}. Draw one or two of them:")
+    typer.echo("""  cornserve invoke demo '{"prompt": "red circle and blue square"}'""")
 
 
 def _evaluate(client: Client, directory: Path, samples: int, seed: int, json: bool) -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from cornserve_demo import reader, speller
 from cornserve_demo.classifier import classify_pair
-from cornserve_demo.shapes import ALL_SHAPES, HELD_OUT, TRAINED
+from cornserve_demo.round_trip import Drawing
+from cornserve_demo.shapes import ALL_SHAPES, HELD_OUT, TRAINED, describe, parse
 from cornserve_demo.spelling import LETTERS, WORDS, code_of, hear, make_frames, random_word, spell
 
 
@@ -89,3 +91,17 @@ def test_words_of_the_evaluation_are_not_trained() -> None:
 
     assert not trained & set(evaluated)
     assert len(set(evaluated)) > 400
+
+
+def test_a_description_is_read_as_a_person_writes_it() -> None:
+    assert all(parse(describe(shapes)) == shapes for shapes in (*TRAINED, *HELD_OUT))
+    assert describe(parse("A Red circle  and the blue square")) == "red circle and blue square"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a dog", "red", "red circle and", "red circle, blue square", "red circle and a dog", "and", "red circle " * 2],
+)
+def test_another_text_is_refused_with_the_known_words(text: str) -> None:
+    with pytest.raises(ValidationError, match=r"only the colors red, .* and the shapes circle, .*: write one or two"):
+        Drawing(prompt=text)
