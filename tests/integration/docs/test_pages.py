@@ -78,6 +78,7 @@ SLOW = {
     "docs/how-to/write-a-task.md",
     "docs/planner.md",
     # Start an instance for one limit, two to six instances, or measure.
+    "docs/how-to/adapt-to-the-load.md",
     "docs/how-to/add-a-unit-task.md",
     "docs/how-to/deploy-a-plan.md",
     "docs/how-to/limit-requests.md",
