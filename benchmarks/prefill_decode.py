@@ -5,8 +5,8 @@ Streams with short prompts run all the time, and requests with long prompts and 
 runs with vLLM's default size of a prefill chunk, and with each given one. Prefill executors process prompts one after
 the other, and in parts of each given size, between which short prompts are processed. All prompts are new.
 
-Afterwards, one long prompt at a time shows what a copy of its KV cache costs: from the engine to shared memory, and
-from there to the other engine. For comparison, numpy copies as many bytes.
+In the end, one long prompt at a time shows the cost of the copies of its KV cache: from the engine to shared memory,
+and from there to the other engine. For comparison, numpy copies the same number of bytes.
 
     benchmarks/prefill_decode.py ~/models/SmolLM2-135M-Instruct
 """
@@ -86,7 +86,7 @@ class KvCopyRow:
     milliseconds: float
     """The mean time of a copy."""
     memcpy_milliseconds: float
-    """The median time in which numpy copies as many bytes."""
+    """The median time in which numpy copies the same number of bytes."""
 
 
 def placements(chunks: list[int]) -> Iterator[Placement]:

@@ -103,7 +103,7 @@ async def test_a_cancellation_that_the_executor_drops_ends_the_invocation(
     caller: Caller, executors: EchoExecutors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def invoke(self: EchoExecutor, request: EchoRequest, context: object) -> EchoResponse:
-        with suppress(asyncio.CancelledError):  # as `asyncio.wait_for` of Python 3.11 may do
+        with suppress(asyncio.CancelledError):  # `asyncio.wait_for` of Python 3.11 may do this.
             await asyncio.Event().wait()
         return EchoResponse(text=request.text, words_sent=0)
 
