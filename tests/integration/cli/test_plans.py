@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cornserve.client import Client
+from cornserve.client import ApiStatusError, Client
 from cornserve.home import Home
 from cornserve_planner.plan_file.document import PlanFile
 from tests.integration.cli.cli_instance import SMALL_SLAB, CliInstance
@@ -61,10 +61,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (directory / "captions.py").write_text(APP)
     for name, document in (("profile", PROFILE), ("options", OPTIONS), ("workload", WORKLOAD)):
         (directory / f"{name}.json").write_text(json.dumps(document))
-    inputs = [f"--{name}={directory}/{name}.json" for name in ("profile", "options", "workload")]
+    inputs = [f"--{name}={directory}/{name}.json" for name in ("profile", "workload")]
     planning = CliInstance(Home(directory / "home"))
     save = f"--save={directory}/plan.json"
-    planning.do("plan", f"--from={directory}/captions.py", *inputs, "--gpus=5", "--largest-cell=4", save)
+    model = planning.do("plan", "from", f"{directory}/captions.py", f"--options={directory}/options.json")
+    (directory / "model.yaml").write_text(model)
+    planning.do("plan", f"{directory}/model.yaml", *inputs, "--gpus=5", "--largest-cell=4", save)
     return directory
 
 
@@ -135,14 +137,16 @@ def test_plans_that_cannot_run_are_refused_by_name(instance: CliInstance, files:
     (files / "slower.py").write_text(APP.replace("llm=0.02", "llm=0.03"))
 
     outdated = instance.run("deploy", app, "--plan", f"{files}/old.json")
-    other = instance.run("deploy", f"{files}/slower.py", "--plan", plan)
     both = instance.run("deploy", app, "--plan", plan, "--replicas", "2")
     large = instance.run("deploy", app, "--plan", plan)
 
     assert "version 1 is not read any more" in outdated.stderr
-    assert "plan: option 'encoder+llm' is StageTask with settings that no executor of the app has" in other.stderr
-    assert "replicas: 2 and a plan are given" in both.stderr
-    assert "the plan needs 5 CPU slots of the type L4 (" in large.stderr
-    assert "but 2 exist and 2 are free" in large.stderr
-    assert {outdated.returncode, other.returncode, both.returncode, large.returncode} == {1}
+    assert "replicas: a plan has the replicas of the executors: remove the replicas or the plan" in both.stderr
+    assert "the plan needs 5 CPU slots, but the instance has 2: plan for at most 2 CPU slots" in large.stderr
+    assert {outdated.returncode, both.returncode, large.returncode} == {1}
+    with (
+        Client(instance.url) as client,
+        pytest.raises(ApiStatusError, match="settings that no executor of the app has"),
+    ):
+        client.deploy(f"{files}/slower.py", plan=plan)
     assert not instance.processes("cornserve_executors.base")
