@@ -298,6 +298,7 @@ class ServingSimulation:
         if run.admitted is not None:
             run.admitted.record_end(now - run.request.arrival, now, is_complete=True)
         self._listener.request_ended(run)
+        run.clear()
 
     def _send(self, producer: StageInvocation, consumer: StageInvocation) -> None:
         """Sends the output of an invocation, or the beginning of its stream. Each replica sends one at a time."""
@@ -398,6 +399,7 @@ class ServingSimulation:
             now = self.events.now
             run.admitted.record_end(now - run.request.arrival, now, is_complete=False)
         self._listener.request_failed(run)
+        run.clear()
 
 
 class _Gateway:
