@@ -14,7 +14,7 @@ class Parrot(Task[ChatRequest, ChatResponse]):
 
     def invoke(self, request: ChatRequest) -> ChatResponse:
         words = request.messages[-1].content.split(" ")[: request.max_tokens]
-        output = self.echo.invoke(EchoRequest(text=" ".join(words)))
+        output = self.echo.invoke(EchoRequest(text=" ".join(words), seconds={seconds}))
         return ChatResponse(chunks=output.words.map(lambda word: ChatChunk(text=word + " ")))
 
 
@@ -40,13 +40,16 @@ app = App(name="{name}", paths=[Copy()])
 """
 
 
-def parrot(name: str, **settings: object) -> str:
+def parrot(name: str, *, seconds: float = 0, **settings: object) -> str:
     """Returns the source of an app that repeats chat messages, with settings of its `EchoTask`.
 
     An app with a prefix shares no executor with apps that have another.
+
+    Args:
+        seconds: the duration of a response.
     """
     text = ", ".join(f"{field}={value!r}" for field, value in settings.items())
-    return _PARROT.format(name=name, settings=text)
+    return _PARROT.format(name=name, seconds=seconds, settings=text)
 
 
 def notes(name: str) -> str:

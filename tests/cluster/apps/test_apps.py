@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -33,7 +35,7 @@ def ask(client: OpenAI, app: str, text: str = "to you") -> str | None:
     return completion.choices[0].message.content
 
 
-def inline(name: str, **settings: object) -> dict[str, Any]:
+def inline(name: str, **settings: Any) -> dict[str, Any]:
     """Returns the spec of an app with inline source."""
     return {"source": {"inline": parrot(name, prefix=f"{name} ", **settings)}}
 
@@ -120,6 +122,31 @@ def test_scaling_tells_the_truth(installed: Installation, openai: OpenAI, name: 
     assert scaled.exit_code == 0, scaled.output
     installed.wait_until_ready(name)
     assert ask(openai, name) == f"{name} to you "
+    installed.kubectl("delete", "app", name)
+
+
+def test_streams_of_a_deleted_pod_continue_on_another(installed: Installation, openai: OpenAI, name: str) -> None:
+    installed.apply_app(name, inline(name, seconds=30) | {"replicas": 2})
+    installed.wait_for(name, "jsonpath={.status.readyReplicas}=2")
+    text = " ".join(f"word{number}" for number in range(60))
+
+    def read(begun: Event) -> str:
+        parts = []
+        messages: Any = [{"role": "user", "content": text}]
+        for chunk in openai.chat.completions.create(model=name, messages=messages, stream=True):
+            begun.set()
+            parts += [choice.delta.content or "" for choice in chunk.choices]
+        return "".join(parts)
+
+    with ThreadPoolExecutor(6) as pool:
+        begun = [Event() for _ in range(6)]
+        streams = [pool.submit(read, event) for event in begun]
+        for event in begun:
+            assert event.wait(60)
+        installed.kubectl("delete", "pod", pods_of(installed, name)[0]["metadata"]["name"])
+        assert not any(stream.done() for stream in streams)
+
+        assert {stream.result() for stream in streams} == {f"{name} {text} "}
     installed.kubectl("delete", "app", name)
 
 
