@@ -33,11 +33,12 @@ async def run_unless(event: asyncio.Event, work: Awaitable[Any]) -> bool:
         await asyncio.gather(working, waiting, return_exceptions=True)
 
 
-def raise_if_cancelled() -> None:
+def raise_if_task_cancelled() -> None:
     """Raises `CancelledError` if the running task has been cancelled.
 
     In Python 3.11, `asyncio.wait_for` of a library can drop a cancellation: if the awaited work is done at the same
-    moment, it returns the result.
+    moment, it returns the result. Do not call it where an error of `gather_all` has been handled: its task group may
+    have cancelled the task.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():

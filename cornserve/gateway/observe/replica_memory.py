@@ -23,14 +23,14 @@ _READ: Final = (_SLAB, _RESIDENT, _KV_COPY, _KV_BYTES)
 
 
 async def read_replica_memory(groups: Sequence[GroupStatus]) -> list[ReplicaMemory]:
-    """Returns the memory of each replica that answers and has a slab."""
+    """Returns the memory of each replica that answers, and has taken some or copied KV caches."""
     from aiohttp import ClientSession, ClientTimeout
 
     metrics = {replica.id: replica.metrics for group in groups for replica in group.replicas}
     timeout = ClientTimeout(total=RESPONSE_SECONDS)
     async with ClientSession(timeout=timeout, raise_for_status=True) as session:
         found = await asyncio.gather(*(_read(session, id, address) for id, address in metrics.items() if address))
-    return [memory for memory in found if memory is not None and memory.resident]
+    return [memory for memory in found if memory is not None and (memory.resident or memory.kv_copies)]
 
 
 async def _read(session: ClientSession, id: str, address: str) -> ReplicaMemory | None:

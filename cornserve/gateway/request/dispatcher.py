@@ -146,6 +146,7 @@ class Dispatcher:
             self._release_if_taken(ended)
             self._placement.on_ended(ended)
         self._placement.start_held()
+        self._replicas.close_unrouted()
         self._notify_progress()
 
     def on_failed(self, execution: InvocationExecution, code: str, message: str) -> None:
@@ -158,13 +159,15 @@ class Dispatcher:
             return
         if self._retries.allows(execution, code, has_replica=has_replica):
             self._retry(execution, is_hand_over=code == "HANDED_OVER")
+            if code == "HANDED_OVER":
+                execution.input_losses = 0  # Inputs that were released for this attempt may be lost for the next one.
+                self._stats.record_move()
         elif code == "RESOURCE_EXHAUSTED" and execution.has_output:  # The client reads a stream that continues.
             execution.prepare_retry()
             self._placement.start_later(execution)
         else:
             self._fail(execution, code, message)
         if code == "HANDED_OVER":
-            self._stats.record_move()
             self._replicas.close_unrouted()
 
     def on_replica_leaving(self, execution: InvocationExecution) -> None:

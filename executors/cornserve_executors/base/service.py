@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from cornserve.concurrency import raise_if_cancelled, run_unless
+from cornserve.concurrency import run_unless
 from cornserve.memory_limit import memory_limit_bytes
 from cornserve.observe import logs
 from cornserve.transport import ProductionId, Transport
@@ -16,7 +16,6 @@ from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import EXECUTOR
 from cornserve.wire.listener import ConnectionFactories
 from cornserve_executors.base import invocation
-from cornserve_executors.base.context import InvocationCaller
 from cornserve_executors.base.executor import EngineDeadError, Executor
 from cornserve_executors.base.load import CallerLoad, ExecutorLoad
 from cornserve_executors.base.metrics import ExecutorMetrics
@@ -142,11 +141,11 @@ class ExecutorService:
             production.revoke()  # After the end: otherwise, the caller may learn first that consumers lost their input.
         await tensors.release_inputs()
 
-    async def _outcome(self, start: pb.Start, tensors: InvocationTensors, caller: InvocationCaller) -> pb.End:
+    async def _outcome(self, start: pb.Start, tensors: InvocationTensors, caller: RunningCall) -> pb.End:
         try:
             end = await invocation.run(self._executor, start, tensors, caller)
-            raise_if_cancelled()  # The caller does not release tensors of a cancelled invocation.
-            return end
+            # In Python 3.11, `asyncio.wait_for` of a library can drop a cancellation.
+            return self._cancelled if caller.is_cancelled else end
         except asyncio.CancelledError:
             return self._cancelled
         except EngineDeadError as error:
@@ -175,6 +174,7 @@ class RunningCall:
         self._session = session
         self._call = call
         self._wants_hand_over = False
+        self.is_cancelled = False
 
     async def send(self, output: str, item: bytes) -> None:
         await self._session.send_chunk(self._call, output, item)
@@ -246,6 +246,7 @@ class CallerSession:
             case "cancel":
                 self.retained.revoke(call)  # the invocation may have ended before the caller sent this
                 if call in self.calls:
+                    self.running[call].is_cancelled = True
                     self.calls[call].cancel()
             case "discard_streams":
                 if call in self.tensors:

@@ -145,18 +145,24 @@ class InvocationTensors:
         """
         if not self._start.has_state:
             return None
-        index = len(self._start.inputs) - 1
+        index = self._state_index
         leases = self._leases_of[index] = await self._leases.enter_async_context(AsyncExitStack())
         try:
             with self._waiting():
                 async with asyncio.timeout(STATE_SECONDS):
                     return await leases.enter_async_context(self._transport.consume(self._tensor_id(index)))
         except (TransportError, TimeoutError):
+            await self.release_state()  # The other replica can exit.
             return None
 
     async def release_state(self) -> None:
-        """Ends the lease on the state. The invocation does not read it any more."""
-        await self._release_input(len(self._start.inputs) - 1)
+        """Ends the lease on the state, if there is one. The invocation does not read it any more."""
+        if self._start.has_state:
+            await self._release_input(self._state_index)
+
+    @property
+    def _state_index(self) -> int:
+        return len(self._start.inputs) - 1
 
     async def allocate_state(self, nbytes: int) -> Slot | None:
         """Returns memory for the state with which another replica continues. None if it does not become free in

@@ -58,6 +58,9 @@ CPU_WORKER = "cornserve_executors.llm.cpu_worker.SeededCPUWorker"
 WITHOUT_KV_CONNECTOR = ("qwen4_exp", "qwen4_exp_text")
 """Types of models whose attention vLLM does not run with a KV connector."""
 
+CONFLICTS_WITH_CONNECTOR = ("speculative_config", "kv_offloading_size", "use_replayssm")
+"""Arguments of vLLM's engine that need another KV connector, or none."""
+
 ChunkDelivery = Callable[[ChatChunk], Awaitable[None]]
 """Sends the next chunk of a response. Waits while the reader is too slow."""
 
@@ -90,7 +93,10 @@ class LLMEngine(VllmEngine):
     def __init__(self, config: LLMSettings) -> None:
         check_parsers(config)
         self._config = config
-        super().__init__(engine_args(config))
+        arguments = engine_args(config)
+        connector = arguments.get("kv_transfer_config", {}).get("kv_connector")
+        self._copies_kv = connector in (KvCacheConnector.__name__, HandOverConnector.__name__)
+        super().__init__(arguments)
         self._adapters: dict[str, LoRARequest] = {}
         self._kv_format: KvFormat | None = None
         self._states_reader = STATES_READERS.get(self._vllm.model_config.hf_config.model_type)
@@ -290,12 +296,16 @@ class LLMEngine(VllmEngine):
             await self._vllm.collective_rpc("end_kv_save", args=(asdict(target),))
 
     @property
-    def caches_prefixes(self) -> bool:
-        return bool(self._vllm.vllm_config.cache_config.enable_prefix_caching)
+    def can_save_running(self) -> bool:
+        """Whether a further request can save the KV cache of a running one now: it needs the prefix cache, and a place
+        in the batch."""
+        config = self._vllm.vllm_config
+        has_place: bool = self._vllm.get_num_unfinished_requests() < config.scheduler_config.max_num_seqs
+        return has_place and bool(config.cache_config.enable_prefix_caching)
 
     async def kv_format(self) -> KvFormat | None:
         """Returns the format of the KV caches that the engine saves and loads. None if it does not."""
-        if self._kv_format is None and self._vllm.vllm_config.kv_transfer_config is not None:
+        if self._kv_format is None and self._copies_kv:
             (fields,) = await self._vllm.collective_rpc("kv_format")
             self._kv_format = fields and KvFormat.of(fields)
         return self._kv_format
@@ -398,7 +408,7 @@ def _kv_connector(connector: type[KvCacheConnector]) -> dict[str, Any]:
 def _can_hand_kv_over(config: LLMSettings, args: Mapping[str, Any]) -> bool:
     """Returns whether vLLM runs the model of a whole executor with a KV connector as it does without."""
     is_single = type(config) is LLMTask and config.options.tensor_parallel_size == 1
-    has_conflict = any(args.get(name) for name in ("kv_transfer_config", "speculative_config"))
+    has_conflict = any(args.get(name) for name in CONFLICTS_WITH_CONNECTOR)
     if not is_single or has_conflict or args.get("enable_prefix_caching") is False:
         return False
     if "expandable_segments:True" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""):
@@ -460,5 +470,5 @@ def _raise_if_aborted(
         for tensor in (*embeddings, *unread):
             tensor.check()
         raise RequestAbortedError("vLLM aborted the request")
-    if prefilled is not None and prefilled.is_state:  # Other choices of a response that is handed over do not exist.
+    if prefilled is not None and prefilled.is_state:  # Its only choice has output, so the KV cache has been loaded.
         prefilled.unread = ()

@@ -39,7 +39,15 @@ class KvHandOver:
         Another request saves them. It finds them in the prefix cache, where they stay while the running request has
         them. Without memory or time for it, the other replica computes the blocks.
         """
-        format = await self._engine.kv_format() if self._engine.caches_prefixes else None
+        try:
+            await self._save(continued, cached_tokens, embeddings)
+        except EngineDeadError:
+            raise
+        except Exception as error:
+            log.warning("a response is handed over without its KV cache: %s", str(error) or type(error).__name__)
+
+    async def _save(self, continued: RenderedRequest, cached_tokens: int, embeddings: Sequence[TensorView]) -> None:
+        format = await self._engine.kv_format() if self._engine.can_save_running else None
         if format is None:
             return
         # The engine has computed all tokens but the last one.
@@ -49,16 +57,11 @@ class KvHandOver:
         if slot is None:
             return
         key = f"{self._context.id}/hand-over"
-        try:
-            async with (
-                asyncio.timeout(SAVE_SECONDS),
-                self._messages.lend(key, slot, tokens, self._engine.end_save) as lent,
-            ):
-                await self._engine.prefill(continued, key, lent.target, embeddings)
-                await lent.wait_saved()
-            metadata = KvMetadata(format, continued.digest(tokens), tokens, cached_tokens)
-            slot.publish("uint8", (nbytes,), metadata.encode())
-        except EngineDeadError:
-            raise
-        except Exception as error:
-            log.warning("a response is handed over without its KV cache: %s", str(error) or type(error).__name__)
+        async with (
+            asyncio.timeout(SAVE_SECONDS),
+            self._messages.lend(key, slot, tokens, self._engine.end_save) as lent,
+        ):
+            await self._engine.prefill(continued, key, lent.target, embeddings)
+            await lent.wait_saved()
+        metadata = KvMetadata(format, continued.digest(tokens), tokens, cached_tokens)
+        slot.publish("uint8", (nbytes,), metadata.encode())

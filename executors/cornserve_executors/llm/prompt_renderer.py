@@ -22,7 +22,7 @@ from vllm.renderers.hf import HfRenderer, resolve_chat_template, resolve_chat_te
 from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.sampling_params import RequestOutputKind
 
-from cornserve.concurrency import raise_if_cancelled
+from cornserve.concurrency import raise_if_task_cancelled
 from cornserve.transport import TensorView
 from cornserve_executors.base import CannotContinueError, ExecutorStartError, InvalidRequestError
 from cornserve_executors.llm.chat_media import ChatMedia
@@ -186,7 +186,7 @@ class PromptRenderer:
             return await self._render_chat(request, embeddings, stream, owner)
 
         rendered = await self._large_texts.run(render, input_bytes, owner)
-        raise_if_cancelled()  # vLLM's renderer may have dropped it.
+        raise_if_task_cancelled()  # vLLM's renderer may have dropped it.
         return rendered
 
     async def _render_completion(self, request: CompletionRequest, stream: bool) -> RenderedRequest:

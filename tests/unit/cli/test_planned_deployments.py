@@ -405,8 +405,10 @@ def test_a_deployment_plans_for_the_same_targets_as_the_planner(
     [(_, document)] = instance.requests
     spec, saved = AppSpec.model_validate(document), tmp_path / "plan.json"
 
+    model = tmp_path / "model.yaml"
+    model.write_text(cli.invoke(app, ["plan", "from", f"{tmp_path}/caption.py"]).stdout)
     files = [f"--{name}={tmp_path}/{name}.json" for name in ("workload", "profile")]
-    cli.invoke(app, ["plan", f"--from={tmp_path}/caption.py", "--gpus=6", *files, *options, f"--save={saved}"])
+    cli.invoke(app, ["plan", str(model), "--gpus=6", *files, *options, f"--save={saved}"])
 
     assert spec.plan is not None
     assert spec.planning is not None

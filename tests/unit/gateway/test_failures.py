@@ -600,6 +600,8 @@ class StateKeeper:
         for number, word in enumerate(words[sent:], sent + 1):
             await asyncio.sleep(request.seconds / len(words))
             await context.send("words", to_json(word))
+            if not sent:
+                await until(context.wants_hand_over)
             if context.wants_hand_over():
                 await self._publish(context, str(number).encode())
                 raise HandedOverError

@@ -233,7 +233,7 @@ async def test_the_logs_of_an_app_have_the_tracebacks_of_its_code_without_conten
     assert "the request failed: app 'logged', task Steps" in first
     assert first.endswith(f"request_id={failed.headers['x-request-id']}")
     raised_at = STEPS.splitlines().index("        raise KeyError(order.mode)") + 1
-    assert frames[0].endswith(f'>/app.py", line {raised_at}, in invoke')
+    assert frames[0].endswith(f'File "app.py", line {raised_at}, in invoke')
     assert frames[1] == "    raise KeyError(order.mode)"
     assert frames[-1] == "builtins.KeyError"
     assert "a secret" not in str(log)
