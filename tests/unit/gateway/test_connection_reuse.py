@@ -247,7 +247,7 @@ class TestShutdown:
         for client in clients:
             client.sendall(get("/healthz"))
 
-        stopping = asyncio.create_task(server.shutdown([listener._sock]))  # type: ignore[attr-defined]
+        server.begin_shutdown()
 
         for client in clients:
             reader, writer = await asyncio.open_connection(sock=client)
@@ -256,4 +256,3 @@ class TestShutdown:
             assert (response.status, response.headers["connection"]) == (200, "close")
             assert await connection.ends()
             writer.close()
-        await stopping
