@@ -11,10 +11,15 @@ Result = TypeVar("Result")
 
 async def gather_all(works: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
     """Returns all results, in order. The first error cancels the others and is raised once they have ended."""
+    current = asyncio.current_task()
+    assert current is not None
+    cancellations = current.cancelling()
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(work) for work in works]
     except ExceptionGroup as errors:
+        while current.cancelling() > cancellations:  # Python 3.11 does not withdraw those of the task group.
+            current.uncancel()
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]
 
@@ -37,8 +42,7 @@ def raise_if_task_cancelled() -> None:
     """Raises `CancelledError` if the running task has been cancelled.
 
     In Python 3.11, `asyncio.wait_for` of a library can drop a cancellation: if the awaited work is done at the same
-    moment, it returns the result. Do not call it where an error of `gather_all` has been handled: its task group may
-    have cancelled the task.
+    moment, it returns the result.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
