@@ -1,7 +1,8 @@
 """Reads the format and the size of an image from its header, without decoding it.
 
-The readers also reject truncated images and unsupported color formats, before an executor gets them. They read the
-first frame of an animation. The sender controls the number of an image's blocks, so all loops over blocks are bounded.
+The readers also reject unsupported color formats, and truncated images other than BMP and TIFF, before an executor gets
+them. They read the first frame of an animation. The sender controls the number of an image's blocks, so all loops over
+blocks are bounded.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import struct
 from collections.abc import Callable
 
 from cornserve.gateway.media.errors import MediaError
-from cornserve.gateway.media.formats import avif, bmp, gif, jpeg, jpeg2000, png, tiff, webp
+from cornserve.gateway.media.formats import bmp, gif, jpeg, jpeg2000, png, tiff, webp
 from cornserve.gateway.media.formats.base import ImageHeader, truncated_header
 from cornserve.png import SIGNATURE
 
@@ -24,19 +25,17 @@ _READERS: dict[bytes, Callable[[bytes], ImageHeader]] = {
     **dict.fromkeys((jpeg2000.BOXES, jpeg2000.CODESTREAM), jpeg2000.read_header),
 }
 
-SUPPORTED_FORMATS = "PNG, JPEG, WebP, GIF, AVIF, BMP, TIFF or JPEG 2000"
+SUPPORTED_FORMATS = "PNG, JPEG, WebP, GIF, BMP, TIFF or JPEG 2000"
 
 
 def read_image_header(data: bytes) -> ImageHeader:
     """Raises an `MediaError`."""
-    readers = [read_header for magic, read_header in _READERS.items() if data.startswith(magic)]
-    if avif.is_avif(data):
-        readers.append(avif.read_header)
-    for read_header in readers:
-        try:
-            return read_header(data)
-        except (struct.error, IndexError):
-            raise truncated_header() from None
+    for magic, read_header in _READERS.items():
+        if data.startswith(magic):
+            try:
+                return read_header(data)
+            except (struct.error, IndexError, OverflowError):
+                raise truncated_header() from None
     if not data:
         raise MediaError("invalid", f"the file is empty: send {SUPPORTED_FORMATS}")
     raise MediaError("unsupported", f"unsupported image format: send {SUPPORTED_FORMATS}")

@@ -79,7 +79,7 @@ def _read_image(data: bytes, limits: Limits) -> MediaHeader:
     header = read_image_header(data)
     size = f"the image has {header.width}×{header.height} pixels"
     if min(header.width, header.height) < 1:
-        raise MediaError("too_small", size)
+        raise MediaError("too_small", f"{size}: each side must have at least 1")
     if header.width * header.height > limits.image_megapixels * MEGA:
         raise MediaError("too_large", f"{size} ({limits.hint('image-megapixels')})")
     return header
@@ -110,7 +110,7 @@ def _read_audio(data: bytes, limits: Limits) -> MediaHeader:
 def _checked(header: AudioHeader, limits: Limits) -> AudioHeader:
     if not 0 < header.sample_rate <= MAX_SAMPLE_RATE:
         raise MediaError(
-            "unsupported", f"the audio has {header.sample_rate} samples per second: send at most {MAX_SAMPLE_RATE}"
+            "unsupported", f"the audio has {header.sample_rate} samples per second: send 1 to {MAX_SAMPLE_RATE}"
         )
     if not 0 < header.channels <= MAX_CHANNELS:
         raise MediaError("unsupported", f"the audio has {header.channels} channels: send 1 to {MAX_CHANNELS}")

@@ -25,7 +25,7 @@ def read_video_header(data: bytes, max_frames: int) -> VideoHeader:
             return gif.read_animation(data, max_frames)
         if isobmff.is_isobmff(data):
             return isobmff.read_header(data, max_frames)
-    except (struct.error, IndexError):
+    except (struct.error, IndexError, OverflowError):
         raise truncated_header() from None
     if not data:
         raise MediaError("invalid", f"the file is empty: send {SUPPORTED_VIDEOS}")
@@ -39,7 +39,7 @@ def read_sound_header(data: bytes, max_packets: int) -> AudioHeader:
             return matroska.read_audio_header(data, max_packets, of_video=True)
         if isobmff.is_isobmff(data):
             return isobmff.read_audio_header(data, max_packets)
-    except (struct.error, IndexError):
+    except (struct.error, IndexError, OverflowError):
         raise truncated_header() from None
     if avi.is_avi(data):
         raise MediaError("unsupported", "the sound of AVI files is not supported: convert the video to MP4")

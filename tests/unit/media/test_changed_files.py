@@ -38,7 +38,7 @@ MEDIA: dict[str, Media] = {
     "WEBP": as_image(PICTURE, "WEBP"),
     "WEBP, lossless": as_image(PICTURE.convert("RGBA"), "WEBP", lossless=True),
     "GIF": as_image(PICTURE.convert("P"), "GIF"),
-    **{format: as_image(PICTURE, format) for format in ("AVIF", "BMP", "TIFF", "JPEG2000")},
+    **{format: as_image(PICTURE, format) for format in ("BMP", "TIFF", "JPEG2000")},
     "TIFF, compressed": as_image(PICTURE.convert("CMYK"), "TIFF", compression="tiff_lzw"),
     "GIF, animated": as_image(PICTURE.convert("P"), "GIF", save_all=True, append_images=[noise(1, 30, 20)]),
     **{

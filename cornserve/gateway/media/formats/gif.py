@@ -24,12 +24,15 @@ class _GifFrame(NamedTuple):
 
 def read_header(data: bytes) -> ImageHeader:
     """Reads the first frame."""
-    frames = list(_frames(data, max_blocks(len(data))))
-    if not frames:
+    frames = _frames(data, max_blocks(len(data)))
+    first = next(frames, None)
+    if first is None:
         raise broken("GIF", "has no image")
+    for _ in frames:  # Raises an error for a truncated file.
+        pass
     width, height = unpack_from("<HH", data, 6)
     # Decoders extend the canvas.
-    return ImageHeader("GIF", max(width, frames[0].right), max(height, frames[0].bottom))
+    return ImageHeader("GIF", max(width, first.right), max(height, first.bottom))
 
 
 def read_animation(data: bytes, max_frames: int) -> VideoHeader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import atan2, ceil, degrees
 from struct import unpack_from
@@ -29,7 +29,7 @@ MAX_OTHER_SAMPLES = 1_000_000
 """The samples of a track that is not read. Decoders keep an entry for each, except for uncompressed sound."""
 
 _FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip")
-_CONTAINERS = dict.fromkeys((b"moov", b"trak", b"mdia", b"minf", b"stbl", b"mvex", b"moof", b"traf"), 0)
+_CONTAINERS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"mvex", b"moof", b"traf")
 _CODECS = {
     **dict.fromkeys((b"avc1", b"avc3"), "h264"),
     **dict.fromkeys((b"hvc1", b"hev1"), "hevc"),
@@ -106,7 +106,7 @@ def read_audio_header(data: bytes, max_packets: int) -> AudioHeader:
 def _read_track(data: bytes, kind: bytes, max_samples: int) -> _MovieTrack | None:
     """Returns the first track of a kind."""
     movie = _Movie(data, kind, max_samples)
-    for box in read_boxes(data, 10_000 + 8 * max_samples, "MP4", _CONTAINERS):
+    for box in _read_boxes(data, 10_000 + 8 * max_samples):
         movie.read(box)
     if not movie.tracks:
         raise truncated("MP4", "has no header")
@@ -240,18 +240,13 @@ _TRACK_READERS: dict[bytes, Callable[[_Movie, IsoBox, _MovieTrack], None]] = {
 }
 
 
-def read_boxes(data: bytes, max_boxes: int, name: str, containers: Mapping[bytes, int]) -> Iterator[IsoBox]:
-    """Yields the boxes of all containers, in the order of the file. Raises a `MediaError` for a truncated file.
-
-    Args:
-        name: the format, for errors.
-        containers: the number of bytes before the boxes of each kind of container.
-    """
+def _read_boxes(data: bytes, max_boxes: int) -> Iterator[IsoBox]:
+    """Yields the boxes of all containers, in the order of the file. Raises a `MediaError` for a truncated file."""
     position = 0
     for _ in range(max_boxes):
         if len(data) - position < 8:
             if data[position:].strip(b"\0"):
-                raise truncated(name, "ends in a box")
+                raise truncated("MP4", "ends in a box")
             return
         size, kind = unpack_from(">I4s", data, position)
         start = position + 8
@@ -260,9 +255,9 @@ def read_boxes(data: bytes, max_boxes: int, name: str, containers: Mapping[bytes
             start += 8
         end = position + size if size else len(data)
         if end < start:
-            raise broken(name, "has a box with an invalid size")
+            raise broken("MP4", "has a box with an invalid size")
         if end > len(data):
-            raise truncated(name, f"ends in a box of {size} bytes")
+            raise truncated("MP4", f"ends in a box of {size} bytes")
         yield IsoBox(kind, start, end)
-        position = start + containers[kind] if kind in containers else end
-    raise broken(name, f"has more than {max_boxes} boxes")
+        position = start if kind in _CONTAINERS else end
+    raise broken("MP4", f"has more than {max_boxes} boxes")
