@@ -25,7 +25,7 @@ def read_audio_header(data: bytes, max_seconds: int) -> AudioHeader:
         if data.startswith(aiff.MAGIC):
             return aiff.read_header(data)
         if data.startswith(flac.MAGIC):
-            return flac.read_header(data, max_seconds)
+            return flac.read_header(data, max_seconds, max_seconds * MAX_PACKETS_PER_SECOND)
         if data.startswith(ogg.MAGIC):
             return ogg.read_header(data)
         if isobmff.is_isobmff(data):
@@ -36,7 +36,7 @@ def read_audio_header(data: bytes, max_seconds: int) -> AudioHeader:
             return aac.read_header(data, max_seconds)
         if mp3.is_mp3(data):
             return mp3.read_header(data, max_seconds)
-    except (struct.error, IndexError):
+    except (struct.error, IndexError, OverflowError):
         raise truncated_header() from None
     if not data:
         raise MediaError("invalid", f"the file is empty: send {SUPPORTED_AUDIO}")

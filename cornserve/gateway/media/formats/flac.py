@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from struct import unpack_from
 
-from cornserve.gateway.media.formats.base import AudioHeader, broken, truncated
+from cornserve.gateway.media.formats.base import AudioHeader, broken, too_many_packets, truncated
 
 MAGIC = b"fLaC"
 
@@ -24,14 +24,17 @@ MAX_OTHER_SYNCS = 10_000
 """The maximum number of times that the samples contain the start of a frame. It is random for each 64 KiB."""
 
 
-def read_header(data: bytes, max_seconds: int) -> AudioHeader:
-    """Counts the samples if the header lacks their number, as in files that were written to a pipe."""
+def read_header(data: bytes, max_seconds: int, max_frames: int) -> AudioHeader:
+    """Counts the samples if the header lacks their number, as in files that were written to a pipe.
+
+    Raises a `MediaError` if it counts more than `max_frames` frames.
+    """
     (packed,) = unpack_from(">Q", data, 18)
     if data[4] & 0x7F != 0:
         raise broken("FLAC", "does not begin with its stream information")
     sample_rate = packed >> 44
     start = _first_frame(data)
-    samples: int = packed & 0xFFFFFFFFF or _count_samples(data, start, max_seconds * sample_rate)
+    samples: int = packed & 0xFFFFFFFFF or _count_samples(data, start, max_seconds * sample_rate, max_frames)
     return AudioHeader("FLAC", sample_rate, (packed >> 41 & 7) + 1, samples)
 
 
@@ -56,14 +59,17 @@ def _first_frame(data: bytes) -> int:
     return position
 
 
-def _count_samples(data: bytes, position: int, max_samples: int) -> int:
+def _count_samples(data: bytes, position: int, max_samples: int, max_frames: int) -> int:
     """Returns the samples of all frames, or a number above `max_samples`. A frame does not contain its size."""
     sync = data[position : position + 2]
-    number = samples = others = 0
+    number = samples = frames = others = 0
     while position >= 0 and samples <= max_samples:
         block_samples = _block_samples(data, position, number)
         if block_samples:
             samples += block_samples
+            frames += 1
+            if frames > max_frames:
+                raise too_many_packets(max_frames)
             number += block_samples if sync[1] & _VARIABLE else 1
         elif (others := others + 1) > MAX_OTHER_SYNCS or not samples:
             raise broken("FLAC", "has invalid data in place of frames")
@@ -88,10 +94,17 @@ def _block_samples(data: bytes, position: int, number: int) -> int:
     return size if size_bytes else _FIXED_SIZES[code]
 
 
+def _crc8_of_byte(value: int) -> int:
+    for _ in range(8):
+        value = value << 1 ^ (0x107 if value & 0x80 else 0)
+    return value
+
+
+_CRC8 = bytes(map(_crc8_of_byte, range(256)))
+
+
 def _crc8(header: bytes) -> int:
     value = 0
     for byte in header:
-        value ^= byte
-        for _ in range(8):
-            value = value << 1 ^ (0x107 if value & 0x80 else 0)
+        value = _CRC8[value ^ byte]
     return value

@@ -88,6 +88,9 @@ def replaced(data: bytes, offset: int, content: bytes) -> bytes:
         ("WAV", 44_100, 2, {"subtype": "IMA_ADPCM"}),
         ("AIFF", 44_100, 2, {"subtype": "PCM_24"}),
         ("AIFF", 8_000, 1, {"subtype": "ULAW"}),
+        ("AIFF", 8_000, 2, {"subtype": "ALAW"}),
+        ("AIFF", 44_100, 2, {"endian": "LITTLE"}),
+        ("AIFF", 44_100, 1, {"subtype": "DOUBLE"}),
         ("AIFF", 192_000, 6, {"subtype": "FLOAT"}),
         ("FLAC", 22_050, 2, {}),
         ("FLAC", 96_000, 1, {"subtype": "PCM_24"}),
@@ -141,6 +144,31 @@ def test_the_samples_of_a_flac_without_a_duration_are_counted(block: str) -> Non
     assert read_audio_header(data, 2).seconds > 2
     with pytest.raises(MediaError, match="the FLAC has invalid data in place of frames"):
         read_audio_header(data + b"\xff\xf8\0\0" * 20_000, MAX_SECONDS)
+
+
+def test_the_frames_of_a_flac_without_a_duration_are_limited() -> None:
+    """A frame of one sample has 10 bytes, so a file could have millions of them."""
+    start = replaced(FLAC[:42], 21, bytes([FLAC[21] & 0xF0]) + bytes(4))
+    data = replaced(start, 4, b"\x80") + b"".join(map(flac_frame_of_one_sample, range(4001)))
+
+    assert read_audio_header(data[:-10], 10).samples == 4000
+    with pytest.raises(MediaError, match="the audio has more than 4000 packets: convert it to WAV"):
+        read_audio_header(data, 10)
+
+
+def flac_frame_of_one_sample(number: int) -> bytes:
+    """Returns the header of a frame with a silent channel, and zeros in place of its content."""
+    coded = chr(number).encode()
+    header = b"\xff\xf8\x69\x08" + coded + b"\0"
+    return (header + bytes([crc8(header)])).ljust(10, b"\0")
+
+
+def crc8(data: bytes) -> int:
+    """Returns the remainder of the division by x^8 + x^2 + x + 1 (RFC 9639, section 9.1.8)."""
+    value = int.from_bytes(data) << 8
+    for bit in reversed(range(8, value.bit_length())):
+        value ^= (0x107 << bit - 8) * (value >> bit & 1)
+    return value
 
 
 def flac_of_a_pipe(samples: Samples, sample_rate: int, block: str) -> bytes:
@@ -261,6 +289,8 @@ def test_the_packets_of_a_container_are_limited() -> None:
         (WAV[:30], "truncated: the file ends in its header"),
         (audio_file(NOISE, subtype="GSM610"), "WAV with the encoding 0x31: save it as PCM"),
         (replaced(audio_file(NOISE, subtype="IMA_ADPCM"), 38, b"\xff\xff"), "inconsistent block size"),
+        (audio_file(NOISE, format="AIFF", subtype="IMA_ADPCM"), "AIFF with the encoding 'ima4': save it as PCM"),
+        (audio_file(NOISE, format="AIFF", subtype="GSM610"), "AIFF with the encoding 'GSM ': save it as PCM"),
         (AIFF[:20], "truncated: the file ends in its header"),
         (replaced(AIFF, 8, b"XXXX"), "the FORM file is not an AIFF"),
         (AIFF[:12] + b"XXXX\0\0\0\0" * 2000, "the AIFF has 1000 chunks and no format"),
@@ -299,7 +329,11 @@ def test_invalid_audio_is_an_error_with_its_reason(data: bytes, message: str) ->
         (audio_file(sound(0, 0)), "too_small", "the audio has no samples"),
         (audio_file(sound(0, 2.5)), "too_large", r"the audio takes 2.5 s (limit audio-seconds=2, "),
         (audio_file(sound(0, 4), format="MP3"), "too_large", "(limit audio-seconds=2, "),
-        (replaced(WAV, 24, struct.pack("<I", 0)), "unsupported", "the audio has 0 samples per second"),
+        (
+            replaced(WAV, 24, struct.pack("<I", 0)),
+            "unsupported",
+            "the audio has 0 samples per second: send 1 to 192000",
+        ),
         (
             replaced(WAV, 24, struct.pack("<I", 400_000)),
             "unsupported",
