@@ -64,7 +64,7 @@ class TranscriptionRequest(TranscriptionOptions):
     audio: Audio
     """The speech. The executor divides long audio into clips at quiet positions."""
     task: Literal["transcribe", "translate"] = "transcribe"
-    """Whether the transcript is in the language of the speech, or in English."""
+    """Whether the transcript is in the language of the speech, or in `to_language`."""
     segments: bool = False
     """Whether the transcript has timestamps. Its text then does not arrive before the end of each clip."""
 

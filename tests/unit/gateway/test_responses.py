@@ -38,6 +38,12 @@ ADD: FunctionToolParam = {
 }
 FAR = {"type": "object", "properties": {"a": {"$ref": "file:///a"}}}
 FAR_TOOL = {"type": "function", "name": "far", "parameters": FAR, "strict": True}
+
+
+def custom_tool(**format: str) -> dict[str, object]:
+    return {"type": "custom", "name": "patch", "format": format}
+
+
 CALL = {"type": "function_call", "call_id": "call-1", "name": "add", "arguments": "{}"}
 
 
@@ -458,6 +464,20 @@ def user(*content: object) -> list[object]:
             "tool_choice: unknown tool 'other'",
         ),
         ({"tool_choice": "required"}, "tool_choice", "is set without tools"),
+        (
+            {"tools": [ADD], "tool_choice": {"type": "custom", "name": "add"}},
+            "tool_choice.type",
+            "the tool 'add' has the type 'function': use it",
+        ),
+        (
+            {"tools": [ADD, {"type": "custom", "name": "add"}]},
+            "tools[1].name",
+            "an earlier tool also has the name 'add'",
+        ),
+        ({"tools": [custom_tool(type="grammar")]}, "tools[0].format.syntax", "missing field"),
+        ({"tools": [custom_tool(type="grammar", syntax="lark")]}, "tools[0].format.definition", "missing field"),
+        ({"tools": [custom_tool(type="text", definition="s: /x/")]}, "tools[0].format.definition", "unknown"),
+        ({"tools": [custom_tool(type="xml")]}, "tools[0].format", "invalid format type 'xml': use 'text' or 'grammar'"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type", "not 'xml'"),
         ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema", "missing field"),
         (

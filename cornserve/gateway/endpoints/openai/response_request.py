@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from annotated_types import Ge, Gt, Le, MaxLen
-from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError
+from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError, model_validator
 
 from cornserve.app.media_slots import MediaSlot, find_media_slots
 from cornserve.gateway.endpoints.openai.common_fields import HintedRequest
@@ -60,14 +60,28 @@ class FunctionTool(BaseModel):
         return Tool(type="function", function=function)
 
 
-class FreeformToolFormat(BaseModel):
-    """The format of the input of a custom tool: any text, or the sentences of a grammar."""
+class FreeformText(BaseModel):
+    """The input of a custom tool is any text."""
 
     model_config = STRICT
 
-    type: Literal["text", "grammar"]
-    syntax: Literal["lark", "regex"] | None = None
-    definition: str | None = None
+    type: Literal["text"]
+
+
+class FreeformGrammar(BaseModel):
+    """The input of a custom tool is a sentence of a grammar."""
+
+    model_config = STRICT
+
+    type: Literal["grammar"]
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
+FreeformFormat = Annotated[
+    Annotated[FreeformText, Tag("format:text")] | Annotated[FreeformGrammar, Tag("format:grammar")],
+    by_type("format", "text", "grammar"),
+]
 
 
 class FreeformTool(BaseModel):
@@ -78,12 +92,12 @@ class FreeformTool(BaseModel):
     type: Literal["custom"]
     name: FunctionName
     description: str | None = None
-    format: FreeformToolFormat | None = None
+    format: FreeformFormat | None = None
 
     @property
     def tool(self) -> Tool:
         lines = [] if self.description is None else [self.description]
-        if self.format is not None and self.format.definition is not None:
+        if isinstance(self.format, FreeformGrammar):
             lines.append(f"The input follows this grammar ({self.format.syntax}):\n{self.format.definition}")
         function = Function(name=self.name, description="\n\n".join(lines) or None, parameters=CUSTOM_PARAMETERS)
         return Tool(type="function", function=function)
@@ -187,6 +201,18 @@ class CreateResponseRequest(HintedRequest):
     """Accepted and not used."""
     truncation: Literal["disabled"] = "disabled"
     background: Literal[False] = False
+
+    @model_validator(mode="after")
+    def _check_tool_names(self) -> Self:
+        types: dict[str, str] = {}
+        for index, tool in enumerate(self.tools):
+            if tool.name in types:
+                raise ValueError(f"tools[{index}].name: an earlier tool also has the name {tool.name!r}")
+            types[tool.name] = tool.type
+        choice = self.tool_choice
+        if isinstance(choice, NamedTool) and types.get(choice.name, choice.type) != choice.type:
+            raise ValueError(f"tool_choice.type: the tool {choice.name!r} has the type {types[choice.name]!r}: use it")
+        return self
 
     @property
     def custom_tools(self) -> frozenset[str]:
