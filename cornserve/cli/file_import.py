@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
+from signal import SIGKILL, Signals
 from typing import TYPE_CHECKING, TypeVar
 
 from cornserve.cli.console import CliError, stderr
@@ -29,47 +32,64 @@ def run_import(target: object, function: Callable[[], T], seconds: float | None 
     """
     if not str(target).endswith(".py"):
         return function()
+    from multiprocessing.connection import wait
+
     name, limit = Path(str(target)).name, float("inf") if seconds is None else max(0.0, seconds)
     context = get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_send_outcome, args=(sender, function))
+    child = context.Process(target=_send_outcome, args=(sender, function, name, os.getpid()))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*is multi-threaded", DeprecationWarning)  # in processes that embed the CLI
         child.start()
     sender.close()
+    assert child.pid is not None
+    exited = os.pidfd_open(child.pid)
     try:
-        if limit > NOTICE_SECONDS and not receiver.poll(NOTICE_SECONDS):
+        if limit > NOTICE_SECONDS and not wait([receiver, exited], NOTICE_SECONDS):
             stderr().print(f"importing {name} …")
             limit -= NOTICE_SECONDS
-        if not receiver.poll(None if seconds is None else limit):
+        if not wait([receiver, exited], None if seconds is None else limit):
             raise CliError(f"the import of {name} takes longer than {seconds:g} s: give a longer --timeout")
+        if not receiver.poll():  # Processes that the file has forked keep the pipe open.
+            raise EOFError
         outcome = receiver.recv()
     except EOFError:
         child.join()
         raise CliError(f"the import of {name} ends its process: {_describe_exit(child.exitcode)}") from None
     finally:
-        receiver.close()
         child.kill()
         child.join()
+        receiver.close()
+        os.close(exited)
     if isinstance(outcome, CliError):
         raise outcome
     result: T = outcome
     return result
 
 
-def _send_outcome(sender: Connection, function: Callable[[], object]) -> None:
+def _send_outcome(sender: Connection, function: Callable[[], object], name: str, parent: int) -> None:
+    """Runs in the child process, which ends together with its parent. Its prints go to standard error."""
     from cornserve.client import ClientError
+    from cornserve.exception_text import exception_text
+    from cornserve.parent_death import signal_on_parent_death
     from cornserve.task.errors import DefinitionError
 
+    signal_on_parent_death(SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    os.dup2(2, 1)
+    outcome: object
     try:
-        sender.send(function())
+        outcome = function()
     except (CliError, ClientError, DefinitionError) as error:
-        sender.send(CliError(str(error)))
+        outcome = CliError(str(error))
+    except BaseException as error:
+        outcome = CliError(f"the import of {name} fails: {' '.join(exception_text(error).split())}")
+    sys.stdout.flush()
+    sender.send(outcome)
 
 
 def _describe_exit(code: int | None) -> str:
-    from signal import Signals
-
     if code is not None and code < 0:
         return f"signal {Signals(-code).name}"
     return f"exit status {code}: remove the call that exits, such as os._exit"
