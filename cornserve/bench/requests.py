@@ -166,7 +166,7 @@ def _lines(path: Path) -> Sequence[tuple[int, Any]]:
 def _text(path: Path) -> str:
     try:
         return path.expanduser().read_text()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, RuntimeError, UnicodeDecodeError) as error:  # RuntimeError: "~" of an unknown user.
         raise RequestError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
 
 

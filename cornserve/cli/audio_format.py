@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from cornserve.cli.console import CliError
+from cornserve.cli.console import CliError, expanded
 
 FORMATS: Final = {
     ".mp3": "mp3",
@@ -23,7 +23,7 @@ FORMATS: Final = {
 
 def check_audio_file(file: Path) -> None:
     """Raises `CliError` if the directory of a file is missing."""
-    if not file.expanduser().parent.is_dir():
+    if not expanded(file).parent.is_dir():
         raise CliError(f"cannot save {file}: {file.parent} is not a directory: create it")
 
 
@@ -42,7 +42,7 @@ def format_of(file: Path, *, otherwise: str = "") -> str:
 @contextmanager
 def replaced_file(file: Path) -> Iterator[Path]:
     """Yields a partial file, which replaces an existing one at the end. Raises `CliError` if it cannot be written."""
-    path = file.expanduser()
+    path = expanded(file)
     partial = path.with_name(f"{path.name}.part")
     try:
         yield partial

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cornserve.cli.console import CliError, print_json, stderr, stdout
+from cornserve.cli.console import CliError, expanded, print_json, stderr, stdout
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
 
@@ -184,7 +184,7 @@ def _check_served(app: str, client: Client) -> None:
 
 def _write(result: BenchResult, path: Path) -> None:
     try:
-        path.expanduser().write_text(result.model_dump_json(indent=2) + "\n")
+        expanded(path).write_text(result.model_dump_json(indent=2) + "\n")
     except OSError as error:
         raise CliError(f"cannot write {path}: {error.strerror}: give another path with --save") from error
 

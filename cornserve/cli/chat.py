@@ -12,7 +12,7 @@ import typer
 from cornserve.cli.audio_format import FORMATS
 from cornserve.cli.chat_images import ChatImages
 from cornserve.cli.chat_speech import ChatSpeech
-from cornserve.cli.console import CliError, print_json, stderr, stdout
+from cornserve.cli.console import CliError, expanded, print_json, stderr, stdout
 from cornserve.cli.gateway import open_client
 from cornserve.cli.media_options import MediaIoKwargs, MmProcessorKwargs, media_fields
 from cornserve.cli.options import AppName, Json, Url
@@ -196,7 +196,7 @@ def _media_part(modality: Literal["image", "audio", "video"], argument: str) -> 
 
     create = {"image": image_part, "audio": audio_part, "video": video_part}
     try:
-        return create[modality](argument if _is_url(argument) else Path(argument).expanduser())
+        return create[modality](argument if _is_url(argument) else expanded(argument))
     except OSError as error:
         raise CliError(f"cannot send the {modality} {argument[:200]!r}: {error.strerror or error}") from error
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from cornserve.cli.console import CliError, stderr, write_file
+from cornserve.cli.console import CliError, expanded, stderr, write_file
 from cornserve.cli.terminal_image import show_images, terminal_encoder
 
 _SUFFIX = ".png"
@@ -26,7 +26,7 @@ class ChatImages:
     def __init__(self, save: Path | None) -> None:
         if save is not None and save.suffix.lower() != _SUFFIX:
             raise CliError(f"--save: images are PNG files: give a file name that ends with {_SUFFIX}, not {save}")
-        self._save = None if save is None else save.expanduser()
+        self._save = None if save is None else expanded(save)
         self._count = 0
 
     def add(self, urls: Sequence[str]) -> None:

@@ -67,6 +67,17 @@ def print_warning(message: str) -> None:
     stderr().print(f"warning: {message}", markup=False)
 
 
+def expanded(path: Path | str) -> Path:
+    """Returns a path with the home directory of its user in place of `~`. Raises `CliError` if it cannot exist."""
+    shown = repr(str(path)[:200])
+    if "\0" in str(path):
+        raise CliError(f"cannot access {shown}: a path does not contain a NUL character")
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise CliError(f"cannot access {shown}: the home directory is unknown: give the path without ~") from error
+
+
 def write_file(file: Path, content: bytes) -> None:
     """Raises `CliError` if the file cannot be written."""
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cornserve.cli.console import CliError, print_json, stderr
+from cornserve.cli.console import CliError, expanded, print_json, stderr
 from cornserve.cli.options import Json, Url
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def demo(
     _check_pillow()
     from cornserve.client import Client
 
-    directory = save.expanduser()
+    directory = expanded(save)
     _create(directory)
     with Client(url) as client:
         _deploy(client)

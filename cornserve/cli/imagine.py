@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cornserve.cli.console import CliError, print_json, stderr, write_file
+from cornserve.cli.console import CliError, expanded, print_json, stderr, write_file
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
 from cornserve.cli.terminal_image import EncodeImage, show_images, terminal_encoder
@@ -59,7 +59,7 @@ def imagine(
     json: Json = False,
 ) -> None:
     """Generate images, or edit one with --image. A terminal with kitty's or iTerm2's protocol shows them."""
-    files = _files(save.expanduser(), n)
+    files = _files(expanded(save), n)
     given = {
         "n": n,
         "size": size,
@@ -75,7 +75,7 @@ def imagine(
         if image is None:
             events = client.image_events(app, prompt, progress=True, **options)
         else:
-            events = client.edit_events(app, image.expanduser(), prompt, progress=True, **options)
+            events = client.edit_events(app, expanded(image), prompt, progress=True, **options)
         images = _receive(events, n, encode := terminal_encoder(save.suffix.lower()))
     for file, result in zip(files, images, strict=True):
         write_file(file, b64decode(result["b64_json"]))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 from cornserve.bounded_file import read_bounded
-from cornserve.cli.console import CliError
+from cornserve.cli.console import CliError, expanded
 
 MAX_MIB = 512
 """The maximum size of a file with JSON."""
@@ -25,7 +24,7 @@ def read_json(argument: str, name: str) -> Any:
     try:
         match argument[:1]:
             case "@":
-                text = read_bounded(Path(argument[1:]).expanduser(), MAX_MIB)
+                text = read_bounded(expanded(argument[1:]), MAX_MIB)
             case "-" if argument == "-":
                 text = sys.stdin.read()
             case _:

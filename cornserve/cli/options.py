@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cornserve.cli.console import expanded
 from cornserve.cli.gateway import open_client
 
 if TYPE_CHECKING:
@@ -78,4 +79,4 @@ HomePath = Annotated[
 def home_directory(path: Path | None) -> Home:
     from cornserve.home import Home
 
-    return Home.default() if path is None else Home(path.expanduser().absolute())
+    return Home.default() if path is None else Home(expanded(path).absolute())

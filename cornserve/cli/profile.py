@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cornserve.cli.app_argument import is_deployed_name
-from cornserve.cli.console import CliError, print_json, stdout
+from cornserve.cli.console import CliError, expanded, print_json, stdout
 from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import BUDGET, DEFAULT_BUDGET, HomePath, Json, Url, home_directory
@@ -161,7 +161,7 @@ def _finish(
 
 def _check_writable(path: Path) -> None:
     """Raises `CliError` if the file cannot be written, before a measurement."""
-    directory = path.expanduser().parent
+    directory = expanded(path).parent
     if not directory.is_dir():
         raise CliError(f"--output: cannot write {path}: the directory {directory} does not exist: create it")
     if not os.access(directory, os.W_OK):
@@ -170,6 +170,6 @@ def _check_writable(path: Path) -> None:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.expanduser().write_text(text)
+        expanded(path).write_text(text)
     except OSError as error:
         raise CliError(f"cannot write {path}: {error.strerror}: give another path with --output") from error

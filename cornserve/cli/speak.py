@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cornserve.cli.audio_format import FORMATS, check_audio_file, format_of, replaced_file
-from cornserve.cli.console import CliError, print_json, stderr
+from cornserve.cli.console import CliError, expanded, print_json, stderr
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
 
@@ -51,7 +51,7 @@ def speak(
         if save == _STDOUT:
             _play(parts)
             return
-        size = _write(save.expanduser(), parts)
+        size = _write(expanded(save), parts)
     if json:
         print_json({"file": str(save), "bytes": size, "format": options["response_format"]})
     else:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cornserve.cli.console import print_json
+from cornserve.cli.console import expanded, print_json
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
 
@@ -32,7 +32,7 @@ def transcribe(
     given = {"language": language, "prompt": prompt, "response_format": "verbose_json" if segments else None}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     with open_client(ctx, url) as client:
-        response = client.transcribe(app, file.expanduser(), translate=translate, **options)
+        response = client.transcribe(app, expanded(file), translate=translate, **options)
     if json:
         print_json(response)
     elif segments:

@@ -15,7 +15,7 @@ from uuid import uuid4
 import typer
 
 from cornserve.bounded_file import read_bounded
-from cornserve.cli.console import CliError, json_text, print_json, without_empty_values
+from cornserve.cli.console import CliError, expanded, json_text, print_json, without_empty_values
 from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
 from cornserve.cli.json_argument import read_json
@@ -235,7 +235,7 @@ def _read_source(file: Path) -> str:
     from cornserve.client.deploy_target import MAX_SOURCE_MIB
 
     try:
-        return read_bounded(file.expanduser(), MAX_SOURCE_MIB)
+        return read_bounded(expanded(file), MAX_SOURCE_MIB)
     except (OSError, UnicodeDecodeError) as error:
         raise CliError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
 

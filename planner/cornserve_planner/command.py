@@ -258,10 +258,11 @@ def plan(
         return
     if model is None:
         raise PlannerError("MODEL: is missing: give the name of a shipped model, or a file that describes one")
-    if save is not None and plot is not None and save.expanduser().resolve() == plot.expanduser().resolve():
-        raise PlannerError(f"--save, --plot: both name {save}: use two files")
-    from cornserve_planner.output_file import check_output
+    from cornserve_planner.output_file import check_output, expanded
 
+    outputs = [expanded(option, path).resolve() for option, path in (("--save", save), ("--plot", plot)) if path]
+    if len({*outputs}) < len(outputs):
+        raise PlannerError(f"--save, --plot: both name {save}: use two files")
     if save is not None:
         check_output("--save", save)
     if plot is not None:

@@ -38,9 +38,12 @@ def adapt(
     """Change the running cells of a plan to serve another rate: which to start and stop, in order."""
     require_libraries()
     from cornserve_planner.file_report import adaptation_report
+    from cornserve_planner.output_file import check_output
     from cornserve_planner.plan_adaptation import adapt_plan
     from cornserve_planner.plan_file.document import PlanFile
 
+    if save is not None:
+        check_output("--save", save)
     running = PlanFile.read(file)
     adapted = adapt_plan(running, rate, _free_gpus(running, free or []))
     show(adapted.as_document, lambda: adaptation_report(adapted), json=json)

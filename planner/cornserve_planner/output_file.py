@@ -9,6 +9,14 @@ from pathlib import Path
 from cornserve_planner.errors import InvalidInputError
 
 
+def expanded(option: str, path: Path) -> Path:
+    """Returns the path with the home directory of its user in place of `~`. Raises `InvalidInputError`."""
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise InvalidInputError(option, f"{path}: the home directory is unknown: give the path without ~") from error
+
+
 def check_output(option: str, path: Path, suffixes: Collection[str] = ()) -> None:
     """Raises `InvalidInputError` if a file cannot be written.
 
@@ -17,7 +25,7 @@ def check_output(option: str, path: Path, suffixes: Collection[str] = ()) -> Non
     """
     if suffixes and path.suffix not in suffixes:
         raise InvalidInputError(option, f"{path}: unknown format {path.suffix!r}: use {', '.join(suffixes)}")
-    path = path.expanduser()
+    path = expanded(option, path)
     if path.is_dir():
         raise InvalidInputError(option, f"{path} is a directory: give a file")
     if not path.parent.is_dir():
