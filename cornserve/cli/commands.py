@@ -141,7 +141,7 @@ def _options(
         check_runs_here(ctx)
 
 
-_COMMANDS: dict[str, tuple[str, Callable[..., None], list[str]]] = {
+_COMMANDS: dict[str, tuple[str, Callable[..., None] | typer.Typer, list[str]]] = {
     "up": (INSTANCE, up, ["cornserve up", "cornserve up --port 8001 --home /tmp/other", "cornserve up --detach"]),
     "down": (INSTANCE, down, ["cornserve down", "cornserve down --keep-apps"]),
     "doctor": (
@@ -242,6 +242,7 @@ _COMMANDS: dict[str, tuple[str, Callable[..., None], list[str]]] = {
     "import": (APPS, import_apps, ["cornserve import apps.json"]),
     "profile": (PLANNING, profile, PROFILE_EXAMPLES),
     "simulate": (PLANNING, simulate, SIMULATE_EXAMPLES),
+    "plan": (PLANNING, plan_app(lambda lines: examples(*lines)), []),
 }
 
 
@@ -254,7 +255,7 @@ class _Commands(UserDict[str, Any]):
     """The commands by name. Typer needs 70 ms to build all of them, so it builds only those that are used."""
 
     def __init__(self) -> None:
-        super().__init__(_COMMANDS | {"plan": None})
+        super().__init__(_COMMANDS)
 
     def __getitem__(self, name: str) -> Any:
         return _build(name)
@@ -262,11 +263,11 @@ class _Commands(UserDict[str, Any]):
 
 @cache
 def _build(name: str) -> Any:
-    if name == "plan":
-        planning: Any = get_command(plan_app(lambda lines: examples(*lines)))
-        planning.rich_help_panel = PLANNING
-        return planning
     panel, command, lines = _COMMANDS[name]
+    if isinstance(command, typer.Typer):
+        group: Any = get_command(command)
+        group.rich_help_panel = panel
+        return group
     built = typer.Typer(name=name, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
     subcommands = _SUBCOMMANDS.get(name, {})
     add = partial(built.callback, invoke_without_command=True) if subcommands else partial(built.command, name)

@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
-from typer._click.shell_completion import CompletionItem
 from typer.core import TyperGroup
 
 from cornserve_planner.app_command import from_app
 from cornserve_planner.command import EXAMPLES as MODEL_EXAMPLES
-from cornserve_planner.command import model_names, plan
+from cornserve_planner.command import plan
 from cornserve_planner.file_command import adapt, check
 
 EXAMPLES = {
@@ -42,8 +41,11 @@ class PlanGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        names = [*self.commands, *model_names("")]
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        model = self.commands["model"]
+        if incomplete.startswith("-"):
+            return model.shell_complete(ctx, incomplete)
+        name, *_ = model.params
+        return [*super().shell_complete(ctx, incomplete), *name.shell_complete(ctx, incomplete)]
 
 
 def plan_app(epilog: Callable[[Sequence[str]], str]) -> typer.Typer:
@@ -57,6 +59,7 @@ def plan_app(epilog: Callable[[Sequence[str]], str]) -> typer.Typer:
         name="plan",
         help=HELP,
         epilog=epilog([lines[0] for lines in EXAMPLES.values()]),
+        subcommand_metavar="COMMAND | MODEL [ARGS]...",
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode="rich",

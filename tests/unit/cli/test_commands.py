@@ -703,6 +703,25 @@ def test_contexts_are_completed_from_all_files_of_the_kubeconfig(cli: CliRunner,
     assert result.stdout.split() == ["kind", "kwok"]
 
 
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("cornserve plan --gpus", {"--gpus", "--gpus-of"}),
+        ("cornserve plan --he", {"--help"}),
+        ("cornserve plan a", {"adapt"}),
+        ("cornserve plan qwen-", {"qwen-image"}),
+    ],
+)
+def test_plan_completes_subcommands_models_and_the_options_of_its_short_form(
+    cli: CliRunner, line: str, completed: set[str]
+) -> None:
+    environment = {"_CORNSERVE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "2"}
+
+    result = cli.invoke(app, [], env=environment, prog_name="cornserve")
+
+    assert set(result.stdout.split()) == completed
+
+
 def test_the_events_of_an_app_are_printed_with_their_times_and_counts(cli: CliRunner, server: StubServer) -> None:
     events = [
         {"type": "Normal", "reason": "Serving", "object": "App/a", "message": ""},
