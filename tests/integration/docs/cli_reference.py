@@ -32,20 +32,30 @@ def _commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def _command(name: str, command: Any) -> Iterator[str]:
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
     options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
-    usage = " ".join(["cornserve", name, *(_usage(argument) for argument in arguments), "[OPTIONS]"])
+    required = [f"{option.opts[0]} {option.name.upper()}" for option in options if option.required]
+    optional = ["[OPTIONS]"] if len(required) < len(options) else []
+    usage = " ".join(["cornserve", name, *map(_usage, arguments), *required, *optional, *_subcommand(command)])
     yield from (f"## cornserve {name}", "", f"    {usage}", "", *command.help.strip().splitlines(), "")
     if arguments:
         yield from ("| Argument | |", "|---|---|")
         yield from (f"| `{_escape(argument.metavar)}` | {argument.help} |" for argument in arguments)
         yield ""
-    yield from ("| Option | Default | |", "|---|---|---|")
-    yield from (f"| {_flags(option)} | {_default(option)} | {_meaning(option)} |" for option in options)
-    yield ""
+    if options:
+        yield from ("| Option | Default | |", "|---|---|---|")
+        yield from (f"| {_flags(option)} | {_default(option)} | {_meaning(option)} |" for option in options)
+        yield ""
 
 
 def _usage(argument: Any) -> str:
     metavar: str = argument.metavar
     return metavar if argument.required or metavar.startswith("[") else f"[{metavar}]"
+
+
+def _subcommand(command: Any) -> list[str]:
+    if not hasattr(command, "commands"):
+        return []
+    metavar: str = command.subcommand_metavar
+    return [f"[{metavar}]" if command.invoke_without_command else metavar]
 
 
 def _flags(option: Any) -> str:
@@ -54,6 +64,8 @@ def _flags(option: Any) -> str:
 
 
 def _default(option: Any) -> str:
+    if option.required:
+        return "required"
     if option.is_flag or option.default is None:
         return ""
     return f"`{option.default}`"

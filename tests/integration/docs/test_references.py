@@ -101,6 +101,18 @@ def test_the_command_reference_equals_the_help_texts() -> None:
     )
 
 
+def test_the_usage_of_a_command_has_its_subcommands_and_required_options() -> None:
+    usages = set(re.findall(r"^    (cornserve .*)$", cli_reference.generated(), re.MULTILINE))
+
+    assert usages >= {
+        "cornserve plan COMMAND | MODEL [ARGS]...",
+        "cornserve plan adapt FILE --rate RATE [OPTIONS]",
+        "cornserve plan check FILE --workload WORKLOAD [OPTIONS]",
+        "cornserve models [OPTIONS] [COMMAND [ARGS]...]",
+        "cornserve wait APP [OPTIONS]",
+    }
+
+
 def test_every_command_is_in_the_overview() -> None:
     overview = _first_column((REFERENCE / "cli.md").read_text(), "Command")
 
