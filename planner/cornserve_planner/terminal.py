@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from cornserve_planner.errors import InvalidInputError, PlannerError
+from cornserve_planner.output_file import expanded
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -85,7 +86,8 @@ def show(document: Callable[[], dict[str, Any]], report: Callable[[], Renderable
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
     """Raises `InvalidInputError` if the file cannot be written."""
+    target = expanded(str(path), path)
     try:
-        write(path.expanduser())
+        write(target)
     except OSError as error:
         raise InvalidInputError(str(path), f"cannot be written: {error.strerror}") from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -53,12 +54,21 @@ def check_requests(path: Path, most: int = 100) -> list[InvalidInputError]:
 
 
 def write_requests(path: Path, requests: Iterable[WorkloadRequest]) -> None:
-    """Raises `InvalidInputError` if writing fails, or if the file is neither `.jsonl` nor `.csv`."""
+    """Writes a file, or none if an error is raised: the requests may be read from the file that it replaces.
+
+    Raises `InvalidInputError` if writing fails, or if the file is neither `.jsonl` nor `.csv`.
+    """
     write_to = {".jsonl": _write_json_lines, ".csv": _write_csv}.get(path.suffix)
     if write_to is None:
         raise _unknown(path)
+    target = Path(os.path.realpath(path))
+    part = target.with_name(f".{target.stem[:50]}.{os.getpid()}{path.suffix}")
     try:
-        write_to(path, requests)
+        try:
+            write_to(part, requests)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         raise InvalidInputError(str(path), f"cannot be written: {error.strerror}") from error
 
@@ -75,6 +85,8 @@ def _parse_file(path: Path) -> Iterator[ParsedRequest]:
         raise InvalidInputError(str(path), f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InvalidInputError(path.name, "is not UTF-8 text: save it as UTF-8") from error
+    except csv.Error as error:
+        raise InvalidInputError(path.name, f"is not valid CSV: {error}") from error
 
 
 def _with_location(name: str, requests: Iterable[tuple[int, ParsedRequest]]) -> Iterator[ParsedRequest]:

@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from math import nan
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -84,6 +85,8 @@ def _rows(path: Path, columns: TraceColumns) -> Iterator[tuple[str, Mapping[str,
         raise InvalidInputError(str(path), f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InvalidInputError(path.name, "is not UTF-8 text: save it as UTF-8") from error
+    except csv.Error as error:
+        raise InvalidInputError(path.name, f"is not valid CSV: {error}") from error
 
 
 def _result_rows(path: Path, columns: TraceColumns) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -121,7 +124,7 @@ def _arrival(row: Mapping[str, Any], columns: TraceColumns, place: str) -> float
     cell = _cell(row, columns.arrival, place)
     try:
         return float(cell)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         pass
     try:
         time = datetime.fromisoformat(str(cell))
@@ -135,6 +138,9 @@ def _arrival(row: Mapping[str, Any], columns: TraceColumns, place: str) -> float
 def _whole(row: Mapping[str, Any], name: str, place: str) -> int:
     cell = _cell(row, name, place)
     try:
-        return int(cell)
-    except (TypeError, ValueError):
-        raise InvalidInputError(f"{place}: {name}", f"{str(cell)[:40]!r} is not a whole number") from None
+        number = float(cell)
+    except (OverflowError, TypeError, ValueError):
+        number = nan
+    if not number.is_integer():
+        raise InvalidInputError(f"{place}: {name}", f"{str(cell)[:40]!r} is not a whole number")
+    return int(number)

@@ -204,6 +204,14 @@ def test_a_binary_file_is_rejected(tmp_path: Path) -> None:
     assert str(found) == "r.csv: is not UTF-8 text: save it as UTF-8"
 
 
+def test_a_csv_file_with_a_huge_cell_is_rejected(tmp_path: Path) -> None:
+    path = _file(tmp_path, "r.csv", f"{CSV}arrival,text_tokens\n1,{'9' * 200_000}\n")
+
+    (found,) = check_requests(path)
+
+    assert str(found) == "r.csv: is not valid CSV: field larger than field limit (131072)"
+
+
 def test_a_file_with_an_unknown_suffix_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"must be a \.jsonl or a \.csv file"):
         write_requests(tmp_path / "r.parquet", EVERYTHING)

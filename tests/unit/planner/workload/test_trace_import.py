@@ -70,6 +70,8 @@ def test_a_trace_becomes_a_file_of_requests(tmp_path: Path, name: str, text: str
         ),
         (AZURE.replace("18:15:50", "17:15:50"), ["--format", "azure"], "line 3: TIMESTAMP: is before the previous one"),
         (AZURE.replace("396", "-1"), ["--format", "azure"], "trace.csv line 3: text_tokens"),
+        (AZURE.replace("396", "3.7"), ["--format", "azure"], "line 3: ContextTokens: '3.7' is not a whole number"),
+        (AZURE.replace("396", "9" * 200_000), ["--format", "azure"], "trace.csv: is not valid CSV: field larger than"),
     ],
 )
 def test_a_wrong_trace_is_an_error_that_names_the_line(
@@ -82,6 +84,54 @@ def test_a_wrong_trace_is_an_error_that_names_the_line(
     assert result.exit_code == 1
     assert error in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("tokens", ["1e999", "3.7", "NaN", "9" * 400])
+def test_json_numbers_that_are_no_counts_of_tokens_are_refused(tmp_path: Path, tokens: str) -> None:
+    (trace := tmp_path / "trace.jsonl").write_text(MOONCAKE.replace("396", tokens))
+
+    result = run(trace, "--format", "mooncake")
+
+    assert result.exit_code == 1
+    assert "trace.jsonl line 2: input_length: " in result.stderr
+    assert result.stderr.endswith(" is not a whole number\n")
+
+
+@pytest.mark.parametrize("arrival", ["1e999", "9" * 400])
+def test_json_numbers_that_are_no_times_are_refused(tmp_path: Path, arrival: str) -> None:
+    (trace := tmp_path / "trace.jsonl").write_text(MOONCAKE.replace("31250", arrival))
+
+    result = run(trace, "--format", "mooncake")
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: trace.jsonl line 2: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_whole_numbers_may_have_a_decimal_point(tmp_path: Path) -> None:
+    (trace := tmp_path / "trace.csv").write_text(AZURE.replace("396", "396.0"))
+
+    assert run(trace, "--format", "azure").exit_code == 0
+    assert [each.text_tokens for each in read_requests(tmp_path / "out.jsonl")] == [374, 396]
+
+
+def test_a_trace_can_be_replaced_by_its_requests(tmp_path: Path) -> None:
+    (trace := tmp_path / "trace.csv").write_text(AZURE)
+
+    result = CliRunner().invoke(app, ["workload", "import", str(trace), str(trace), "--format", "azure"])
+
+    assert result.exit_code == 0, result.output
+    assert [each.text_tokens for each in read_requests(trace)] == [374, 396]
+    assert [*tmp_path.iterdir()] == [trace]
+
+
+def test_a_wrong_trace_changes_no_file(tmp_path: Path) -> None:
+    (trace := tmp_path / "trace.csv").write_text(AZURE.replace("396", "many"))
+    (requests := tmp_path / "out.jsonl").write_text("earlier")
+
+    assert run(trace, "--format", "azure").exit_code == 1
+    assert requests.read_text() == "earlier"
+    assert {*tmp_path.iterdir()} == {trace, requests}
 
 
 def test_a_result_without_details_is_refused(tmp_path: Path) -> None:
