@@ -29,7 +29,8 @@ class CurveExecutor:
     """An executor with a curve of latencies.
 
     Args:
-        seconds_per_request: seconds of a replica's time for a request of mean size, at the fastest batch size.
+        seconds_per_request: seconds of a replica's time for a request of mean size, at the plan's batch size, or at the
+            fastest one.
         joins: whether requests join a running batch.
         first_part: the part of its time after which a request has its first output.
         source: the origin of the curve, for users.
@@ -69,14 +70,14 @@ def _model(plan: PlanFile, name: str, option: PlannedOption, profile: ModelProfi
             step.max_num_seqs, step.max_num_batched_tokens, step.cache_tokens // step.block_size, step.block_size
         )
         return TokenExecutor(model, limits)
-    curves = {curve.measures: curve for curve in reversed(entry.latency)} if entry is not None else {}
-    if "request" in curves:
-        measured = curves["request"]
-        seconds = _interpolated(f"profile of {name}", measured, option.batch)
-        fastest = min(each / size for size, each in zip(measured.batch, measured.seconds, strict=True))
-        first = curves.get("first_token")
-        part = 1.0 if first is None else min(1.0, first.seconds[-1] / measured.at(first.batch[-1]))
-        return CurveExecutor(ServiceCurve(seconds), fastest, len(curves) > 1, part, f"latency curve, {measured.tag}")
+    curves: dict[str, BatchLatency] = {}
+    for curve in reversed(() if entry is None else entry.latency):
+        curves[curve.measures] = curve
+    if profile is not None and "request" in curves:
+        try:
+            return _curve_executor(curves, option.batch)
+        except InvalidInputError as error:
+            raise error.within(f"profile of {profile.model}: options.{name}.latency") from error
     needed = _mean_seconds(plan, name)
     batch = _checked_batch(f"options.{name}.batch", option.batch or 1)
     return CurveExecutor(ServiceCurve.constant(batch * needed, batch), needed, True, 1.0, "seconds of the plan")
@@ -91,9 +92,22 @@ def _entry(name: str, option: PlannedOption, profile: ModelProfile | None) -> Op
     return None
 
 
-def _interpolated(where: str, curve: BatchLatency, batch: int | None) -> list[float]:
+def _curve_executor(curves: Mapping[str, BatchLatency], batch: int | None) -> CurveExecutor:
+    """Returns the executor of an option's curves. The seconds of a plan are those at its batch size, if it has one."""
+    measured = curves["request"]
+    seconds = _interpolated(measured, batch)
+    if batch:
+        per_request = seconds[-1] / batch
+    else:
+        per_request = min(each / size for size, each in zip(measured.batch, measured.seconds, strict=True))
+    first = curves.get("first_token")
+    part = 1.0 if first is None else min(1.0, first.seconds[-1] / measured.at(first.batch[-1]))
+    return CurveExecutor(ServiceCurve(seconds), per_request, len(curves) > 1, part, f"latency curve, {measured.tag}")
+
+
+def _interpolated(curve: BatchLatency, batch: int | None) -> list[float]:
     """Returns the seconds at each number of requests, up to the plan's batch size or the largest measured one."""
-    most = _checked_batch(where, batch or curve.batch[-1])
+    most = _checked_batch("batch", batch or curve.batch[-1])
     return [curve.seconds[0] if size < curve.batch[0] else curve.at(size) for size in range(1, most + 1)]
 
 

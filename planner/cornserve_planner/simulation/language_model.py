@@ -140,6 +140,13 @@ class LanguageModelReplica:
         if self._steps:
             self._end_after_running_step()
 
+    def stop(self) -> None:
+        """Ends now, with all sequences."""
+        if self._steps:
+            self.busy_seconds += self._events.now - self._started
+        self._steps = 0
+        self._version += 1
+
     def generated(self, sequence: TokenSequence) -> int:
         """Returns the tokens of the output that exist now."""
         if sequence not in self._generating:

@@ -67,26 +67,32 @@ class SimulationMeasurements:
         self.latencies: dict[str, dict[str, LatencyColumns]] = {}
         """The latencies by request type, and by `ttft`, `tbt` and `e2e`."""
         self.stages: dict[str, LatencyColumns] = {}
-        """The times from the arrival of an invocation's inputs to its end, by option."""
+        """The times from the arrival of an invocation's inputs to its end, by executor."""
         self.ways: Counter[CellPath] = Counter()
         """Completed requests by type, cell and path."""
         self.refused: Counter[str] = Counter()
         """Refused requests, by the target that they would have missed, or `size`."""
         self.completed = self.failed = 0
+        self.failed_firsts: array[float] = array("d")
+        """The seconds until the first output of requests that have failed after it."""
         self.end = 0.0
-        """The time of the last end of a request."""
+        """The time at which the last request completed, failed or was refused."""
 
     def request_refused(self, request: SimulatedRequest, refusal: Refusal | None) -> None:
         self.refused["size" if refusal is None else refusal.target] += 1
+        self.end = self.events.now
 
     def request_failed(self, run: RequestRun) -> None:
         self.failed += 1
+        self.end = self.events.now
+        if run.first >= 0:
+            self.failed_firsts.append(run.first - run.request.arrival)
 
     def stage_ended(self, invocation: StageInvocation) -> None:
-        option = invocation.stage.option
-        if option not in self.stages:
-            self.stages[option] = LatencyColumns()
-        self.stages[option].add(invocation.run.request.arrival, self.events.now - invocation.began)
+        executor = invocation.stage.executor
+        if executor not in self.stages:
+            self.stages[executor] = LatencyColumns()
+        self.stages[executor].add(invocation.run.request.arrival, self.events.now - invocation.began)
 
     def request_ended(self, run: RequestRun) -> None:
         now, request, way = self.events.now, run.request, run.way

@@ -115,6 +115,12 @@ class BatchReplica:
         """Removes a waiting job. A batch that runs ends as before, without a report of the job."""
         job.is_cancelled = True
 
+    def stop(self) -> None:
+        """Ends now, with all of its jobs."""
+        if self._batch:
+            self.busy_seconds += self._events.now - self._started
+        self._batch, self._queue = [], _MediaQueue()
+
     def _begin(self, _: None) -> None:
         self._is_woken = False
         work = 0.0
@@ -125,11 +131,13 @@ class BatchReplica:
             return
         size = len(self._batch)
         self._started = self._events.now
-        self._events.add(self._events.now + self._curve.seconds[size] * work / size, self._end, None)
+        self._events.add(self._events.now + self._curve.seconds[size] * work / size, self._end, self._batch)
 
-    def _end(self, _: None) -> None:
+    def _end(self, batch: list[MediaJob]) -> None:
+        if batch is not self._batch:  # The replica has stopped.
+            return
         self.busy_seconds += self._events.now - self._started
-        batch, self._batch = self._batch, []
+        self._batch = []
         self._is_woken = True
         for job in batch:
             if not job.is_cancelled:
@@ -182,6 +190,12 @@ class ConcurrentReplica:
             self._running -= 1
             self._fill()
             self._plan_next()
+
+    def stop(self) -> None:
+        """Ends now, with all of its jobs."""
+        self._update()
+        self._running = 0
+        self._version += 1
 
     def _update(self) -> None:
         now = self._events.now

@@ -15,7 +15,8 @@ class PathStage:
     """A step of a path, for requests of a type.
 
     Args:
-        work: seconds of a replica's time, relative to the mean request of the option.
+        executor: the executor that runs the option.
+        work: seconds of a replica's time, relative to the mean request of the executor.
         role: the part of a language model that it runs.
         consumers: the indices of the steps that consume its output, and whether they stream it.
         inputs: the number of steps whose output it consumes.
@@ -23,6 +24,7 @@ class PathStage:
     """
 
     option: str
+    executor: str
     work: float
     role: str
     consumers: tuple[tuple[int, bool], ...]
@@ -58,12 +60,14 @@ def path_stages(
     components: Iterable[str],
     path: PlannedPath,
     models: Mapping[str, ExecutorModel],
+    executors: Mapping[str, str],
     streamed: frozenset[str],
 ) -> list[PathStage]:
     """Returns the steps of a path with their edges: a step consumes the outputs of the components before its own.
 
     Args:
         components: those of the request type.
+        executors: the executor of each option, as `shared_executors` returns them.
         streamed: components that begin with the first output of the components before them.
     """
     modalities = next(iter(plan.models.values())).modalities
@@ -81,8 +85,9 @@ def path_stages(
     return [
         PathStage(
             option=step.option,
-            work=_work(models[step.option], step.seconds),
-            role=_role(step.components, models[step.option]),
+            executor=executors[step.option],
+            work=_work(models[executors[step.option]], step.seconds),
+            role=_role(step.components, models[executors[step.option]]),
             consumers=tuple(
                 (end, is_streamed) for (start, end), is_streamed in sorted(edges.items()) if start == index
             ),

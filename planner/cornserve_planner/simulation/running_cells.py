@@ -28,6 +28,9 @@ class ReplicaEngine(Protocol):
 
     def cancel(self, job: Any, /) -> None: ...
 
+    def stop(self) -> None:
+        """Ends now, with all of its jobs."""
+
 
 class ServingReplica:
     """A replica of an option, with its load as the gateways see it, and its network.
@@ -61,7 +64,8 @@ class ServingReplica:
         return sum(engine.preemptions for engine in self.engines if isinstance(engine, LanguageModelReplica))
 
     def restart(self) -> None:
-        """Replaces the engine by one without load."""
+        """Stops the engine, and replaces it by one without load."""
+        self.engine.stop()
         self.engines.append(self._start_engine(self.model))
 
 

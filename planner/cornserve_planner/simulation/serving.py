@@ -108,7 +108,10 @@ class ServingSimulation:
         self._listener = listener
         self.cells = RunningCells(self.events, plan, models, self)
         self._stages = {
-            name: [path_stages(plan, kind.components, path, models, settings.streamed) for path in kind.paths]
+            name: [
+                path_stages(plan, kind.components, path, models, self.cells.executors, settings.streamed)
+                for path in kind.paths
+            ]
             for name, kind in plan.types.items()
         }
         self._admission = LatencyAdmission(settings.ttft, settings.e2e) if settings.refuses else None
@@ -227,7 +230,7 @@ class ServingSimulation:
 
     def _fits(self, invocation: StageInvocation) -> bool:
         """Whether the executor can hold the tokens of an invocation."""
-        model = self._models[self.cells.executors[invocation.stage.option]]
+        model = self._models[invocation.stage.executor]
         if isinstance(model, CurveExecutor):
             return True
         prompt, output, _ = invocation.tokens()
@@ -236,7 +239,7 @@ class ServingSimulation:
     def _place(self, invocation: StageInvocation) -> None:
         """Chooses the replica of an invocation, or tries again later if none is available."""
         now, request, stage = self.events.now, invocation.run.request, invocation.stage
-        group = invocation.run.cell.groups[self.cells.executors[stage.option]]
+        group = invocation.run.cell.groups[stage.executor]
         size = InputSize(
             text=(request.text or 0) if stage.takes_text else 0,
             media=request.media or 0,
@@ -323,11 +326,13 @@ class ServingSimulation:
     def _fail_replica(self, option: str) -> None:
         """Ends the first replica of an option. Its invocations run again, and another engine starts."""
         executor = self.cells.executors[option]
-        groups = (
+        groups = [
             cell.groups[executor]
             for cell in self.cells.cells.values()
             if cell.ended is None and executor in cell.groups
-        )
+        ]
+        if not groups:
+            raise InvalidInputError("--fail", f"no cell runs {option!r} at {self.events.now:g} s: use another option")
         running = ((group, id) for group in groups for id in group.replicas if id not in group.unavailable)
         found = next(running, None)
         if found is None:
@@ -341,8 +346,6 @@ class ServingSimulation:
             invocation.replica = None
             if isinstance(replica.engine, LanguageModelReplica) and isinstance(invocation.job, TokenSequence):
                 invocation.delivered += replica.engine.generated(invocation.job)
-            if invocation.job is not None:
-                replica.engine.cancel(invocation.job)
         replica.restart()
         for run in dict.fromkeys(invocation.run for invocation in lost):
             run.deaths += 1

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cornserve_plan.plan import describe_cells
+from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.simulation.event_queue import EventQueue
 from cornserve_planner.simulation.running_cells import RunningCells, ServingCell
@@ -33,16 +34,20 @@ class CellChange:
 class SimulatedAdaptation:
     """Counts arrivals, and decides every few seconds whether other cells run.
 
-    Cells that are not needed any more serve until the new ones have started.
+    Cells that are not needed any more serve until the new ones have started, if their GPUs suffice for both.
 
     Args:
         most_gpus: the GPUs that cells may have at most.
         startup: seconds until a started cell serves requests; None for the longest of its options.
+
+    Raises `InvalidInputError` if the cells of the plan have more GPUs.
     """
 
     def __init__(
         self, events: EventQueue, plan: PlanFile, cells: RunningCells, *, most_gpus: float, startup: float | None
     ) -> None:
+        if most_gpus < plan.gpus:
+            raise InvalidInputError("--most-gpus", f"is {most_gpus:g}, but the cells of the plan have {plan.gpus} GPUs")
         self._events = events
         self._plan = plan
         self._cells = cells
@@ -88,24 +93,35 @@ class SimulatedAdaptation:
 
     def _solve(self, rate: float) -> Mapping[int, int]:
         def may_run(counts: Mapping[int, int]) -> bool:
-            return sum(self._used[size] * count for size, count in counts.items()) <= self._most_gpus
+            """Whether the cells fit, and without a common cell, which serves until they have started, also both."""
+            has_common = any(count and self._counts.get(size) for size, count in counts.items())
+            running = 0 if has_common else self._gpus(self._counts)
+            return self._gpus(counts) + running <= self._most_gpus
 
         return cells_within(self._rates, rate, self._counts, may_run, most_cells=MOST_CELLS)
 
     def _change(self, counts: Mapping[int, int]) -> None:
-        """Starts the cells that are missing, and replaces the others when all of them serve."""
+        """Starts the cells that are missing, and replaces the others when all of them serve.
+
+        Others end before if there are too few GPUs for all.
+        """
         kept: list[ServingCell] = []
         left = Counter(counts)
         for cell in self._serving:
             if left[cell.planned.gpus]:
                 left[cell.planned.gpus] -= 1
                 kept.append(cell)
+        if self._gpus(Counter(cell.planned.gpus for cell in self._serving) + left) > self._most_gpus:
+            self._cells.serve(kept)
         started = [self._cells.start(gpus) for gpus in sorted(left.elements())]
         self._counts, self._since = counts, self._events.now
         self._serving = kept + started
         self._is_changing = True
         delay = max((self._startup_of(cell) for cell in started), default=0.0)
         self._events.add(self._events.now + delay, self._serve, None)
+
+    def _gpus(self, counts: Mapping[int, int]) -> int:
+        return sum(self._used[size] * count for size, count in counts.items())
 
     def _startup_of(self, cell: ServingCell) -> float:
         if self._startup is not None:

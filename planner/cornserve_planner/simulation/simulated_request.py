@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 
 from cornserve_planner.errors import InvalidInputError
@@ -84,7 +84,7 @@ class PoissonRequests:
 
 @dataclass(frozen=True)
 class RecordedRequests:
-    """The requests of a file.
+    """The requests of a file. The first one arrives at 0.
 
     Args:
         factor: the recorded rate is multiplied with it.
@@ -100,14 +100,20 @@ class RecordedRequests:
     _kinds: dict[tuple[object, object], str] = field(default_factory=dict, repr=False)
 
     def __iter__(self) -> Iterator[SimulatedRequest]:
+        first: float | None = None
         for number, request in enumerate(read_requests(self.path)):
             if number == self.most:
                 return
+            first = request.arrival if first is None else first
             media = _media_tokens(request)
-            output = request.output_tokens or None
-            arrival = request.arrival / self.factor
+            arrival = (request.arrival - first) / self.factor
             yield SimulatedRequest(
-                f"{self.seed}-{number}", arrival, self._kind(request), request.text_tokens, media, output
+                f"{self.seed}-{number}",
+                arrival,
+                self._kind(request),
+                request.text_tokens,
+                media,
+                max(1, request.output_tokens),
             )
 
     def _kind(self, request: WorkloadRequest) -> str:
@@ -131,7 +137,9 @@ def read_load(
     if path is not None and path.suffix not in REQUEST_SUFFIXES:
         document = WorkloadDocument.read(path)
         if document.requests is None:
-            return _poisson(plan, _type_loads(document.to_workload(), find_type), rate or document.rate, count, seed)
+            return _poisson(
+                plan, _type_loads(plan, document.to_workload(), find_type), rate or document.rate, count, seed
+            )
         rate, path = rate or document.rate, path.parent / document.requests
     if path is None:
         types = tuple(TypeLoad(name, kind.share) for name, kind in plan.types.items() if kind.share)
@@ -152,23 +160,44 @@ def _poisson(
     return PoissonRequests(types, rate or plan.target or plan.rate, 10_000 if count is None else count, seed)
 
 
-def _type_loads(workload: Workload, find_type: FindType) -> tuple[TypeLoad, ...]:
+def _type_loads(plan: PlanFile, workload: Workload, find_type: FindType) -> tuple[TypeLoad, ...]:
     return tuple(
-        _type_load(find_type(kind.components), share, workload.sizes.get(kind.name, ({},))[0])
+        _type_load(
+            find_type(kind.components),
+            share,
+            workload.sizes.get(kind.name, ({},))[0],
+            _media_of(plan, kind.components),
+        )
         for kind, share in workload.shares.items()
         if share
     )
 
 
-def _type_load(kind: str, share: float, sizes: Mapping[str, float] | RequestSizes) -> TypeLoad:
+def _media_of(plan: PlanFile, components: frozenset[str]) -> list[frozenset[str]]:
+    """Returns, for each component that only media need, the sizes with tokens of the media that need it."""
+    found: list[frozenset[str]] = []
+    for model in plan.models.values():
+        if model.modalities is not None:
+            inputs = model.modalities.inputs
+            found += [
+                frozenset(f"{modality}_tokens" for modality, names in inputs.items() if component in names)
+                for component in components.intersection(chain(*inputs.values())).difference(model.modalities.always)
+            ]
+    return found
+
+
+def _type_load(
+    kind: str, share: float, sizes: Mapping[str, float] | RequestSizes, media_of: Iterable[frozenset[str]]
+) -> TypeLoad:
     known: Mapping[str, float] = {str(unit): size for unit, size in sizes.items()}
     media = [known[unit] for unit in ("image_tokens", "video_tokens", "audio_tokens") if unit in known]
+    is_known = all(not units.isdisjoint(known) for units in media_of)
     text, output = known.get("text_tokens"), known.get("output_tokens")
     return TypeLoad(
         kind,
         share,
         None if text is None else round(text),
-        round(sum(media)) if media else (None if text is None else 0),
+        round(sum(media)) if is_known and (media or text is not None) else None,
         None if output is None else max(1, round(output)),
     )
 

@@ -66,7 +66,7 @@ def _statistic(found: dict[str, float | None]) -> str:
 
 
 def _attainment(name: str, share: float, target: float) -> str:
-    return f"{share:.2%} of the requests met the {name} target of {target:g} s"
+    return f"{share:.2%} of the admitted requests met the {name} target of {target:g} s"
 
 
 def _executors(document: dict[str, Any]) -> Table:

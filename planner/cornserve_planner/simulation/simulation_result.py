@@ -111,12 +111,17 @@ class SimulationResult:
         }
 
     def _attainment(self) -> dict[str, float]:
-        """Returns the shares of requests that meet each target. Refused and failed requests miss the targets."""
+        """Returns the shares of admitted requests that meet each target, as gateways count them.
+
+        Failed requests miss the targets, except for the first output if they failed after it.
+        """
         settings, found, shares = self.request.settings, self.measurements, {}
         for name, target in (("ttft", settings.ttft), ("tbt", settings.tbt), ("e2e", settings.e2e)):
             if target is None:
                 continue
-            met, total = 0.0, float(found.refused.total() + found.failed) if name != "tbt" else 0.0
+            met, total = 0.0, float(found.failed) if name != "tbt" else 0.0
+            if name == "ttft":
+                met += sum(seconds <= target for seconds in found.failed_firsts)
             for of_type in found.latencies.values():
                 columns: LatencyColumns = of_type[name]
                 met += (met_share(columns, target) or 0.0) * len(columns.seconds)
@@ -158,7 +163,7 @@ class SimulationResult:
                     entry["preemptions"] += replica.preemptions
                     seconds[option] = seconds.get(option, 0.0) + max(0.0, end - cell.started)
         for option, entry in found.items():
-            entry["utilization"] /= max(seconds[option], 1e-12)
+            entry["utilization"] = entry["utilization"] / seconds[option] if seconds[option] else 0.0
         return dict(sorted(found.items()))
 
 

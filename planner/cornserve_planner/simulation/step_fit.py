@@ -9,7 +9,9 @@ that grows with the batch counts as time of tokens, so that the fit holds for re
 from __future__ import annotations
 
 import numpy as np
+from pydantic import ValidationError
 
+from cornserve_planner.document import input_error_from
 from cornserve_planner.errors import InvalidInputError, require_positive
 from cornserve_planner.profiles.profile import BatchLatency, ModelProfile, StepSeconds
 from cornserve_planner.size_costs import non_negative_least_squares
@@ -49,6 +51,9 @@ def _fit(option: str, curve: BatchLatency, prompt: int, output: int, cache_token
         )
     errors = abs(matrix @ np.array([fixed, per_token]) / seconds - 1)
     source = f"fitted to {curve.source}, {prompt} tokens in and {output} out, largest error {errors.max():.1%}"
-    return StepSeconds(
-        fixed=float(fixed), per_token=float(per_token), cache_tokens=cache_tokens, tag="predicted", source=source
-    )
+    try:
+        return StepSeconds(
+            fixed=float(fixed), per_token=float(per_token), cache_tokens=cache_tokens, tag="predicted", source=source
+        )
+    except ValidationError as error:
+        raise input_error_from(error, "a step model") from error

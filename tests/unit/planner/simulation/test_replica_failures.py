@@ -8,7 +8,8 @@ import pytest
 
 from cornserve_planner.simulation.serving import ServingSettings
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
-from tests.unit.planner.simulation.test_serving import Simulated, simulated, speech
+from tests.unit.planner.simulation.conftest import profile_text
+from tests.unit.planner.simulation.test_serving import CURVE, Simulated, simulated, speech, write_requests
 
 
 def failing(*failures: tuple[str, float], startup: float = 10.0) -> ServingSettings:
@@ -58,6 +59,47 @@ def test_a_request_fails_with_its_second_executor(inputs: Path) -> None:
     assert found.failed == ["a"]
     assert [*found.ends] == ["b"]
     assert found.invocations() == 0
+
+
+def test_requests_that_all_fail_have_a_time_a_cost_and_a_utilization(inputs: Path, tmp_path: Path) -> None:
+    request = {"arrival": 0, "images": [{"tokens": 400}], "output_modalities": ["audio"]}
+    workload = write_requests(tmp_path / "requests.jsonl", request)
+    settings = ServingSettings(failures=(("E", 0.1), ("E", 0.2)), startup=10.0, ttft=1.0)
+
+    document = simulated(inputs, settings, workload=workload).as_document()
+
+    assert (document["completed"], document["failed"], document["seconds"]) == (0, 1, 0.2)
+    assert document["gpu_hours"] == {"A100-80GB": pytest.approx(8 * 0.2 / 3600)}
+    assert document["executors"]["E"]["utilization"] == pytest.approx(1 / document["executors"]["E"]["replicas"])
+    assert document["attainment"] == {"ttft": 0.0}
+
+
+def test_a_request_that_fails_after_its_first_output_has_met_the_target_of_it(inputs: Path, tmp_path: Path) -> None:
+    request = {"arrival": 0, "text_tokens": 100, "output_tokens": 900}
+    workload = write_requests(tmp_path / "requests.jsonl", request)
+    settings = ServingSettings(failures=(("L", 1.0), *[("L", 2.0)] * 4), startup=0.0, ttft=0.5, e2e=60.0)
+
+    result = simulated(inputs, settings, workload=workload, profile=inputs / "steps.yaml")
+
+    assert result.measurements.failed == 1
+    assert result.as_document()["attainment"] == {"ttft": 1.0, "e2e": 0.0}
+
+
+@pytest.mark.parametrize(("profile", "option"), [("profile.yaml", "E"), ("curves.yaml", "E"), ("steps.yaml", "L")])
+def test_an_engine_works_until_its_failure(inputs: Path, tmp_path: Path, profile: str, option: str) -> None:
+    for name in ("plan.json", "profile.yaml", "steps.yaml"):
+        (tmp_path / name).write_text((inputs / name).read_text())
+    (tmp_path / "curves.yaml").write_text(profile_text(latency=CURVE))
+    failure = 0.2 if option == "E" else 0.4
+
+    found = Simulated(tmp_path, [speech()], profile=profile, settings=failing((option, failure)))
+
+    (replica,) = (
+        replica
+        for replica in found.simulation.cells.cells["8-0"].groups[option].replicas.values()
+        if len(replica.engines) == 2
+    )
+    assert replica.engines[0].busy_seconds == pytest.approx(failure if option == "E" else failure - 0.25)
 
 
 def test_a_restarted_replica_serves_again(inputs: Path) -> None:

@@ -22,6 +22,7 @@ from cornserve_policies.path_table import PathTable, RoutableCell
 from cornserve_policies.registry import routing_policy, routing_policy_names
 from cornserve_policies.replayable_random import ReplayableRandom
 from cornserve_policies.replica_routing import RoutedInvocation, RoutingPolicy
+from tests.unit.planner.simulation.conftest import profile_text
 from tests.unit.planner.simulation.step_by_step import StepByStepEngine, SteppedRequest
 
 
@@ -199,16 +200,77 @@ def test_an_encoder_with_a_latency_curve_serves_batches(inputs: Path) -> None:
     assert min(found.ends.values()) == pytest.approx(encoded + 0.5 + 0.125)
 
 
+CURVE = ", latency: [{batch: [1, 4], seconds: [0.25, 0.4], tag: measured, source: a test}]"
+
+
+def test_the_seconds_of_a_plan_with_batch_sizes_are_those_of_its_batch_size(inputs: Path, tmp_path: Path) -> None:
+    fields = json.loads((inputs / "plan.json").read_text())
+    fields["options"]["E"]["batch"] = 1
+    (tmp_path / "plan.json").write_text(json.dumps(fields))
+    (tmp_path / "curves.yaml").write_text(profile_text(latency=CURVE))
+
+    found = Simulated(tmp_path, [speech()], profile="curves.yaml")
+
+    assert found.ends["a"] == pytest.approx(0.25 + 0.5 + 0.125)
+
+
+def test_options_with_a_common_executor_have_their_times(inputs: Path, tmp_path: Path) -> None:
+    fields = json.loads((inputs / "plan.json").read_text())
+    for name in ("E", "L"):
+        fields["options"][name].update(task="shared", settings={})
+    (tmp_path / "plan.json").write_text(json.dumps(fields))
+
+    found = Simulated(tmp_path, [speech()])
+    document = simulated(tmp_path, count=50).as_document()
+
+    assert found.ends["a"] == pytest.approx(0.25 + 0.5 + 0.125)
+    assert document["stages"].keys() == document["executors"].keys() == {"E", "V"}
+    assert document["stages"]["E"]["requests"] > 50
+
+
+def write_requests(path: Path, *requests: dict[str, Any]) -> Path:
+    header = {"format": "cornserve-planner/requests", "version": 1}
+    path.write_text("\n".join(map(json.dumps, [header, *requests])))
+    return path
+
+
+def test_time_and_costs_begin_with_the_first_request(inputs: Path, tmp_path: Path) -> None:
+    requests = ({"arrival": arrival, "text_tokens": 9, "output_tokens": 1} for arrival in (36_000.0, 36_001.0))
+
+    document = simulated(inputs, workload=write_requests(tmp_path / "late.jsonl", *requests)).as_document()
+
+    assert document["seconds"] == pytest.approx(1.5)
+    assert document["gpu_hours"]["A100-80GB"] == pytest.approx(8 * 1.5 / 3600)
+    assert document["latency"]["text"]["e2e"]["p50"]["value"] == pytest.approx(0.5)
+
+
+def test_a_request_without_output_tokens_has_one(inputs: Path, tmp_path: Path) -> None:
+    workload = write_requests(tmp_path / "short.jsonl", {"arrival": 0, "text_tokens": 100, "output_tokens": 0})
+
+    result = simulated(inputs, workload=workload, profile=inputs / "steps.yaml")
+
+    assert result.measurements.end == pytest.approx(0.01 + 0.0001 * 100)
+
+
+def test_attainment_is_that_of_admitted_requests(inputs: Path) -> None:
+    settings = ServingSettings(ttft=3.0, refuses=True)
+
+    result = simulated(inputs, settings, rate=16.0, count=3000)
+
+    columns = [of_type["ttft"].seconds for of_type in result.measurements.latencies.values()]
+    met = sum(seconds <= 3.0 for each in columns for seconds in each)
+    assert result.measurements.refused.total() > 100
+    assert result.as_document()["attainment"] == {"ttft": pytest.approx(met / result.measurements.completed)}
+
+
 @pytest.fixture
 def recorded(inputs: Path, tmp_path: Path) -> Path:
-    lines = [{"format": "cornserve-planner/requests", "version": 1}] + [
+    lines = [
         {"arrival": number * 0.5, "text_tokens": 50, "output_tokens": 10, "images": [{"tokens": 300}] * (number % 2)}
         | ({"output_modalities": ["text", "audio"]} if number % 2 else {})
         for number in range(100)
     ]
-    path = tmp_path / "requests.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)))
-    return path
+    return write_requests(tmp_path / "requests.jsonl", *lines)
 
 
 def test_a_file_of_requests_is_replayed_at_its_rate_or_another_one(inputs: Path, recorded: Path) -> None:

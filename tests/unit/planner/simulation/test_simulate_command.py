@@ -32,7 +32,7 @@ def test_the_text_has_latencies_paths_utilization_and_costs(plan: str, inputs: P
 
     assert result.exit_code == 0, result.stderr
     assert "500 of 500 requests completed in " in result.stdout
-    assert "of the requests met the ttft target of 2 s" in result.stdout
+    assert "of the admitted requests met the ttft target of 2 s" in result.stdout
     assert "E → L → V" in result.stdout
     assert "step model" in result.stdout
     assert "GPU-hours: " in result.stdout
@@ -64,6 +64,12 @@ def test_names_of_routing_policies_are_completed() -> None:
     assert complete_routing("least-") == ["least-loaded", "least-tokens"]
 
 
+FIRST = (
+    ", latency: [{batch: [4], seconds: [0.5], tag: measured, source: a test},"
+    " {measures: first_token, batch: [8], seconds: [0.1], tag: measured, source: a test}]"
+)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -84,8 +90,18 @@ def test_names_of_routing_policies_are_completed() -> None:
         (["--plot", "x.txt"], "--plot: "),
         (["--startup", "5"], "--startup: needs --adapt, which starts cells, or --fail, after which replicas start"),
         (["--most-gpus", "5"], "--most-gpus: needs --adapt, which starts cells"),
+        (["--most-gpus", "7", "--adapt"], "--most-gpus: is 7, but the cells of the plan have 8 GPUs"),
+        (["--plot", "~nosuchuser/x.svg"], "--plot: ~nosuchuser/x.svg cannot be written: the home directory is unknown"),
         (["--bandwidth", "fast"], "--bandwidth must be a number of bits per second"),
         (["--profile", "steps.yaml"], "--workload: L has a step model, but the tokens of a request of type"),
+        (
+            ["--profile", "steps.yaml", "--workload", "images.yaml"],
+            "--workload: L has a step model, but the tokens of a request of type 'speech' are unknown",
+        ),
+        (
+            ["--profile", "first.yaml"],
+            "profile of tiny: options.E.latency: batch: 8 is outside the measured batch sizes (4,): measure it",
+        ),
         (["--profile", "other.yaml"], "--profile: is for 'other', but the plan serves tiny: give its profile"),
         (["--profile", "none.yaml"], "none.yaml: cannot be read: No such file or directory"),
         (["--workload", "empty.jsonl"], "--workload: has no requests: give at least one"),
@@ -100,6 +116,8 @@ def test_wrong_inputs_are_refused_in_one_line(
     for name, text in (
         ("steps.yaml", (inputs / "steps.yaml").read_text()),
         ("other.yaml", profile_text().replace("tiny", "other")),
+        ("images.yaml", (inputs / "workload.yaml").read_text().replace("image_tokens: 400, ", "")),
+        ("first.yaml", profile_text(latency=FIRST)),
         ("empty.jsonl", header),
         ("video.jsonl", header + '{"arrival": 0, "videos": [{"seconds": 3}]}\n'),
     ):
@@ -154,6 +172,17 @@ def test_plans_with_impossible_numbers_of_cells_are_refused(
 
     assert result.exit_code == 1
     assert message in result.stderr
+
+
+def test_the_failure_of_an_option_that_does_not_run_is_refused(plan: str, tmp_path: Path) -> None:
+    fields = json.loads(Path(plan).read_text())
+    fields["options"]["W"] = fields["options"]["V"]
+    (tmp_path / "changed.json").write_text(json.dumps(fields))
+
+    result = run(str(tmp_path / "changed.json"), "--requests", "5", "--fail", "W@0.5")
+
+    assert result.exit_code == 1
+    assert result.stderr == "error: --fail: no cell runs 'W' at 0.5 s: use another option\n"
 
 
 def test_plans_with_huge_batches_are_refused(plan: str, tmp_path: Path) -> None:

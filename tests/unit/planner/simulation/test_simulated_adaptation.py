@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,25 +19,27 @@ from cornserve_policies.registry import routing_policy
 BURST, CALM, END = 200.0, 500.0, 2100.0
 
 
-def burst() -> Iterator[SimulatedRequest]:
-    """Yields 2.5 requests/s, from `BURST` on 7, and from `CALM` on 1."""
+def burst(factor: float = 1.0) -> Iterator[SimulatedRequest]:
+    """Yields 2.5 requests/s, from `BURST` on 7, and from `CALM` on 1, times the factor."""
     rng, now, number = random.Random(3), 0.0, 0
-    while (now := now + rng.expovariate(2.5 if now < BURST else 7.0 if now < CALM else 1.0)) < END:
+    while (now := now + rng.expovariate(factor * (2.5 if now < BURST else 7.0 if now < CALM else 1.0))) < END:
         yield SimulatedRequest(str(number), now, "text", 100, 0, 20)
         number += 1
 
 
 class AdaptedRun:
-    """A simulation of the burst, from one cell of 4 GPUs and 3.2 requests/s on. A cell of 8 GPUs serves 8."""
+    """A simulation of the burst, by default from one cell of 4 GPUs on. It serves 3.2 requests/s, one of 8 GPUs 8."""
 
-    def __init__(self, inputs: Path, settings: ServingSettings) -> None:
-        plan = PlanFile.read(inputs / "plan.json").with_counts({4: 1}, None)
+    def __init__(
+        self, inputs: Path, settings: ServingSettings, cells: Mapping[int, int] = {4: 1}, factor: float = 1.0
+    ) -> None:
+        plan = PlanFile.read(inputs / "plan.json").with_counts(cells, None)
         self.found = SimulationMeasurements()
         self.simulation = ServingSimulation(
             plan, executor_models(plan, None), routing_policy("least-loaded"), settings, self.found
         )
         self.found.events = self.simulation.events
-        self.simulation.run(burst())
+        self.simulation.run(burst(factor))
         assert self.simulation.adaptation is not None
         self.changes = self.simulation.adaptation.changes
 
@@ -90,7 +92,20 @@ def test_a_longer_start_makes_the_queues_longer(adapted: AdaptedRun, inputs: Pat
 
 
 def test_cells_have_at_most_the_given_gpus(inputs: Path) -> None:
-    limited = AdaptedRun(inputs, ServingSettings(adapts=True, startup=0.0, most_gpus=6))
+    """The cell of 8 GPUs replaces the cell of 4, which serves until it has started: both need 12 GPUs."""
+    limited = AdaptedRun(inputs, ServingSettings(adapts=True, startup=30.0, most_gpus=8))
 
     assert {change.cells for change in limited.changes} <= {"1 × 4 GPUs"}
     assert limited.gpu_seconds == pytest.approx(4 * limited.found.end)
+
+
+def test_cells_without_gpus_for_both_end_before_others_start(inputs: Path) -> None:
+    settings = ServingSettings(adapts=True, startup=30.0, most_gpus=16)
+
+    limited = AdaptedRun(inputs, settings, {4: 1, 8: 1}, factor=2.0)
+
+    change = limited.changes[0]
+    ended = limited.simulation.cells.cells["4-0"].ended
+    assert change.cells == "2 × 8 GPUs"
+    assert ended is not None
+    assert change.seconds <= ended < change.seconds + 10

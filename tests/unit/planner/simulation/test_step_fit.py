@@ -64,6 +64,7 @@ def test_time_of_sequences_counts_as_time_of_tokens_and_predicts_other_batches(t
         ([1.0, 4.0, 16.0], [], "options.E.latency: grows as fast as the batch"),
         ([1.0, 2.0], ["--option", "L"], "options.L.latency: has no curve of complete requests: measure it"),
         ([1.0, 2.0], ["--option", "X"], "--option: 'X' is not in the profile: use one of E, L, V"),
+        ([1.0, 2.0], ["--cache-tokens", "1"], "cache_tokens: are 1, less than a block of 16"),
         ([1.0, 2.0], ["--prompt", "0"], "--prompt: must be a finite number greater than 0, not 0"),
     ],
 )
