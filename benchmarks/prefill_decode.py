@@ -150,17 +150,13 @@ async def keep_in_flight(client: TimedClient, number: int, chats: Iterator[ApiCa
 
 
 def measure_kv_copies(client: Client, options: argparse.Namespace) -> list[KvCopyRow]:
-    """Sends single long prompts to the app, and measures the copies of their KV caches."""
-    before = {memory.id: memory for memory in client.app(APP, memory=True).memory}
+    """Sends single long prompts to the new app, and measures the copies of their KV caches."""
     prompts = chats(options.tokens, 2, seed=options.rounds)
     asyncio.run(_send_one_by_one(client.url, [next(prompts) for _ in range(KV_COPIES)]))
     rows = []
-    for after in client.app(APP, memory=True).memory:
-        first = before[after.id]
-        count = after.kv_copies - first.kv_copies
-        nbytes = (after.kv_copied_bytes - first.kv_copied_bytes) // count
-        seconds = (after.kv_copy_seconds - first.kv_copy_seconds) / count
-        rows.append(KvCopyRow(after.id, nbytes / 2**20, 1000 * seconds, 1000 * memcpy_seconds(nbytes)))
+    for copied in client.app(APP, memory=True).memory:
+        nbytes, seconds = copied.kv_copied_bytes // copied.kv_copies, copied.kv_copy_seconds / copied.kv_copies
+        rows.append(KvCopyRow(copied.id, nbytes / 2**20, 1000 * seconds, 1000 * memcpy_seconds(nbytes)))
     return rows
 
 

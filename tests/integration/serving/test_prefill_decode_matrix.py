@@ -34,7 +34,6 @@ WORDS = ["corn", "wheat", "rice", "bread", "field", "sun", "rain", "soil", "seed
 
 FIELDS: list[dict[str, Any]] = [
     {},  # The prefill executor sends the first token of this one, and the decode executor that of the others.
-    {"seed": 7},
     {"logprobs": 1},
     {"n": 2, "seed": 3, "temperature": 1},
 ]
@@ -50,8 +49,8 @@ def prompts(seed: int) -> list[str]:
     """Returns prompts of at least one token, up to about the context length. Some begin equally."""
     random = Random(seed)
     start = random.choices(WORDS, k=CONTEXT)
-    fresh = [random.choices(WORDS, k=length) for length in (1, 17, 255, CONTEXT - TOKENS - 8)]
-    return [" ".join(words) for words in (*fresh, *(start[:length] for length in (16, 100, 300)))]
+    fresh = [random.choices(WORDS, k=length) for length in (1, 17, CONTEXT - TOKENS - 8)]
+    return [" ".join(words) for words in (*fresh, *(start[:length] for length in (100, 300)))]
 
 
 async def complete(
@@ -107,7 +106,6 @@ def whole(cornserve: CommandLine, smollm2: Path) -> str:
     return "whole"
 
 
-@pytest.mark.parametrize("cancels", [False, True])
 @pytest.mark.parametrize(
     ("name", "cache_mib", "arguments"),
     [
@@ -117,11 +115,11 @@ def whole(cornserve: CommandLine, smollm2: Path) -> str:
     ],
 )
 async def test_tokens_are_those_of_the_whole_model(
-    cornserve: CommandLine, smollm2: Path, whole: str, name: str, cache_mib: int, arguments: list[str], cancels: bool
+    cornserve: CommandLine, smollm2: Path, whole: str, name: str, cache_mib: int, arguments: list[str]
 ) -> None:
     deploy(cornserve, smollm2, name, "--share", "p-d=1", *arguments, cache_mib=cache_mib)
 
-    await compare(cornserve, whole, name, prompts(1), cancels=cancels)
+    await compare(cornserve, whole, name, prompts(1), cancels=True)
 
 
 async def test_tokens_of_an_adapter_are_those_of_the_whole_model(

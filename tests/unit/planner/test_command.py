@@ -410,7 +410,11 @@ def test_a_missing_library_is_reported_with_an_install_command(
     [
         ("--save", "/nowhere/plan.json", "/nowhere/plan.json cannot be written: the directory /nowhere does not exist"),
         ("--plot", "/nowhere/plan.svg", "/nowhere/plan.svg cannot be written: the directory /nowhere does not exist"),
-        ("--save", "~nosuchuser/plan.json", "~nosuchuser/plan.json: the home directory is unknown: give the path without ~"),
+        (
+            "--save",
+            "~nosuchuser/plan.json",
+            "~nosuchuser/plan.json: the home directory is unknown",
+        ),
         ("--plot", "plan.xyz", "plan.xyz: unknown format '.xyz': use .svg, .png, .pdf"),
     ],
 )

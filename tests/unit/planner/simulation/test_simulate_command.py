@@ -91,7 +91,7 @@ FIRST = (
         (["--startup", "5"], "--startup: needs --adapt, which starts cells, or --fail, after which replicas start"),
         (["--most-gpus", "5"], "--most-gpus: needs --adapt, which starts cells"),
         (["--most-gpus", "7", "--adapt"], "--most-gpus: is 7, but the cells of the plan have 8 GPUs"),
-        (["--plot", "~nosuchuser/x.svg"], "--plot: ~nosuchuser/x.svg cannot be written: the home directory is unknown"),
+        (["--plot", "~nosuchuser/x.svg"], "--plot: ~nosuchuser/x.svg: the home directory is unknown"),
         (["--bandwidth", "fast"], "--bandwidth must be a number of bits per second"),
         (["--profile", "steps.yaml"], "--workload: L has a step model, but the tokens of a request of type"),
         (
