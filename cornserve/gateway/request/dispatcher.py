@@ -162,13 +162,12 @@ class Dispatcher:
             if code == "HANDED_OVER":
                 execution.input_losses = 0  # Inputs that were released for this attempt may be lost for the next one.
                 self._stats.record_move()
+                self._replicas.close_unrouted()
         elif code == "RESOURCE_EXHAUSTED" and execution.has_output:  # The client reads a stream that continues.
             execution.prepare_retry()
             self._placement.start_later(execution)
         else:
             self._fail(execution, code, message)
-        if code == "HANDED_OVER":
-            self._replicas.close_unrouted()
 
     def on_replica_leaving(self, execution: InvocationExecution) -> None:
         """Lets the executor hand a stream over to another replica, so that it can exit soon."""

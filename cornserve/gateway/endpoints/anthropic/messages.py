@@ -23,7 +23,7 @@ from cornserve.gateway.endpoints.anthropic.message_objects import (
 from cornserve.gateway.endpoints.anthropic.message_request import CountTokensRequest, CreateMessageRequest
 from cornserve.gateway.endpoints.openai.chat import run_chat, stream_chunks
 from cornserve.gateway.endpoints.openai.common_fields import check_app
-from cornserve.gateway.endpoints.openai.tokenization import refusing_own_code
+from cornserve.gateway.endpoints.openai.tokenization import count_prompt_tokens
 from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.errors import ApiError
@@ -48,9 +48,7 @@ async def count_tokens(request: Request, context: Context) -> SendResponse:
     chat = tracked(ChatRequest, body.chat, prompt_only=True)
 
     async def respond(session: Session) -> bytes:
-        with refusing_own_code(body.model):
-            response, _ = await run_chat(session, chat)
-        count: TokenCount = {"input_tokens": response.usage.prompt_tokens}
+        count: TokenCount = {"input_tokens": await count_prompt_tokens(session, body.model, chat)}
         return to_json(count)
 
     return await handler.respond(respond)

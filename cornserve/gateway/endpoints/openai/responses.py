@@ -21,7 +21,7 @@ from cornserve.gateway.endpoints.openai.response_objects import (
     output_items,
 )
 from cornserve.gateway.endpoints.openai.response_request import CreateResponseRequest, rename_field
-from cornserve.gateway.endpoints.openai.tokenization import refusing_own_code
+from cornserve.gateway.endpoints.openai.tokenization import count_prompt_tokens
 from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.errors import ApiError
@@ -46,9 +46,10 @@ async def count_input_tokens(request: Request, context: Context) -> SendResponse
     chat = tracked(ChatRequest, body.chat, prompt_only=True)
 
     async def respond(session: Session) -> bytes:
-        with refusing_own_code(body.model):
-            response, _ = await run_chat(session, chat)
-        count: InputTokenCount = {"object": "response.input_tokens", "input_tokens": response.usage.prompt_tokens}
+        count: InputTokenCount = {
+            "object": "response.input_tokens",
+            "input_tokens": await count_prompt_tokens(session, body.model, chat),
+        }
         return to_json(count)
 
     return await handler.respond(respond)

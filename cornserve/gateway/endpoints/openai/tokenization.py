@@ -15,7 +15,7 @@ from cornserve.app.media_slots import MediaSlot, find_media_slots
 from cornserve.app.response_readers import PROMPT, ReadPrompt
 from cornserve.app.unused_fields import UnusedFieldsError, tracked
 from cornserve.gateway.context import Context
-from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
+from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest, run_chat
 from cornserve.gateway.endpoints.openai.common_fields import OpenAIRequest, Text, check_app
 from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
@@ -136,15 +136,26 @@ def _prompt_request(prompt: str | list[int], *, add_special_tokens: bool = True)
 
 async def _run(session: Session, request: ChatRequest | CompletionRequest, app: str) -> ReadPrompt:
     """Returns the prompt. Raises an `ApiError` (400) if the app does not return it."""
-    with refusing_own_code(app):
+    with _refusing_own_code(app):
         read = await session.run(request, PROMPT)
     if read is None:
         raise _no_prompt(app)
     return read
 
 
+async def count_prompt_tokens(session: Session, app: str, chat: ChatRequest) -> int:
+    """Returns the tokens of a prompt. Raises an `ApiError` (400) if the app does not pass it on to a model.
+
+    Args:
+        chat: tracked, and with `prompt_only`.
+    """
+    with _refusing_own_code(app):
+        response, _ = await run_chat(session, chat)
+    return response.usage.prompt_tokens
+
+
 @contextmanager
-def refusing_own_code(app: str) -> Iterator[None]:
+def _refusing_own_code(app: str) -> Iterator[None]:
     """Raises an `ApiError` (400) if the app does not pass its request on to a model."""
     try:
         yield
