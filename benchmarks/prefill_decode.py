@@ -5,8 +5,8 @@ Streams with short prompts run all the time, and requests with long prompts and 
 runs with vLLM's default size of a prefill chunk, and with each given one. Prefill executors process prompts one after
 the other, and in parts of each given size, between which short prompts are processed. All prompts are new.
 
-In the end, one long prompt at a time shows the cost of the copies of its KV cache: from the engine to shared memory,
-and from there to the other engine. For comparison, numpy copies the same number of bytes.
+Before the first measurement of `p-d`, one long prompt at a time shows the cost of the copies of its KV cache: from the
+engine to shared memory, and from there to the other engine. For comparison, numpy copies the same number of bytes.
 
     benchmarks/prefill_decode.py ~/models/SmolLM2-135M-Instruct
 """
@@ -89,12 +89,19 @@ class KvCopyRow:
     """The median time in which numpy copies the same number of bytes."""
 
 
-def placements(chunks: list[int]) -> Iterator[Placement]:
+PREFILL_DECODE = Placement("p-d", ("--share", "p-d=1"))
+
+
+def placements(options: argparse.Namespace) -> Iterator[Placement]:
     yield Placement("whole", ("--replicas", "2"))
+    if options.quick:
+        yield PREFILL_DECODE
+        return
+    chunks: list[int] = options.chunks
     for chunk in chunks:
         option = ("--option", f"max_num_batched_tokens={chunk}")
         yield Placement(f"whole, chunks of {chunk}", ("--replicas", "2", *option))
-    yield Placement("p-d", ("--share", "p-d=1"))
+    yield PREFILL_DECODE
     yield Placement("p-d, late binding", ("--share", "p-d=1", "--late-binding"))
     for chunk in chunks:
         parts = ("--engine-arg", f"long_prefill_token_threshold={chunk}")
@@ -184,11 +191,6 @@ def _ttfts(samples: list[RequestSample]) -> list[float]:
     return sorted(1000 * sample.ttft for sample in samples if sample.ttft is not None)
 
 
-def run(placement: Placement, instance: SlotInstance, url: str, options: argparse.Namespace, seed: int) -> PlacementRow:
-    with deployed(placement, instance, options):
-        return asyncio.run(measure(url, placement.name, options, seed))
-
-
 @contextmanager
 def deployed(placement: Placement, instance: SlotInstance, options: argparse.Namespace) -> Iterator[None]:
     limits = ("--option", f"max_model_len={options.tokens + 256}", "--option", f"kv_cache_memory_bytes={256 << 20}")
@@ -203,16 +205,17 @@ def deployed(placement: Placement, instance: SlotInstance, options: argparse.Nam
 def main() -> None:
     options = _options()
     machine = MachineInfo.current()
+    rows: list[PlacementRow] = []
+    copies: list[KvCopyRow] = []
     with tempfile.TemporaryDirectory(prefix="cornserve-benchmark-") as directory:
         instance = SlotInstance(Path(directory) / "instance", 2)
         with instance.started() as client:
-            rows = [
-                run(placement, instance, client.url, options, seed)
-                for seed in range(options.rounds)
-                for placement in placements(options.chunks)
-            ]
-            with deployed(Placement("p-d", ("--share", "p-d=1")), instance, options):
-                copies = measure_kv_copies(client, options)
+            for seed in range(options.rounds):
+                for placement in placements(options):
+                    with deployed(placement, instance, options):
+                        if placement == PREFILL_DECODE and seed == 0:
+                            copies = measure_kv_copies(client, options)
+                        rows.append(asyncio.run(measure(client.url, placement.name, options, seed)))
     if options.json:
         found = {"rows": [asdict(row) for row in rows], "kv_copies": [asdict(row) for row in copies]}
         print(json.dumps({"machine": asdict(machine), **found}))
@@ -246,7 +249,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     options = parser.parse_args()
     if options.quick:
-        options.seconds, options.rounds, options.tokens, options.chunks = 2.0, 1, 400, []
+        options.seconds, options.rounds, options.tokens = 2.0, 1, 400
     return options
 
 
