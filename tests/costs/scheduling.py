@@ -11,7 +11,11 @@ from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
 from tests.costs.budgets import Budgets, Tier
 
-SEPARATE = ("tests/cluster/chaos/", "tests/integration/docs/test_pages.py::test_a_page_runs_alone[")
+SEPARATE = (
+    "tests/cluster/chaos/",
+    "tests/integration/benchmarks/test_benchmarks.py::",
+    "tests/integration/docs/test_pages.py::test_a_page_runs_alone[",
+)
 """Each of these tests is a group, because it takes up to minutes and shares no fixture."""
 
 INTEGRATION = "tests/integration/"
