@@ -186,7 +186,6 @@ async def test_a_required_tool_is_called(client: ExecutorClient, stream: bool) -
     assert reply.response.finish_reason == "tool_calls"
     if stream:
         deltas = [delta for chunk in reply.chunks for delta in chunk.tool_calls or ()]
-        assert len(deltas) > 1
         assert "".join(delta.arguments or "" for delta in deltas) == call.function.arguments
         assert [token for chunk in reply.chunks for token in chunk.token_ids] == reply.response.token_ids
 
