@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from cornserve.app.adaptation_status import AutoscaledLoad
 from cornserve.app.record import AppStatus, ReplicaState
 from cornserve.control.launcher.base import Launcher, Replica, ReplicaId
+from cornserve.control.replica_time import ReplicaTime
 from cornserve.observe.histogram import Histogram
 
 START_SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
@@ -30,6 +31,7 @@ class ControllerMetrics(Collector):
         """The times at which the replicas that start were seen first."""
         self._start_seconds: dict[str, Histogram] = {}
         """The times of starts, by executor group."""
+        self._replica_time = ReplicaTime({}, {}, time.monotonic())
         self._rollouts: Counter[str] = Counter()
         self._adaptations: Counter[str] = Counter()
         self._rates: dict[str, Mapping[str, tuple[float, float]]] = {}
@@ -56,6 +58,7 @@ class ControllerMetrics(Collector):
         self._failures.update(failed[id] for id in failed.keys() - self._failed)
         self._failed = set(failed)
         now = time.monotonic()
+        self._replica_time = self._replica_time.then(Counter(each.group for each in replicas if _runs(each)), now)
         for replica in replicas:
             if replica.state is ReplicaState.READY and replica.id in self._starting:
                 histogram = self._start_seconds.setdefault(replica.group, Histogram(START_SECONDS))
@@ -92,6 +95,7 @@ class ControllerMetrics(Collector):
                 del counts[name]
         for name in self._start_seconds.keys() - groups:
             del self._start_seconds[name]
+        self._replica_time = self._replica_time.of(groups)
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics. Prometheus calls this in the thread of its server."""
@@ -107,6 +111,9 @@ class ControllerMetrics(Collector):
         )
         for key, histogram in self._start_seconds.copy().items():
             histogram.add_to(starts, [key])
+        replica_seconds = _counter("replica_seconds", "Time for which replicas occupied GPUs or slots.", ["group"])
+        for key, spent in self._replica_time.seconds(time.monotonic()).items():
+            replica_seconds.add_metric([key], spent)
         rollouts = _counter("rollouts", "Generations of an app that have been routed to.", ["app"])
         for app, count in self._rollouts.copy().items():
             rollouts.add_metric([app], count)
@@ -123,6 +130,7 @@ class ControllerMetrics(Collector):
             replicas,
             failures,
             starts,
+            replica_seconds,
             rollouts,
             errors,
             seconds,
@@ -161,6 +169,11 @@ class ControllerMetrics(Collector):
                     load.add_metric([app, each.name, each.unit], each.load)
                 capacity.add_metric([app, each.name, each.unit], each.capacity * replicas)
         yield from (load, capacity)
+
+
+def _runs(replica: Replica) -> bool:
+    """Returns whether a replica occupies GPUs or slots. One that starts and has a reason waits for them."""
+    return replica.state is not ReplicaState.FAILED and not (replica.state is ReplicaState.STARTING and replica.reason)
 
 
 def _counter(name: str, description: str, labels: list[str]) -> CounterMetricFamily:

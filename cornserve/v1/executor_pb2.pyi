@@ -487,6 +487,7 @@ class End(_message.Message):
     VALUES_FIELD_NUMBER: _builtins.int
     LOST_INPUTS_FIELD_NUMBER: _builtins.int
     HAS_STATE_FIELD_NUMBER: _builtins.int
+    COMPUTE_SECONDS_FIELD_NUMBER: _builtins.int
     code: Global___Code.ValueType
     message: _builtins.str
     """Human-readable; empty when the code is OK."""
@@ -495,6 +496,10 @@ class End(_message.Message):
     has_state: _builtins.bool
     """With CODE_HANDED_OVER: whether the executor keeps a tensor, the output `hand-over` of the call, with which another
     one continues sooner. The caller sends `Release` when that one has taken it, or does not need it.
+    """
+    compute_seconds: _builtins.float
+    """The time of the executor that the invocation took. n invocations that compute at the same time take 1/n each; the
+    time in which an invocation waits for tensors does not count.
     """
     @_builtins.property
     def lost_inputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -508,10 +513,11 @@ class End(_message.Message):
         values: _builtins.bytes = ...,
         lost_inputs: _abc.Iterable[_builtins.int] | None = ...,
         has_state: _builtins.bool = ...,
+        compute_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "has_state", b"has_state", "lost_inputs", b"lost_inputs", "message", b"message", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "compute_seconds", b"compute_seconds", "has_state", b"has_state", "lost_inputs", b"lost_inputs", "message", b"message", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

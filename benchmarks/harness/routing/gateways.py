@@ -78,6 +78,8 @@ class EndListener:
 
     def on_inputs_taken(self, inputs: Sequence[int]) -> None: ...
 
+    def on_compute_time(self, seconds: float) -> None: ...
+
     def on_inputs_lost(self, inputs: Sequence[int], message: str) -> None:
         self.ended.set_result(message)
 

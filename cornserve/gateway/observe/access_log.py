@@ -22,6 +22,7 @@ def log_request(stats: RequestStats, status: int) -> None:
         "first_seconds": None if stats.first_chunk_seconds is None else round(stats.first_chunk_seconds, 6),
         "prompt_tokens": stats.prompt_tokens or None,
         "generation_tokens": stats.generation_tokens or None,
+        "compute_seconds": round(stats.compute_seconds, 6) or None,
         "retries": stats.retries or None,
     }
     log.info("request", extra={"fields": {name: value for name, value in fields.items() if value is not None}})

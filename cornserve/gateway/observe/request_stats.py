@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
@@ -44,6 +44,8 @@ class AppStats:
     moves: int = 0
     """Streams that continued on another replica because theirs left."""
     run_seconds: float = 0.0
+    compute_seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Time of replicas that invocations took, by executor group."""
     prompt_tokens: int = 0
     generation_tokens: int = 0
     media: Counter[str] = field(default_factory=Counter)
@@ -94,6 +96,8 @@ class AppStats:
         self.options = options
         for group in self.invocations.keys() - groups:
             del self.invocations[group], self.input_tokens[group]
+        for group in self.compute_seconds.keys() - groups:
+            del self.compute_seconds[group]
         for key in [key for key in self.type_invocations if key[1] not in options]:
             del self.type_invocations[key]
 
@@ -116,6 +120,7 @@ class RequestStats:
         "_request_type",
         "_started",
         "_targets",
+        "compute_seconds",
         "first_chunk_seconds",
         "generation_tokens",
         "path",
@@ -132,6 +137,8 @@ class RequestStats:
         self._targets: RequestTargets | None = None
         self.path: int | None = None
         self.retries = 0
+        self.compute_seconds = 0.0
+        """Time of replicas that the request's invocations took."""
         self.prompt_tokens = 0
         self.generation_tokens = 0
         self.first_chunk_seconds: float | None = None
@@ -186,6 +193,11 @@ class RequestStats:
         if self._request_type:
             self._app.type_invocations[self._request_type, executor] += 1
         self._app.input_tokens[group] += tokens
+
+    def record_compute_time(self, group: str, seconds: float) -> None:
+        """Adds the time of a replica of an executor group that an invocation took."""
+        self.compute_seconds += seconds
+        self._app.compute_seconds[group] += seconds
 
     def record_retry(self) -> None:
         """Counts another attempt of an invocation."""

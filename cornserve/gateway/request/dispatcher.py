@@ -113,7 +113,7 @@ class Dispatcher:
         for invocation, group in zip(invocations, groups, strict=True):
             self._stats.record_invocation(group, invocation.executor_key, invocation.size.tokens)
             execution = InvocationExecution(
-                invocation, self, self._stats, self._trace, attempt=self._first_attempt, streams=streams
+                invocation, group, self, self._stats, self._trace, attempt=self._first_attempt, streams=streams
             )
             self._dataflow.add(execution)
             added.append(execution)

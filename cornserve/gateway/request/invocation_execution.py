@@ -90,8 +90,13 @@ class OutcomeHandler(Protocol):
 
 
 class InvocationExecution:
+    """Args:
+    group: the executor group that the invocation is sent to.
+    """
+
     __slots__ = (
         "_call",
+        "_group",
         "_handler",
         "_output_bytes",
         "_span",
@@ -113,6 +118,7 @@ class InvocationExecution:
     def __init__(
         self,
         invocation: RequestInvocation,
+        group: str,
         handler: OutcomeHandler,
         stats: RequestStats,
         trace: RequestTrace | None,
@@ -134,6 +140,7 @@ class InvocationExecution:
         """Whether the executor of the current attempt may hand it over."""
         self.state: HandedOverState | None = None
         """The state of an earlier attempt, until an attempt has taken it."""
+        self._group = group
         self._handler = handler
         self._stats = stats
         self._trace = trace
@@ -271,6 +278,9 @@ class InvocationExecution:
                 self._handler.on_value()
         except (KeyError, ValidationError) as error:
             self._fail_attempt(f"the executor sent an invalid {output[:100]!r}: {error}")
+
+    def on_compute_time(self, seconds: float) -> None:
+        self._stats.record_compute_time(self._group, seconds)
 
     def on_end(self, code: str, message: str, values: bytes) -> None:
         self._end_span(code)

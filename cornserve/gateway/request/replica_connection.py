@@ -37,6 +37,9 @@ class InvocationListener(Protocol):
 
     def on_chunk(self, output: str, item: bytes) -> None: ...
 
+    def on_compute_time(self, seconds: float) -> None:
+        """The time of the executor that the invocation took. It precedes the last event."""
+
     def on_end(self, code: str, message: str, values: bytes) -> None:
         """The last event. `code` is "OK" or an error code."""
 
@@ -244,6 +247,7 @@ class ReplicaConnection:
     def _on_end(self, call: int, end: pb.End, listener: InvocationListener) -> None:
         code, message = _CODES.get(end.code, "INTERNAL"), end.message[:MAX_MESSAGE_CHARACTERS]
         self._remove(call, code)
+        listener.on_compute_time(end.compute_seconds)
         if code == "INPUT_LOST":
             listener.on_inputs_lost(end.lost_inputs, message)
         elif code == "HANDED_OVER":

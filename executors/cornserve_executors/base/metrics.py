@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from cornserve.observe.histogram import Histogram
+from cornserve_executors.base.compute_time import ComputeClock
 
 
 @dataclass(slots=True)
@@ -30,6 +31,7 @@ class ExecutorMetrics(Collector):
         self._running = 0
         self.waiting = 0
         """The number of running invocations that wait for tensors of other invocations."""
+        self.compute_clock = ComputeClock()
         self._ended: Counter[str] = Counter()
         self._seconds = Histogram()
         self.registry.register(self)
@@ -67,4 +69,9 @@ class ExecutorMetrics(Collector):
         seconds = HistogramMetricFamily("cornserve_executor_invocation_seconds", "From start to end of an invocation.")
         self._seconds.add_to(seconds)
         yield seconds
+        yield CounterMetricFamily(
+            "cornserve_executor_compute_seconds",
+            "Time in which at least one invocation did not wait for tensors.",
+            value=self.compute_clock.busy_seconds,
+        )
         yield from self._executor_metrics()

@@ -16,6 +16,7 @@ from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import EXECUTOR
 from cornserve.wire.listener import ConnectionFactories
 from cornserve_executors.base import invocation
+from cornserve_executors.base.compute_time import ComputeTime
 from cornserve_executors.base.executor import EngineDeadError, Executor
 from cornserve_executors.base.load import CallerLoad, ExecutorLoad
 from cornserve_executors.base.metrics import ExecutorMetrics
@@ -107,9 +108,14 @@ class ExecutorService:
         if refusal is not None:
             caller.send_end(call, refusal)
             return None
-        running = RunningCall(caller, call)
+        running = RunningCall(caller, call, ComputeTime(self._metrics.compute_clock))
         tensors = InvocationTensors(
-            self._transport, start, self._metrics, self._executor.layout.tensor_streams, running.send_taken
+            self._transport,
+            start,
+            self._metrics,
+            running.compute_time,
+            self._executor.layout.tensor_streams,
+            running.send_taken,
         )
         task = asyncio.create_task(self._run(call, start, tensors, caller))
         caller.running[call], caller.tensors[call] = running, tensors
@@ -128,8 +134,10 @@ class ExecutorService:
         request_id = start.client_request_id or start.request_id
         logs.bind(request_id=request_id, invocation=start.invocation, attempt=start.attempt)
         executor = type(self._executor).__name__
+        running = caller.running[call]
         with self._metrics.invocation() as outcome, invocation_span(executor, start, outcome):
-            end = await self._outcome(start, tensors, caller.running[call])
+            end = await self._outcome(start, tensors, running)
+            end.compute_seconds = running.compute_time.end()
             outcome.code = pb.Code.Name(end.code).removeprefix("CODE_")
         production = tensors.take_production()
         is_retained = end.code == pb.CODE_OK or end.has_state
@@ -154,7 +162,8 @@ class ExecutorService:
 
     def _finish(self, call: int, caller: CallerSession, task: asyncio.Task[None]) -> None:
         caller.calls.pop(call, None)
-        caller.running.pop(call, None)
+        if (running := caller.running.pop(call, None)) is not None:
+            running.compute_time.end()
         caller.tensors.pop(call, None)
         caller.load.end(call)
         if task.cancelled():  # before it started, otherwise `_run` has sent the end
@@ -170,7 +179,8 @@ class ExecutorService:
 class RunningCall:
     """A running call, for its invocation."""
 
-    def __init__(self, session: CallerSession, call: int) -> None:
+    def __init__(self, session: CallerSession, call: int, compute_time: ComputeTime) -> None:
+        self.compute_time = compute_time
         self._session = session
         self._call = call
         self._wants_hand_over = False

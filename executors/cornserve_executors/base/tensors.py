@@ -27,6 +27,7 @@ from cornserve.transport import (
 )
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.invocations import STATE
+from cornserve_executors.base.compute_time import ComputeTime
 from cornserve_executors.base.metrics import ExecutorMetrics
 
 STATE_SECONDS = 5.0
@@ -45,6 +46,7 @@ class InvocationTensors:
     """The input and output tensors of one invocation.
 
     Args:
+        compute_time: of the invocation. It excludes the time in which the invocation waits for tensors.
         tensor_streams: the outputs that are streams of tensors.
         on_taken: informs the caller that an input is not read any more.
     """
@@ -54,12 +56,14 @@ class InvocationTensors:
         transport: Transport,
         start: pb.Start,
         metrics: ExecutorMetrics,
+        compute_time: ComputeTime,
         tensor_streams: frozenset[str],
         on_taken: Callable[[int], None],
     ) -> None:
         self._transport = transport
         self._start = start
         self._metrics = metrics
+        self._compute_time = compute_time
         self._on_taken = on_taken
         self._waits = 0
         """Calls of `receive_all` that have not returned."""
@@ -270,13 +274,17 @@ class InvocationTensors:
     @contextmanager
     def _waiting(self) -> Iterator[None]:
         """Counts the invocation as waiting once, even during concurrent calls."""
-        self._metrics.waiting += not self._waits
+        if not self._waits:
+            self._metrics.waiting += 1
+            self._compute_time.pause()
         self._waits += 1
         try:
             yield
         finally:
             self._waits -= 1
-            self._metrics.waiting -= not self._waits
+            if not self._waits:
+                self._metrics.waiting -= 1
+                self._compute_time.resume()
 
     def _find_input(self, tensor: TensorReference) -> tuple[int, TensorId]:
         index = self._index_by_origin.get(tensor.origin)

@@ -261,6 +261,7 @@ def test_every_metric_of_the_gateway_is_documented() -> None:
     planned = CellPath("text", "4-0", 0)
     request.record_path(0, planned)
     request.record_invocation("group", "executor", 1)
+    request.record_compute_time("group", 1.0)
     metrics.set_planned_shares("app", [(planned, 1.0)])
     metrics.retain_groups("app", {"group"}, {"executor": "option"})
     request.record_end(200)

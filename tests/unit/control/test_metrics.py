@@ -38,3 +38,24 @@ def test_the_starts_of_replicas_are_timed(metrics: ControllerMetrics, monkeypatc
 
     metrics.retain(set(), set())
     assert starts(metrics, "count") is None
+
+
+def test_the_time_of_replicas_that_occupy_slots_is_counted(
+    metrics: ControllerMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("cornserve.control.metrics.time.monotonic", lambda: now)
+    observe(metrics, a="ready", b="starting", c="failed")
+    now = 110.0
+    observe(metrics, a="draining", c="failed")
+    now = 113.0
+
+    def seconds() -> float | None:
+        return metrics.registry.get_sample_value("cornserve_controller_replica_seconds_total", {"group": "llm"})
+
+    assert seconds() == 2 * 10 + 3
+    observe(metrics)
+    now = 120.0
+    assert seconds() == 23
+    metrics.retain(set(), set())
+    assert seconds() is None
