@@ -1,4 +1,4 @@
-"""Access to an instance: API keys for `/v1`, and one token for `/admin`.
+"""Access to an instance: API keys for `/v1`, one token for `/admin`, and one for reading only.
 
 Secrets come from files or the environment, and never from a command line, which every user of the machine can read.
 """
@@ -23,6 +23,12 @@ API_KEY = "CORNSERVE_API_KEY"
 ADMIN_TOKEN = "CORNSERVE_ADMIN_TOKEN"
 """Environment variable: the token that the gateway accepts and clients send."""
 
+READ_TOKEN = "CORNSERVE_READ_TOKEN"
+"""Environment variable: the token that the gateway accepts for reading only."""
+
+SECRETS = (API_KEYS, ADMIN_TOKEN, READ_TOKEN)
+"""Environment variables that only gateways need."""
+
 SECRET_PATTERN = re.compile(r"[\x21-\x2b\x2d-\x7e]{16,}")
 """Secrets are valid in a header, contain no comma, and are too long to be guessed."""
 
@@ -37,12 +43,14 @@ class Access:
 
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     admin_token: str | None = field(default=None, repr=False)
+    read_token: str | None = field(default=None, repr=False)
+    """The token of readers, who see what the admin token shows and change nothing."""
 
     def __post_init__(self) -> None:
-        for secret in (*self.api_keys, *filter(None, [self.admin_token])):
+        for secret in (*self.api_keys, *filter(None, [self.admin_token, self.read_token])):
             if not SECRET_PATTERN.fullmatch(secret):
                 raise AccessError(
-                    "an API key or the admin token is not valid: give at least 16 characters of printable ASCII "
+                    "an API key or a token is not valid: give at least 16 characters of printable ASCII "
                     "without spaces and commas, such as the output of `openssl rand -hex 32`"
                 )
         if self.admin_token in self.api_keys:
@@ -53,17 +61,27 @@ class Access:
             raise AccessError(
                 f"API keys are set but no admin token, so that everyone could deploy code: set {_OPTIONS}"
             )
+        if self.read_token is not None and self.admin_token is None:
+            raise AccessError("a read-only token is set but no admin token, so that everyone could deploy code: set it")
+        if self.read_token is not None and self.read_token in (self.admin_token, *self.api_keys):
+            raise AccessError("the read-only token is also the admin token or an API key: use another one")
 
     @classmethod
-    def load(cls, api_keys: Path | None, admin_token: Path | None, environment: Mapping[str, str] = os.environ) -> Self:
+    def load(
+        cls,
+        api_keys: Path | None,
+        admin_token: Path | None,
+        environment: Mapping[str, str] = os.environ,
+        *,
+        read_token: Path | None = None,
+    ) -> Self:
         """Reads the secrets from files with one secret per line, or else from the environment."""
         keys = _lines(api_keys) if api_keys else [key for key in environment.get(API_KEYS, "").split(",") if key]
-        if admin_token is None:
-            return cls(tuple(keys), environment.get(ADMIN_TOKEN) or None)
-        tokens = _lines(admin_token)
-        if len(tokens) != 1:
-            raise AccessError(f"{admin_token} has {len(tokens)} lines: the admin token must be its only one")
-        return cls(tuple(keys), tokens[0])
+        return cls(
+            tuple(keys),
+            _token(admin_token, "admin token") if admin_token else environment.get(ADMIN_TOKEN) or None,
+            _token(read_token, "read-only token") if read_token else environment.get(READ_TOKEN) or None,
+        )
 
     def check_exposure(self, host: str) -> None:
         """Raises `AccessError` if listening on `host` would let everyone in the network deploy code."""
@@ -91,6 +109,13 @@ def resolves_to_loopback(host: str) -> bool:
     except (OSError, UnicodeError):
         return False
     return bool(addresses) and all(ipaddress.ip_address(address[0]).is_loopback for *_, address in addresses)
+
+
+def _token(path: Path, name: str) -> str:
+    tokens = _lines(path)
+    if len(tokens) != 1:
+        raise AccessError(f"{path} has {len(tokens)} lines: the {name} must be its only one")
+    return tokens[0]
 
 
 def _lines(path: Path) -> list[str]:

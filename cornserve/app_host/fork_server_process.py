@@ -10,7 +10,7 @@ import sys
 import tempfile
 from typing import Self
 
-from cornserve.access import ADMIN_TOKEN, API_KEYS
+from cornserve.access import SECRETS
 
 STOP_SECONDS = 5.0
 
@@ -36,7 +36,7 @@ class ForkServerProcess:
         with theirs:
             process = subprocess.Popen(
                 [sys.executable, "-m", module, str(descriptor), temporary],
-                env={name: value for name, value in os.environ.items() if name not in (API_KEYS, ADMIN_TOKEN)},
+                env={name: value for name, value in os.environ.items() if name not in SECRETS},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[descriptor],
                 start_new_session=True,

@@ -65,6 +65,10 @@ def up(
     admin_token: Annotated[
         Path | None, typer.Option("--admin-token", help="File with the token for /admin/v1 in its only line.")
     ] = None,
+    read_token: Annotated[
+        Path | None,
+        typer.Option("--read-token", help="File with a token in its only line that reads what the admin token reads."),
+    ] = None,
     internal_tls: Annotated[
         Path | None,
         typer.Option(
@@ -101,6 +105,7 @@ def up(
             "x-cornserve-unknown-fields (warn).",
         ),
     ] = UnknownFields.REFUSE,
+    console: Annotated[bool, typer.Option("--console/--no-console", help="Serve the web console at /console.")] = True,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Run in the background, and return when the gateway is ready.")
     ] = False,
@@ -124,11 +129,13 @@ def up(
         access_log,
         api_keys,
         admin_token,
+        read_token,
         internal_tls,
         _limits(limit or []),
         _media_allowlist(media_from or []),
         _origins(allow_origin or []),
         unknown_fields,
+        console,
     )
     _warn_of_missing_gpus(gpus)
     try:
@@ -204,6 +211,8 @@ def _show_ready(instance: Instance, options: InstanceOptions, json: bool, headin
     print_line(f"\n{heading}")
     print_line("  [cyan]cornserve deploy[/cyan] MODEL-DIRECTORY | FILE.py   serve a model or an app")
     print_line("  [cyan]cornserve status[/cyan]                             show all apps")
+    if options.console:
+        print_line(f"  [cyan]{instance.url}/console[/cyan]   the web console, in a browser")
     print_line(f"\n{ending}")
 
 

@@ -17,7 +17,7 @@ import uvloop
 from starlette.types import ASGIApp
 
 from cornserve import file_limit
-from cornserve.access import ADMIN_TOKEN, API_KEYS, Access, AccessError
+from cornserve.access import ADMIN_TOKEN, API_KEYS, READ_TOKEN, Access, AccessError
 from cornserve.blocking_apps import BlockingApps, restore_current_app
 from cornserve.browser_origins import BrowserOriginError, BrowserOrigins
 from cornserve.control.local_instance.managed_process import EXIT_NO_RESTART
@@ -55,7 +55,8 @@ def main() -> int:
     try:
         limits = Limits.parse(options.limit)
         sources = MediaAllowlist.parse(options.media_from)
-        files = [file for file in (options.api_keys, options.admin_token) if file is not None]
+        secrets = (options.api_keys, options.admin_token, options.read_token)
+        files = [file for file in secrets if file is not None]
         access = ReloadedFiles(partial(_load_access, options), files, AccessError, "secrets")
         origins = BrowserOrigins.parse(options.allow_origin)
         origins.check_access(access.current())
@@ -88,6 +89,7 @@ def main() -> int:
             gateways=options.gateway,
             controller_metrics=options.controller_metrics,
             ignores_unknown_fields=options.unknown_fields == UnknownFields.WARN,
+            serves_console=not options.no_console,
         )
         uvloop.run(serve(backend, listeners, limits, create, options.drain_seconds))
     except BaseException:
@@ -98,7 +100,7 @@ def main() -> int:
 
 
 def _load_access(options: argparse.Namespace) -> Access:
-    access = Access.load(options.api_keys, options.admin_token)
+    access = Access.load(options.api_keys, options.admin_token, read_token=options.read_token)
     access.check_exposure(options.host)
     return access
 
@@ -120,6 +122,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--admin-token", type=Path, metavar="FILE", help=f"a file with one line (default: {ADMIN_TOKEN})"
     )
+    parser.add_argument("--read-token", type=Path, metavar="FILE", help=f"a file with one line (default: {READ_TOKEN})")
+    parser.add_argument("--no-console", action="store_true", help="do not serve the web console")
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--allow-origin", action="append", default=[], metavar="ORIGIN")
     parser.add_argument("--unknown-fields", type=UnknownFields, default=UnknownFields.REFUSE, choices=UnknownFields)

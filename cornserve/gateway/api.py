@@ -30,6 +30,8 @@ from cornserve.control.store.base import StoreError
 from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.app_registry import SYNC_SECONDS, AppRegistry
 from cornserve.gateway.backend import Backend
+from cornserve.gateway.console.middleware import ConsoleMiddleware
+from cornserve.gateway.console.sessions import Sessions
 from cornserve.gateway.context import Context, GatewayContext
 from cornserve.gateway.endpoints import admin, unknown_fields, v1_router
 from cornserve.gateway.endpoints.error_response import error_response
@@ -75,6 +77,7 @@ def create_gateway(
     gateways: Sequence[str] = (),
     controller_metrics: str | None = None,
     ignores_unknown_fields: bool = False,
+    serves_console: bool = True,
 ) -> ASGIApp:
     """Returns the application. While it runs, it follows the store.
 
@@ -85,6 +88,7 @@ def create_gateway(
         host: the address that the gateway listens on.
         origins: the web pages that may call it.
         ignores_unknown_fields: whether it serves requests with fields that it does not know.
+        serves_console: whether it serves the web console.
     """
     admission, metrics = RequestAdmission(limits), GatewayMetrics()
     replicas = ReplicaPool(credentials, backend.find_start_problem)
@@ -109,17 +113,18 @@ def create_gateway(
     router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)
     origins = origins or BrowserOrigins()
     authenticator = Authenticator(read_access, host, credentials.secret, origins)
-    gateway = RequestMiddleware(router, authenticator, admission, metrics.record_error)
-    if not origins.origins:
-        return gateway
-    # Browsers ask for permission (a preflight request) without a key.
-    return CORSMiddleware(
-        gateway,
-        allow_origins=origins.origins,
-        allow_methods=("GET", "POST"),
-        allow_headers=("*",),
-        expose_headers=EXPOSED_HEADERS,
-    )
+    api: ASGIApp = RequestMiddleware(router, authenticator, admission, metrics.record_error)
+    gateway = api
+    if origins.origins:
+        # Browsers ask for permission (a preflight request) without a key.
+        gateway = CORSMiddleware(
+            gateway,
+            allow_origins=origins.origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("*",),
+            expose_headers=EXPOSED_HEADERS,
+        )
+    return ConsoleMiddleware(api, Sessions(read_access, credentials.secret), gateway) if serves_console else gateway
 
 
 def create_api(context: GatewayContext) -> FastAPI:

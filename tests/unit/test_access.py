@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.access import ADMIN_TOKEN, API_KEYS, Access, AccessError
+from cornserve.access import ADMIN_TOKEN, API_KEYS, READ_TOKEN, Access, AccessError
 
-KEY, OTHER, TOKEN = "k" * 16, "o" * 16, "t" * 32
+KEY, OTHER, TOKEN, READER = "k" * 16, "o" * 16, "t" * 32, "r" * 32
 
 
 def test_secrets_are_loaded_from_the_environment() -> None:
@@ -24,6 +24,23 @@ def test_secrets_are_loaded_from_files_with_comments(tmp_path: Path) -> None:
     access = Access.load(tmp_path / "keys", tmp_path / "token", {API_KEYS: "x" * 20, ADMIN_TOKEN: "y" * 20})
 
     assert (access.api_keys, access.admin_token) == ((KEY, OTHER), TOKEN)
+
+
+def test_a_read_only_token_is_loaded_from_a_file_or_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "reader").write_text(f"{READER}\n")
+    environment = {ADMIN_TOKEN: TOKEN, READ_TOKEN: "x" * 20}
+
+    assert Access.load(None, None, environment, read_token=tmp_path / "reader").read_token == READER
+    assert Access.load(None, None, environment).read_token == "x" * 20
+
+
+def test_a_read_only_token_needs_another_admin_token() -> None:
+    with pytest.raises(AccessError, match="no admin token"):
+        Access(read_token=READER)
+    with pytest.raises(AccessError, match="the read-only token is also the admin token"):
+        Access(admin_token=TOKEN, read_token=TOKEN)
+    with pytest.raises(AccessError, match="or an API key"):
+        Access((KEY,), TOKEN, KEY)
 
 
 def test_no_secrets_are_set_by_default() -> None:

@@ -58,7 +58,7 @@ def authenticator(files: ReloadedFiles[Access]) -> Authenticator:
 
 def status(authenticator: Authenticator, path: str, key: str) -> int:
     try:
-        authenticator.check(path, {b"authorization": f"Bearer {key}".encode()})
+        authenticator.check("GET", path, {b"authorization": f"Bearer {key}".encode()})
     except ApiError as error:
         return error.status
     return 200

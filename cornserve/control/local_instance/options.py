@@ -40,6 +40,7 @@ class InstanceOptions:
     """Whether the gateway logs every request."""
     api_keys: Path | None = None
     admin_token: Path | None = None
+    read_token: Path | None = None
     internal_tls: Path | None = None
     """The directory with the files for TLS between the instance's processes."""
     limits: Limits = field(default_factory=Limits)
@@ -47,11 +48,13 @@ class InstanceOptions:
     origins: BrowserOrigins = field(default_factory=BrowserOrigins)
     """The web pages that may call the gateway."""
     unknown_fields: UnknownFields = UnknownFields.REFUSE
+    console: bool = True
+    """Whether the gateways serve the web console."""
 
     def read_access(self) -> Access:
         """Reads the secrets. Raises `InstanceStartError` if they are invalid or do not suffice for the host."""
         try:
-            access = Access.load(self.api_keys, self.admin_token)
+            access = Access.load(self.api_keys, self.admin_token, read_token=self.read_token)
             access.check_exposure(self.host)
             self.origins.check_access(access)
         except (AccessError, BrowserOriginError) as error:
@@ -82,7 +85,11 @@ class InstanceOptions:
     @property
     def secret_arguments(self) -> list[str]:
         """The command line arguments that name the files with the secrets."""
-        files = [("--api-keys", self.api_keys), ("--admin-token", self.admin_token)]
+        files = [
+            ("--api-keys", self.api_keys),
+            ("--admin-token", self.admin_token),
+            ("--read-token", self.read_token),
+        ]
         return [part for flag, file in files if file is not None for part in (flag, str(file.absolute()))]
 
     @property

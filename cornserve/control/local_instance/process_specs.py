@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-from cornserve.access import ADMIN_TOKEN, API_KEYS
+from cornserve.access import SECRETS
 from cornserve.control.local_instance.addresses import InstanceAddresses
 from cornserve.control.local_instance.managed_process import ProcessSpec
 from cornserve.control.local_instance.options import InstanceOptions
@@ -14,7 +14,7 @@ from cornserve.home import HOME_VARIABLE
 from cornserve.limits import Limits
 from cornserve.observe.log_format import LOG_FORMAT_VARIABLE
 
-NO_SECRETS = {API_KEYS: "", ADMIN_TOKEN: ""}
+NO_SECRETS = dict.fromkeys(SECRETS, "")
 """Removes the secrets from the controller's environment, which executors inherit."""
 
 
@@ -35,6 +35,8 @@ def _gateways(options: InstanceOptions, addresses: InstanceAddresses) -> Iterato
     command += [*options.origins.cli_arguments, "--unknown-fields", options.unknown_fields]
     if options.access_log:
         command.append("--access-log")
+    if not options.console:
+        command.append("--no-console")
     if not addresses.gateways:
         yield _spec(gateway_name(1), command, options)
     command += [part for address in addresses.gateways for part in ("--gateway", address)]

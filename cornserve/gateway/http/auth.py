@@ -21,6 +21,9 @@ from cornserve.instance_secret import InstanceSecret
 PUBLIC_PATHS = ("/healthz", "/health", "/livez", "/ping", "/readyz")
 """Paths that need no key, for probes."""
 
+READING_METHODS = ("GET", "HEAD")
+"""Methods that change nothing."""
+
 KEY_HEADERS = (b"x-api-key", b"api-key")
 """Headers in which clients of Anthropic and Azure send the key, instead of `Authorization: Bearer`."""
 
@@ -32,7 +35,7 @@ PROFILER_PATHS = re.compile(rf"/v1/models|/admin/v1/apps|/(admin/)?v1/apps/{TEMP
 
 
 class Authenticator:
-    """Checks API keys and the admin token.
+    """Checks API keys, the admin token and the read-only token.
 
     Without API keys, the gateway listens on this machine only. It then rejects requests from web pages in a local
     browser, which can reach it by its address or by their own host names (DNS rebinding).
@@ -52,12 +55,12 @@ class Authenticator:
         self._profilers = [_digest(secret.token(PROFILER_TOKEN).encode())]
         self._read_access = read_access
         self._access = read_access()
-        self._admins, self._users = _accepted(self._access)
+        self._admins, self._users, self._readers = _accepted(self._access)
         self._origins = origins
         self._host = host.lower()
         self._is_own_host = lru_cache(maxsize=64)(self._parse_own_host)
 
-    def check(self, path: str, headers: Mapping[bytes, bytes]) -> None:
+    def check(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> None:
         """Raises an `ApiError` (401, 403) if the request is not allowed."""
         if path in PUBLIC_PATHS:
             return
@@ -66,17 +69,21 @@ class Authenticator:
             return
         if (access := self._read_access()) is not self._access:
             self._access = access
-            self._admins, self._users = _accepted(access)
+            self._admins, self._users, self._readers = _accepted(access)
         if not self._users:
             self._check_is_local(path, headers)
         accepted = self._admins if path.startswith("/admin") else self._users
         if accepted:
-            self._check_key(path, headers, accepted)
+            self._check_key(method, path, headers, accepted)
 
-    def _check_key(self, path: str, headers: Mapping[bytes, bytes], accepted: list[bytes]) -> None:
+    def _check_key(self, method: str, path: str, headers: Mapping[bytes, bytes], accepted: list[bytes]) -> None:
         given = _given_digest(headers)
         if _is_accepted(given, accepted):
             return
+        if _is_accepted(given, self._readers):
+            if method in READING_METHODS:
+                return
+            raise read_only_error()
         if _is_accepted(given, self._profilers) and PROFILER_PATHS.fullmatch(path):
             return
         if _is_accepted(given, self._users):
@@ -116,11 +123,19 @@ class Authenticator:
         return is_loopback_name(name) or name == self._host
 
 
-def _accepted(access: Access) -> tuple[list[bytes], list[bytes]]:
-    """Returns the digests of the keys of administrators, and of all users. Empty: no key is required."""
+def read_only_error() -> ApiError:
+    return ApiError(403, "the token is read-only: use the admin token", code="read_only")
+
+
+def _accepted(access: Access) -> tuple[list[bytes], list[bytes], list[bytes]]:
+    """Returns the digests of the keys of administrators, of all users, and of readers.
+
+    Without administrators or users, no key is required.
+    """
     admins = [_digest(access.admin_token.encode())] if access.admin_token else []
     users = [_digest(key.encode()) for key in access.api_keys]
-    return admins, [*users, *admins] if users else []
+    readers = [_digest(access.read_token.encode())] if access.read_token else []
+    return admins, [*users, *admins] if users else [], readers
 
 
 def _digest(secret: bytes) -> bytes:

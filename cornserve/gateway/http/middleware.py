@@ -51,7 +51,7 @@ class RequestMiddleware:
         headers = dict(scope["headers"])
         body = RequestBody(self._admission, headers)
         try:
-            is_counted = self._check_headers(scope["path"], headers)
+            is_counted = self._check_headers(scope["method"], scope["path"], headers)
             await body.receive(receive, self._max_bytes)
             if is_counted:
                 self._admission.start_request()
@@ -72,12 +72,12 @@ class RequestMiddleware:
             if is_counted:
                 self._admission.finish_request()
 
-    def _check_headers(self, path: str, headers: Mapping[bytes, bytes]) -> bool:
+    def _check_headers(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> bool:
         """Returns whether the request counts toward the limit of requests in flight.
 
         Administrative requests and probes do not count, so they work while the gateway is full.
         """
-        self._authenticator.check(path, headers)
+        self._authenticator.check(method, path, headers)
         is_counted = calls_model(path)
         if is_counted:
             self._admission.check_in_flight()

@@ -27,6 +27,7 @@ ON_THE_INSTANCE = [
     "docs/how-to/set-latency-targets.md",
     "docs/how-to/speak-responses.md",
     "docs/how-to/transcribe-speech.md",
+    "docs/how-to/use-the-console.md",
     "docs/how-to/use-the-sdk.md",
     "docs/how-to/write-a-task.md",
     "docs/how-to/write-an-agent.md",

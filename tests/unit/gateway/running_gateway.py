@@ -35,6 +35,7 @@ class GatewayOptions:
     media_from: tuple[str, ...] = ()
     allow_origin: tuple[str, ...] = ()
     ignores_unknown_fields: bool = False
+    serves_console: bool = True
 
 
 def with_gateway_options(options: GatewayOptions) -> pytest.MarkDecorator:
@@ -57,6 +58,7 @@ async def running_gateway(store: Store, options: GatewayOptions, fork_server: Fo
         origins=BrowserOrigins.parse(options.allow_origin),
         fork_server=fork_server,
         ignores_unknown_fields=options.ignores_unknown_fields,
+        serves_console=options.serves_console,
     )
     server = HttpServer(server_config(app, options.limits))
     server.config.port = listener.getsockname()[1]

@@ -16,7 +16,7 @@ from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_opti
 from tests.unit.gateway.sources import ECHO
 
 LINES_PATH = f"{APP_LOGS_PATH}/echo?lines=1"
-KEY, OTHER, TOKEN = "k" * 16, "o" * 16, "t" * 32
+KEY, OTHER, TOKEN, READER = "k" * 16, "o" * 16, "t" * 32, "r" * 32
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -104,6 +104,26 @@ class TestWithKeys:
         headers = bearer(KEY) | {"host": "cornserve.example", "origin": "https://example.com"}
 
         assert (await gateway.get("/v1/models", headers=headers)).status_code == 200
+
+
+@with_gateway_options(GatewayOptions(access=Access((KEY,), TOKEN, READER)))
+class TestWithAReadOnlyToken:
+    @pytest.mark.parametrize("path", ["/admin/v1/apps", "/v1/models", "/metrics"])
+    async def test_it_reads(self, gateway: httpx.AsyncClient, path: str) -> None:
+        assert (await gateway.get(path, headers=bearer(READER))).status_code == 200
+        assert (await gateway.head(path, headers=bearer(READER))).status_code == 200
+
+    async def test_it_changes_nothing(self, gateway: httpx.AsyncClient) -> None:
+        for method, path in (
+            ("DELETE", "/admin/v1/apps/echo"),
+            ("PUT", "/admin/v1/apps/echo/scale"),
+            ("POST", "/v1/apps/echo/invoke"),
+        ):
+            refused = await gateway.request(method, path, headers=bearer(READER), json={})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (403, "read_only")
+
+    async def test_it_is_not_a_token_of_the_instance(self, gateway: httpx.AsyncClient) -> None:
+        assert (await gateway.get(ARRIVALS_PATH, headers=bearer(READER))).status_code == 403
 
 
 @with_gateway_options(GatewayOptions(access=Access(admin_token=TOKEN)))
