@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from benchmarks.reproduction.markdown import prose, table
-from cornserve_planner.cells import solve_cells
-from cornserve_planner.graph import DeploymentOption
-from cornserve_planner.inputs import load_inputs
-from cornserve_planner.problem import PlanningProblem, RequestPath
+from cornserve_planner.inputs.planning_inputs import load_inputs
+from cornserve_planner.model.graph import DeploymentOption
+from cornserve_planner.model.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.capacity import capacity
+from cornserve_planner.solve.cells import solve_cells
 from cornserve_planner.solve.optimization import max_rate
 
 AT_8 = {"thinker": 1, "talker": 5, "vocoder": 1}

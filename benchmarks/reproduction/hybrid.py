@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from benchmarks.reproduction.markdown import prose, table
-from cornserve_planner.graph import DeploymentOption, RequestType
-from cornserve_planner.inputs import build_inputs
-from cornserve_planner.models import shipped_model
-from cornserve_planner.problem import PlanningProblem, RequestPath
+from cornserve_planner.inputs.planning_inputs import build_inputs
+from cornserve_planner.model.graph import DeploymentOption, RequestType
+from cornserve_planner.model.problem import PlanningProblem, RequestPath
+from cornserve_planner.model.shipped import shipped_model
 from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.profiles.profile import ModelProfile
 from cornserve_planner.solve.budget import Budget

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.reproduction.markdown import prose, replicas, table
-from cornserve_planner.inputs import load_inputs
+from cornserve_planner.inputs.planning_inputs import load_inputs
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.optimization import max_rate
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.harness.planner.greedy import GreedyLoopError, greedy
 from benchmarks.reproduction.markdown import prose, table
-from cornserve_planner.cells import Cell, fewest_gpus
+from cornserve_planner.solve.cells import Cell, fewest_gpus
 
 CASES: tuple[tuple[tuple[tuple[int, float], ...], float], ...] = (
     (((1, 1.0), (2, 2.9)), 2.5),

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cache
 
 from benchmarks.reproduction.markdown import prose, replicas, table
-from cornserve_planner.inputs import load_inputs
-from cornserve_planner.problem import PlanningProblem, RequestPath
+from cornserve_planner.inputs.planning_inputs import load_inputs
+from cornserve_planner.model.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.capacity import capacity
 from cornserve_planner.solve.optimization import max_rate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.reproduction import best_strategy, hybrid
 from benchmarks.reproduction.markdown import prose
-from cornserve_planner.inputs import load_inputs
+from cornserve_planner.inputs.planning_inputs import load_inputs
 from cornserve_planner.profiles.published import PublishedFigures
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from benchmarks.reproduction.markdown import prose, table
 from cornserve_planner.profiles.architecture import Architectures, DecoderShape
 from cornserve_planner.profiles.published import PublishedFigures
-from cornserve_planner.transfer_feasibility import (
+from cornserve_planner.profiles.transfer_feasibility import (
     PCIE_4,
     TransferRatio,
     embedding_bytes,

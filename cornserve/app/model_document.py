@@ -9,7 +9,7 @@ from cornserve.app.graph import AppGraph, GraphOption, GraphPath
 
 
 def model_document(name: str, graph: AppGraph) -> dict[str, Any]:
-    """Returns the fields of a `cornserve_planner.model_document.ModelDocument`."""
+    """Returns the fields of a `cornserve_planner.model.document.ModelDocument`."""
     document: dict[str, Any] = {
         "format": "cornserve-planner/model",
         "version": 1,

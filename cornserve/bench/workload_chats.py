@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from cornserve.bench.media_files import audio_url, image_url, video_url
 from cornserve.bench.requests import random_text
-from cornserve_planner.workload.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
+from cornserve_planner.requests.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
 from cornserve_tasklib.media import (
     AUDIO_TOKENS_PER_SECOND,
     PIXELS_PER_TOKEN,

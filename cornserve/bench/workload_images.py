@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from cornserve.bench.media_files import image_file
 from cornserve.bench.requests import RequestError, random_text
 from cornserve.bench.workload_chats import pixel_size
-from cornserve_planner.workload.request import WorkloadImage, WorkloadRequest
+from cornserve_planner.requests.request import WorkloadImage, WorkloadRequest
 from cornserve_tasklib.image_editing import AUTO
 from cornserve_tasklib.image_generation import DEFAULT_SIZE, MAX_IMAGES, MAX_SIDE, TOKEN_PIXELS
 from cornserve_tasklib.media import Image

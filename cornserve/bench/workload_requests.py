@@ -8,7 +8,7 @@ from cornserve.bench.requests import RequestError
 from cornserve.bench.workload_chats import GeneratedChat
 from cornserve.bench.workload_images import GeneratedImages
 from cornserve.bench.workload_speech import GeneratedSpeech
-from cornserve_planner.workload.request import WorkloadRequest
+from cornserve_planner.requests.request import WorkloadRequest
 from cornserve_planner.workload.request_files import read_requests
 
 GeneratedRequest = GeneratedChat | GeneratedImages | GeneratedSpeech

@@ -10,7 +10,7 @@ from typing import Any, Self
 from pydantic_core import to_json
 
 from cornserve.bench.requests import RequestError, random_text
-from cornserve_planner.workload.request import WorkloadRequest
+from cornserve_planner.requests.request import WorkloadRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from cornserve.cli.console import CliError
 
 if TYPE_CHECKING:
     from cornserve.app.graph import AppGraph
-    from cornserve_planner.model_document import ModelDocument
+    from cornserve_planner.model.document import ModelDocument
 
 
 def with_options(model: ModelDocument, graph: AppGraph, file: Path) -> ModelDocument:
@@ -18,7 +18,7 @@ def with_options(model: ModelDocument, graph: AppGraph, file: Path) -> ModelDocu
     Raises `PlannerError` if the file is not valid, and `CliError` for numbers of GPUs that the app's executors do not
     have.
     """
-    from cornserve_planner.option_changes import OptionChanges
+    from cornserve_planner.model.option_changes import OptionChanges
 
     changes = OptionChanges.read(file)
     changed = changes.apply(model)

@@ -43,8 +43,8 @@ from cornserve.cli.transcribe import transcribe
 from cornserve.cli.try_task import try_task
 from cornserve.cli.up import up
 from cornserve.cli.wait import wait
+from cornserve_planner.commands.plan_group import plan_app
 from cornserve_planner.errors import PlannerError
-from cornserve_planner.plan_commands import plan_app
 from cornserve_planner.simulation.command import SIMULATE_EXAMPLES, simulate
 
 INSTANCE = "This machine"

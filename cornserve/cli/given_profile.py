@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cornserve.home import Home
     from cornserve.profiler.device import Device
     from cornserve.task.spec import ExecutorSpec
-    from cornserve_planner.model_document import ModelDocument
+    from cornserve_planner.model.document import ModelDocument
     from cornserve_planner.profiles.profile import ModelProfile, OptionProfile
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cornserve.client import Client
     from cornserve.client.deploy_target import DeployTarget
     from cornserve.home import Home
-    from cornserve_planner.model_document import ModelDocument
+    from cornserve_planner.model.document import ModelDocument
     from cornserve_planner.solve.budget import Budget
 
 

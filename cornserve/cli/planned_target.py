@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from cornserve.cli.measured_profile import MeasuredProfile
     from cornserve.client import Client
     from cornserve.client.deploy_target import DeployTarget
-    from cornserve_planner.inputs import PlanInputs
-    from cornserve_planner.model_document import ModelDocument
-    from cornserve_planner.plan_request import PlanRequest
+    from cornserve_planner.inputs.planning_inputs import PlanInputs
+    from cornserve_planner.model.document import ModelDocument
+    from cornserve_planner.planning.request import PlanRequest
 
 
 class PlanBudget(NamedTuple):
@@ -92,10 +92,10 @@ def plan_target(client: Client, source: str, target: DeployTarget, budget: PlanB
     """
     try:
         from cornserve_planner.errors import PlannerError
-        from cornserve_planner.model_document import ModelDocument
-        from cornserve_planner.plan_request import PlanRequest
-        from cornserve_planner.planning import make_plan
-        from cornserve_planner.report import summary
+        from cornserve_planner.model.document import ModelDocument
+        from cornserve_planner.planning.model_plan import make_plan
+        from cornserve_planner.planning.request import PlanRequest
+        from cornserve_planner.report.plan_report import summary
         from cornserve_planner.terminal import parse_count, parse_settings
     except ImportError as error:
         raise CliError('planning needs the planner: run pip install "cornserve[planner]"') from error
@@ -139,7 +139,7 @@ def plan_target(client: Client, source: str, target: DeployTarget, budget: PlanB
 def _check_request(request: PlanRequest, graph: AppGraph, model: ModelDocument) -> None:
     """Raises `PlannerError` if no profile makes a plan possible, or if the app has no such requests."""
     from cornserve.control.planning.input_checks import check_workload
-    from cornserve_planner.inputs import check_gpu_types
+    from cornserve_planner.inputs.planning_inputs import check_gpu_types
     from cornserve_planner.profiles.gpus import GpuCatalog
     from cornserve_planner.workload.document import read_workload
 
@@ -191,7 +191,7 @@ def _planning(request: PlanRequest, graph: AppGraph, file: Path, inputs: PlanInp
     from cornserve.validation_errors import describe_all
     from cornserve_planner.profiles.profile import ModelProfile
     from cornserve_planner.profiles.profile_matching import unused_entries
-    from cornserve_planner.workload.request_sizes import mean_sizes
+    from cornserve_planner.requests.request_sizes import mean_sizes
 
     profile = ModelProfile.read(file)
     unused = unused_entries(inputs.graph, profile)

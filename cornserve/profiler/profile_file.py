@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cornserve.profiler.results import MixMeasurement, OptionResults, StartSummary
-from cornserve_planner.model_document import ExecutorTask
+from cornserve_planner.model.document import ExecutorTask
 from cornserve_planner.profiles.profile import (
     BatchLatency,
     MeasuredWith,

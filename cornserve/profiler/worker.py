@@ -39,9 +39,9 @@ from cornserve.profiler.results import OptionResults
 from cornserve.profiler.store import ProfileStore, ProfileStoreError
 from cornserve.task.errors import DefinitionError
 from cornserve_planner.errors import PlannerError
+from cornserve_planner.requests.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
+from cornserve_planner.requests.request_sizes import SizeUnit
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.workload.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
-from cornserve_planner.workload.request_sizes import SizeUnit
 from cornserve_tasklib.talker import TalkerTask
 
 PROGRESS_SECONDS = 10.0

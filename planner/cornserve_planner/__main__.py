@@ -8,10 +8,10 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from cornserve_planner.command import require_libraries
+from cornserve_planner.commands.plan_group import plan_app
 from cornserve_planner.errors import PlannerError
-from cornserve_planner.plan_commands import plan_app
 from cornserve_planner.simulation.command import SIMULATE_EXAMPLES, fit_steps, simulate
+from cornserve_planner.terminal import require_libraries
 from cornserve_planner.workload.command import app as workload
 
 
@@ -51,7 +51,7 @@ app.add_typer(workload, name="workload")
 def models() -> None:
     """List the shipped models."""
     require_libraries()
-    from cornserve_planner.models import shipped_model, shipped_models
+    from cornserve_planner.model.shipped import shipped_model, shipped_models
 
     for name in shipped_models():
         typer.echo(f"{name:<24} {shipped_model(name).description}")

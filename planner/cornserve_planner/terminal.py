@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 from cornserve_planner.errors import InvalidInputError, PlannerError
-from cornserve_planner.output_file import expanded
+from cornserve_planner.files.output_file import expanded
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,7 +21,15 @@ MOST_NODES = 64
 FILE_COLUMNS = 160
 """Width of a report if the output is not a terminal."""
 
+LIBRARIES = ("highspy", "matplotlib", "numpy", "pulp", "yaml")
+
 Number = TypeVar("Number", int, float)
+
+
+def require_libraries() -> None:
+    """Raises `PlannerError` with an install command if optional dependencies are missing."""
+    if missing := [name for name in LIBRARIES if find_spec(name) is None]:
+        raise PlannerError(f'{", ".join(missing)}: not installed: run pip install "cornserve[planner]"')
 
 
 def parse_settings(

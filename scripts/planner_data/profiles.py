@@ -17,7 +17,7 @@ from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.profiles.profile import MixEntry, ModelProfile, OptionProfile, Throughput
 from cornserve_planner.profiles.roofline import GpuMachine, decode_seconds, encode, generate_seconds, prefill
 from cornserve_planner.profiles.sourced_value import SourcedValue, Tag, Unit
-from cornserve_planner.transfer_feasibility import embedding_bytes, kv_cache_bytes
+from cornserve_planner.profiles.transfer_feasibility import embedding_bytes, kv_cache_bytes
 
 OUT = Path(__file__).parents[2] / "planner/cornserve_planner/profiles/data/models"
 GPU = "A100-80GB"

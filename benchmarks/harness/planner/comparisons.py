@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from benchmarks.harness.planner.greedy import GreedyLoopError, greedy
 from benchmarks.harness.planner.instances import OMNI, random_problem
-from cornserve_planner.cells import Cell, efficient_cells, fewest_gpus, solve_cells
-from cornserve_planner.problem import PlanningProblem
+from cornserve_planner.model.problem import PlanningProblem
+from cornserve_planner.solve.cells import Cell, efficient_cells, fewest_gpus, solve_cells
 from cornserve_planner.solve.optimization import min_gpus
 
 LARGEST = 32

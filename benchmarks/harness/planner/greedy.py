@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
-from cornserve_planner.cells import Cell
+from cornserve_planner.solve.cells import Cell
 
 
 class GreedyLoopError(Exception):

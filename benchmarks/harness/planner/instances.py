@@ -14,8 +14,8 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from cornserve_planner.graph import DeploymentOption, PathStep
-from cornserve_planner.problem import PlanningProblem, RequestPath
+from cornserve_planner.model.graph import DeploymentOption, PathStep
+from cornserve_planner.model.problem import PlanningProblem, RequestPath
 
 _Split = tuple[frozenset[int], ...]
 

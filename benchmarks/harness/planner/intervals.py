@@ -12,15 +12,22 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
+from cornserve_planner.conversion.rate_confidence import rate_draws
+from cornserve_planner.conversion.throughput_conversion import ThroughputConversion, convert, interval
+from cornserve_planner.conversion.throughput_measurement import ThroughputMeasurement
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import DeclaredPath, DeploymentOption, ExecutorGraph, ModelComponent, PathStep, RequestType
-from cornserve_planner.problem import PlanningProblem
-from cornserve_planner.rate_confidence import rate_draws
-from cornserve_planner.solution import Solution
+from cornserve_planner.model.graph import (
+    DeclaredPath,
+    DeploymentOption,
+    ExecutorGraph,
+    ModelComponent,
+    PathStep,
+    RequestType,
+)
+from cornserve_planner.model.problem import PlanningProblem
+from cornserve_planner.model.solution import Solution
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.optimization import max_rate
-from cornserve_planner.throughput_conversion import ThroughputConversion, convert, interval
-from cornserve_planner.throughput_measurement import ThroughputMeasurement
 
 Kind = Literal["additive", "overlapping", "interfering"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cornserve_planner.plan_file.document import PlanFile
-from cornserve_planner.plan_request import PlanRequest
-from cornserve_planner.planning import make_plan
+from cornserve_planner.planning.model_plan import make_plan
+from cornserve_planner.planning.request import PlanRequest
 from cornserve_planner.profiles.profile import ModelProfile
 from cornserve_planner.simulation.executor_model import executor_models
 from cornserve_planner.simulation.measurements import SimulationMeasurements

@@ -20,14 +20,14 @@ from benchmarks.harness.planner.instances import (
     random_problem,
     random_traffic,
 )
-from cornserve_planner.cells import efficient_cells, fewest_gpus, most_requests, solve_cells
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.inputs import PlanInputs, load_inputs
-from cornserve_planner.models import shipped_models
-from cornserve_planner.problem import PlanningProblem, RequestPath
-from cornserve_planner.solution import Solution
+from cornserve_planner.inputs.planning_inputs import PlanInputs, load_inputs
+from cornserve_planner.model.problem import PlanningProblem, RequestPath
+from cornserve_planner.model.shipped import shipped_models
+from cornserve_planner.model.solution import Solution
 from cornserve_planner.solve import placement
 from cornserve_planner.solve.budget import Budget
+from cornserve_planner.solve.cells import efficient_cells, fewest_gpus, most_requests, solve_cells
 from cornserve_planner.solve.cluster import Cluster
 from cornserve_planner.solve.optimization import max_rate, min_gpus
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings

@@ -19,7 +19,7 @@ from cornserve.client import Client, calls
 from cornserve.client.calls import ApiCall
 from cornserve.profiler.loads import LoadDriver, Observations
 from cornserve_plan.plan import Plan
-from cornserve_planner.model_document import ModelDocument
+from cornserve_planner.model.document import ModelDocument
 from cornserve_planner.profiles.profile import ModelProfile
 
 POISSON_UTILIZATION = 0.8

@@ -9,7 +9,7 @@ from random import Random
 
 from benchmarks.harness.strategies.workloads import Paths, draw_block, draw_types, name_paths
 from cornserve.bench.workload_chats import GeneratedChat
-from cornserve_planner.workload.request import WorkloadImage, WorkloadRequest
+from cornserve_planner.requests.request import WorkloadImage, WorkloadRequest
 from cornserve_planner.workload.request_files import write_requests
 
 

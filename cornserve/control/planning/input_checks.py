@@ -10,9 +10,9 @@ from cornserve.app.graph import AppGraph, always_runs_reason
 from cornserve.app.model_document import model_document
 from cornserve.app.planning import WorkloadType
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import RequestType
-from cornserve_planner.model_document import ModelDocument
-from cornserve_planner.problem import PlanningProblem
+from cornserve_planner.model.document import ModelDocument
+from cornserve_planner.model.graph import RequestType
+from cornserve_planner.model.problem import PlanningProblem
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.infeasible import require_budget
 

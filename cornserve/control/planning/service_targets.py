@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from cornserve.app.settings import LatencyTargetSettings
-from cornserve_planner.latency_targets import LatencyTargets
-from cornserve_planner.service_targets import ServiceTargets
+from cornserve_planner.inputs.service_targets import ServiceTargets
+from cornserve_planner.targets.latency_targets import LatencyTargets
 
 TBT_REASON: Final = (
     "the time between two tokens is not measured: give a profile with a latency that measures between_tokens, or "

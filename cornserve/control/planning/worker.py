@@ -35,11 +35,11 @@ def make_plan(job: PlanningJob) -> PlanningResult:
     """Runs the planner."""
     try:
         from cornserve.control.planning.service_targets import service_targets
-        from cornserve_planner import planning
         from cornserve_planner.errors import PlannerError
-        from cornserve_planner.model_document import ModelDocument
-        from cornserve_planner.option_changes import OptionChange, OptionChanges
-        from cornserve_planner.plan_request import PlanRequest
+        from cornserve_planner.model.document import ModelDocument
+        from cornserve_planner.model.option_changes import OptionChange, OptionChanges
+        from cornserve_planner.planning import model_plan
+        from cornserve_planner.planning.request import PlanRequest
     except ImportError:
         return PlanningResult(error=NEEDED)
     if job.inputs.profile is None:
@@ -71,7 +71,7 @@ def make_plan(job: PlanningJob) -> PlanningResult:
                 targets=service_targets(job.targets, inputs.utilization, inputs.percentile),
                 survive=inputs.survive > 0,
             )
-            file = planning.make_plan(request).file
+            file = model_plan.make_plan(request).file
             plan = AppPlan.of(file.deployable()).with_gpu_types(_gpu_types(job.running))
         except (PlannerError, DefinitionError) as error:
             return PlanningResult(error=str(error))

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cornserve_planner.cells import Cell, efficient_cells
-from cornserve_planner.graph import PathStep, RequestType
-from cornserve_planner.inputs import PlanInputs
-from cornserve_planner.model_document import ExecutorTask
+from cornserve_planner.inputs.planning_inputs import PlanInputs
+from cornserve_planner.model.document import ExecutorTask
+from cornserve_planner.model.graph import PathStep, RequestType
+from cornserve_planner.model.problem import PlanningProblem, RequestPath
+from cornserve_planner.model.solution import Solution
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_file.parts import (
     ANY_GPU,
@@ -29,9 +30,8 @@ from cornserve_planner.plan_file.parts import (
     mean_seconds,
 )
 from cornserve_planner.plan_file.provenance import PlanOrigin
-from cornserve_planner.problem import PlanningProblem, RequestPath
-from cornserve_planner.solution import Solution
 from cornserve_planner.solve.capacity import ReplicaCapacity
+from cornserve_planner.solve.cells import Cell, efficient_cells
 from cornserve_planner.solve.cluster import Cluster
 from cornserve_planner.solve.placement import PlacedPlan
 

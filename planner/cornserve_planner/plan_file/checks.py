@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from cornserve_planner.cells import Cell, efficient_cells
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import DeclaredPath, DeploymentOption, ExecutorGraph, ModelComponent, RequestType
+from cornserve_planner.model.graph import DeclaredPath, DeploymentOption, ExecutorGraph, ModelComponent, RequestType
+from cornserve_planner.model.problem import PlanningProblem
+from cornserve_planner.model.solution import Objective
 from cornserve_planner.plan_file.parts import (
     PlanFields,
     PlannedCell,
@@ -18,9 +19,8 @@ from cornserve_planner.plan_file.parts import (
     loads,
     mean_seconds,
 )
-from cornserve_planner.problem import PlanningProblem
-from cornserve_planner.solution import Objective
 from cornserve_planner.solve.capacity import ReplicaCapacity
+from cornserve_planner.solve.cells import Cell, efficient_cells
 
 TOLERANCE = 1e-6
 """Relative tolerance of numbers that follow from others."""

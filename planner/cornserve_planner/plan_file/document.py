@@ -9,10 +9,11 @@ from typing import Any, Self
 from pydantic import model_validator
 
 from cornserve_plan.plan import Plan
-from cornserve_planner.cells import Cell
-from cornserve_planner.document import FAMILY
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import DeploymentOption, PathStep, path_name
+from cornserve_planner.files.document import FAMILY
+from cornserve_planner.model.graph import DeploymentOption, PathStep, path_name
+from cornserve_planner.model.problem import GpuType, PlanningProblem, RequestPath
+from cornserve_planner.model.solution import PathRate, Solution
 from cornserve_planner.plan_file.checks import check_cells, check_losses, check_names, check_paths, check_target
 from cornserve_planner.plan_file.parts import (
     PlanFields,
@@ -23,8 +24,7 @@ from cornserve_planner.plan_file.parts import (
     PlannedType,
     hourly_price,
 )
-from cornserve_planner.problem import GpuType, PlanningProblem, RequestPath
-from cornserve_planner.solution import PathRate, Solution
+from cornserve_planner.solve.cells import Cell
 
 ADVICE = "make the plan again with `cornserve plan MODEL --save FILE`"
 

@@ -10,12 +10,12 @@ from pydantic import Field, JsonValue
 
 from cornserve_plan.fields import Name, NonNegative, Positive, PositiveCount
 from cornserve_plan.plan import Plan, PlanCell, PlanInput, PlanOption, PlanPath, PlanStep, PlanType
-from cornserve_planner.document import Document, DocumentPart
-from cornserve_planner.model_document import Components
+from cornserve_planner.files.document import Document, DocumentPart
+from cornserve_planner.model.document import Components
+from cornserve_planner.model.request_types import Modalities
+from cornserve_planner.model.solution import Objective
 from cornserve_planner.profiles.sourced_value import SourcedValue, Tag
-from cornserve_planner.solution import Objective
-from cornserve_planner.workload.request import Modality
-from cornserve_planner.workload.request_types import Modalities
+from cornserve_planner.requests.request import Modality
 
 InputKind = Literal["model", "profile", "workload", "gpu types"]
 

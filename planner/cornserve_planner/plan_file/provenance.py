@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from cornserve_planner.inputs import PlanInputs
-from cornserve_planner.model_document import ModelDocument
-from cornserve_planner.models import shipped_models
+from cornserve_planner.inputs.planning_inputs import PlanInputs
+from cornserve_planner.model.document import ModelDocument
+from cornserve_planner.model.shipped import shipped_models
 from cornserve_planner.plan_file.parts import InputKind, KnownRate, PlannedInput, Provenance
 from cornserve_planner.workload.document import workload_files
 
@@ -74,7 +74,7 @@ def _model(model: str | ModelDocument) -> PlannedInput:
             kind="model", file=model.name, shipped=False, sha256=sha256(model.dump().encode()).hexdigest()
         )
     if model in shipped_models():
-        return _shipped("model", f"models/{model}.yaml")
+        return _shipped("model", f"model/shipped/{model}.yaml")
     return _given("model", Path(model))
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-from cornserve_planner.edge_traffic import CORNSERVE_TABLE_1
 from cornserve_planner.profiles.architecture import Architecture, Architectures, DiffusionTransformerShape
+from cornserve_planner.profiles.edge_traffic import CORNSERVE_TABLE_1
 from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.profiles.profile import ModelProfile, Throughput
 from cornserve_planner.profiles.roofline import GpuMachine, decode_seconds, denoise, encode, prefill

@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from cornserve_planner.document import Document, DocumentPart
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.model_document import Name
+from cornserve_planner.files.document import Document, DocumentPart
+from cornserve_planner.model.document import Name
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from cornserve_planner.document import Document, DocumentPart
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.model_document import Name
-from cornserve_planner.problem import GpuType
+from cornserve_planner.files.document import Document, DocumentPart
+from cornserve_planner.model.document import Name
+from cornserve_planner.model.problem import GpuType
 from cornserve_planner.profiles.sourced_value import Bandwidth, Compute, HourlyPrice, PurchasePrice, Size
 
 Dtype = Literal["bf16", "fp8", "fp4"]

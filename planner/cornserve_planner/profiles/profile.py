@@ -9,12 +9,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from cornserve_planner.document import Document, DocumentPart
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.model_document import Components, ExecutorTask, Name
-from cornserve_planner.problem import SHARES_TOLERANCE
+from cornserve_planner.files.document import Document, DocumentPart
+from cornserve_planner.model.document import Components, ExecutorTask, Name
+from cornserve_planner.model.problem import SHARES_TOLERANCE
 from cornserve_planner.profiles.sourced_value import Duration, Rate, Size, Tag
-from cornserve_planner.workload.request_sizes import RequestSizes
+from cornserve_planner.requests.request_sizes import RequestSizes
 
 Share = Annotated[float, Field(gt=0, le=1)]
 

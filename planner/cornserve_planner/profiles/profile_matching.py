@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import DeploymentOption, ExecutorGraph
-from cornserve_planner.model_document import ExecutorTask, ModelDocument
+from cornserve_planner.model.document import ExecutorTask, ModelDocument
+from cornserve_planner.model.graph import DeploymentOption, ExecutorGraph
 from cornserve_planner.profiles.profile import ModelProfile, OptionProfile
 
 

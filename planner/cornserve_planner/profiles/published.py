@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from cornserve_planner.document import Document, DocumentPart
-from cornserve_planner.model_document import Name
+from cornserve_planner.files.document import Document, DocumentPart
+from cornserve_planner.model.document import Name
 from cornserve_planner.profiles.sourced_value import SourcedValue
 
 Paper = Literal["C", "D", "H", "M", "T"]

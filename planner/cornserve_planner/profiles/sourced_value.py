@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from cornserve_planner.document import DocumentPart
+from cornserve_planner.files.document import DocumentPart
 
 Tag = Literal["measured", "published", "predicted"]
 """Measured by the user, published by others, or predicted from a hardware model."""

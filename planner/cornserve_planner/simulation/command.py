@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cornserve_planner.command import require_libraries
 from cornserve_planner.errors import PlannerError
-from cornserve_planner.terminal import parse_bandwidth, parse_settings, show, write_file
+from cornserve_planner.terminal import parse_bandwidth, parse_settings, require_libraries, show, write_file
 
 if TYPE_CHECKING:
     from cornserve_planner.simulation.simulation_result import SimulationRequest, SimulationResult
@@ -143,7 +142,7 @@ def simulate(
     Needs neither a cluster nor a GPU.
     """
     require_libraries()
-    from cornserve_planner.output_file import check_output
+    from cornserve_planner.files.output_file import check_output
     from cornserve_planner.simulation.serving import ServingSettings
     from cornserve_planner.simulation.simulation_report import simulation_report
     from cornserve_planner.simulation.simulation_result import SimulationRequest
@@ -195,7 +194,7 @@ def fit_steps(
 
 
 def _draw(result: SimulationResult, path: Path) -> None:
-    from cornserve_planner.plot import draw_times
+    from cornserve_planner.drawing.plot import draw_times
     from cornserve_planner.simulation.time_series import time_charts
 
     if not result.measurements.completed:

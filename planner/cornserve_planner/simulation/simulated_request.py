@@ -9,12 +9,12 @@ from itertools import accumulate, chain
 from pathlib import Path
 
 from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.model.request_types import Modalities
 from cornserve_planner.plan_file.document import PlanFile
+from cornserve_planner.requests.request import WorkloadRequest
+from cornserve_planner.requests.request_sizes import RequestSizes
 from cornserve_planner.workload.document import REQUEST_SUFFIXES, Workload, WorkloadDocument
-from cornserve_planner.workload.request import WorkloadRequest
 from cornserve_planner.workload.request_files import read_requests
-from cornserve_planner.workload.request_sizes import RequestSizes
-from cornserve_planner.workload.request_types import Modalities
 
 LONGEST_SECONDS = 3e11
 """The latest arrival that is simulated: later times have no fractions of milliseconds."""

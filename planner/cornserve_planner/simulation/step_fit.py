@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 from pydantic import ValidationError
 
-from cornserve_planner.document import input_error_from
+from cornserve_planner.conversion.size_costs import non_negative_least_squares
 from cornserve_planner.errors import InvalidInputError, require_positive
+from cornserve_planner.files.document import input_error_from
 from cornserve_planner.profiles.profile import BatchLatency, ModelProfile, StepSeconds
-from cornserve_planner.size_costs import non_negative_least_squares
 
 
 def fit_option(profile: ModelProfile, option: str, prompt: int, output: int, cache_tokens: int) -> StepSeconds:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cornserve_planner.plot import TimeChart
+from cornserve_planner.drawing.plot import TimeChart
 from cornserve_planner.simulation.simulation_result import SimulationResult
 
 WINDOWS = 80

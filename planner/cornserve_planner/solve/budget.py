@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cornserve_planner.errors import InvalidInputError, require_non_negative
-from cornserve_planner.problem import PlanningProblem
+from cornserve_planner.model.problem import PlanningProblem
 
 ROUNDING_TOLERANCE = 1e-9
 """Relative tolerance of the dollar limit."""

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cornserve_planner.problem import PlanningProblem, RequestPath
-from cornserve_planner.solution import PathRate
+from cornserve_planner.model.problem import PlanningProblem, RequestPath
+from cornserve_planner.model.solution import PathRate
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.milp import MilpProgram
 from cornserve_planner.solve.solver import SolverSettings, solve_program

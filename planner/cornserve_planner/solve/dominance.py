@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cornserve_planner.problem import RequestPath
+from cornserve_planner.model.problem import RequestPath
 
 
 def undominated(paths: Iterable[RequestPath]) -> list[RequestPath]:

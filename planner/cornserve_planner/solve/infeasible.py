@@ -9,8 +9,8 @@ from functools import partial
 import pulp
 
 from cornserve_planner.errors import InfeasibleError
-from cornserve_planner.problem import PlanningProblem
-from cornserve_planner.solution import Loss, Solution
+from cornserve_planner.model.problem import PlanningProblem
+from cornserve_planner.model.solution import Loss, Solution
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.dominance import undominated
 from cornserve_planner.solve.solver import SolverSettings, solve_program

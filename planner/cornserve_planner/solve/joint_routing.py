@@ -11,8 +11,8 @@ from itertools import count, product
 import pulp
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import Edge
-from cornserve_planner.problem import RequestPath
+from cornserve_planner.model.graph import Edge
+from cornserve_planner.model.problem import RequestPath
 from cornserve_planner.solve.cluster import Cluster
 from cornserve_planner.solve.tree_decomposition import Bag, decompose
 

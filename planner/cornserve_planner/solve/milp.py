@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pulp
 
-from cornserve_planner.problem import PlanningProblem, RequestPath
-from cornserve_planner.solution import Objective
+from cornserve_planner.model.problem import PlanningProblem, RequestPath
+from cornserve_planner.model.solution import Objective
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.dominance import undominated
 from cornserve_planner.solve.plan_size import PlanSize

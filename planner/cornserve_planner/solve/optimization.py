@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 
 from cornserve_planner.errors import InfeasibleError, InvalidInputError, NoPlanFoundError, require_positive
-from cornserve_planner.problem import PlanningProblem
-from cornserve_planner.solution import Loss, Objective, Solution
+from cornserve_planner.model.problem import PlanningProblem
+from cornserve_planner.model.solution import Loss, Objective, Solution
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.infeasible import explain_empty_plan, explain_missed_rate, require_paths
 from cornserve_planner.solve.milp import MilpProgram
 from cornserve_planner.solve.plan_size import PlanSize
 from cornserve_planner.solve.search import SLACK, ReplicaSearch, TieBreak
 from cornserve_planner.solve.solver import SolverSettings, solve_program
-from cornserve_planner.strategies import strategy_costs, strategy_rates
+from cornserve_planner.solve.strategies import strategy_costs, strategy_rates
 
 TOLERATED = 1e-5
 """Relative tolerance of the rate of a solver's solution."""

@@ -34,8 +34,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cornserve_planner.errors import InfeasibleError
-from cornserve_planner.problem import PlanningProblem
-from cornserve_planner.solution import Loss, Objective, Solution
+from cornserve_planner.model.problem import PlanningProblem
+from cornserve_planner.model.solution import Loss, Objective, Solution
 from cornserve_planner.solve import optimization
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.cluster import Cluster

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from cornserve_planner.errors import InfeasibleError, NoPlanFoundError
-from cornserve_planner.graph import Edge
-from cornserve_planner.problem import PlanningProblem
-from cornserve_planner.solution import Loss, Objective, PathRate, Solution
+from cornserve_planner.model.graph import Edge
+from cornserve_planner.model.problem import PlanningProblem
+from cornserve_planner.model.solution import Loss, Objective, PathRate, Solution
 from cornserve_planner.solve.cluster import Cluster
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings, solve_program
 from cornserve_planner.solve.topology_milp import Placement, PlacementProgram, Traffic, losses

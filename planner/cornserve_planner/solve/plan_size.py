@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cornserve_planner.problem import PlanningProblem
+from cornserve_planner.model.problem import PlanningProblem
 
 
 @dataclass(frozen=True, slots=True, order=True)

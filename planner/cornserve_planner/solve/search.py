@@ -12,7 +12,7 @@ from time import perf_counter
 
 import pulp
 
-from cornserve_planner.problem import PlanningProblem
+from cornserve_planner.model.problem import PlanningProblem
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.capacity import ReplicaCapacity
 from cornserve_planner.solve.milp import MilpProgram

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pulp
 
-from cornserve_planner.graph import DeploymentOption, Edge
-from cornserve_planner.problem import PlanningProblem, RequestPath
-from cornserve_planner.solution import Loss
+from cornserve_planner.model.graph import DeploymentOption, Edge
+from cornserve_planner.model.problem import PlanningProblem, RequestPath
+from cornserve_planner.model.solution import Loss
 from cornserve_planner.solve.cluster import Cluster
 from cornserve_planner.solve.joint_routing import JointRouting, RoutedPath, Term, require
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cornserve_planner.graph import Edge
+from cornserve_planner.model.graph import Edge
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cornserve_planner.errors import InvalidInputError, require_non_negative
+from cornserve_planner.requests.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
 from cornserve_planner.workload.interarrival import Rng
-from cornserve_planner.workload.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
 
 
 @dataclass(frozen=True, slots=True)

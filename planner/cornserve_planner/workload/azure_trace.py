@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cornserve_planner.document import Document
+from cornserve_planner.files.document import Document
 from cornserve_planner.workload.rate_curve import RateCurve
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from cornserve_planner.document import Document, DocumentPart
+from cornserve_planner.files.document import Document, DocumentPart
 from cornserve_planner.workload.interarrival import Family, InterarrivalGaps, Rng
 from cornserve_planner.workload.rate_curve import RateCurve
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from cornserve_planner.command import require_libraries
+from cornserve_planner.terminal import require_libraries
 
 app = typer.Typer(no_args_is_help=True, help="Check, generate and import files of requests.")
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cornserve_planner.errors import require_non_negative, require_positive
+from cornserve_planner.requests.request import WorkloadImage, WorkloadRequest
 from cornserve_planner.workload.interarrival import InterarrivalGaps, draw_arrivals
 from cornserve_planner.workload.rate_curve import RateCurve
-from cornserve_planner.workload.request import WorkloadImage, WorkloadRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.workload.request import WorkloadAudio, WorkloadImage, WorkloadVideo
+from cornserve_planner.requests.request import WorkloadAudio, WorkloadImage, WorkloadVideo
 
 _SIDES = re.compile(r"(\d+)x(\d+)")
 _AMOUNT = re.compile(r"(\d+(?:\.\d*)?(?:e[-+]?\d+)?)([stf])")

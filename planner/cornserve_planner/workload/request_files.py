@@ -16,11 +16,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cornserve_planner.bounded_text import bounded_lines
-from cornserve_planner.document import FAMILY, Document, input_error_from, reject_duplicates
 from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.files.bounded_text import bounded_lines
+from cornserve_planner.files.document import FAMILY, Document, input_error_from, reject_duplicates
+from cornserve_planner.requests.request import WorkloadRequest
 from cornserve_planner.workload.csv_media import format_media, parse_media
-from cornserve_planner.workload.request import WorkloadRequest
 
 _MEDIA = ("images", "videos", "audios", "output_images")
 _LISTS = ("output_modalities",)

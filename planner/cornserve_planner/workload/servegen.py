@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from cornserve_planner.errors import require_positive
+from cornserve_planner.requests.request import WorkloadImage, WorkloadRequest
 from cornserve_planner.workload.clients import ClientPool, ClientProfile, window_index
 from cornserve_planner.workload.interarrival import Rng, draw_arrivals
 from cornserve_planner.workload.rate_curve import RateCurve
-from cornserve_planner.workload.request import WorkloadImage, WorkloadRequest
 
 
 def generate_requests(

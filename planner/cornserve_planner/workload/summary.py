@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 
-from cornserve_planner.workload.request import WorkloadRequest
+from cornserve_planner.requests.request import WorkloadRequest
 
 
 def summarize_requests(requests: Sequence[WorkloadRequest]) -> str:

@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from cornserve_planner.bounded_text import bounded_lines, read_document
-from cornserve_planner.document import input_error_from
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.workload.request import WorkloadRequest
+from cornserve_planner.files.bounded_text import bounded_lines, read_document
+from cornserve_planner.files.document import input_error_from
+from cornserve_planner.requests.request import WorkloadRequest
 
 
 class TraceColumns(NamedTuple):

@@ -48,14 +48,14 @@ from cornserve.task.spec import ExecutorSpec
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.metrics import ExecutorMetrics
-from cornserve_planner.inputs import load_inputs
-from cornserve_planner.plan_adaptation import adapt_plan
-from cornserve_planner.plan_drift import check_drift
+from cornserve_planner.adaptation.drift import check_drift
+from cornserve_planner.adaptation.saved_plan import adapt_plan
+from cornserve_planner.inputs.planning_inputs import load_inputs
+from cornserve_planner.model.solution import Solution
 from cornserve_planner.plan_file import parts
 from cornserve_planner.plan_file.document import PlanFile
-from cornserve_planner.plan_request import PlanRequest
-from cornserve_planner.planning import make_plan
-from cornserve_planner.solution import Solution
+from cornserve_planner.planning.model_plan import make_plan
+from cornserve_planner.planning.request import PlanRequest
 from cornserve_policies.path_table import CellPath
 from cornserve_tasklib import (
     ClassificationTask,

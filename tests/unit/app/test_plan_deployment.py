@@ -12,11 +12,11 @@ from cornserve.app.plan import AppPlan
 from cornserve.client.errors import DeployTargetError
 from cornserve.client.plan_reader import read_plan
 from cornserve.task.errors import DefinitionError
-from cornserve_planner.model_document import ExecutorTask, ModelDocument
-from cornserve_planner.models import shipped_model
+from cornserve_planner.model.document import ExecutorTask, ModelDocument
+from cornserve_planner.model.shipped import shipped_model
 from cornserve_planner.plan_file.document import PlanFile
-from cornserve_planner.plan_request import PlanRequest
-from cornserve_planner.planning import make_plan
+from cornserve_planner.planning.model_plan import make_plan
+from cornserve_planner.planning.request import PlanRequest
 
 
 def with_executors(model: ModelDocument) -> ModelDocument:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from cornserve.cli.commands import app
 from cornserve.cli.console import CliError
 from cornserve.cli.file_import import run_import
-from cornserve_planner.model_document import ModelDocument
+from cornserve_planner.model.document import ModelDocument
 
 COMMANDS = [
     ("deploy", "FILE"),

@@ -12,7 +12,7 @@ from cornserve.app.graph_recording import record_graph
 from cornserve.cli.commands import app
 from cornserve_echo.stages import caption_app
 from cornserve_planner.__main__ import app as planner
-from cornserve_planner.model_document import ModelDocument
+from cornserve_planner.model.document import ModelDocument
 from tests.unit.http_server import StubServer, json_response
 
 CAPTIONS = """

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from cornserve_planner.graph import DeploymentOption
-from cornserve_planner.problem import GpuType, PlanningProblem, RequestPath
+from cornserve_planner.model.graph import DeploymentOption
+from cornserve_planner.model.problem import GpuType, PlanningProblem, RequestPath
 
 Array = Any  # numpy's types take minutes to check
 CLOSE = 1e-7

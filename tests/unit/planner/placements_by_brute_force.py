@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterator
 from random import Random
 
-from cornserve_planner.graph import DeploymentOption, Edge
-from cornserve_planner.problem import PlanningProblem, RequestPath
-from cornserve_planner.solution import Loss
+from cornserve_planner.model.graph import DeploymentOption, Edge
+from cornserve_planner.model.problem import PlanningProblem, RequestPath
+from cornserve_planner.model.solution import Loss
 from cornserve_planner.solve.capacity import capacity
 from cornserve_planner.solve.cluster import Cluster
 from cornserve_planner.solve.topology_milp import Traffic

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.model_document import ModelDocument
+from cornserve_planner.model.document import ModelDocument
 from cornserve_planner.workload.document import Workload, WorkloadDocument
 
 _HERE = files("cornserve_planner.workload.shipped")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cornserve_planner.plan_request import PlanRequest
-from cornserve_planner.planning import make_plan
+from cornserve_planner.planning.model_plan import make_plan
+from cornserve_planner.planning.request import PlanRequest
 
 MODEL = """
 format: cornserve-planner/model

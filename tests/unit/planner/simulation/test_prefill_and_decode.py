@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cornserve_planner.plan_request import PlanRequest
-from cornserve_planner.planning import make_plan
+from cornserve_planner.planning.model_plan import make_plan
+from cornserve_planner.planning.request import PlanRequest
 from cornserve_planner.simulation.serving import ServingSettings
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
 from tests.unit.planner.simulation.conftest import OPTION, STEP

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.requests.request import WorkloadRequest
 from cornserve_planner.workload.added_modalities import AddedModalities, LogNormal, add_modalities
 from cornserve_planner.workload.azure_trace import azure_lmm_2024
 from cornserve_planner.workload.clients import ClientPool, mean_sizes
 from cornserve_planner.workload.controlled import CORNSERVE_TABLE_3, ControlledWorkload
-from cornserve_planner.workload.request import WorkloadRequest
 from cornserve_planner.workload.servegen import generate_requests
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.workload.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
+from cornserve_planner.requests.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
 from cornserve_planner.workload.request_files import check_requests, read_requests, write_requests
 
 JSON_LINES = '{"format": "cornserve-planner/requests", "version": 1}\n'

@@ -1,0 +1,1 @@
+"""`cornserve plan` and its subcommands."""

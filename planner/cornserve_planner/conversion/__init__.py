@@ -1,0 +1,1 @@
+"""Converts measured throughputs to the seconds of each component [C Algorithm 3]."""

@@ -1,0 +1,1 @@
+"""Diagrams and time series as images."""

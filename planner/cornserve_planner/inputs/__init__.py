@@ -1,0 +1,1 @@
+"""Loads the inputs of a plan, and builds the planning problem."""

@@ -1,0 +1,1 @@
+"""Models: executor graph, request types, the problem of planning them, and its solution."""

@@ -1,0 +1,1 @@
+"""Makes plans: from a request to a result."""

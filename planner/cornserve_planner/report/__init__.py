@@ -1,0 +1,1 @@
+"""The text output and the diagram of a plan."""

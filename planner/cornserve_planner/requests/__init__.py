@@ -1,0 +1,1 @@
+"""A request: its arrival time and its sizes, without content."""

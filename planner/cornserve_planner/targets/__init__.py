@@ -1,0 +1,1 @@
+"""Latency targets: batch sizes and limits of utilization that meet them."""
