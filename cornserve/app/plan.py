@@ -12,11 +12,10 @@ from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
 from cornserve_plan.fields import Fraction, Name, NonNegative
 from cornserve_plan.plan import Plan, PlanCell, PlanInput, PlanOption, PlanPath, PlanStep, PlanType
+from cornserve_policies.mixture import MAX_RUNNING_CELLS
 
 MAX_PLAN_BYTES: Final = 128 * 1024
 """Maximum size of a plan as JSON. Records of apps and routes contain it."""
-
-MAX_RUNNING_CELLS: Final = 64
 
 MAX_CELL_REPLICAS: Final = 1024
 """Maximum number of replicas of an option in a cell."""

@@ -9,10 +9,10 @@ from annotated_types import Gt
 from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
 
 from cornserve.app.adaptation_status import MixtureProposal, PlanProposal
-from cornserve.app.plan import MAX_RUNNING_CELLS, AppPlan
+from cornserve.app.plan import AppPlan
 from cornserve.app.settings import MAX_EXECUTOR_OVERRIDES, MAX_REPLICAS, ExecutorName, HoldSeconds
 from cornserve.app.spec import AppSpec
-from cornserve_policies.mixture import cells_for_gpus, cells_for_rate
+from cornserve_policies.mixture import MAX_RUNNING_CELLS, cells_for_gpus, cells_for_rate
 
 
 class ScaleError(Exception):

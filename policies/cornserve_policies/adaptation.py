@@ -17,6 +17,9 @@ SHRINK_WINDOW = 3
 HISTORY_SECONDS = 3600.0
 """The longest history that the policies here read."""
 
+DECISION_SECONDS = 5.0
+"""The longest time between two decisions."""
+
 DEVIATIONS = 4.0
 """A load has changed if it differs by this many standard deviations: Poisson arrivals deviate as much about once in
 30,000 windows."""

@@ -18,6 +18,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from typing import Final
+
+MAX_RUNNING_CELLS: Final = 64
+"""The most cells of an app that run."""
 
 RATE_TOLERANCE = Fraction(1, 10**9)
 """Relative tolerance of rates, for rounding errors in sums such as 0.1 + 0.2."""

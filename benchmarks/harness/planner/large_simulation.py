@@ -16,7 +16,8 @@ from cornserve_planner.planning.request import PlanRequest
 from cornserve_planner.profiles.profile import ModelProfile
 from cornserve_planner.simulation.executor_model import executor_models
 from cornserve_planner.simulation.measurements import SimulationMeasurements
-from cornserve_planner.simulation.serving import ServingSettings, ServingSimulation
+from cornserve_planner.simulation.serving import ServingSimulation
+from cornserve_planner.simulation.serving_settings import ServingSettings
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
 from cornserve_policies.registry import routing_policy
 

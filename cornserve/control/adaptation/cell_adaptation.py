@@ -13,7 +13,7 @@ from cornserve.app.adaptation_status import (
     TypeRate,
     TypeShare,
 )
-from cornserve.app.plan import MAX_RUNNING_CELLS, AppPlan
+from cornserve.app.plan import AppPlan
 from cornserve.app.settings import AdaptationSettings
 from cornserve.control.adaptation.app_adaptation import SpecChange
 from cornserve.control.adaptation.arrival_reader import Arrivals
@@ -29,7 +29,7 @@ from cornserve_policies.adaptation import (
     find_mix_shift,
 )
 from cornserve_policies.arrivals import ArrivalHistory
-from cornserve_policies.mixture import cells_within
+from cornserve_policies.mixture import MAX_RUNNING_CELLS, cells_within
 
 MIX_SHIFT, MIX_SHIFT_END = 0.1, 0.05
 """Distances from the planned mix at which a shift is reported and at which the report ends."""

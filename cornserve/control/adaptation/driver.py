@@ -24,11 +24,9 @@ from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.spec_change import change_spec
 from cornserve.control.store.base import AppRecord, Store, StoreError
 from cornserve.observe.error_log import ErrorLog
+from cornserve_policies.adaptation import DECISION_SECONDS
 
 log = logging.getLogger(__name__)
-
-LONGEST_INTERVAL: Final = 5.0
-"""Seconds between two rounds, if no app has short windows."""
 
 ROUNDS_PER_WINDOW: Final = 4
 
@@ -139,7 +137,7 @@ class AdaptationDriver:
     @property
     def _interval(self) -> float:
         windows = [app.settings.window_seconds / ROUNDS_PER_WINDOW for app in self._apps.values()]
-        return min([LONGEST_INTERVAL, *windows])
+        return min([DECISION_SECONDS, *windows])
 
     async def step(self) -> None:
         """Reads the arrivals once, and adapts the apps."""

@@ -27,11 +27,9 @@ from cornserve.task import TaskError
 from cornserve.task.references import Blob
 from cornserve.wire.invocations import StartCommand
 from cornserve_policies.replica_routing import RoutedInvocation
+from cornserve_policies.retries import PLACEMENT_SECONDS
 
 log = logging.getLogger(__name__)
-
-RETRY_SECONDS = 0.2
-"""The delay before replicas that were unreachable or refused an invocation are tried again."""
 
 
 class InvocationPlacement:
@@ -197,7 +195,7 @@ class InvocationPlacement:
     async def _start_when_available(self, execution: InvocationExecution) -> None:
         try:
             while execution.is_waiting:
-                await self._replicas.wait_for_change(RETRY_SECONDS)
+                await self._replicas.wait_for_change(PLACEMENT_SECONDS)
                 execution.refused_by.clear()
                 if self._start_or_fail(execution):
                     return

@@ -14,9 +14,7 @@ from dataclasses import dataclass, field
 from cornserve.gateway.request.dataflow import Dataflow
 from cornserve.gateway.request.invocation_execution import InvocationExecution
 from cornserve.gateway.request.replica_connection import ReplicaConnection
-
-MAX_EXECUTOR_DEATHS = 1
-"""The number of executors that may die during one request. A limit keeps one request from killing all executors."""
+from cornserve_policies.retries import MAX_EXECUTOR_DEATHS
 
 MAX_INPUT_LOSSES = 3
 """The number of attempts of one invocation that may find their input tensors lost."""

@@ -143,7 +143,7 @@ def simulate(
     """
     require_libraries()
     from cornserve_planner.files.output_file import check_output
-    from cornserve_planner.simulation.serving import ServingSettings
+    from cornserve_planner.simulation.serving_settings import ServingSettings
     from cornserve_planner.simulation.simulation_report import simulation_report
     from cornserve_planner.simulation.simulation_result import SimulationRequest
     from cornserve_policies.registry import DEFAULT_ROUTING

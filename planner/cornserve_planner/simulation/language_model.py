@@ -5,78 +5,35 @@ token budget goes to prompts, in chunks. A sequence that needs a block of the ke
 the running sequence with the lowest priority, which arrived last. Preempted sequences lose their blocks, and their
 tokens are computed again. A prompt is admitted if the free blocks hold all of it.
 
-While the batch stays the same, step `i` of a segment takes `a + g * i` seconds, because each step adds the same number
-of tokens to the context. A segment of `n` steps is therefore one event, after `n * a + g * n * (n - 1) / 2` seconds.
-A segment ends with the first step after which a sequence ends, a prompt is complete, or blocks are missing, and with
-the running step if a sequence arrives that the next step can admit.
+While the batch stays the same, its steps are one event, a segment. It ends with the first step after which a sequence
+ends, a prompt is complete, or blocks are missing, and with the running step if a sequence arrives that the next step
+can admit.
 """
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from math import ceil, sqrt
-from typing import Any, Protocol
+from math import ceil
+from typing import Any
 
+from cornserve_planner.simulation.cache_blocks import BlockNeeds
 from cornserve_planner.simulation.event_queue import EventQueue
+from cornserve_planner.simulation.preemption import schedule_with_preemption
 from cornserve_planner.simulation.step_model import EngineLimits, StepModel
+from cornserve_planner.simulation.step_segment import StepSegment
+from cornserve_planner.simulation.token_sequence import SequenceListener, TokenSequence
 
 STEP_TOLERANCE = 1e-9
 """An arrival this fraction of a step after a step's start joins that step: a rounding error."""
-
-
-class TokenSequence:
-    """A prompt and its output.
-
-    Args:
-        prompt, output: numbers of tokens, at least 1.
-        cached: tokens of the prompt whose keys and values arrive with it. They are lost if it is preempted.
-        priority: smaller numbers first, as in vLLM.
-        owner: not read here.
-    """
-
-    __slots__ = (
-        "admission", "base", "cached", "computed", "end_step", "generated", "is_cancelled", "is_running", "order",
-        "output", "owner", "priority", "prompt",
-    )  # fmt: skip
-
-    def __init__(self, prompt: int, output: int, *, cached: int = 0, priority: int = 0, owner: Any = None) -> None:
-        self.prompt = prompt
-        self.output = output
-        self.cached = cached
-        self.priority = priority
-        self.owner = owner
-        self.order = self.admission = 0
-        self.generated = 0
-        """Tokens of the output that existed when the sequence was last admitted."""
-        self.computed = 0
-        """Tokens of a prompt that is not complete whose keys and values exist."""
-        self.base = 0
-        """The tokens whose keys and values exist, minus the number of the next step, while it generates."""
-        self.end_step = 0
-        """The number of the step after its last one, while it generates."""
-        self.is_running = self.is_cancelled = False
-
-    @property
-    def tokens(self) -> int:
-        """The tokens to compute before the next one is generated."""
-        return self.prompt + self.generated
-
-
-class SequenceListener(Protocol):
-    def first_output(self, owner: Any) -> None:
-        """The first token of a sequence exists."""
-
-    def ended(self, owner: Any) -> None:
-        """All tokens of a sequence exist."""
 
 
 class LanguageModelReplica:
     """Simulates the engine of a language model. The output of each sequence is reported to the listener."""
 
     __slots__ = (
-        "_admissions", "_cancelled", "_chunk", "_complete", "_context", "_ends", "_events", "_first_seconds", "_free",
-        "_generating", "_growth", "_limits", "_listener", "_model", "_needs", "_orders", "_partial", "_skipped",
-        "_started", "_step", "_steps", "_version", "_waiting", "busy_seconds", "preemptions",
+        "_admissions", "_cancelled", "_chunk", "_complete", "_context", "_ends", "_events", "_free", "_generating",
+        "_limits", "_listener", "_model", "_needs", "_orders", "_partial", "_segment", "_skipped", "_step", "_steps",
+        "_version", "_waiting", "busy_seconds", "preemptions",
     )  # fmt: skip
 
     def __init__(self, events: EventQueue, model: StepModel, limits: EngineLimits, listener: SequenceListener) -> None:
@@ -101,14 +58,13 @@ class LanguageModelReplica:
         self._context = 0
         """The tokens of the generating sequences whose keys and values exist."""
         self._free = limits.cache_blocks
-        self._needs = [0] * limits.block_size
-        """The generating sequences that need a block in the steps with a number `n`, at `n % block_size`."""
+        self._needs = BlockNeeds(limits.block_size)
         self._step = 0
         self._steps = 0
         """The steps of the running segment. 0 if nothing runs."""
         self._chunk = 0
         """The tokens of the partial prompt that each of them computes."""
-        self._started = self._first_seconds = self._growth = 0.0
+        self._segment = StepSegment(0.0, 0.0, 0.0)
         self._version = 0
         """Increases with every planned event: earlier ones are stale."""
         self.busy_seconds = 0.0
@@ -143,7 +99,7 @@ class LanguageModelReplica:
     def stop(self) -> None:
         """Ends now, with all sequences."""
         if self._steps:
-            self.busy_seconds += self._events.now - self._started
+            self.busy_seconds += self._events.now - self._segment.started
         self._steps = 0
         self._version += 1
 
@@ -151,13 +107,12 @@ class LanguageModelReplica:
         """Returns the tokens of the output that exist now."""
         if sequence not in self._generating:
             return sequence.generated
-        return sequence.output - (sequence.end_step - self._step - int(self._steps_in(self._events.now)))
+        return sequence.output - (sequence.end_step - self._step - int(self._segment.steps_until(self._events.now)))
 
     def _wake(self) -> None:
         """Begins a step after the other events of this time: sequences that arrive together start together."""
         self._steps = 1
-        self._first_seconds = self._growth = 0.0
-        self._started = self._events.now
+        self._segment = StepSegment(self._events.now, 0.0, 0.0)
         self._plan_end(self._events.now, self._resume)
 
     def _resume(self, version: int) -> None:
@@ -172,30 +127,20 @@ class LanguageModelReplica:
     def _end_after_running_step(self) -> None:
         if self._steps < 2:
             return
-        steps = max(1, ceil(self._steps_in(self._events.now) - STEP_TOLERANCE))
+        steps = max(1, ceil(self._segment.steps_until(self._events.now) - STEP_TOLERANCE))
         if steps < self._steps:
             self._steps = steps
-            self._plan_end(self._started + self._seconds(steps), self._end_segment)
+            self._plan_end(self._segment.end(steps), self._end_segment)
 
     def _plan_end(self, time: float, handler: Any) -> None:
         self._version += 1
         self._events.add(max(time, self._events.now), handler, self._version)
 
-    def _steps_in(self, time: float) -> float:
-        """Returns the steps of the segment until a time: the root of `_seconds`."""
-        seconds, growth = time - self._started, self._growth
-        half = self._first_seconds - growth / 2
-        divisor = half + sqrt(half * half + 2 * growth * seconds)
-        return 2 * seconds / divisor if divisor else 0.0
-
-    def _seconds(self, steps: int) -> float:
-        return steps * self._first_seconds + self._growth * (steps * (steps - 1) / 2)
-
     def _finish_steps(self) -> None:
         """Advances by the steps of the segment, and reports what they have generated."""
         steps, self._steps = self._steps, 1
-        self.busy_seconds += self._events.now - self._started
-        self._free -= self._new_blocks(steps)
+        self.busy_seconds += self._events.now - self._segment.started
+        self._free -= self._needs.within(self._step, steps)
         self._context += steps * len(self._generating)
         if self._skipped:
             self._delay_skipped()
@@ -238,7 +183,7 @@ class LanguageModelReplica:
             sequence.end_step = self._step + left
             self._generating[sequence] = None
             self._context += sequence.tokens
-            self._needs[-sequence.base % self._limits.block_size] += 1
+            self._needs.add(sequence.base)
             heappush(self._ends, (sequence.end_step, sequence.admission, sequence))
         else:
             self._free += self._limits.blocks(sequence.tokens)
@@ -255,7 +200,7 @@ class LanguageModelReplica:
         computed = sequence.base + self._step
         del self._generating[sequence]
         self._context -= computed
-        self._needs[-sequence.base % self._limits.block_size] -= 1
+        self._needs.remove(sequence.base)
         self._free += self._limits.blocks(computed)
         sequence.is_running = False
 
@@ -267,7 +212,7 @@ class LanguageModelReplica:
         partial = self._partial
         budget = limits.max_num_batched_tokens - len(self._generating)
         self._chunk = 0 if partial is None else min(partial.tokens - partial.computed, budget)
-        available = self._free - self._needs[self._step % limits.block_size] - self._chunk_blocks(1)
+        available = self._free - self._needs.at(self._step) - self._chunk_blocks(1)
         if available < 0:
             self._begin_step_with_preemption()
             return
@@ -293,10 +238,10 @@ class LanguageModelReplica:
         if partial is not None:
             left = partial.tokens - partial.computed
             steps = max(1, left // self._chunk)
-            needed = self._new_blocks(steps) + self._chunk_blocks(steps)
+            needed = self._needs.within(self._step, steps) + self._chunk_blocks(steps)
             steps = steps if needed <= self._free else 1
             return min(steps, self._next_end()) if self._generating else steps
-        return self._steps_with_blocks(self._next_end())
+        return self._needs.steps_with(self._free, self._step, self._next_end())
 
     def _next_end(self) -> int:
         """Returns the steps until the first generating sequence ends."""
@@ -324,10 +269,10 @@ class LanguageModelReplica:
                 sequences += 1
                 context += partial.computed + self._chunk
         self._steps = steps
-        self._first_seconds = model.seconds(tokens, sequences, context)
-        self._growth = model.per_context_token * tokens
-        self._started = self._events.now
-        self._plan_end(self._started + self._seconds(steps), self._end_segment)
+        self._segment = StepSegment(
+            self._events.now, model.seconds(tokens, sequences, context), model.per_context_token * tokens
+        )
+        self._plan_end(self._segment.end(steps), self._end_segment)
 
     def _admit(self, budget: int, available: int) -> int:
         """Admits waiting sequences to the next step. Returns the tokens of their prompts that it computes."""
@@ -366,52 +311,17 @@ class LanguageModelReplica:
         self._chunk = chunk
 
     def _begin_step_with_preemption(self) -> None:
-        """Schedules a step for which blocks are missing, sequence by sequence."""
-        limits, step = self._limits, self._step
-        running = [*self._generating] + ([] if self._partial is None else [self._partial])
-        free, budget, index = self._free, limits.max_num_batched_tokens, 0
-        scheduled: dict[TokenSequence, tuple[int, int]] = {}
-        preempted: list[TokenSequence] = []
-        while index < len(running):
-            sequence = running[index]
-            computed = sequence.computed if sequence is self._partial else sequence.base + step
-            wanted = min(sequence.tokens - computed, budget) if sequence is self._partial else 1
-            blocks = limits.blocks(computed + wanted) - limits.blocks(computed)
-            while blocks > free:
-                victim = max(running, key=lambda running: (running.priority, running.order))
-                if victim in scheduled:
-                    tokens, new = scheduled.pop(victim)
-                    budget += tokens
-                    free += new
-                    index -= 1
-                held = victim.computed if victim is self._partial else victim.base + step
-                free += limits.blocks(held)
-                running.remove(victim)
-                preempted.append(victim)
-                if victim is sequence:
-                    break
-            if sequence in preempted:
-                break
-            scheduled[sequence] = wanted, blocks
-            free -= blocks
-            budget -= wanted
-            index += 1
-        for victim in preempted:
+        """Begins a step for which blocks are missing."""
+        partial = self._partial
+        found = schedule_with_preemption(self._generating, partial, self._step, self._free, self._limits)
+        for victim in found.preempted:
             self._preempt(victim)
-        if not scheduled:
+        if not found.scheduled:
             self._begin_segment()
             return
-        context = 0
-        self._chunk = 0
-        for sequence in running:
-            if sequence is self._partial:
-                self._chunk = scheduled.get(sequence, (0, 0))[0]
-                context += sequence.computed + self._chunk if self._chunk else 0
-            elif sequence in scheduled:
-                context += sequence.base + step + 1
-            else:
-                self._skipped.append(sequence)
-        self._start(1, sum(tokens for tokens, _ in scheduled.values()), 0, context, len(scheduled))
+        self._chunk = 0 if partial is None else found.scheduled.get(partial, 0)
+        self._skipped += found.skipped
+        self._start(1, sum(found.scheduled.values()), 0, found.context, len(found.scheduled))
 
     def _preempt(self, sequence: TokenSequence) -> None:
         self.preemptions += 1
@@ -431,9 +341,9 @@ class LanguageModelReplica:
         for sequence in self._skipped:
             self._free += (sequence.base + self._step) % size == 0
             self._context -= 1
-            self._needs[-sequence.base % size] -= 1
+            self._needs.remove(sequence.base)
             sequence.base -= 1
-            self._needs[-sequence.base % size] += 1
+            self._needs.add(sequence.base)
             sequence.end_step += 1
             heappush(self._ends, (sequence.end_step, sequence.admission, sequence))
         self._skipped.clear()
@@ -462,22 +372,3 @@ class LanguageModelReplica:
             return 0
         blocks = self._limits.blocks
         return blocks(partial.computed + steps * self._chunk) - blocks(partial.computed)
-
-    def _new_blocks(self, steps: int) -> int:
-        """Returns the blocks that the generating sequences need in the next steps."""
-        size = self._limits.block_size
-        rounds, rest = divmod(steps, size)
-        needs, step = self._needs, self._step
-        return rounds * len(self._generating) + sum(needs[(step + index) % size] for index in range(rest))
-
-    def _steps_with_blocks(self, most: int) -> int:
-        """Returns for how many steps, at most `most`, the free blocks are enough for the generating sequences."""
-        size, needs, generating = self._limits.block_size, self._needs, len(self._generating)
-        if -(-most // size) * generating <= self._free:
-            return most
-        rounds, rest = divmod(self._free, generating)
-        steps = rounds * size
-        while steps < most and (needed := needs[(self._step + steps) % size]) <= rest:
-            rest -= needed
-            steps += 1
-        return min(steps, most)

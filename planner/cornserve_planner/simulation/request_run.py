@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.simulation.language_model import TokenSequence
 from cornserve_planner.simulation.media_replica import MediaJob
 from cornserve_planner.simulation.path_stages import PathStage
 from cornserve_planner.simulation.running_cells import ServingCell, ServingReplica
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
+from cornserve_planner.simulation.token_sequence import TokenSequence
 from cornserve_policies.admission import AdmittedRequest
 from cornserve_policies.path_table import CellPath
 

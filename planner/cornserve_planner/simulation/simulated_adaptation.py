@@ -11,15 +11,15 @@ from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.simulation.event_queue import EventQueue
 from cornserve_planner.simulation.running_cells import RunningCells, ServingCell
-from cornserve_policies.adaptation import HISTORY_SECONDS, AdaptationLimits, ObservedRateAdaptation, RunningMixture
+from cornserve_policies.adaptation import (
+    DECISION_SECONDS,
+    HISTORY_SECONDS,
+    AdaptationLimits,
+    ObservedRateAdaptation,
+    RunningMixture,
+)
 from cornserve_policies.arrivals import ArrivalHistory
-from cornserve_policies.mixture import cells_within
-
-DECISION_SECONDS = 5.0
-"""The interval of decisions, as in the controller."""
-
-MOST_CELLS = 64
-"""The most cells of an app, as in the controller."""
+from cornserve_policies.mixture import MAX_RUNNING_CELLS, cells_within
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class SimulatedAdaptation:
             running = 0 if has_common else self._gpus(self._counts)
             return self._gpus(counts) + running <= self._most_gpus
 
-        return cells_within(self._rates, rate, self._counts, may_run, most_cells=MOST_CELLS)
+        return cells_within(self._rates, rate, self._counts, may_run, most_cells=MAX_RUNNING_CELLS)
 
     def _change(self, counts: Mapping[int, int]) -> None:
         """Starts the cells that are missing, and replaces the others when all of them serve.

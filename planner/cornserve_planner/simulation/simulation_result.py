@@ -14,7 +14,8 @@ from cornserve_planner.plan_file.parts import hourly_price
 from cornserve_planner.profiles.profile import ModelProfile
 from cornserve_planner.simulation.executor_model import describe_models, executor_models
 from cornserve_planner.simulation.measurements import LatencyColumns, SimulationMeasurements, met_share, summarize
-from cornserve_planner.simulation.serving import ServingSettings, ServingSimulation
+from cornserve_planner.simulation.serving import ServingSimulation
+from cornserve_planner.simulation.serving_settings import ServingSettings
 from cornserve_planner.simulation.simulated_request import read_load
 from cornserve_policies.registry import DEFAULT_ROUTING, UnknownPolicyError, routing_policy
 

@@ -15,7 +15,6 @@ from cornserve.app.settings import AppPolicies
 from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
 from cornserve.gateway.request.dispatcher import Dispatcher
-from cornserve.gateway.request.placement import RETRY_SECONDS
 from cornserve.gateway.request.replica_connection import InvocationListener, ReplicaConnection
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request_route import RequestRoute
@@ -24,6 +23,7 @@ from cornserve.task.recording import Recording
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_policies.replayable_random import ReplayableRandom
 from cornserve_policies.replica_routing import RoutedInvocation, RoutingPolicy
+from cornserve_policies.retries import PLACEMENT_SECONDS
 from tests.credentials import CREDENTIALS
 from tests.loop_clock import LoopClock
 from tests.waiting import until
@@ -241,7 +241,7 @@ async def test_invocations_that_wait_for_a_replica_start_once_when_it_is_availab
     pool.replicas = replicas
     pool._changes.notify()
     await until(lambda: len(replicas[0].started) == 3)
-    clock.advance(2 * RETRY_SECONDS)
+    clock.advance(2 * PLACEMENT_SECONDS)
     await asyncio.sleep(0)
 
     assert replicas[0].started == [(0, 0), (1, 0), (2, 0)]
@@ -439,7 +439,7 @@ async def test_a_held_consumer_whose_input_is_lost_waits_until_it_is_repeated(
     replica.end(0)
 
     lose_input(replica, 1)
-    clock.advance(2 * RETRY_SECONDS)
+    clock.advance(2 * PLACEMENT_SECONDS)
     await asyncio.sleep(0)
     assert replica.started == [(0, 0), (1, 0), (0, 1)]
 

@@ -281,7 +281,7 @@ async def test_all_lost_tensors_of_a_dead_producer_are_produced_again_at_once(po
 async def test_a_consumer_is_retried_as_soon_as_its_producers_have_replicas(
     post: PostApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve.gateway.request.placement.RETRY_SECONDS", LONG)
+    monkeypatch.setattr("cornserve.gateway.request.placement.PLACEMENT_SECONDS", LONG)
     dying, replacement, reader = await post.writer(), await post.writer(), await post.reader()
     await post.publish(writers=[dying], readers=[reader])
     sent = post.send("kept", "lost", sequential=True, writing=0.5, timeout=30)

@@ -9,8 +9,9 @@ from math import inf
 import pytest
 
 from cornserve_planner.simulation.event_queue import EventQueue
-from cornserve_planner.simulation.language_model import LanguageModelReplica, TokenSequence
+from cornserve_planner.simulation.language_model import LanguageModelReplica
 from cornserve_planner.simulation.step_model import EngineLimits, StepModel
+from cornserve_planner.simulation.token_sequence import TokenSequence
 from tests.unit.planner.examples import examples
 from tests.unit.planner.simulation.step_by_step import StepByStepEngine, SteppedRequest
 

@@ -8,7 +8,7 @@ import pytest
 
 from cornserve_planner.planning.model_plan import make_plan
 from cornserve_planner.planning.request import PlanRequest
-from cornserve_planner.simulation.serving import ServingSettings
+from cornserve_planner.simulation.serving_settings import ServingSettings
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
 from tests.unit.planner.simulation.conftest import OPTION, STEP
 from tests.unit.planner.simulation.test_serving import Simulated

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve_planner.simulation.serving import ServingSettings
+from cornserve_planner.simulation.serving_settings import ServingSettings
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
 from tests.unit.planner.simulation.conftest import profile_text
 from tests.unit.planner.simulation.test_serving import CURVE, Simulated, simulated, speech, write_requests

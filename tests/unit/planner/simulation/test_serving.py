@@ -13,7 +13,8 @@ from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.profiles.profile import ModelProfile
 from cornserve_planner.simulation.executor_model import executor_models
 from cornserve_planner.simulation.measurements import SimulationMeasurements
-from cornserve_planner.simulation.serving import ServingSettings, ServingSimulation
+from cornserve_planner.simulation.serving import ServingSimulation
+from cornserve_planner.simulation.serving_settings import ServingSettings
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
 from cornserve_planner.simulation.simulation_result import SimulationRequest, SimulationResult, simulate_plan
 from cornserve_planner.simulation.step_model import EngineLimits, StepModel

@@ -12,7 +12,8 @@ import pytest
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.simulation.executor_model import executor_models
 from cornserve_planner.simulation.measurements import SimulationMeasurements
-from cornserve_planner.simulation.serving import ServingSettings, ServingSimulation
+from cornserve_planner.simulation.serving import ServingSimulation
+from cornserve_planner.simulation.serving_settings import ServingSettings
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
 from cornserve_policies.registry import routing_policy
 

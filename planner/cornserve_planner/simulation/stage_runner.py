@@ -1,0 +1,160 @@
+"""Runs the invocations of requests at replicas: their placement, their streams, and the transfers between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.simulation.event_queue import EventQueue
+from cornserve_planner.simulation.executor_model import TokenExecutor
+from cornserve_planner.simulation.media_replica import MediaJob
+from cornserve_planner.simulation.request_run import RequestRun, StageInvocation
+from cornserve_planner.simulation.serving_settings import ServingSettings
+from cornserve_planner.simulation.token_sequence import TokenSequence
+from cornserve_policies.input_size import InputSize
+from cornserve_policies.replica_routing import RoutedInvocation, RoutingPolicy
+from cornserve_policies.retries import PLACEMENT_SECONDS
+
+
+class StageListener(Protocol):
+    def stage_ended(self, invocation: StageInvocation) -> None: ...
+
+
+class StageRunner:
+    """Runs the invocations of a request along its path. Replicas report outputs to it.
+
+    Args:
+        end_request: called when all invocations of a request have ended.
+    """
+
+    def __init__(
+        self,
+        events: EventQueue,
+        routing: RoutingPolicy,
+        settings: ServingSettings,
+        listener: StageListener,
+        end_request: Callable[[RequestRun], None],
+    ) -> None:
+        self._events = events
+        self._routing = routing
+        self._settings = settings
+        self._listener = listener
+        self._end_request = end_request
+        self._calls = 0
+
+    def next_call(self) -> int:
+        """Returns the number of a new attempt of an invocation."""
+        self._calls += 1
+        return self._calls
+
+    def start(self, run: RequestRun) -> None:
+        """Chooses the replicas of all invocations, and begins those without inputs."""
+        run.running = len(run.invocations)
+        for invocation in run.invocations:
+            self.place(invocation)
+            for index, is_streamed in invocation.stage.consumers:
+                run.invocations[index].unended += is_streamed
+        for invocation in run.invocations:
+            self.begin_if_ready(invocation)
+
+    def place(self, invocation: StageInvocation) -> None:
+        """Chooses the replica of an invocation, or tries again later if none is available."""
+        now, request, stage = self._events.now, invocation.run.request, invocation.stage
+        group = invocation.run.cell.groups[stage.executor]
+        size = InputSize(
+            text=(request.text or 0) if stage.takes_text else 0,
+            media=request.media or 0,
+            output=(request.output or 0) if stage.takes_text else 0,
+        )
+        chosen = self._routing.choose(RoutedInvocation(request.id, invocation.index, size), group.board, now)
+        if chosen is None and group.unavailable:
+            self._events.add(now + PLACEMENT_SECONDS, self._place_again, invocation)
+            return
+        if chosen is None or chosen.id not in group.replicas:
+            raise InvalidInputError("--routing", "the policy chose no replica, although all are available")
+        replica = invocation.replica = group.replicas[chosen.id]
+        replica.invocations[invocation] = None
+        chosen.start(invocation.call, size.tokens)
+
+    def begin_if_ready(self, invocation: StageInvocation) -> None:
+        if invocation.missing or invocation.replica is None:
+            return
+        invocation.began = self._events.now
+        invocation.has_begun = True
+        model = invocation.replica.model
+        job: TokenSequence | MediaJob
+        if isinstance(model, TokenExecutor):
+            prompt, output, cached = invocation.tokens()
+            delivered = invocation.delivered
+            job = TokenSequence(prompt + delivered, output - delivered, cached=cached, owner=invocation)
+        else:
+            job = MediaJob(invocation.stage.work, first_part=model.first_part, owner=invocation)
+        invocation.job = job
+        invocation.replica.engine.submit(job)
+
+    def first_output(self, invocation: StageInvocation) -> None:
+        """Called by replicas."""
+        now, run = self._events.now, invocation.run
+        stage = invocation.stage
+        invocation.running_replica.load.receive_output(invocation.call)
+        if run.first < 0 and (stage.role or not stage.consumers):
+            run.first = now
+            if run.admitted is not None:
+                run.admitted.record_first_output(now - run.request.arrival, now)
+        if not invocation.has_streamed:
+            invocation.has_streamed = True
+            for consumer, is_streamed in invocation.consumers():
+                if is_streamed:
+                    self._send(invocation, consumer)
+
+    def ended(self, invocation: StageInvocation) -> None:
+        """Called by replicas. A consumer of a stream ends after the stream."""
+        if invocation.unended:
+            invocation.is_held = True
+        else:
+            self._end(invocation)
+
+    def _place_again(self, invocation: StageInvocation) -> None:
+        if not invocation.run.has_failed:
+            self.place(invocation)
+            self.begin_if_ready(invocation)
+
+    def _end(self, invocation: StageInvocation) -> None:
+        run, replica = invocation.run, invocation.running_replica
+        invocation.has_ended = True
+        replica.load.end(invocation.call)
+        del replica.invocations[invocation]
+        if invocation.stage.role in ("llm", "decode"):
+            run.last_token = self._events.now
+        self._listener.stage_ended(invocation)
+        for consumer, is_streamed in invocation.consumers():
+            if not is_streamed:
+                self._send(invocation, consumer)
+            else:
+                consumer.unended -= 1
+                if consumer.is_held and not consumer.unended:
+                    self._end(consumer)
+        run.running -= 1
+        if not run.running:
+            self._end_request(run)
+
+    def _send(self, producer: StageInvocation, consumer: StageInvocation) -> None:
+        """Sends the output of an invocation, or the beginning of its stream. Each replica sends one at a time."""
+        settings, now = self._settings, self._events.now
+        sender, receiver = producer.running_replica, consumer.replica
+        time = now + settings.latency
+        size = settings.transfers.get(producer.stage.option, 0.0)
+        if settings.bandwidth is not None and size and receiver is not None:
+            start = max(now, sender.sends_until, receiver.receives_until)
+            sender.sends_until = receiver.receives_until = start + size / settings.bandwidth
+            time = sender.sends_until + settings.latency
+        if time > now:
+            self._events.add(time, self._receive, consumer)
+        else:
+            self._receive(consumer)
+
+    def _receive(self, consumer: StageInvocation) -> None:
+        if not consumer.run.has_failed:
+            consumer.missing -= 1
+            self.begin_if_ready(consumer)
