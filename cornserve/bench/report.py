@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cornserve.bench.percentiles import Percentiles
-from cornserve.bench.result import BenchResult, GeneratorStats, Goodput
+from cornserve.bench.result import BenchResult, GeneratorStats, Goodput, RunNoise
 
 COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
 
@@ -23,6 +23,8 @@ def _facts(result: BenchResult) -> Table:
     counts = result.requests
     table = Table.grid(padding=(0, 3))
     unfinished = f", {counts.unfinished} unfinished" if counts.unfinished else ""
+    if unsent := counts.offered - counts.sent:
+        unfinished += f", {unsent} of {counts.offered} not sent"
     table.add_row("app", f"{result.settings.app} at {result.url}")
     table.add_row("requests", f"{counts.answered} answered, {counts.failed} failed{unfinished} in {result.seconds:g} s")
     table.add_row("throughput", _throughput(result))
@@ -33,6 +35,8 @@ def _facts(result: BenchResult) -> Table:
         table.add_row("speech", f"{result.audio.seconds:g} s, real-time factor {factor:g} (median)")
     if result.goodput is not None:
         table.add_row("goodput", _goodput(result.goodput))
+    if result.noise is not None:
+        table.add_row("A/A noise", _noise(result.noise))
     for kind, count in result.errors.items():
         table.add_row("failed", Text(f"{count} × {kind}", style="red"))
     return table
@@ -46,6 +50,18 @@ def _throughput(result: BenchResult) -> str:
 def _goodput(goodput: Goodput) -> str:
     bounds = ", ".join(f"{name} ≤ {1000 * bound:g} ms" for name, bound in goodput.slo.items())
     return f"{goodput.requests_per_second:.2f} requests/s ({100 * goodput.share:.1f} %) with {bounds}"
+
+
+def _noise(noise: RunNoise) -> str:
+    """Returns the differences between the two runs of the load."""
+    names = {
+        "requests/s": noise.requests_per_second,
+        "TTFT p50": noise.ttft_p50,
+        "TPOT p50": noise.tpot_p50,
+        "end to end p50": noise.e2e_p50,
+        "p99": noise.e2e_p99,
+    }
+    return ", ".join(f"{name} {100 * value:.1f} %" for name, value in names.items() if value is not None)
 
 
 def _latencies(result: BenchResult) -> Table:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from cornserve.bench.server_api import ServerApi
 from cornserve.client import calls
 from cornserve.client.calls import ApiCall
 from cornserve_tasklib.media import Modality
@@ -60,9 +61,12 @@ class RequestSource:
     stream: bool
     """Whether chats and the app's own requests are streamed."""
     timeout: float
+    server: ServerApi
 
     def __next__(self) -> BenchRequest:
         body = next(self.bodies)
+        if not self.is_native:
+            body = self.server.adapt(body)
         return BenchRequest(self._call(body), count_media(body))
 
     def _call(self, body: Any) -> ApiCall:
@@ -75,7 +79,7 @@ class RequestSource:
             return calls.generate_images(self.app, body["prompt"], options, self.timeout, stream=False)
         if "input" in body:
             options = {name: value for name, value in body.items() if name != "input"}
-            return calls.speak(self.app, body["input"], options, self.timeout, events=True)
+            return calls.speak(self.app, body["input"], options, self.timeout, events=self.server.streams_speech)
         options = {name: value for name, value in body.items() if name != "messages"}
         if self.stream:
             options["stream_options"] = {"include_usage": True}

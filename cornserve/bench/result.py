@@ -25,6 +25,8 @@ MAX_LATE_MS = 20.0
 
 
 class RequestCounts(BaseModel):
+    offered: int
+    """The requests that were due: those that were sent, and those that an interruption prevented."""
     sent: int
     answered: int
     failed: int
@@ -71,6 +73,19 @@ class AudioResult(BaseModel):
     """The times to the first audio."""
     real_time_factor: float
     """The median of the latencies, each divided by the duration of the response's speech."""
+
+
+class RunNoise(BaseModel):
+    """The differences between two equal loads on one server (A/A), relative to their mean.
+
+    A difference between two servers that is not larger shows nothing.
+    """
+
+    requests_per_second: float
+    ttft_p50: float | None
+    tpot_p50: float | None
+    e2e_p50: float | None
+    e2e_p99: float | None
 
 
 class RequestResult(BaseModel):
@@ -125,6 +140,8 @@ class BenchResult(BaseModel):
     modalities: dict[Contents, ModalityResult]
     """The results by modality of the media in the requests, and "text" for requests without media."""
     goodput: Goodput | None
+    noise: RunNoise | None = None
+    """None if the load was run once."""
     generator: GeneratorStats
     samples: list[RequestResult]
 
@@ -134,7 +151,11 @@ class BenchResult(BaseModel):
         late = Percentiles.from_seconds(statistics.late)
         is_busy = load.cpu > MAX_GENERATOR_CPU or (late is not None and late.p99 > MAX_LATE_MS)
         counts = RequestCounts(
-            sent=statistics.sent, answered=len(samples), failed=statistics.failed, unfinished=statistics.unfinished
+            offered=statistics.sent + statistics.unsent,
+            sent=statistics.sent,
+            answered=len(samples),
+            failed=statistics.failed,
+            unfinished=statistics.unfinished,
         )
         return cls(
             url=url,
@@ -158,6 +179,28 @@ class BenchResult(BaseModel):
             generator=GeneratorStats(cpu=round(load.cpu, 3), late_ms=late, was_the_limit=is_busy),
             samples=[RequestResult.from_sample(sample) for sample in samples],
         )
+
+
+def compare_runs(first: BenchResult, second: BenchResult) -> RunNoise:
+    """Returns the differences between two equal loads."""
+
+    def between(name: str, percentile: str) -> float | None:
+        found: list[Percentiles | None] = [getattr(result, name) for result in (first, second)]
+        values = [getattr(each, percentile) for each in found if each is not None]
+        return _relative(*values) if len(values) == 2 else None
+
+    return RunNoise(
+        requests_per_second=_relative(first.requests_per_second, second.requests_per_second),
+        ttft_p50=between("ttft_ms", "p50"),
+        tpot_p50=between("tpot_ms", "p50"),
+        e2e_p50=between("e2e_ms", "p50"),
+        e2e_p99=between("e2e_ms", "p99"),
+    )
+
+
+def _relative(first: float, second: float) -> float:
+    mean = (first + second) / 2
+    return round(abs(first - second) / mean, 4) if mean else 0.0
 
 
 def _audio(samples: Sequence[RequestSample]) -> AudioResult | None:

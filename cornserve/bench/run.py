@@ -27,6 +27,10 @@ _OPTIONS = {
 """The options that select other requests than chats, by a part of their paths."""
 
 
+WARM_UP_RUN = -1
+"""The number of the run whose contents warm-up requests have."""
+
+
 class WarmUpError(Exception):
     """The app did not respond to the warm-up."""
 
@@ -34,10 +38,17 @@ class WarmUpError(Exception):
 async def run(
     address: GatewayAddress, requests: RequestSource, settings: BenchSettings, show_progress: ProgressDisplay
 ) -> LoadGenerator:
-    """Sends the warm-up requests, then the load. Raises `WarmUpError` if a warm-up request fails."""
+    """Sends the warm-up requests, then the load.
+
+    With recorded times, the warm-up requests are those of another run: the requests of the load are complete.
+
+    Raises `WarmUpError` if a warm-up request fails.
+    """
+    warm_up = settings.request_source(WARM_UP_RUN) if settings.recorded else requests
+    shape = settings.shape()
     async with TimedClient(address) as client:
-        await _warm_up(client, requests, settings.warmup)
-        load = LoadGenerator(settings.shape, requests, client, settings.seed)
+        await _warm_up(client, warm_up, settings.warmup)
+        load = LoadGenerator(shape, requests, client, settings.seed)
         async with _stopped_by_ctrl_c(load), _shown(load, show_progress):
             await load.run()
         return load

@@ -111,6 +111,8 @@ class RunStatistics:
         self.in_flight = 0
         self.unfinished = 0
         """Requests that Ctrl-C cancelled."""
+        self.unsent = 0
+        """Requests of a recorded workload that Ctrl-C has prevented from being sent."""
 
     @property
     def failed(self) -> int:

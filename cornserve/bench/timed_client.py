@@ -21,7 +21,10 @@ Clock = Callable[[], float]
 SAMPLE_RATE = 24_000
 """Samples per second of the audio of chats, OpenAI's format `pcm16`."""
 
+BYTES_PER_SAMPLE = 2
+
 _STREAM = "text/event-stream"
+_AUDIO = "audio/*"
 
 
 class TimedClient:
@@ -51,6 +54,9 @@ class TimedClient:
                     raise error_from_body(response.status, await response.read())
                 if call.accept == _STREAM:
                     await self._stream(response, sample, clock)
+                elif call.accept == _AUDIO:
+                    async for samples in response.content.iter_any():
+                        sample.record_audio(clock(), len(samples) / BYTES_PER_SAMPLE / SAMPLE_RATE)
                 else:
                     _record_usage(from_json(await response.read()), sample)
         except ApiStatusError as error:
@@ -71,7 +77,8 @@ class TimedClient:
 
     async def _stream(self, response: aiohttp.ClientResponse, sample: RequestSample, clock: Clock) -> None:
         async for event in _events(response):
-            match event.name, from_json(event.data) if event.data not in ("", "[DONE]") else None:
+            content = from_json(event.data) if event.data not in ("", "[DONE]") else None
+            match _event_name(event, content), content:
                 case _, {"error": _} as document:
                     raise error_from_json(200, document, event.data)
                 case "item", _:
@@ -79,14 +86,19 @@ class TimedClient:
                 case "result" | "speech.audio.done", document:
                     _record_usage(document, sample)
                     return
+                case _, {"choices": choices, "modality": "audio"} as chunk:  # of vLLM-Omni
+                    for audio in _audio_contents(choices):
+                        sample.record_audio(clock(), pcm_seconds(audio, SAMPLE_RATE))
+                    _record_usage(chunk, sample)
                 case _, {"choices": choices} as chunk:
                     if any(_has_output(choice) for choice in choices):
                         sample.record_chunk(clock())
                     for audio in _audio_of(choices):
                         sample.record_audio(clock(), pcm_seconds(audio, SAMPLE_RATE))
                     _record_usage(chunk, sample)
-                case "speech.audio.delta", {"audio": str(audio), "sample_rate": int(rate)}:
-                    sample.record_audio(clock(), pcm_seconds(audio, rate))
+                case "speech.audio.delta", {"audio": str(audio), **rest}:
+                    rate = rest.get("sample_rate")
+                    sample.record_audio(clock(), pcm_seconds(audio, rate if isinstance(rate, int) else SAMPLE_RATE))
                 case "message", None if event.data:
                     return
         raise aiohttp.ClientPayloadError("the stream was cut")
@@ -113,6 +125,20 @@ def _audio_of(choices: Any) -> list[str]:
     """Returns the audio of chunks, in base64."""
     deltas = (choice.get("delta") or {} for choice in choices)
     return [audio["data"] for delta in deltas if (audio := delta.get("audio")) and audio.get("data")]
+
+
+def _audio_contents(choices: Any) -> list[str]:
+    """Returns the audio of chunks that contain it as text, in base64."""
+    deltas = (choice.get("delta") or {} for choice in choices)
+    return [content for delta in deltas if isinstance(content := delta.get("content"), str) and content]
+
+
+def _event_name(event: ServerSentEvent, content: Any) -> str:
+    """Returns the name of an event. OpenAI's speech has it only in the data, as `type`."""
+    if event.name == "message" and isinstance(content, dict) and isinstance(content.get("type"), str):
+        name: str = content["type"]
+        return name
+    return event.name
 
 
 def pcm_seconds(audio: str, sample_rate: int) -> float:

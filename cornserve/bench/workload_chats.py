@@ -11,6 +11,7 @@ from pydantic_core import to_json
 
 from cornserve.bench.media_files import audio_url, image_url, video_url
 from cornserve.bench.requests import random_text
+from cornserve.bench.server_api import Operation
 from cornserve_planner.requests.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
 from cornserve_tasklib.media import (
     AUDIO_TOKENS_PER_SECOND,
@@ -93,6 +94,10 @@ class GeneratedChat:
             tuple(GeneratedVideo.of(video) for video in request.videos),
             is_spoken="audio" in request.output_modalities,
         )
+
+    @property
+    def operation(self) -> Operation:
+        return "chats with spoken responses" if self.is_spoken else "chats"
 
     @property
     def key(self) -> bytes:

@@ -12,6 +12,7 @@ from pydantic_core import to_json
 
 from cornserve.bench.media_files import image_file
 from cornserve.bench.requests import RequestError, random_text
+from cornserve.bench.server_api import Operation
 from cornserve.bench.workload_chats import pixel_size
 from cornserve_planner.requests.request import WorkloadImage, WorkloadRequest
 from cornserve_tasklib.image_editing import AUTO
@@ -51,6 +52,10 @@ class GeneratedImages:
         if len(request.output_images) > MAX_IMAGES:
             raise RequestError(f"has {len(request.output_images)} output images: give at most {MAX_IMAGES}")
         return cls(request.text_tokens, sizes.pop(), max(1, len(request.output_images)), source)
+
+    @property
+    def operation(self) -> Operation:
+        return "images"
 
     @property
     def key(self) -> bytes:

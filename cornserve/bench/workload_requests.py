@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from cornserve.bench.recorded_arrivals import RecordedArrival
 from cornserve.bench.requests import RequestError
 from cornserve.bench.workload_chats import GeneratedChat
 from cornserve.bench.workload_images import GeneratedImages
@@ -13,6 +17,17 @@ from cornserve_planner.workload.request_files import read_requests
 
 GeneratedRequest = GeneratedChat | GeneratedImages | GeneratedSpeech
 
+MOST_RECORDED = 1_000_000
+"""The most requests of a run at recorded times: each needs about 1 kB of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeededRequest:
+    """A request, and the seed of its contents; None for other contents each time."""
+
+    request: GeneratedRequest
+    seed: int | None
+
 
 def workload_requests(path: Path) -> list[GeneratedRequest]:
     """Returns the requests of a planner's file of requests: chats, or requests for images or speech.
@@ -20,6 +35,40 @@ def workload_requests(path: Path) -> list[GeneratedRequest]:
     Raises `RequestError` for requests that cannot be generated, and the planner's `InvalidInputError`.
     """
     return [_request(request, path) for request in read_requests(path)]
+
+
+def recorded_requests(
+    path: Path, count: int | None, rate: float | None
+) -> tuple[list[SeededRequest], list[RecordedArrival]]:
+    """Returns the requests of a file, and their arrivals. The first one arrives at 0.
+
+    Args:
+        count: the most requests; None for all.
+        rate: requests per second to which the recorded times are scaled; None to keep them.
+
+    Raises:
+        RequestError: requests cannot be generated, or the file has too many or no rate.
+    """
+    requests, arrivals = [], []
+    for number, request in enumerate(islice(read_requests(path), count)):
+        if number == MOST_RECORDED:
+            raise RequestError(f"{path} has more than {MOST_RECORDED:,} requests: limit them with --requests")
+        requests.append(SeededRequest(_request(request, path), request.seed))
+        arrivals.append(RecordedArrival(request.arrival, request.id, request.after, request.delay))
+    return requests, [*_from_zero(arrivals, rate, path)]
+
+
+def _from_zero(arrivals: list[RecordedArrival], rate: float | None, path: Path) -> Iterator[RecordedArrival]:
+    if not arrivals:
+        return
+    first, factor = arrivals[0].due, 1.0
+    if rate is not None:
+        span = arrivals[-1].due - first
+        if not span:
+            raise RequestError(f"{path} has no recorded rate: at least 2 requests at two times are needed for --rate")
+        factor = (len(arrivals) - 1) / span / rate
+    for each in arrivals:
+        yield RecordedArrival((each.due - first) * factor, each.id, each.after, each.delay)
 
 
 def _request(request: WorkloadRequest, path: Path) -> GeneratedRequest:

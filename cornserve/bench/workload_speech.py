@@ -10,6 +10,7 @@ from typing import Any, Self
 from pydantic_core import to_json
 
 from cornserve.bench.requests import RequestError, random_text
+from cornserve.bench.server_api import Operation
 from cornserve_planner.requests.request import WorkloadRequest
 
 
@@ -29,6 +30,10 @@ class GeneratedSpeech:
         if media := [name for name in ("images", "videos", "audios") if getattr(request, name)]:
             raise RequestError(f"has {media[0]} and only audio output, which cannot be generated together")
         return cls(request.text_tokens)
+
+    @property
+    def operation(self) -> Operation:
+        return "texts to speak"
 
     @property
     def key(self) -> bytes:

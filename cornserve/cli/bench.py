@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cornserve.bench.server_api import ServerName
 from cornserve.cli.console import CliError, expanded, print_json, stderr, stdout
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
@@ -64,6 +65,26 @@ def bench(
             help="Send chats, or requests for images or speech, with the sizes of the planner's file of requests.",
         ),
     ] = None,
+    recorded: Annotated[
+        bool,
+        typer.Option(
+            "--recorded",
+            help="With --workload: send each request once, at its recorded time (with --rate: scaled to this rate), and"
+            " after the requests on which it depends.",
+        ),
+    ] = False,
+    compare: Annotated[
+        bool | None,
+        typer.Option(
+            "--aa/--no-aa",
+            help="Run the load twice, with other contents, and print the differences: the noise of the measurement."
+            " The default with --recorded.",
+            show_default=False,
+        ),
+    ] = None,
+    server: Annotated[
+        ServerName, typer.Option("--server", help="Program at --url. APP is the id of its model.")
+    ] = "cornserve",
     request: Annotated[
         Path | None,
         typer.Option("--request", help="Send native requests: a JSON file, or a JSON Lines file (.jsonl)."),
@@ -129,6 +150,9 @@ def bench(
             prompt_words=prompt_words,
             dataset=dataset,
             workload=workload,
+            recorded=recorded or None,
+            compare=True if compare or (compare is None and recorded) else None,
+            server=server,
             request=request,
             size=size,
             steps=steps,
@@ -165,14 +189,23 @@ def _measure(settings: BenchSettings, client: Client) -> BenchResult:
     import uvloop
 
     from cornserve.bench.live_display import show_progress
-    from cornserve.bench.result import BenchResult
+    from cornserve.bench.result import BenchResult, compare_runs
     from cornserve.bench.run import run
 
-    requests = settings.request_source()
+    sources = [settings.request_source(number) for number in range(2 if settings.compare else 1)]
+    settings.shape()
     _check_served(settings.app, client)
+    results: list[BenchResult] = []
+    show = partial(show_progress, console=stderr())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        load = runner.run(run(client.address, requests, settings, partial(show_progress, console=stderr())))
-    return BenchResult.from_run(load, settings, client.url)
+        for requests in sources:
+            load = runner.run(run(client.address, requests, settings, show))
+            results.append(BenchResult.from_run(load, settings, client.url))
+            if load.is_stopped:
+                break
+    if len(results) == 2:
+        results[1].noise = compare_runs(*results)
+    return results[-1]
 
 
 def _check_served(app: str, client: Client) -> None:

@@ -10,7 +10,11 @@ from cornserve_planner.files.document import DocumentPart
 
 Modality = Literal["text", "image", "video", "audio"]
 
+MOST_PREDECESSORS = 64
+"""The most requests that a request can wait for."""
+
 Seconds = Annotated[float, Field(ge=0)]
+RequestId = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\s;,]+$")]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
 
@@ -58,7 +62,15 @@ class WorkloadRequest(DocumentPart):
     """One line of a file of requests."""
 
     arrival: Seconds
-    """Seconds since the start of the workload."""
+    """Seconds since the start of the workload. A request with `after` is sent no earlier."""
+    id: RequestId | None = None
+    """A name, unique in the file, by which later requests refer to this one."""
+    after: Annotated[tuple[RequestId, ...], Field(max_length=MOST_PREDECESSORS)] = ()
+    """The ids of earlier requests that must have ended, successfully or not, before this one is sent."""
+    delay: Seconds = 0.0
+    """Seconds between the end of the last request of `after` and this one: the time of a tool, or of a reader."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    """Seed of the contents. Requests of equal sizes and seeds have equal contents."""
     client: str = ""
     """The client that sends the request. Requests of one client are similar [ServeGen]."""
     text_tokens: Count = 0
@@ -75,6 +87,14 @@ class WorkloadRequest(DocumentPart):
     def _check_input(self) -> Self:
         if not (self.text_tokens or self.images or self.videos or self.audios):
             raise ValueError("must have an input: text_tokens, images, videos or audios")
+        return self
+
+    @model_validator(mode="after")
+    def _check_predecessors(self) -> Self:
+        if len(set(self.after)) < len(self.after):
+            raise ValueError("names a request twice in after")
+        if self.delay and not self.after:
+            raise ValueError("has a delay, but no request in after")
         return self
 
     @model_validator(mode="after")

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.plan_file.document import PlanFile
+from cornserve_planner.simulation.dependent_requests import DependentRequests
 from cornserve_planner.simulation.event_queue import EventQueue
 from cornserve_planner.simulation.executor_model import CurveExecutor, ExecutorModel
 from cornserve_planner.simulation.media_replica import ConcurrentReplica, MediaJob, ServiceCurve
@@ -87,9 +88,11 @@ class ServingSimulation:
             if settings.adapts
             else None
         )
+        self._dependent = DependentRequests(self.events, self._receive)
         self._requests: Iterator[SimulatedRequest] = iter(())
         self._on_progress: Callable[[float, int], object] = lambda seconds, requests: None
         self._arrived = 0
+        self._has_read_all = False
 
     def find_type(self, components: frozenset[str]) -> str:
         """Returns the type by which requests are routed that need these components."""
@@ -125,24 +128,39 @@ class ServingSimulation:
             self._arrived += 1
             if not self._arrived % REPORT_REQUESTS:
                 self._on_progress(self.events.now, self._arrived)
-            if self._gateway is None:
-                self._dispatch(request)
-            else:
-                self._gateway.submit(MediaJob(owner=request))
-            if self.adaptation is not None:
-                self.adaptation.count(request.kind)
+            self._dependent.add(request)
             request = next(self._requests, None)
         if request is not None:
             self.events.add(request.arrival, self._arrive, request)
-        elif self.adaptation is not None:
+        else:
+            self._has_read_all = True
+            self._end_adaptation()
+
+    def _receive(self, request: SimulatedRequest) -> None:
+        """Takes a request at a gateway."""
+        if self._gateway is None:
+            self._dispatch(request)
+        else:
+            self._gateway.submit(MediaJob(owner=request))
+        if self.adaptation is not None:
+            self.adaptation.count(request.kind)
+
+    def _end_adaptation(self) -> None:
+        """Ends the decisions when no more requests arrive."""
+        if self.adaptation is not None and self._has_read_all and self._dependent.is_empty:
             self.adaptation.end()
+
+    def _end_dependency(self, request: SimulatedRequest) -> None:
+        if request.name is not None:
+            self._dependent.end(request)
+            self._end_adaptation()
 
     def _dispatch(self, request: SimulatedRequest) -> None:
         """Admits a request, chooses its path and the replicas of all of its invocations, and begins the first ones."""
         now = self.events.now
         admitted = self._admission.admit(now, streams=True) if self._admission is not None else None
         if isinstance(admitted, Refusal):
-            self._listener.request_refused(request, admitted)
+            self._refuse(request, admitted)
             return
         run = RequestRun(request, admitted)
         kind = request.kind if request.kind in self.cells.types else None
@@ -152,11 +170,15 @@ class ServingSimulation:
         if not all(self._fits(invocation) for invocation in run.invocations):
             if admitted is not None:
                 admitted.record_end(now - request.arrival, now, is_complete=False)
-            self._listener.request_refused(request, None)
+            self._refuse(request, None)
             return
         run.cell = self.cells.cells[run.way.cell]
         run.cell.requests += 1
         self._runner.start(run)
+
+    def _refuse(self, request: SimulatedRequest, refusal: Refusal | None) -> None:
+        self._listener.request_refused(request, refusal)
+        self._end_dependency(request)
 
     def _fits(self, invocation: StageInvocation) -> bool:
         """Whether the executor can hold the tokens of an invocation."""
@@ -170,11 +192,13 @@ class ServingSimulation:
         self._leave(run, is_complete=True)
         self._listener.request_ended(run)
         run.clear()
+        self._end_dependency(run.request)
 
     def _fail_request(self, run: RequestRun) -> None:
         self._leave(run, is_complete=False)
         self._listener.request_failed(run)
         run.clear()
+        self._end_dependency(run.request)
 
     def _leave(self, run: RequestRun, *, is_complete: bool) -> None:
         self.cells.release(run.cell)

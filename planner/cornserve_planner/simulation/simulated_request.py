@@ -29,12 +29,24 @@ class SimulatedRequest:
     Args:
         kind: the name of its type in the plan.
         text, media, output: numbers of tokens. None if they are unknown.
+        name, after, delay: the name by which later requests refer to it, the names of the requests that must have
+            ended before it is sent, and the seconds after the last of them.
     """
 
-    __slots__ = ("arrival", "id", "kind", "media", "output", "text")
+    __slots__ = ("after", "arrival", "delay", "id", "kind", "media", "name", "output", "text")
 
     def __init__(
-        self, id: str, arrival: float, kind: str, text: int | None, media: int | None, output: int | None
+        self,
+        id: str,
+        arrival: float,
+        kind: str,
+        text: int | None,
+        media: int | None,
+        output: int | None,
+        *,
+        name: str | None = None,
+        after: tuple[str, ...] = (),
+        delay: float = 0.0,
     ) -> None:
         self.id = id
         self.arrival = arrival
@@ -42,6 +54,9 @@ class SimulatedRequest:
         self.text = text
         self.media = media
         self.output = output
+        self.name = name
+        self.after = after
+        self.delay = delay
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +129,9 @@ class RecordedRequests:
                 request.text_tokens,
                 media,
                 max(1, request.output_tokens),
+                name=request.id,
+                after=request.after,
+                delay=request.delay,
             )
 
     def _kind(self, request: WorkloadRequest) -> str:

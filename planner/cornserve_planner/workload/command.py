@@ -73,12 +73,53 @@ def generate(
     typer.echo(summarize_requests(requests))
 
 
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of a line of a file of requests (.jsonl)."""
+    require_libraries()
+    import json
+
+    from cornserve_planner.workload.request_files import request_lines_schema
+
+    typer.echo(json.dumps(request_lines_schema(), indent=2, ensure_ascii=False))
+
+
+@app.command()
+def mix(
+    name: Annotated[
+        str, typer.Argument(help="The mix: chats (text and images), assistant (speech) or studio (images out).")
+    ],
+    file: Annotated[Path, typer.Argument(help="The .jsonl or .csv file to write.")],
+    requests: Annotated[int, typer.Option(help="Number of requests.", min=1, max=10_000_000)] = 1000,
+    rate: Annotated[float, typer.Option(help="Requests per second, on average.")] = 1.0,
+    burstiness: Annotated[
+        float, typer.Option(help="Coefficient of variation of the gaps: 1 for Poisson arrivals, above for bursts.")
+    ] = 1.0,
+    scale: Annotated[float, typer.Option(help="Factor of all sizes, for example 0.1 for small models.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
+) -> None:
+    """Generate requests of a mix of modalities, with dependent calls and seeds of contents."""
+    require_libraries()
+    from cornserve_planner.workload.mixes import generate_mix
+    from cornserve_planner.workload.request_files import write_requests
+    from cornserve_planner.workload.summary import summarize_requests
+
+    generated = generate_mix(name, requests, rate=rate, cv=burstiness, scale=scale, seed=seed)
+    write_requests(file, generated)
+    typer.echo(summarize_requests(generated))
+
+
 @app.command("import")
 def import_(
-    trace: Annotated[Path, typer.Argument(help="A .csv or .jsonl file, or a .json result of vLLM's benchmark.")],
+    trace: Annotated[
+        Path,
+        typer.Argument(
+            help="A .csv or .jsonl file, a .json result of vLLM's benchmark, or a directory of ServeGen's client data."
+        ),
+    ],
     file: Annotated[Path, typer.Argument(help="The .jsonl or .csv file of requests to write.")],
     source: Annotated[
-        Literal["azure", "mooncake", "burstgpt", "vllm"] | None,
+        Literal["azure", "mooncake", "burstgpt", "servegen", "vllm"] | None,
         typer.Option("--format", help="The source of the trace, which determines its columns."),
     ] = None,
     arrival: Annotated[
@@ -87,11 +128,25 @@ def import_(
     text_tokens: Annotated[str | None, typer.Option(help="Column of tokens of the prompt.")] = None,
     output_tokens: Annotated[str | None, typer.Option(help="Column of tokens of the response.")] = None,
     milliseconds: Annotated[bool, typer.Option("--milliseconds", help="Arrivals are in milliseconds.")] = False,
+    seconds: Annotated[
+        float, typer.Option(help="With --format servegen: duration, for which requests are drawn.", max=604_800)
+    ] = 600,
+    rate: Annotated[
+        float | None, typer.Option(help="With --format servegen: requests per second. Default: recorded.", max=1e6)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="With --format servegen: random seed.", min=0)] = 0,
 ) -> None:
     """Import a trace of another system."""
     require_libraries()
     from cornserve_planner.errors import PlannerError
     from cornserve_planner.workload.request_files import write_requests
+
+    if source == "servegen":
+        from cornserve_planner.workload.servegen import generate_requests
+        from cornserve_planner.workload.servegen_import import read_clients
+
+        write_requests(file, generate_requests(read_clients(trace), seconds, rate=rate, seed=seed))
+        return
     from cornserve_planner.workload.trace_import import TRACES, TraceColumns, import_trace
 
     known = TRACES.get(source or "", TraceColumns("", "", ""))

@@ -23,9 +23,9 @@ from cornserve_planner.requests.request import WorkloadRequest
 from cornserve_planner.workload.csv_media import format_media, parse_media
 
 _MEDIA = ("images", "videos", "audios", "output_images")
-_LISTS = ("output_modalities",)
-_WHOLE = ("text_tokens", "output_tokens")
-_REAL = ("arrival", "output_audio_seconds")
+_LISTS = ("output_modalities", "after")
+_WHOLE = ("text_tokens", "output_tokens", "seed")
+_REAL = ("arrival", "output_audio_seconds", "delay")
 
 ParsedRequest = WorkloadRequest | InvalidInputError
 
@@ -34,6 +34,31 @@ class RequestFileHeader(Document):
     """`format: cornserve-planner/requests`, the first line of a file of requests."""
 
     kind = "requests"
+
+
+def request_lines_schema() -> dict[str, Any]:
+    """Returns the JSON schema of a line of a `.jsonl` file: the header in the first line, then a request in each.
+
+    Reading checks more: the order of arrivals, and that `after` names earlier requests.
+    """
+    request = WorkloadRequest.model_json_schema(ref_template="#/$defs/{model}")
+    parts = request.pop("$defs")
+    header = {
+        "type": "object",
+        "title": "RequestFileHeader",
+        "properties": {
+            "format": {"const": f"{FAMILY}/{RequestFileHeader.kind}"},
+            "version": {"const": RequestFileHeader.version},
+        },
+        "required": ["format", "version"],
+        "additionalProperties": False,
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Line of a file of requests",
+        "oneOf": [{"$ref": "#/$defs/RequestFileHeader"}, {"$ref": "#/$defs/WorkloadRequest"}],
+        "$defs": {"RequestFileHeader": header, "WorkloadRequest": request, **parts},
+    }
 
 
 def read_requests(path: Path) -> Iterator[WorkloadRequest]:
@@ -91,14 +116,21 @@ def _parse_file(path: Path) -> Iterator[ParsedRequest]:
 
 def _with_location(name: str, requests: Iterable[tuple[int, ParsedRequest]]) -> Iterator[ParsedRequest]:
     last = 0.0
+    known: set[str] = set()
     for line, parsed in requests:
         if isinstance(parsed, InvalidInputError):
             yield parsed.within(f"{name} line {line}")
         elif parsed.arrival < last:
             reason = f"is {parsed.arrival:g} s, before the previous request ({last:g} s): sort the requests by arrival"
             yield InvalidInputError(f"{name} line {line}: arrival", reason)
+        elif parsed.id in known:
+            yield InvalidInputError(f"{name} line {line}: id", f"{parsed.id!r} is the id of an earlier request")
+        elif unknown := [each for each in parsed.after if each not in known]:
+            yield InvalidInputError(f"{name} line {line}: after", f"{unknown[0]!r} is not the id of an earlier request")
         else:
             last = parsed.arrival
+            if parsed.id is not None:
+                known.add(parsed.id)
             yield parsed
 
 

@@ -56,6 +56,7 @@ from cornserve_planner.plan_file import parts
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.planning.model_plan import make_plan
 from cornserve_planner.planning.request import PlanRequest
+from cornserve_planner.workload.request_files import request_lines_schema
 from cornserve_policies.path_table import CellPath
 from cornserve_tasklib import (
     ClassificationTask,
@@ -224,6 +225,13 @@ def test_the_schema_of_plan_files_is_current() -> None:
     committed = json.loads((REFERENCE / "plan-file.schema.json").read_text())
 
     assert committed == PlanFile.json_schema(), "run `cornserve plan --schema > docs/reference/plan-file.schema.json`"
+
+
+def test_the_schema_of_files_of_requests_is_current() -> None:
+    committed = json.loads((REFERENCE / "requests.schema.json").read_text())
+
+    command = "python -m cornserve_planner workload schema > docs/reference/requests.schema.json"
+    assert committed == request_lines_schema(), f"run `{command}`"
 
 
 def test_every_limit_is_documented_with_its_default() -> None:

@@ -55,7 +55,7 @@ async def client(server: StubServer) -> AsyncIterator[TimedClient]:
 
 async def run_load(client: TimedClient, **settings: Any) -> LoadGenerator:
     complete = BenchSettings(app="a", **{"prompt": "Hello!", "requests": 1, **settings})
-    load = LoadGenerator(complete.shape, complete.request_source(), client, complete.seed)
+    load = LoadGenerator(complete.shape(), complete.request_source(), client, complete.seed)
     await load.run()
     return load
 
@@ -169,7 +169,7 @@ async def test_failed_requests_do_not_meet_the_slo(server: StubServer, client: T
 async def test_a_stopped_load_keeps_its_measurements(server: StubServer, client: TimedClient) -> None:
     server.on(CHAT, chunks(ONE))
     settings = BenchSettings(app="a", requests=1_000_000)
-    load = LoadGenerator(settings.shape, settings.request_source(), client, 0)
+    load = LoadGenerator(settings.shape(), settings.request_source(), client, 0)
     running = asyncio.create_task(load.run())
     while not load.statistics.samples:
         await asyncio.sleep(0)

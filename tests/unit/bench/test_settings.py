@@ -22,8 +22,8 @@ def contents(settings: BenchSettings, count: int) -> list[str]:
 
 def test_missing_settings_have_defaults() -> None:
     settings = BenchSettings(app="a")
-    assert (settings.shape.concurrency, settings.shape.requests, settings.prompt_words) == (8, 100, 50)
-    assert BenchSettings(app="a", rate=2, duration=5).shape.concurrency is None
+    assert (settings.shape().concurrency, settings.shape().requests, settings.prompt_words) == (8, 100, 50)
+    assert BenchSettings(app="a", rate=2, duration=5).shape().concurrency is None
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,17 @@ def test_a_request_alone_takes_the_time_of_each_stage_and_of_the_transfers(input
     assert found.ends["a"] == pytest.approx(gateway + stages + transfers)
 
 
+def test_a_request_is_sent_after_those_it_depends_on(inputs: Path) -> None:
+    def text(id: str, *after: str, delay: float = 0.0) -> SimulatedRequest:
+        return SimulatedRequest(id, 0.0, "text", 10, 0, 5, name=id, after=after, delay=delay)
+
+    requests = [text("a"), text("b", "a", delay=2.0), text("c", "a", "b"), text("d", "a")]
+    found = Simulated(inputs, requests)
+
+    assert found.ends == pytest.approx({"a": 0.5, "d": 1.0, "b": 3.0, "c": 3.5})
+    assert [request.arrival for request in requests] == pytest.approx([0.0, 2.5, 3.0, 0.5])
+
+
 def test_a_replica_sends_one_transfer_at_a_time(inputs: Path) -> None:
     """Two requests end their encoding at the same time, on two replicas, and then follow others to one link."""
     settings = ServingSettings(bandwidth=100.0, transfers={"E": 100.0})

@@ -17,8 +17,12 @@ JSON_LINES = '{"format": "cornserve-planner/requests", "version": 1}\n'
 CSV = "# format: cornserve-planner/requests, version: 1\n"
 
 EVERYTHING = [
+    WorkloadRequest(arrival=0.0, id="first", text_tokens=5, seed=2**62),
+    WorkloadRequest(arrival=0.2, id="2.b", text_tokens=5, after=("first",)),
     WorkloadRequest(
         arrival=0.25,
+        after=("first", "2.b"),
+        delay=1.5,
         client="a, b",
         text_tokens=12,
         images=(
@@ -104,6 +108,12 @@ def _file(folder: Path, name: str, text: str) -> Path:
         ('{"arrival": 1, "text_tokens": 1, "text_tokens": 2}', "text_tokens: is given twice"),
         ('{"arrival": 1, "images": [{"tokens": 1, "tokens": 2}]}', "tokens: is given twice"),
         ('{"arrival": 1, "text_tok', "document: Invalid JSON"),
+        ('{"arrival": 1, "text_tokens": 1, "after": ["x"]}', "after: 'x' is not the id of an earlier request"),
+        ('{"arrival": 1, "text_tokens": 1, "id": "x", "after": ["x"]}', "after: 'x' is not the id of an earlier"),
+        ('{"arrival": 1, "text_tokens": 1, "after": ["x", "x"]}', "document: names a request twice in after"),
+        ('{"arrival": 1, "text_tokens": 1, "delay": 2}', "document: has a delay, but no request in after"),
+        ('{"arrival": 1, "text_tokens": 1, "id": "a b"}', "id: "),
+        ('{"arrival": 1, "text_tokens": 1, "seed": -1}', "seed: must be greater than or equal to 0, not -1"),
     ],
 )
 def test_an_invalid_line_is_reported_with_field_and_reason(tmp_path: Path, line: str, error: str) -> None:

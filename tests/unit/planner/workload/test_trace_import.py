@@ -53,6 +53,38 @@ def test_a_trace_becomes_a_file_of_requests(tmp_path: Path, name: str, text: str
     assert requests == [(0, 374, 44), (pytest.approx(4.25), 396, 109)]
 
 
+def servegen(folder: Path, *, texts: str = "{100: 0.5, 200: 0.5}") -> Path:
+    windows = {"0": {"text_tokens": texts, "output_tokens": "{20: 1.0}", "image_count": "{1: 1.0}"}}
+    windows["21600"] = windows["0"] | {"text_tokens": "{7: 1.0}"}
+    for number, rate in enumerate((2.0, 0.5)):
+        rows = f"0,{rate},1.2,Gamma,0.7,0.7\n600,{rate},,,,\n"
+        (folder / f"chunk-{number}-trace.csv").write_text(rows)
+        (folder / f"chunk-{number}-dataset.json").write_text(json.dumps(windows))
+    return folder
+
+
+def test_profiles_of_servegens_clients_become_requests(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    arguments = ["workload", "import", str(servegen(tmp_path)), str(out), "--format", "servegen", "--seconds", "400"]
+
+    result = CliRunner().invoke(app, arguments)
+
+    assert result.exit_code == 0, result.output
+    requests = list(read_requests(out))
+    assert len(requests) == pytest.approx(1000, rel=0.2)
+    assert {request.text_tokens for request in requests} == {100, 200}
+    assert {request.client for request in requests} == {"chunk-0", "chunk-1"}
+
+
+def test_other_directories_are_not_imported(tmp_path: Path) -> None:
+    arguments = ["workload", "import", str(tmp_path), str(tmp_path / "out.jsonl"), "--format", "servegen"]
+    assert "has no chunk-N-trace.csv" in CliRunner().invoke(app, arguments).output
+    servegen(tmp_path, texts="__import__('os')")
+    assert (
+        "chunk-0-dataset.json: text_tokens: must be the text of a mapping" in CliRunner().invoke(app, arguments).output
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "options", "error"),
     [
