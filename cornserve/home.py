@@ -51,6 +51,11 @@ class Home:
         return self.path / "logs"
 
     @property
+    def decisions(self) -> Path:
+        """The decision logs of the gateways and the controller."""
+        return self.path / "decisions"
+
+    @property
     def blocking_apps(self) -> Path:
         """The names of apps that have blocked a gateway."""
         return self.path / "blocking-apps"

@@ -30,6 +30,7 @@ from cornserve.instance import Instance
 from cornserve.instance_secret import InstanceSecret
 from cornserve.limits import LimitError, Limits
 from cornserve.observe import logs
+from cornserve.observe.decision_file import write_decisions
 from cornserve.observe.metrics_server import start_metrics_server
 from cornserve.signals import stop_signals
 
@@ -52,6 +53,7 @@ def main() -> int:
     options = parser.parse_args()
     os.umask(PRIVATE_UMASK)
     logs.configure()
+    write_decisions(Home(options.home).decisions, "controller")
     try:
         limits = Limits.parse(options.limit)
     except LimitError as error:

@@ -34,6 +34,7 @@ from cornserve.instance_secret import InstanceSecretError
 from cornserve.limits import LimitError, Limits
 from cornserve.media_allowlist import MediaAllowlist, MediaAllowlistError
 from cornserve.observe import logs, tracing
+from cornserve.observe.decision_file import write_decisions
 from cornserve.reloaded_files import ReloadedFiles
 from cornserve.signals import stop_signals
 from cornserve.unknown_field_policy import UnknownFields
@@ -51,6 +52,7 @@ def main() -> int:
     os.umask(PRIVATE_UMASK)
     home = Home(options.home)
     logs.configure()
+    write_decisions(home.decisions, "gateway")
     access_log.log.setLevel(logging.INFO if options.access_log else logging.WARNING)
     try:
         limits = Limits.parse(options.limit)

@@ -66,6 +66,11 @@ def bind(**fields: object) -> None:
     _task_fields.set({**_task_fields.get(), **fields})
 
 
+def bound_fields() -> Mapping[str, object]:
+    """Returns the fields that `bind` has added to the lines of this asyncio task."""
+    return _task_fields.get()
+
+
 def traceback_field(traceback: str) -> dict[str, object]:
     """Returns the `extra` of a log call that adds a traceback: in JSON a field, in text further lines."""
     return {TRACEBACK: traceback}

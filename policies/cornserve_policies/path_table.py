@@ -43,6 +43,9 @@ class PathTable:
     """
 
     def __init__(self, types: Mapping[str, Collection[str]], default_type: str, cells: Sequence[RoutableCell]) -> None:
+        self.types = types
+        self.default_type = default_type
+        self.cells = cells
         if default_type not in types:
             raise ValueError(f"the default type {default_type!r} is unknown: use one of {', '.join(sorted(types))}")
         by_type = {name: [cell for cell in cells if name in cell.probabilities] for name in types}
@@ -50,7 +53,6 @@ class PathTable:
             raise ValueError(f"no cell serves the default type {default_type!r}: add it to a cell's probabilities")
         self._cells = {name: (serving, [cell.rate for cell in serving]) for name, serving in by_type.items() if serving}
         self._names = {frozenset(types[name]): name for name in self._cells}
-        self._default_type = default_type
 
     def type_of(self, components: Collection[str]) -> str | None:
         """Returns the type with exactly these components, or None if no cell serves such a type."""
@@ -61,7 +63,7 @@ class PathTable:
 
         It draws `PATH_DRAWS` random numbers.
         """
-        name = self._default_type if request_type is None else request_type
+        name = self.default_type if request_type is None else request_type
         cells, rates = self._cells[name]
         cell = cells[random.choose(rates)]
         return CellPath(name, cell.name, random.choose(cell.probabilities[name]))

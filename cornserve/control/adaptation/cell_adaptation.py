@@ -17,6 +17,7 @@ from cornserve.app.plan import AppPlan
 from cornserve.app.settings import AdaptationSettings
 from cornserve.control.adaptation.app_adaptation import SpecChange
 from cornserve.control.adaptation.arrival_reader import Arrivals
+from cornserve.control.adaptation.decision_log import decide_mixture
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import AppRecord
 from cornserve_plan.plan import describe_cells
@@ -119,7 +120,7 @@ class CellAdaptation:
         if self._next is not None and self.plan == self._next[0]:
             return self._second_step(self._next[1], now) if may_change else None
         running = RunningMixture(self.plan.counts, self.plan.rate, self.since, self._counted_from)
-        change = self._policy.decide(running, self.arrivals, now, self._solve) if may_change else None
+        change = self._decide(running, now) if may_change else None
         proposal = (self._replan(self, now) or self._known_proposal()) if may_change else None
         if self.settings.approval:
             self._propose(change, now)
@@ -133,6 +134,11 @@ class CellAdaptation:
         if not self.settings.approval and change is not None:
             return self._changed_to(self.plan.with_counts(change.counts, change.rate), change.reason)
         return None
+
+    def _decide(self, running: RunningMixture, now: float) -> MixtureChange | None:
+        if self.record.spec.policies.log_decisions:
+            return decide_mixture(self.record.name, self.settings.limits, running, self.arrivals, now, self._solve)
+        return self._policy.decide(running, self.arrivals, now, self._solve)
 
     def _known_proposal(self) -> PlanProposal | None:
         """Returns the plan that waits, with the obstacle that there is now."""

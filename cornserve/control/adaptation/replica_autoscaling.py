@@ -8,6 +8,7 @@ from cornserve.app.adaptation_status import AdaptationStatus, AutoscaledLoad
 from cornserve.app.settings import AutoscaledExecutor, AutoscalingSettings
 from cornserve.control.adaptation.app_adaptation import SpecChange
 from cornserve.control.adaptation.arrival_reader import Arrivals
+from cornserve.control.adaptation.decision_log import decide_replicas
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import AppRecord
 from cornserve_policies.arrivals import ArrivalHistory
@@ -30,7 +31,8 @@ class ScaledExecutor:
         self.executor = executor
         self.running = RunningReplicas(replicas, now)
         self._loads = ArrivalHistory(LONGEST_HISTORY, now)
-        self._policy = ExecutorAutoscaling(settings.limits(executor))
+        self._limits = settings.limits(executor)
+        self._policy = ExecutorAutoscaling(self._limits)
 
     def update(self, replicas: int, now: float, *, is_decided: bool) -> None:
         """Applies a newer number of replicas.
@@ -47,8 +49,11 @@ class ScaledExecutor:
         loads = {group: counts.get(group, 0) for group in groups}
         self._loads.add(loads, now, is_complete=arrivals.is_complete)
 
-    def decide(self, now: float) -> ReplicaChange | None:
+    def decide(self, now: float, record: AppRecord) -> ReplicaChange | None:
         """Returns the replicas to run instead, or None."""
+        if record.spec.policies.log_decisions:
+            name = self.executor.name
+            return decide_replicas(record.name, name, self._limits, self.running, self._loads, now)
         return self._policy.decide(self.running, self._loads, now)
 
     def load(self, now: float) -> AutoscaledLoad:
@@ -142,7 +147,8 @@ class ReplicaAutoscaling:
 
         While a target is missed, the executor with the highest utilization gets a replica, and none loses one.
         """
-        changes = {scaled: change for scaled in self._executors if (change := scaled.decide(now)) is not None}
+        decided = {scaled: scaled.decide(now, self.record) for scaled in self._executors}
+        changes = {scaled: change for scaled, change in decided.items() if change is not None}
         last_change = max(scaled.running.since for scaled in self._executors)
         missed = self._attainment.find_missed(max(last_change, self._complete_since), now)
         if missed is not None:

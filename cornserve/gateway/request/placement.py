@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from cornserve.gateway.errors import NO_ENDPOINTS
 from cornserve.gateway.http.request_id import RequestIds
@@ -18,7 +19,7 @@ from cornserve.gateway.request.dataflow import Dataflow
 from cornserve.gateway.request.fan_out import MAX_RUNNING, FanOut
 from cornserve.gateway.request.invocation_execution import InvocationExecution
 from cornserve.gateway.request.replica_connection import ReplicaConnection
-from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.gateway.request.replica_pool import OnChoice, ReplicaPool
 from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.gateway.request_route import RequestRoute
 from cornserve.observe import logs
@@ -26,6 +27,7 @@ from cornserve.observe.redaction import redacted_traceback
 from cornserve.task import TaskError
 from cornserve.task.references import Blob
 from cornserve.wire.invocations import StartCommand
+from cornserve_policies.board import Board, ReplicaLoad
 from cornserve_policies.replica_routing import RoutedInvocation
 from cornserve_policies.retries import PLACEMENT_SECONDS
 
@@ -158,12 +160,10 @@ class InvocationPlacement:
         if not producers and fan_out.is_full:  # A producer may need its consumers, and starts them.
             fan_out.hold(execution)
             return True
-        replica = self._select_replica(execution)
+        log_choice = partial(self._log_choice, execution.attempt) if self._route.policies.log_decisions else None
+        replica = self._select_replica(execution, log_choice)
         if replica is None:
             return False
-        if self._route.policies.log_decisions:
-            invocation, now, reason = execution.invocation, self._loop.time(), self._route.policies.routing
-            log_replica(self._ids.public, invocation.index, execution.attempt, replica.load, now, reason)
         fan_out.add_running(execution)
         execution.start(replica, self._start_command(execution))
         for consumer in self._dataflow.consumers(execution):
@@ -230,7 +230,9 @@ class InvocationPlacement:
     def _group(self, execution: InvocationExecution) -> str:
         return self._groups[execution.invocation.executor_key]
 
-    def _select_replica(self, execution: InvocationExecution) -> ReplicaConnection | None:
+    def _select_replica(
+        self, execution: InvocationExecution, on_choice: OnChoice | None = None
+    ) -> ReplicaConnection | None:
         group, invocation = self._group(execution), execution.invocation
         return self._replicas.select(
             group,
@@ -238,7 +240,13 @@ class InvocationPlacement:
             RoutedInvocation(self._ids.random_key, invocation.index, invocation.size),
             unrouted_endpoints=self._route.endpoints.get(group, ()),
             exclude=execution.refused_by,
+            on_choice=on_choice,
         )
+
+    def _log_choice(
+        self, attempt: int, invocation: RoutedInvocation, board: Board, now: float, chosen: ReplicaLoad
+    ) -> None:
+        log_replica(self._ids.public, invocation, attempt, board, now, chosen, self._route.policies.routing)
 
     def _start_command(self, execution: InvocationExecution) -> StartCommand:
         invocation = execution.invocation

@@ -17,8 +17,11 @@ from cornserve.gateway.observe.replica_metrics import ReplicaStatsRegistry
 from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request_route import RequestRoute
 from cornserve.wire.credentials import ConnectionCredentials
-from cornserve_policies.board import Board
+from cornserve_policies.board import Board, ReplicaLoad
 from cornserve_policies.replica_routing import RoutedInvocation, RoutingPolicy
+
+OnChoice = Callable[[RoutedInvocation, Board, float, ReplicaLoad], None]
+"""Called with an invocation, the loads, the time and the chosen replica."""
 
 RECONNECT_SECONDS = 1.0
 """The delay before connecting to a lost replica again."""
@@ -149,17 +152,24 @@ class ReplicaPool:
         *,
         unrouted_endpoints: Sequence[str],
         exclude: Set[str] = frozenset(),
+        on_choice: OnChoice | None = None,
     ) -> ReplicaConnection | None:
         """Returns the reachable replica of the group that the policy chooses, or None.
 
         Args:
             unrouted_endpoints: used if no route contains the group any more: the endpoints of a draining old version.
             exclude: endpoints not to select.
+            on_choice: called with the replica that is chosen, and with what the policy saw.
         """
         endpoints = self._routed_endpoints(key, unrouted_endpoints)
         connections = [self._connection(endpoint) for endpoint in endpoints]
-        chosen = routing.choose(invocation, _board(connections, exclude), _now())
-        return None if chosen is None else self._connections[chosen.id]
+        board, now = _board(connections, exclude), _now()
+        chosen = routing.choose(invocation, board, now)
+        if chosen is None:
+            return None
+        if on_choice is not None:
+            on_choice(invocation, board, now, chosen)
+        return self._connections[chosen.id]
 
     def replica_count(self, key: str, unrouted_endpoints: Sequence[str]) -> int:
         """Returns the number of replicas from which `select` chooses."""

@@ -87,7 +87,7 @@ class Session:
         if drawn is not None:
             self._runner.select_path(drawn.path)
             stats.record_path(drawn.path)
-            self._log_path(drawn, "shares of the app")
+            self._log_path(drawn, None, "shares of the app")
 
     def __enter__(self) -> Self:
         return self
@@ -182,11 +182,11 @@ class Session:
         self._runner.select_path(drawn.path)
         self._dispatcher.use_cell(drawn.cell)
         self._stats.record_path(drawn.path, drawn, is_known=known_type is not None)
-        self._log_path(drawn, "plan" if known_type else "plan, unknown type")
+        self._log_path(drawn, known_type, "plan" if known_type else "plan, unknown type")
 
-    def _log_path(self, drawn: CellPath, reason: str) -> None:
+    def _log_path(self, drawn: CellPath, known_type: str | None, reason: str) -> None:
         if self._route.policies.log_decisions:
-            log_path(self._ids.public, drawn, reason)
+            log_path(self._ids.public, self._ids.random_key, self._route, known_type, drawn, reason)
 
     async def _wait(self, suspension: Suspension) -> None:
         """Waits until the task can run on."""

@@ -24,6 +24,7 @@ SIMULATE_EXAMPLES = [
     "cornserve simulate plan.json --workload day.jsonl --profile profile.yaml --ttft 2 --refuse",
     "cornserve simulate plan.json --workload week.jsonl --adapt --most-gpus 64 --plot week.svg",
     "cornserve simulate plan.json --fail encoder@60 --startup 30",
+    "cornserve simulate --replay ~/.local/share/cornserve/decisions/gateway-123.jsonl",
     "cornserve simulate plan.json --bandwidth 100Gbit/s --transfer image_encoder=4300800 --stream audio_generator",
 ]
 
@@ -38,7 +39,18 @@ def complete_routing(incomplete: str) -> list[str]:
 
 
 def simulate(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file, from `cornserve plan --save`.")],
+    plan: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PLAN]", help="Plan file, from `cornserve plan --save`.", show_default=False),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            "--replay",
+            help="Repeat the decisions of this log of a gateway or a controller, instead of simulating a plan. With"
+            " --routing: print the decisions of another policy.",
+        ),
+    ] = None,
     workload: Annotated[
         Path | None,
         typer.Option(
@@ -142,6 +154,13 @@ def simulate(
     Needs neither a cluster nor a GPU.
     """
     require_libraries()
+    if replay is not None:
+        if plan is not None:
+            raise PlannerError("--replay: excludes PLAN: a log contains all that its decisions read")
+        _replay(replay, routing, json)
+        return
+    if plan is None:
+        raise PlannerError("PLAN: is missing: give a plan file, or a log with --replay")
     from cornserve_planner.files.output_file import check_output
     from cornserve_planner.simulation.serving_settings import ServingSettings
     from cornserve_planner.simulation.simulation_report import simulation_report
@@ -191,6 +210,17 @@ def fit_steps(
 
     step = fit_option(ModelProfile.read(profile), option, prompt, output, cache_tokens)
     typer.echo(yaml.safe_dump({"step": step.model_dump()}, sort_keys=False, width=1000), nl=False)
+
+
+def _replay(log: Path, routing: str | None, json: bool) -> None:
+    """Prints the repeated decisions. Fails if some differ, unless another policy makes them."""
+    from cornserve_planner.simulation.decision_replay import DecisionReplay
+    from cornserve_planner.simulation.replay_report import replay_document, replay_report
+
+    result = DecisionReplay(routing).run(log)
+    show(lambda: replay_document(result), lambda: replay_report(result), json=json)
+    if result.different and routing is None:
+        raise PlannerError(f"{log.name}: {result.different.total()} decisions are not repeated")
 
 
 def _draw(result: SimulationResult, path: Path) -> None:

@@ -140,7 +140,7 @@ class AdaptingApp:
         self.served: AppSpec | None = None
         """The spec that serves while the newest generation has failed."""
         self._random = random.Random(0)
-        policies = AppPolicies(adaptation=AdaptationSettings(**settings))
+        policies = AppPolicies(adaptation=AdaptationSettings(**settings), log_decisions=True)
         self._spec = AppSpec(source=AppSource(inline="app = ..."), plan=planned, planning=planning, policies=policies)
 
     def _find_obstacle(self, plan: AppPlan, kept: AppPlan) -> str | None:

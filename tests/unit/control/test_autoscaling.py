@@ -72,7 +72,7 @@ class AutoscalingApp:
         await self.control()
 
     async def deploy(self) -> None:
-        policies = AppPolicies(autoscaling=SETTINGS)
+        policies = AppPolicies(autoscaling=SETTINGS, log_decisions=True)
         await self.store.create(APPS, "chat", AppSpec(source=AppSource(inline="app = ..."), policies=policies))
         await self.control()
 
