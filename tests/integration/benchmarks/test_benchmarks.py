@@ -143,6 +143,17 @@ def test_the_simulator_is_measured_on_several_numbers_of_gpus() -> None:
         assert row["simulated_seconds"] > row["p99_seconds"] > 0
 
 
+def test_simulations_are_compared_with_measured_loads() -> None:
+    report = run("validation.py")
+
+    assert [(row["policy"], row["replicas"]) for row in report["rows"]] == [("least-loaded", 2), ("least-tokens", 2)]
+    for row in report["rows"]:
+        assert row["requests"] == 20
+        for figures in (row["simulated"], row["measured"]):
+            assert figures["p99"] >= figures["mean"] >= 0.035  # The time of a replica for a request.
+        assert row["differences"].keys() == row["noise"].keys() == {"throughput", "mean", "p99"}
+
+
 @pytest.mark.slow
 def test_the_coverage_of_intervals_is_measured() -> None:
     report = run("interval_coverage.py")
