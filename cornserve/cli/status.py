@@ -12,6 +12,7 @@ from cornserve.cli.console import CliError, print_error, print_json, stdout
 from cornserve.cli.events import show_events
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import Json, Url, complete_app_names
+from cornserve.cli.overview_report import watch_overview
 
 if TYPE_CHECKING:
     from cornserve.app.record import AppView
@@ -30,7 +31,8 @@ def status(
         bool,
         typer.Option(
             "--watch",
-            help="Show the app after each change; with --events, new events. With --json: one line each.",
+            help="Show the app after each change; with --events, new events. Without APP: the rates, latencies and "
+            "errors of all apps, every two seconds. With --json: one line each.",
         ),
     ] = False,
     events: Annotated[
@@ -46,13 +48,15 @@ def status(
     json: Json = False,
 ) -> None:
     """Show all apps and their phases, or one app with its cells and replicas."""
-    if app is None and (watch or events):
-        raise CliError(f"--{'watch' if watch else 'events'}: give the name of the app")
+    if app is None and events:
+        raise CliError("--events: give the name of the app")
     with open_client(ctx, url) as client:
         if app is not None and events:
             show_events(client, app, watch=watch, json=json)
         elif app is not None and watch:
             _watch(client, app, json)
+        elif app is None and watch:
+            watch_overview(client, json=json)
         elif app is None:
             _show_all(client, json)
         else:

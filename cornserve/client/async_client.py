@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from cornserve.app.app import App
 from cornserve.app.event import AppEvent
 from cornserve.app.graph import AppGraph
+from cornserve.app.overview import LiveApp, Overview
 from cornserve.app.record import AppView, ReplicaLog, UnreadableApp
 from cornserve.app.run_record import RunRecord
 from cornserve.app.spec import AppSpec
@@ -209,6 +210,14 @@ class AsyncClient:
     async def unreadable_apps(self) -> list[UnreadableApp]:
         """Returns the apps whose records are damaged. `apps` does not contain them."""
         return await self._call(calls.apps(), responses.unreadable_apps)
+
+    async def overview(self) -> Overview:
+        """Returns all apps with their rates, latencies and errors, what needs attention, and the last events."""
+        return await self._call(calls.overview(), responses.overview)
+
+    async def live(self, app: str) -> LiveApp:
+        """Returns the executor graph of an app with the present load of its replicas, edges and paths."""
+        return await self._call(calls.live(app), responses.live_app)
 
     async def app(self, name: str, *, memory: bool = False) -> AppView:
         """Returns the app's specification and status.

@@ -93,6 +93,14 @@ def apps() -> ApiCall:
     return ApiCall("GET", "/admin/v1/apps")
 
 
+def overview() -> ApiCall:
+    return ApiCall("GET", "/admin/v1/overview")
+
+
+def live(app: str) -> ApiCall:
+    return ApiCall("GET", f"{_app(app)}/live")
+
+
 def app(name: str, memory: bool) -> ApiCall:
     return ApiCall("GET", f"{_app(name)}?memory=true" if memory else _app(name))
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json
 
 from cornserve.app.event import AppEvent
+from cornserve.app.overview import LiveApp, Overview
 from cornserve.app.record import AppView, ReplicaLog, UnreadableApp
 from cornserve.app.run_record import RunRecord
 from cornserve.client.errors import error_from_json, unexpected_response
@@ -165,6 +166,14 @@ def app_views(document: Any) -> list[AppView]:
 
 def unreadable_apps(document: Any) -> list[UnreadableApp]:
     return _UNREADABLE_APPS.validate_python(document["unreadable"])
+
+
+def overview(document: Any) -> Overview:
+    return Overview.model_validate(document)
+
+
+def live_app(document: Any) -> LiveApp:
+    return LiveApp.model_validate(document)
 
 
 def replica_logs(document: Any) -> list[ReplicaLog]:

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp
 from cornserve.access import Access
 from cornserve.app.app_logs import APP_LOGS_PATH, APP_LOGS_TOKEN
 from cornserve.app.arrivals import ARRIVALS_PATH, GatewayArrivals
+from cornserve.app.live_figures import LIVE_TOKEN
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.browser_origins import BrowserOrigins
 from cornserve.control.store.base import StoreError
@@ -31,9 +32,9 @@ from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.app_registry import SYNC_SECONDS, AppRegistry
 from cornserve.gateway.backend import Backend
 from cornserve.gateway.console.middleware import ConsoleMiddleware
-from cornserve.gateway.console.sessions import Sessions
+from cornserve.gateway.console.sessions import BrowserSessions
 from cornserve.gateway.context import Context, GatewayContext
-from cornserve.gateway.endpoints import admin, unknown_fields, v1_router
+from cornserve.gateway.endpoints import admin, live, unknown_fields, v1_router
 from cornserve.gateway.endpoints.error_response import error_response
 from cornserve.gateway.endpoints.openai import models
 from cornserve.gateway.endpoints.openapi import ERRORS, request_body
@@ -44,8 +45,11 @@ from cornserve.gateway.http.connection import STOPPING
 from cornserve.gateway.http.head import HeadMiddleware
 from cornserve.gateway.http.middleware import RequestMiddleware
 from cornserve.gateway.http.server import SYNCED
+from cornserve.gateway.live.feed import LiveFeed
+from cornserve.gateway.live.peers import GatewayPeers
 from cornserve.gateway.media.fetch import MediaFetcher
 from cornserve.gateway.media.media_loader import MediaLoader
+from cornserve.gateway.observe.app_changes import AppChanges
 from cornserve.gateway.observe.gateway_logs import GatewayLogs
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics
@@ -97,7 +101,8 @@ def create_gateway(
     metrics.registry.register(ReplicaMetrics(replicas.stats))
     fork_server = fork_server or ForkServer()
     loader = AppLoader(fork_server, admission.limits, blocking_apps)
-    apps = AppRegistry(backend.store, loader, replicas, metrics, backend.endpoints)
+    changes = AppChanges()
+    apps = AppRegistry(backend.store, loader, replicas, metrics, backend.endpoints, changes)
     find_gateways = backend.find_gateways or (partial(_static_gateways, gateways) if gateways else None)
     services = (backend.store, apps, replicas, metrics, backend.logs, admission, media, fork_server)
     context = GatewayContext(
@@ -110,7 +115,8 @@ def create_gateway(
         draw_key=credentials.secret.token(DRAWS_TOKEN).encode(),
         ignores_unknown_fields=ignores_unknown_fields,
     )
-    router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)
+    feed = LiveFeed(context, changes, GatewayPeers(find_gateways, credentials.secret.token(LIVE_TOKEN)))
+    router = v1_router.V1Router(HeadMiddleware(create_api(context, feed)), context)
     origins = origins or BrowserOrigins()
     authenticator = Authenticator(read_access, host, credentials.secret, origins)
     api: ASGIApp = RequestMiddleware(router, authenticator, admission, metrics.record_error)
@@ -124,23 +130,26 @@ def create_gateway(
             allow_headers=("*",),
             expose_headers=EXPOSED_HEADERS,
         )
-    return ConsoleMiddleware(api, Sessions(read_access, credentials.secret), gateway) if serves_console else gateway
+    return (
+        ConsoleMiddleware(api, BrowserSessions(read_access, credentials.secret), gateway) if serves_console else gateway
+    )
 
 
-def create_api(context: GatewayContext) -> FastAPI:
+def create_api(context: GatewayContext, feed: LiveFeed) -> FastAPI:
     """Returns the FastAPI application. It also documents the operations that `V1Router` runs."""
 
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[dict[str, object]]:
-        following = asyncio.create_task(context.apps.watch_store())
+        following = [asyncio.create_task(context.apps.watch_store()), asyncio.create_task(feed.history.run())]
         try:
             with suppress(TimeoutError):  # Requests then get a 503 until the store is read.
                 async with asyncio.timeout(SYNC_SECONDS):
                     await context.apps.synced.wait()
             yield {SYNCED: context.apps.synced}
         finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            for task in following:
+                task.cancel()
+            await asyncio.gather(*following, return_exceptions=True)
             await context.replicas.close()
             context.apps.close()
             await context.fork_server.close()
@@ -156,11 +165,14 @@ def create_api(context: GatewayContext) -> FastAPI:
         exception_handlers=dict.fromkeys(errors, on_error),
     )
     api.state.context = context
+    api.state.live = feed
     for path, handler, request, response, content_type in v1_router.OPERATIONS:
         body = request_body(request, content_type)
         api.post(path, response_model=response, openapi_extra=body, responses=ERRORS)(handler)
     api.include_router(models.router, responses=ERRORS)
     api.include_router(admin.router, responses=ERRORS)
+    api.include_router(live.router, responses=ERRORS)
+    api.include_router(live.internal_router)
     for path in ("/healthz", "/health", "/livez", "/ping"):
         api.add_api_route(path, _healthz)
     api.add_api_route("/readyz", _readyz)

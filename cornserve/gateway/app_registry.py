@@ -18,6 +18,7 @@ from cornserve.control.store.record_cache import CacheUpdate, RecordCache
 from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.executor_endpoints import EndpointSource, ExecutorEndpoints
+from cornserve.gateway.observe.app_changes import AppChanges
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request_route import RequestRoute
@@ -69,6 +70,7 @@ class AppRegistry:
 
     Args:
         endpoint_source: reports the endpoints of executors. By default, the apps' records contain them.
+        changes: receives the changes of apps.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class AppRegistry:
         replicas: ReplicaPool,
         metrics: GatewayMetrics,
         endpoint_source: EndpointSource | None = None,
+        changes: AppChanges | None = None,
     ) -> None:
         self._store = store
         self._loader = loader
@@ -87,6 +90,7 @@ class AppRegistry:
         self._routes = RecordCache(store, ROUTES)
         self._endpoints = ExecutorEndpoints(endpoint_source)
         self._routed = RoutedGroups()
+        self._changes = changes or AppChanges()
         self._desired: dict[str, DesiredApp] = {}
         self._served: dict[str, ServedApp] = {}
         self._failures: dict[str, LoadFailure] = {}
@@ -127,7 +131,7 @@ class AppRegistry:
         if not self.synced.is_set():
             message = "the gateway has not read the deployed apps yet: retry after 1 s"
             return ApiError(503, message, code="not_ready")
-        unreadable = {**self._routes.unreadable, **self._apps.unreadable}
+        unreadable = self.unreadable()
         if name in unreadable:
             return ApiError(503, unreadable[name], code="not_ready")
         if name in self._desired:
@@ -142,6 +146,14 @@ class AppRegistry:
     def suspension(self, name: str) -> str:
         """Returns the reason for which an app is suspended, or an empty text."""
         return self._desired[name].suspended if name in self._desired else ""
+
+    def records(self) -> Mapping[str, AppRecord]:
+        """Returns the records of all apps, as they were read last."""
+        return self._apps.records
+
+    def unreadable(self) -> Mapping[str, str]:
+        """Returns why the records of apps cannot be read, by name."""
+        return {**self._routes.unreadable, **self._apps.unreadable}
 
     def executor_groups(self) -> Mapping[str, list[GroupStatus]]:
         """Returns the executor groups of each app, including apps that are not served yet."""
@@ -181,6 +193,8 @@ class AppRegistry:
 
     def _on_apps(self, update: CacheUpdate) -> None:
         changed = {name: self._apps.records.get(name) for name in update.names}
+        for name, record in changed.items():
+            self._changes.update(name, record, is_first=not self.synced.is_set())
         newest_last = sorted(changed.items(), key=lambda item: -1 if item[1] is None else item[1].version)
         for name, record in newest_last:
             self._publish_groups(self._endpoints.update_app(name, record.status.groups if record else []))

@@ -7,7 +7,7 @@ after the other. Only one thread may observe values here; other threads may read
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from time import perf_counter
@@ -33,6 +33,11 @@ class Histogram:
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
+    @property
+    def counts(self) -> Sequence[int]:
+        """The observations in each bucket, in the order of the bounds, and above the last bound."""
+        return self._counts
+
     def observe(self, value: float) -> None:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
@@ -53,3 +58,24 @@ class Histogram:
         family = HistogramMetricFamily(name, help)
         self.add_to(family)
         return family
+
+
+def quantile(counts: Mapping[int, int], share: float, bounds: Sequence[float] = SECONDS) -> float | None:
+    """Returns a quantile like Prometheus's `histogram_quantile`, or None without an observation.
+
+    It interpolates in the bucket that contains it. Above the last bound, it is the last bound.
+
+    Args:
+        counts: the observations by bucket.
+        share: the share of the observations below the quantile.
+    """
+    rank = share * sum(counts.values())
+    below = 0
+    for bucket, count in sorted(counts.items()):
+        if count and below + count >= rank:
+            if bucket >= len(bounds):
+                return bounds[-1]
+            start = bounds[bucket - 1] if bucket else 0.0
+            return start + (bounds[bucket] - start) * (rank - below) / count
+        below += count
+    return None

@@ -15,7 +15,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cornserve.gateway.console.sessions import SESSION_SECONDS, BrowserSession, Role, Sessions
+from cornserve.gateway.console.sessions import SESSION_SECONDS, BrowserSession, BrowserSessions, Role
 from cornserve.gateway.console.static_files import INDEX, StaticFiles
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.auth import READING_METHODS, read_only_error
@@ -72,7 +72,7 @@ class ConsoleMiddleware:
         other: called for all requests outside of the console.
     """
 
-    def __init__(self, api: ASGIApp, sessions: Sessions, other: ASGIApp) -> None:
+    def __init__(self, api: ASGIApp, sessions: BrowserSessions, other: ASGIApp) -> None:
         self._api = api
         self._other = other
         self._sessions = sessions

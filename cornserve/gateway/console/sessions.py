@@ -1,4 +1,4 @@
-"""Sessions of browsers: signed cookies, which all gateways of an instance accept."""
+"""BrowserSessions of browsers: signed cookies, which all gateways of an instance accept."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class BrowserSession:
     expires: int | None
 
 
-class Sessions:
+class BrowserSessions:
     """Creates and checks the cookies of sessions.
 
     A cookie has the role, the time of its end, a random number, and their signature. The key of the signature follows

@@ -35,11 +35,11 @@ from cornserve.control.store.base import (
 from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve.gateway.context import Context, GatewayContext
 from cornserve.gateway.endpoints.app_events import app_events
-from cornserve.gateway.endpoints.app_view import app_view
 from cornserve.gateway.endpoints.deployed_spec import check_executors, deployed_spec
 from cornserve.gateway.endpoints.openapi import request_body
 from cornserve.gateway.endpoints.read_request import read_validated
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.live.app_view import app_view
 from cornserve.gateway.observe.replica_memory import read_replica_memory
 from cornserve.gateway.observe.scrape_targets import TargetGroup, scrape_targets
 from cornserve.gateway.suspension import clear_suspension

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from cornserve.control.store.base import APPS, AppRecord, ChangeType, ExpiredError, StoreUnavailableError
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints import sse
-from cornserve.gateway.endpoints.app_view import app_view
+from cornserve.gateway.live.app_view import app_view
 
 KEEPALIVE_SECONDS = 2.0
 """The longest pause in an event stream. Clients regard a longer one as a lost connection."""

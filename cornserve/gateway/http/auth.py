@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from cornserve.access import ADMIN_TOKEN, API_KEY, Access, is_loopback_name
 from cornserve.app.app_logs import APP_LOGS_PATH, APP_LOGS_TOKEN
 from cornserve.app.arrivals import ARRIVALS_PATH, ARRIVALS_TOKEN
+from cornserve.app.live_figures import LIVE_PATH, LIVE_TOKEN
 from cornserve.browser_origins import BrowserOrigins
 from cornserve.control.profiling.job import PROFILER_TOKEN, TEMPORARY_PREFIX
 from cornserve.gateway.errors import ApiError
@@ -50,7 +51,7 @@ class Authenticator:
     def __init__(
         self, read_access: Callable[[], Access], host: str, secret: InstanceSecret, origins: BrowserOrigins
     ) -> None:
-        purposes = {ARRIVALS_PATH: ARRIVALS_TOKEN, APP_LOGS_PATH: APP_LOGS_TOKEN}
+        purposes = {ARRIVALS_PATH: ARRIVALS_TOKEN, APP_LOGS_PATH: APP_LOGS_TOKEN, LIVE_PATH: LIVE_TOKEN}
         self._internal = {path: _digest(secret.token(purpose).encode()) for path, purpose in purposes.items()}
         self._profilers = [_digest(secret.token(PROFILER_TOKEN).encode())]
         self._read_access = read_access

@@ -62,6 +62,16 @@ class GatewayMetrics(Collector):
             stats = self._apps[app] = AppStats()
         return stats
 
+    @property
+    def apps(self) -> Mapping[str, AppStats]:
+        """The sums over all requests to each app."""
+        return self._apps
+
+    @property
+    def process(self) -> str:
+        """An id of this gateway's process."""
+        return self._process
+
     def moved_streams(self, app: str) -> int:
         """Returns the number of an app's streams that continued on another replica because theirs left."""
         return self._apps[app].moves if app in self._apps else 0
@@ -112,6 +122,11 @@ class GatewayMetrics(Collector):
             ["app", "type", "option"],
         )
         unknown_types = _counter("unknown_type_requests", "Requests whose type the app's plan does not have.", ["app"])
+        edges = _counter(
+            "edge_invocations",
+            "Invocations by the executor group of a producer whose output they read. Without one, it is empty.",
+            ["app", "source", "target"],
+        )
         shares = GaugeMetricFamily(
             "cornserve_gateway_planned_share",
             "Share of the requests of a type that a path in a cell is planned to receive.",
@@ -168,6 +183,8 @@ class GatewayMetrics(Collector):
             for kind, counts in stats.option_invocations.items():
                 for option, count in counts.items():
                     type_invocations.add_metric([app, kind, option], count)
+            for edge, count in stats.edges.items():
+                edges.add_metric([app, *edge], count)
             for planned, share in stats.planned_shares:
                 shares.add_metric(_labels(app, planned), share)
             if stats.planned_shares or stats.unknown_types:
@@ -191,22 +208,9 @@ class GatewayMetrics(Collector):
             stats.first_audio_seconds.add_to(first_audio, [app])
             stats.chunk_seconds.add_to(chunk, [app])
         tokens, times = (prompt, generation), (media_seconds, seconds, first_chunk, first_audio, chunk)
-        plan = (planned_paths, shares, type_invocations, unknown_types)
-        yield from (
-            running,
-            requests,
-            paths,
-            *plan,
-            targets,
-            refusals,
-            retries,
-            moves,
-            code,
-            compute,
-            *tokens,
-            media,
-            *times,
-        )
+        plan = (planned_paths, shares, type_invocations, edges, unknown_types)
+        counts = (targets, refusals, retries, moves, code, compute)
+        yield from (running, requests, paths, *plan, *counts, *tokens, media, *times)
 
 
 def _labels(app: str, planned: CellPath) -> list[str]:

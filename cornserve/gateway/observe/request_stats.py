@@ -33,6 +33,9 @@ class AppStats:
     """Invocations of requests that were routed by a plan, by type and executor."""
     options: Mapping[str, str] = field(default_factory=dict)
     """The deployment options of the plan, by the key of their executor."""
+    edges: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Started invocations by the executor groups of a producer and of the invocation. Without producers, the first one
+    is empty: the gateway."""
     input_tokens: Counter[str] = field(default_factory=Counter)
     """Tokens of the inputs of these invocations, as far as tasks know them, by executor group."""
     planned_shares: Sequence[tuple[CellPath, float]] = ()
@@ -98,6 +101,8 @@ class AppStats:
             del self.invocations[group], self.input_tokens[group]
         for group in self.compute_seconds.keys() - groups:
             del self.compute_seconds[group]
+        for edge in [edge for edge in self.edges if not {*edge} - {""} <= groups]:
+            del self.edges[edge]
         for key in [key for key in self.type_invocations if key[1] not in options]:
             del self.type_invocations[key]
 
@@ -198,6 +203,10 @@ class RequestStats:
         """Adds the time of a replica of an executor group that an invocation took."""
         self.compute_seconds += seconds
         self._app.compute_seconds[group] += seconds
+
+    def record_edges(self, producers: Iterable[str], group: str) -> None:
+        """Counts a new invocation by the executor groups whose outputs it reads."""
+        self._app.edges.update((producer, group) for producer in set(producers) or ("",))
 
     def record_retry(self) -> None:
         """Counts another attempt of an invocation."""

@@ -116,6 +116,8 @@ class Dispatcher:
                 invocation, group, self, self._stats, self._trace, attempt=self._first_attempt, streams=streams
             )
             self._dataflow.add(execution)
+            producers = self._dataflow.producers(execution)
+            self._stats.record_edges((self._placement.group(each.invocation) for each in producers), group)
             added.append(execution)
         for execution in added:  # in order of recording, as consumers need the endpoints of their producers
             self._placement.start(execution)

@@ -39,6 +39,7 @@ from cornserve.gateway.endpoints.openai.images import CreateImageRequest
 from cornserve.gateway.endpoints.openai.scoring import RerankRequest, ScoreRequest
 from cornserve.gateway.endpoints.openai.transcriptions import TranscriptionForm
 from cornserve.gateway.http.admission import RequestAdmission
+from cornserve.gateway.live.feed import LiveFeed
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics, ReplicaStatsRegistry
 from cornserve.home import Home
@@ -177,7 +178,7 @@ def test_completions_document_the_shared_fields_and_their_own() -> None:
 def test_every_route_of_the_gateway_is_documented() -> None:
     overview = (REFERENCE / "http-api.md").read_text().split("\n## ", maxsplit=1)[0]
     documented = set(re.findall(r"`([A-Z]+ /[^`]*)`", overview))
-    api = create_api(cast("GatewayContext", None))
+    api = create_api(cast("GatewayContext", None), cast("LiveFeed", None))
     routes = [route for route in api.routes if isinstance(route, APIRoute)]
 
     assert documented == {f"{method} {route.path}" for route in routes for method in route.methods}

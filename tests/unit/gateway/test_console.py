@@ -9,7 +9,7 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.access import Access
-from cornserve.gateway.console.sessions import SESSION_SECONDS, Role, Sessions
+from cornserve.gateway.console.sessions import SESSION_SECONDS, BrowserSessions, Role
 from tests.credentials import CREDENTIALS
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
@@ -215,14 +215,14 @@ async def test_the_console_can_be_turned_off(gateway: httpx.AsyncClient) -> None
 class TestSessions:
     def test_all_gateways_of_an_instance_accept_a_session(self) -> None:
         access = Access(admin_token=TOKEN)
-        signed_in = Sessions(lambda: access, CREDENTIALS.secret).sign_in(TOKEN)
+        signed_in = BrowserSessions(lambda: access, CREDENTIALS.secret).sign_in(TOKEN)
         assert signed_in is not None
 
-        assert Sessions(lambda: access, CREDENTIALS.secret).find(signed_in[1]) == signed_in[0]
+        assert BrowserSessions(lambda: access, CREDENTIALS.secret).find(signed_in[1]) == signed_in[0]
 
     def test_another_token_ends_the_sessions_of_its_role(self) -> None:
         current = [Access(admin_token=TOKEN, read_token=READER)]
-        console = Sessions(lambda: current[-1], CREDENTIALS.secret)
+        console = BrowserSessions(lambda: current[-1], CREDENTIALS.secret)
         admin, viewer = console.sign_in(TOKEN), console.sign_in(READER)
         assert admin is not None
         assert viewer is not None
@@ -233,7 +233,7 @@ class TestSessions:
         assert console.find(viewer[1]) == viewer[0]
 
     def test_a_session_expires(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        console = Sessions(lambda: Access(admin_token=TOKEN), CREDENTIALS.secret)
+        console = BrowserSessions(lambda: Access(admin_token=TOKEN), CREDENTIALS.secret)
         signed_in = console.sign_in(TOKEN)
         assert signed_in is not None
         session, cookie = signed_in

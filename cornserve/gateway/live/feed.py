@@ -1,0 +1,164 @@
+"""Computes the live figures once for all who watch them, and streams them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from cornserve.app.live_figures import LIVE_PATH
+from cornserve.app.overview import AppSeries, Gateways
+from cornserve.app.record import AppView
+from cornserve.gateway.context import GatewayContext
+from cornserve.gateway.errors import ApiError
+from cornserve.gateway.live.app_live import LIVE_SECONDS, app_live
+from cornserve.gateway.live.app_view import app_view
+from cornserve.gateway.live.figures import GatewayFigures, Sums, gateway_figures
+from cornserve.gateway.live.overview import OVERVIEW_SECONDS, overview
+from cornserve.gateway.live.peers import GatewayPeers
+from cornserve.gateway.live.replica_reports import ReplicaReport, read_reports
+from cornserve.gateway.live.series import GatewaySteps, app_series
+from cornserve.gateway.observe.app_changes import AppChanges
+from cornserve.gateway.observe.app_history import AppHistory
+
+MIN_SECONDS: Final = 1.0
+"""Figures are computed at most this often."""
+
+MAX_SECONDS: Final = 2.0
+"""Streams have new figures at least this often."""
+
+KEPT_SECONDS: Final = 30.0
+"""The time for which the figures of an app that no one reads are kept."""
+
+
+@dataclass(slots=True)
+class _Computed:
+    """The last figures as JSON. The lock lets others wait while they are computed."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    at: float = 0.0
+    content: bytes = b""
+
+
+@dataclass(slots=True)
+class _Received:
+    """The bytes that executor groups have received until a time, by kind of transfer."""
+
+    at: float
+    replicas: dict[str, ReplicaReport]
+
+
+class LiveFeed:
+    """The figures of all gateways, for the console and the command line."""
+
+    def __init__(self, context: GatewayContext, changes: AppChanges, peers: GatewayPeers) -> None:
+        self._context = context
+        self._changes = changes
+        self._peers = peers
+        self.history = AppHistory(lambda: context.metrics.apps, self._ready)
+        self._computed: dict[str, _Computed] = {}
+        self._received: dict[str, _Received] = {}
+
+    async def overview(self) -> bytes:
+        return await self._compute("", self._overview)
+
+    async def app(self, name: str) -> bytes:
+        """Returns one app. Raises a 404 for an unknown one."""
+        self._view(name)
+        return await self._compute(name, lambda: self._app(name))
+
+    async def series(self, name: str) -> AppSeries:
+        """Returns the last hour of an app. Raises a 404 for an unknown one."""
+        self._view(name)
+        path = f"{LIVE_PATH}/series/{name}"
+        found, gateways = await self._peers.read(path, {}, GatewaySteps, lambda: self.own_steps(name))
+        return app_series(found, gateways, time.time())
+
+    async def stream(self, read: Callable[[], Awaitable[bytes]]) -> AsyncGenerator[bytes, None]:
+        """Yields figures now, soon after each change of an app, and at least every `MAX_SECONDS`.
+
+        Ends when the app of the figures is deleted.
+        """
+        while True:
+            change = self._changes.broadcast.next_change()
+            try:
+                yield await read()
+            except ApiError:
+                return
+            await asyncio.sleep(MIN_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(MAX_SECONDS - MIN_SECONDS):
+                    await change.wait()
+
+    def own_figures(self, window_seconds: float, app: str | None) -> GatewayFigures:
+        return gateway_figures(self._context, self.history, window_seconds, app)
+
+    def own_steps(self, app: str) -> GatewaySteps:
+        return GatewaySteps.of(self.history.steps(app))
+
+    async def _overview(self) -> bytes:
+        sums, gateways = await self._sums(OVERVIEW_SECONDS, None)
+        return overview(self._context, self._changes, sums, gateways).model_dump_json().encode()
+
+    async def _app(self, name: str) -> bytes:
+        view = self._view(name)
+        (sums, gateways), reports = await asyncio.gather(
+            self._sums(LIVE_SECONDS, name), read_reports(view.status.groups)
+        )
+        received = self._bytes_per_second(view, reports)
+        return app_live(view, self._context, sums, gateways, reports, received).model_dump_json().encode()
+
+    async def _sums(self, seconds: float, app: str | None) -> tuple[Sums, Gateways]:
+        parameters = {"window": f"{seconds:g}"} | ({} if app is None else {"app": app})
+        found, gateways = await self._peers.read(
+            LIVE_PATH, parameters, GatewayFigures, lambda: self.own_figures(seconds, app)
+        )
+        return Sums.of(found, seconds), gateways
+
+    def _bytes_per_second(self, view: AppView, reports: dict[str, ReplicaReport]) -> dict[str, dict[str, float]]:
+        """Returns the growth of the received bytes since the last figures, by executor group and kind of transfer."""
+        now = time.monotonic()
+        last = self._received.get(view.name)
+        self._received[view.name] = _Received(now, reports)
+        if last is None or now - last.at > KEPT_SECONDS:
+            return {}
+        rates: dict[str, dict[str, float]] = {}
+        for group in view.status.groups:
+            kinds = rates.setdefault(group.key, {})
+            for replica in group.replicas:
+                before = last.replicas.get(replica.id, ReplicaReport()).received_bytes
+                for kind, count in reports.get(replica.id, ReplicaReport()).received_bytes.items():
+                    if replica.id in last.replicas:
+                        kinds[kind] = kinds.get(kind, 0.0) + max(0, count - before.get(kind, 0)) / (now - last.at)
+        return rates
+
+    async def _compute(self, key: str, compute: Callable[[], Awaitable[bytes]]) -> bytes:
+        computed = self._computed.setdefault(key, _Computed())
+        async with computed.lock:
+            now = time.monotonic()
+            if now - computed.at >= MIN_SECONDS:
+                self._forget(now, key)
+                computed.content = await compute()
+                computed.at = now
+        return computed.content
+
+    def _forget(self, now: float, computed: str) -> None:
+        """Removes the figures that nobody has read for some time."""
+        for key, other in [*self._computed.items()]:
+            if key != computed and not other.lock.locked() and now - other.at > KEPT_SECONDS:
+                del self._computed[key]
+                self._received.pop(key, None)
+
+    def _view(self, name: str) -> AppView:
+        record = self._context.apps.records().get(name)
+        if record is None:
+            message = f"unknown app {name!r}: `cornserve status` lists the deployed apps"
+            raise ApiError(404, message, param="name", code="app_not_found")
+        return app_view(record, self._context)
+
+    def _ready(self) -> dict[str, int]:
+        groups = self._context.apps.executor_groups()
+        return {name: sum(group.ready for group in found) for name, found in groups.items()}

@@ -1,0 +1,78 @@
+"""Reads the figures of all gateways of the instance."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from cornserve.app.overview import Gateways, MissingGateway
+from cornserve.control.adaptation.arrival_reader import FindGateways
+from cornserve.exception_text import exception_text
+
+if TYPE_CHECKING:  # It takes long to import, and most instances have one gateway.
+    from aiohttp import ClientSession
+
+RESPONSE_SECONDS: Final = 1.0
+"""A gateway that takes longer counts as missing."""
+
+ADDRESS_SECONDS: Final = 5.0
+"""The time for which the addresses of gateways are used: on Kubernetes, its API server finds them."""
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class GatewayPeers:
+    """All gateways of the instance, this one included.
+
+    Args:
+        find_gateways: finds all gateways. Without it, this gateway is alone.
+        token: the token for their figures.
+    """
+
+    def __init__(self, find_gateways: FindGateways | None, token: str) -> None:
+        self._find_gateways = find_gateways
+        self._headers = {"authorization": f"Bearer {token}"}
+        self._addresses: Sequence[str] = ()
+        self._found_at = -ADDRESS_SECONDS
+
+    async def read(
+        self, path: str, parameters: Mapping[str, str], kind: type[Answer], own: Callable[[], Answer]
+    ) -> tuple[list[Answer], Gateways]:
+        """Returns the answers of the gateways that answer, and the others as missing.
+
+        Args:
+            own: returns the answer of this gateway.
+        """
+        if self._find_gateways is None:
+            return [own()], Gateways()
+        try:
+            if time.monotonic() - self._found_at >= ADDRESS_SECONDS:
+                self._addresses = sorted(await self._find_gateways())
+                self._found_at = time.monotonic()
+        except OSError as error:
+            return [own()], Gateways(missing=[MissingGateway(gateway="the others", error=str(error))])
+        from aiohttp import ClientSession, ClientTimeout
+
+        timeout = ClientTimeout(total=RESPONSE_SECONDS)
+        async with ClientSession(headers=self._headers, timeout=timeout, raise_for_status=True) as session:
+            read = (_read(session, address, path, parameters, kind) for address in self._addresses)
+            answers = await asyncio.gather(*read)
+        missing = [answer for answer in answers if isinstance(answer, MissingGateway)]
+        found = [answer for answer in answers if not isinstance(answer, MissingGateway)]
+        return found, Gateways(read=len(found), missing=missing)
+
+
+async def _read(
+    session: ClientSession, address: str, path: str, parameters: Mapping[str, str], kind: type[Answer]
+) -> Answer | MissingGateway:
+    from aiohttp import ClientError
+
+    try:
+        async with session.get(address + path, params=parameters) as response:
+            return kind.model_validate_json(await response.read())
+    except (ClientError, OSError, ValidationError) as error:  # A timeout is an OSError.
+        return MissingGateway(gateway=address.removeprefix("http://"), error=exception_text(error))

@@ -1,0 +1,66 @@
+"""The last hour of an app, from the steps of all gateways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from pydantic import BaseModel
+
+from cornserve.app.overview import AppSeries, Gateways
+from cornserve.gateway.observe.app_counts import LATENCIES
+from cornserve.gateway.observe.app_history import BUCKETS, STEP_SECONDS, STEPS, Step
+from cornserve.observe.histogram import quantile
+
+_FIGURES: Final = 5
+
+
+class GatewaySteps(BaseModel):
+    """The steps of an app in one gateway."""
+
+    steps: list[tuple[int, list[int]]]
+
+    @classmethod
+    def of(cls, steps: Iterable[Step]) -> GatewaySteps:
+        return cls(steps=[(step.number, [*step.values]) for step in steps])
+
+
+def app_series(gateways: Iterable[GatewaySteps], read: Gateways, now: float) -> AppSeries:
+    """Adds the steps of gateways. Replicas are those of the gateway that knows most."""
+    last = int(now / STEP_SECONDS)
+    values: dict[int, list[int]] = {}
+    ready: dict[int, int] = {}
+    for gateway in gateways:
+        for number, figures in gateway.steps:
+            known = values.get(number)
+            values[number] = figures if known is None else [a + b for a, b in zip(known, figures, strict=True)]
+            ready[number] = max(ready.get(number, 0), figures[4])
+    first = min(values, default=last)
+    numbers = range(max(first, last - STEPS + 1), last + 1)
+    empty = [0] * (_FIGURES + len(LATENCIES) * BUCKETS)
+    rows = [values.get(number, empty) for number in numbers]
+    replicas, present = list[int](), 0
+    for number in numbers:
+        present = ready.get(number, present)
+        replicas.append(present)
+    columns = {
+        f"{name}_{percentile}": [_quantile(row, index, share) for row in rows]
+        for index, name in enumerate(LATENCIES)
+        for percentile, share in (("p50", 0.5), ("p90", 0.9))
+    }
+    return AppSeries(
+        step_seconds=STEP_SECONDS,
+        gateways=read,
+        times=[number * STEP_SECONDS for number in numbers],
+        requests_per_second=[row[0] / STEP_SECONDS for row in rows],
+        errors_per_second=[row[1] / STEP_SECONDS for row in rows],
+        generation_tokens_per_second=[row[2] / STEP_SECONDS for row in rows],
+        running=[row[3] for row in rows],
+        ready=replicas,
+        **columns,
+    )
+
+
+def _quantile(row: list[int], latency: int, share: float) -> float | None:
+    start = _FIGURES + latency * BUCKETS
+    return quantile(dict(enumerate(row[start : start + BUCKETS])), share)

@@ -1,0 +1,125 @@
+"""The counts of the last hour of all apps, in memory that does not grow with the number of requests.
+
+Every `STEP_SECONDS`, `record` reads the counts of the apps. It keeps all counts for a minute, for rates and percentiles
+of the present, and some of them for an hour, for charts. A step in which nothing has happened takes no memory. At most,
+`MAX_APPS` apps take `STEPS` times 300 bytes each: 9 MB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+from cornserve.gateway.observe.app_counts import (
+    LATENCIES,
+    NO_COUNTS,
+    Counts,
+    app_counts,
+    errors,
+    increase,
+    requests,
+)
+from cornserve.gateway.observe.request_stats import AppStats
+from cornserve.observe.histogram import SECONDS
+
+STEP_SECONDS: Final = 15
+STEPS: Final = 240
+MAX_APPS: Final = 128
+"""Apps of which the last hour is kept: those that have changed last."""
+
+WINDOW_STEPS: Final = 4
+"""Steps of which all counts are kept."""
+
+BUCKETS: Final = len(SECONDS) + 1
+
+_MAX: Final = 2**32 - 1
+
+
+class Step(NamedTuple):
+    """A step of an app. Numbers of steps are those since 1970, so that the steps of all gateways agree."""
+
+    number: int
+    values: Sequence[int]
+    """Requests, errors, generated tokens, running requests, ready replicas, and the buckets of each of `LATENCIES`."""
+
+
+class Window(NamedTuple):
+    """The growth of an app's counts."""
+
+    counts: Counts
+    seconds: float
+
+
+class AppHistory:
+    """Keeps the counts of this gateway.
+
+    Args:
+        stats: returns the present counts of all apps.
+        ready: returns the ready replicas of all apps.
+    """
+
+    def __init__(self, stats: Callable[[], Mapping[str, AppStats]], ready: Callable[[], Mapping[str, int]]) -> None:
+        self._stats = stats
+        self._ready = ready
+        self._samples = deque[tuple[float, dict[str, Counts]]]([(time.monotonic(), {})], maxlen=WINDOW_STEPS + 1)
+        """The counts at the ends of the last steps, with times of the monotonic clock."""
+        self._steps = OrderedDict[str, deque[Step]]()
+
+    async def run(self) -> None:
+        """Records every step until cancelled."""
+        while True:
+            await asyncio.sleep(STEP_SECONDS - time.time() % STEP_SECONDS)
+            self.record(time.time(), time.monotonic())
+
+    def record(self, now: float, monotonic: float) -> None:
+        """Ends a step.
+
+        Args:
+            now: seconds since 1970.
+        """
+        number, before, ready = int(now / STEP_SECONDS), self._samples[-1][1], self._ready()
+        sample: dict[str, Counts] = {}
+        for app, stats in self._stats().items():
+            last, counts = before.get(app, NO_COUNTS), app_counts(stats)
+            sample[app] = last if counts == last else counts
+            self._add(app, number, increase(last, sample[app]), stats.running, ready.get(app, 0))
+        for app in ready.keys() - sample.keys():
+            self._add(app, number, NO_COUNTS, 0, ready[app])
+        self._samples.append((monotonic, sample))
+        for app in self._steps.keys() - sample.keys() - ready.keys():
+            del self._steps[app]
+
+    def window(self, app: str, seconds: float, now: float) -> Window:
+        """Returns the growth of an app's counts since the last sample that is at least `seconds` old.
+
+        Args:
+            now: the time of the monotonic clock.
+        """
+        stats = self._stats().get(app)
+        at, sample = next((each for each in reversed(self._samples) if now - each[0] >= seconds), self._samples[0])
+        counts = NO_COUNTS if stats is None else increase(sample.get(app, NO_COUNTS), app_counts(stats))
+        return Window(counts, max(now - at, 1e-3))
+
+    def steps(self, app: str) -> list[Step]:
+        """Returns the steps of the last hour in which an app has changed, oldest first."""
+        return list(self._steps.get(app, ()))
+
+    def _add(self, app: str, number: int, counts: Counts, running: int, ready: int) -> None:
+        steps = self._steps.setdefault(app, deque(maxlen=STEPS))
+        last = steps[-1].values if steps else None
+        is_unchanged = not counts and last is not None and (running, ready) == (last[3], last[4]) and not last[0]
+        if is_unchanged and not running:
+            return
+        buckets = [counts.get((name, str(bucket)), 0) for name in LATENCIES for bucket in range(BUCKETS)]
+        figures = (requests(counts), errors(counts), counts.get(("generation",), 0), running, ready)
+        steps.append(Step(number, array("I", (min(value, _MAX) for value in (*figures, *buckets)))))
+        while steps and steps[0].number <= number - STEPS:
+            steps.popleft()
+        self._steps.move_to_end(app)
+        for other in list(islice(self._steps, max(0, len(self._steps) - MAX_APPS))):
+            del self._steps[other]

@@ -1,0 +1,64 @@
+"""The figures of all gateways: those that do not answer are named."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from cornserve.app.live_figures import LIVE_PATH
+from cornserve.gateway.live.peers import GatewayPeers
+from cornserve.gateway.live.series import GatewaySteps
+
+OWN = GatewaySteps(steps=[(1, [1])])
+
+
+@asynccontextmanager
+async def answering(body: str) -> AsyncIterator[str]:
+    """A server that answers every request with the body. Returns its URL."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n{body}".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+def unused_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def test_a_single_gateway_answers_itself() -> None:
+    found, gateways = await GatewayPeers(None, "token").read(LIVE_PATH, {}, GatewaySteps, lambda: OWN)
+
+    assert (found, gateways.read, gateways.missing) == ([OWN], 1, [])
+
+
+async def test_gateways_that_do_not_answer_are_missing() -> None:
+    dead = unused_address()
+    async with answering('{"steps": [[2, [3]]]}') as good, answering("<html>") as bad:
+
+        async def find() -> list[str]:
+            return [good, bad, f"http://{dead}"]
+
+        found, gateways = await GatewayPeers(find, "token").read(LIVE_PATH, {}, GatewaySteps, lambda: OWN)
+
+    assert [each.steps for each in found] == [[(2, [3])]]
+    assert gateways.read == 1
+    assert {missing.gateway for missing in gateways.missing} == {bad.removeprefix("http://"), dead}
+    assert all(missing.error for missing in gateways.missing)
+
+
+async def test_without_their_addresses_the_others_are_missing() -> None:
+    async def fail() -> list[str]:
+        raise OSError("no API server")
+
+    found, gateways = await GatewayPeers(fail, "token").read(LIVE_PATH, {}, GatewaySteps, lambda: OWN)
+
+    assert found == [OWN]
+    assert [missing.error for missing in gateways.missing] == ["no API server"]
