@@ -78,7 +78,7 @@ class Dispatcher:
         self._placement.close()
         for execution in self.executions:
             execution.release()
-            execution.release_state()
+            execution.release_handed_over_state()
             execution.cancel()
         self._dataflow.clear()
         del self._placement  # breaks the reference cycles: it calls this dispatcher, like the executions
@@ -118,6 +118,7 @@ class Dispatcher:
             self._dataflow.add(execution)
             producers = self._dataflow.producers(execution)
             self._stats.record_edges((self._placement.group(each.invocation) for each in producers), group)
+            self._placement.add(execution)
             added.append(execution)
         for execution in added:  # in order of recording, as consumers need the endpoints of their producers
             self._placement.start(execution)

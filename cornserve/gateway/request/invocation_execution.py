@@ -105,13 +105,13 @@ class InvocationExecution:
         "_taken",
         "_trace",
         "attempt",
+        "handed_over_state",
         "input_losses",
         "inputs",
         "invocation",
         "is_leaving",
         "refused_by",
         "replica",
-        "state",
         "streams",
     )
 
@@ -138,7 +138,7 @@ class InvocationExecution:
         self.input_losses = 0
         self.is_leaving = False
         """Whether the executor of the current attempt may hand it over."""
-        self.state: HandedOverState | None = None
+        self.handed_over_state: HandedOverState | None = None
         """The state of an earlier attempt, until an attempt has taken it."""
         self._group = group
         self._handler = handler
@@ -223,7 +223,7 @@ class InvocationExecution:
 
     def fail(self, error: InvocationError) -> None:
         self.cancel(error.code)
-        self.release_state()
+        self.release_handed_over_state()
         self._state = ExecutionState.FINISHED
         self.invocation.fail_with(error)
         self._close_streams()
@@ -252,11 +252,11 @@ class InvocationExecution:
             self._state = ExecutionState.FINISHED
             self.replica.release_tensors(self._call)
 
-    def release_state(self) -> None:
+    def release_handed_over_state(self) -> None:
         """Releases the state of an earlier attempt."""
-        if self.state is not None:
-            self.state.release()
-            self.state = None
+        if self.handed_over_state is not None:
+            self.handed_over_state.release()
+            self.handed_over_state = None
 
     def on_chunk(self, output: str, item: bytes) -> None:
         invocation = self.invocation
@@ -288,7 +288,7 @@ class InvocationExecution:
         if code != "OK":
             self._handler.on_failed(self, code, message)
             return
-        self.release_state()
+        self.release_handed_over_state()
         if self.replica is not None and self.invocation.has_tensors:
             self._state = ExecutionState.RETAINED
             self.replica.retain_tensors(self._call)
@@ -310,14 +310,14 @@ class InvocationExecution:
 
     def on_handed_over(self, message: str, *, has_state: bool) -> None:
         if has_state and self.replica is not None:
-            self.release_state()
-            self.state = HandedOverState(self.replica, self._call, self.attempt)
+            self.release_handed_over_state()
+            self.handed_over_state = HandedOverState(self.replica, self._call, self.attempt)
         self.on_end("HANDED_OVER", message, b"")
 
     def on_inputs_taken(self, inputs: Sequence[int]) -> None:
         self._taken.update(inputs)
         if len(self.inputs) - 1 in inputs:
-            self.release_state()
+            self.release_handed_over_state()
         self._handler.on_inputs_taken(self)
 
     def on_replica_leaving(self) -> None:

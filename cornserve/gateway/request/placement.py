@@ -67,6 +67,8 @@ class InvocationPlacement:
         self._fail = fail
         self._fan_outs: dict[str, FanOut] = {}
         """The invocations of the request by their executor groups."""
+        self._awaited: dict[InvocationExecution, InvocationExecution] = {}
+        """The producer of each execution with late binding."""
         self._is_starting_held = False
         self._loop = asyncio.get_running_loop()
         self._starting: set[asyncio.Task[None]] = set()
@@ -75,6 +77,7 @@ class InvocationPlacement:
         for task in self._starting:
             task.cancel()
         self._fan_outs.clear()
+        self._awaited.clear()
 
     def use_cell(self, name: str) -> None:
         """Sends the invocations to the executor groups of a cell of the plan."""
@@ -94,6 +97,18 @@ class InvocationPlacement:
             f"unit task {invocation.task_name} is not deployed: create it in post_init and assign it to an attribute "
             "of the task that invokes it"
         )
+
+    def add(self, execution: InvocationExecution) -> None:
+        """Decides whether the replica of an execution is selected when its only producer has ended.
+
+        With several producers, the tensors of the first ones could fill the memory that the others need. A stream needs
+        its reader from the start.
+        """
+        producers = self._dataflow.producers(execution)
+        if self._route.policies.binding == "late" and len(producers) == 1:
+            (producer,) = producers
+            if not self._dataflow.consumed_streams(execution, producer):
+                self._awaited[execution] = producer
 
     def start(self, execution: InvocationExecution) -> None:
         """Starts a waiting execution now, or as soon as a replica is available."""
@@ -135,7 +150,7 @@ class InvocationPlacement:
         """Starts the consumers that waited for the end of an execution."""
         self._fan_out(execution).on_ended(execution)
         for consumer in self._dataflow.consumers(execution):
-            if self._is_bound_late(consumer):
+            if consumer in self._awaited:
                 self.start(consumer)
 
     def start_held(self) -> None:
@@ -172,18 +187,8 @@ class InvocationPlacement:
 
     def _is_held(self, execution: InvocationExecution) -> bool:
         """Whether an execution with late binding has to wait for the end of its producer."""
-        return self._is_bound_late(execution) and not self._dataflow.producers(execution)[0].is_finished
-
-    def _is_bound_late(self, execution: InvocationExecution) -> bool:
-        """Whether the replica is selected when the only producer has ended.
-
-        With several producers, the tensors of the first ones could fill the memory that the others need. A stream needs
-        its reader from the start.
-        """
-        if self._route.policies.binding == "early":
-            return False
-        producers = self._dataflow.producers(execution)
-        return len(producers) == 1 and not self._dataflow.consumed_streams(execution, producers[0])
+        producer = self._awaited.get(execution)
+        return producer is not None and not producer.is_finished
 
     def _fail_replaced(self, execution: InvocationExecution) -> bool:
         """Fails an execution of a group that no route contains any more, if none of its replicas can be reached."""
@@ -270,8 +275,8 @@ class InvocationPlacement:
                 pending.invocation, pending.output = reference.invocation, reference.output
                 pending.attempt = producer.attempt
                 pending.endpoint = "" if producer.replica is None else producer.replica.endpoint
-        if execution.state is not None:
-            execution.state.add_to(command)
+        if execution.handed_over_state is not None:
+            execution.handed_over_state.add_to(command)
         if execution.streams:
             start.outputs.extend(execution.streams)
             start.delivered.extend(execution.delivered())

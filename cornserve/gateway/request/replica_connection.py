@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from typing import Final, Protocol
 
@@ -142,11 +142,7 @@ class ReplicaConnection:
     def leave(self) -> None:
         """Informs all running invocations that no route contains the replica any more."""
         for listener, _ in [*self._running.values()]:
-            try:
-                listener.on_replica_leaving()
-            except Exception as error:  # An error of one listener must not affect the other invocations.
-                extra = logs.traceback_field(redacted_traceback(error))
-                log.error("cannot hand an invocation at %s over", self.endpoint, extra=extra)
+            self._notify(listener.on_replica_leaving)
 
     def retain_tensors(self, call: int) -> None:
         """Marks the tensors of a completed invocation as needed."""
@@ -218,20 +214,19 @@ class ReplicaConnection:
         if running is None:
             return
         listener, _ = running
-        try:
-            if kind == "end":
-                self._on_end(event.call, event.end, listener)
-            elif kind == "taken":
-                listener.on_inputs_taken(event.taken.inputs)
-            else:
-                chunk = event.chunk
-                self.load.receive_output(event.call)
-                listener.on_chunk(chunk.output, chunk.item)
-        except Exception as error:  # An error of one listener must not affect the other invocations.
-            extra = logs.traceback_field(redacted_traceback(error))
-            log.error("cannot process an event of the executor at %s", self.endpoint, extra=extra)
+        error = self._notify(lambda: self._handle(event, kind, listener))
+        if error is not None:
             self.cancel_invocation(event.call, "INTERNAL")
             self._end(listener, "INTERNAL", f"the gateway cannot process the executor's response: {error!r}")
+
+    def _handle(self, event: pb.Event, kind: str, listener: InvocationListener) -> None:
+        if kind == "end":
+            self._on_end(event.call, event.end, listener)
+        elif kind == "taken":
+            listener.on_inputs_taken(event.taken.inputs)
+        else:
+            self.load.receive_output(event.call)
+            listener.on_chunk(event.chunk.output, event.chunk.item)
 
     def _report(self, load: pb.Load) -> None:
         report = LoadReport(
@@ -256,11 +251,17 @@ class ReplicaConnection:
             listener.on_end(code, message, end.values)
 
     def _end(self, listener: InvocationListener, code: str, message: str) -> None:
+        self._notify(lambda: listener.on_end(code, message, b""))
+
+    def _notify(self, notify: Callable[[], None]) -> Exception | None:
+        """Calls a listener. Logs and returns its error, which must not affect the other invocations."""
         try:
-            listener.on_end(code, message, b"")
+            notify()
         except Exception as error:
             extra = logs.traceback_field(redacted_traceback(error))
-            log.error("cannot end an invocation at %s", self.endpoint, extra=extra)
+            log.error("cannot process an event of the executor at %s", self.endpoint, extra=extra)
+            return error
+        return None
 
 
 _CODES = {code: name.removeprefix("CODE_") for name, code in pb.Code.items()}

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from functools import cached_property, partial
+from typing import TypeVar
 
 from cornserve.concurrency import run_unless
 from cornserve.task import Tensor, TensorStream
@@ -29,6 +30,8 @@ from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.invocations import STATE
 from cornserve_executors.base.compute_time import ComputeTime
 from cornserve_executors.base.metrics import ExecutorMetrics
+
+Result = TypeVar("Result")
 
 STATE_SECONDS = 5.0
 """The time in which the state of an invocation must arrive, and in which memory for it must be free."""
@@ -106,10 +109,7 @@ class InvocationTensors:
         receptions = [asyncio.ensure_future(self._receive(tensor)) for tensor in tensors]
         views = asyncio.gather(*receptions)
         try:
-            with self._waiting():
-                if await run_unless(self._recall, views):
-                    return views.result()
-            raise InputLostError(sorted(self._recalled), "an older request needs the space of an input")
+            return await self._unless_recalled(views)
         except InputLostError as error:
             await asyncio.sleep(0)  # other inputs are often lost with the first, because their producer has ended
             errors = [task.exception() for task in receptions if task.done() and not task.cancelled()]
@@ -145,7 +145,8 @@ class InvocationTensors:
     async def receive_state(self) -> TensorView | None:
         """Returns the state of an earlier attempt, and holds it until `release_state` or `release_inputs`.
 
-        Returns None without a state, or if it is lost or does not arrive in time.
+        Returns None without a state, or if it is lost or does not arrive in time. The state becomes stale if an older
+        request needs its space while the invocation waits for other tensors.
         """
         if not self._start.has_state:
             return None
@@ -154,7 +155,8 @@ class InvocationTensors:
         try:
             with self._waiting():
                 async with asyncio.timeout(STATE_SECONDS):
-                    return await leases.enter_async_context(self._transport.consume(self._tensor_id(index)))
+                    lease = self._transport.consume(self._tensor_id(index), self._on_state_recall)
+                    return await leases.enter_async_context(lease)
         except (TransportError, TimeoutError):
             await self.release_state()  # The other replica can exit.
             return None
@@ -198,10 +200,7 @@ class InvocationTensors:
         async with aclosing(self._transport.consume_stream(tensor_id)) as views:
             try:
                 first = asyncio.ensure_future(anext(views, None))
-                with self._waiting():
-                    if not await run_unless(self._recall, first):
-                        raise InputLostError(sorted(self._recalled), "an older request needs the space of an input")
-                view = first.result()
+                view = await self._unless_recalled(first)
                 while view is not None:
                     self._views[index] = view
                     yield view
@@ -213,6 +212,28 @@ class InvocationTensors:
         if self._waits:  # An input in use is released when the invocation ends.
             self._recalled.add(index)
             self._recall.set()
+
+    def _on_state_recall(self) -> None:
+        if self._waits:
+            self._recall.set()
+
+    async def _unless_recalled(self, tensors: asyncio.Future[Result]) -> Result:
+        """Waits for tensors. Gives up what an older request needs the space of: the state, which the invocation can do
+        without, or the inputs.
+
+        Raises `InputLostError` with the inputs.
+        """
+        try:
+            with self._waiting():
+                while not await run_unless(self._recall, asyncio.shield(tensors)):
+                    if self._recalled:
+                        raise InputLostError(sorted(self._recalled), "an older request needs the space of an input")
+                    self._recall.clear()
+                    await self.release_state()
+            return tensors.result()
+        finally:
+            tensors.cancel()
+            await asyncio.gather(tensors, return_exceptions=True)
 
     def stale_inputs(self) -> list[int]:
         """Returns the received inputs that their producers have revoked."""

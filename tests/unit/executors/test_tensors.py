@@ -11,7 +11,10 @@ import pytest
 
 from cornserve.transport.metrics import TRANSFER_KINDS
 from cornserve.v1 import executor_pb2 as pb
-from cornserve_echo.notes import Note, NoteTask, ReadTask
+from cornserve_echo.note_executors import ReadExecutor
+from cornserve_echo.notes import Note, NoteTask, ReadRequest, ReadTask
+from cornserve_echo.task import EchoResponse
+from cornserve_executors.base import InvocationContext
 from tests.executor_caller import Caller, calling
 from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import SLAB_BYTES, EchoExecutors
@@ -152,6 +155,40 @@ async def test_two_requests_that_each_hold_the_reserve_the_other_waits_for_both_
 
         ((call, read),) = (await ends(reader, 1)).items()
         assert (call, read.code) == (3, pb.CODE_OK)
+
+
+async def test_a_state_is_given_up_for_an_older_request_while_its_invocation_waits_for_another_tensor(
+    executors: EchoExecutors, writers: str, writer: Caller, reader: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve.transport.memory.admission.RECALL_SECONDS", 0.05)
+    read_notes = ReadExecutor.invoke
+
+    async def invoke(self: ReadExecutor, request: ReadRequest, context: InvocationContext) -> EchoResponse:
+        assert await context.receive_state() is not None
+        return await read_notes(self, request, context)
+
+    monkeypatch.setattr(ReadExecutor, "invoke", invoke)
+    large = json.dumps({"text": "news", "nbytes": SLAB_BYTES // 2})
+    older, younger, youngest = (dict[str, object](request_id=name, arrived_us=age) for age, name in enumerate("abc"))
+    await end_of(writer, start(1, large, **youngest))  # everything outside the reserve
+    await end_of(writer, start(2, large, **younger))
+    other = await executors.replica(NoteTask().spec)
+    note = pb.Input(pending=pb.Pending(invocation=1, output="note", endpoint=other))
+    state = pb.Input(pending=pb.Pending(invocation=0, output="note", endpoint=writers))
+    one = '{"notes": [{"$input": 0}]}'
+    reader.send(start(1, one, invocation=2, inputs=[note, state], has_state=True, **younger))
+    await until(lambda: received(executors) == 1)
+
+    writer.send(start(3, large, **older))
+    event = await reader.read()
+    assert event is not None
+    assert list(event.taken.inputs) == [1]
+    writer.send(pb.Command(call=2, release=pb.Release()))
+
+    assert [end.code for end in (await ends(writer, 1)).values()] == [pb.CODE_OK]
+    async with calling(other) as author:
+        await end_of(author, write(1, "news", invocation=1, **younger))
+        assert [end.code for end in (await ends(reader, 1)).values()] == [pb.CODE_OK]
 
 
 async def test_a_tensor_without_consumers_is_revoked_for_an_older_request(

@@ -694,6 +694,63 @@ async def test_another_replica_gets_the_state_if_the_first_one_dies(group: EchoG
     assert keeper.received[-1] is not None
 
 
+async def handed_over_again(group: EchoGroup, keeper: StateKeeper) -> tuple[StreamingRequest, str, str]:
+    """Returns a stream that two replicas have handed over, and both."""
+    stream, first, second = await handed_over(group, keeper)
+    keeper.may_continue.set()
+    sent = len(stream.items)
+    await until(lambda: len(stream.items) > sent)
+    await group.publish(await group.add())
+    await until(lambda: len(keeper.received) == 2)
+    return stream, first, second
+
+
+async def test_a_stream_that_is_handed_over_again_has_a_new_state(group: EchoGroup, keeper: StateKeeper) -> None:
+    stream, first, second = await handed_over_again(group, keeper)
+
+    await until(lambda: not (group.is_connected(first) or group.is_connected(second)))
+
+    assert group.held_bytes(first) == group.held_bytes(second) == 0
+    await stream.ended()
+    assert stream.items == WORDS
+    states = [int(state) for state in keeper.received if state is not None]
+    assert states == sorted({*states})
+    assert len(states) == 2
+
+
+async def test_a_second_hand_over_releases_a_state_that_is_not_taken(group: EchoGroup, keeper: StateKeeper) -> None:
+    keeper.releases = False
+    stream, first, second = await handed_over_again(group, keeper)
+
+    await until(lambda: not group.is_connected(first))
+
+    assert group.held_bytes(first) == 0
+    assert group.is_connected(second)
+    await stream.ended()
+    assert stream.items == WORDS
+    await until(lambda: not group.is_connected(second))
+    assert group.held_bytes(second) == 0
+
+
+async def test_a_stream_continues_after_a_second_hand_over_whose_replica_dies(
+    group: EchoGroup, keeper: StateKeeper
+) -> None:
+    stream, _, second = await handed_over(group, keeper)
+    keeper.may_continue.set()
+    sent = len(stream.items)
+    await until(lambda: len(stream.items) > sent)
+    keeper.may_continue.clear()
+    await group.publish(await group.add())
+    await until(lambda: keeper.waits == 2)
+
+    await group.kill(second)
+    keeper.may_continue.set()
+    await stream.ended()
+
+    assert stream.items == WORDS
+    assert keeper.received[-1] is None
+
+
 async def test_the_state_of_a_cancelled_stream_is_released(group: EchoGroup, keeper: StateKeeper) -> None:
     stream, leaving, _ = await handed_over(group, keeper)
 
