@@ -11,7 +11,7 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
 from cornserve.app.adaptation_status import MixtureProposal, PlanProposal
 from cornserve.app.plan import AppPlan
 from cornserve.app.settings import MAX_EXECUTOR_OVERRIDES, MAX_REPLICAS, ExecutorName, HoldSeconds
-from cornserve.app.spec import AppSpec
+from cornserve.app.spec import AppSpec, SpecChanges
 from cornserve_policies.mixture import MAX_RUNNING_CELLS, cells_for_gpus, cells_for_rate
 
 
@@ -122,11 +122,12 @@ def _approved_plan(plan: AppPlan, proposal: MixtureProposal | PlanProposal) -> A
     return proposal.plan
 
 
-def _scaled_replicas(spec: AppSpec, scale: Scale) -> dict[str, object]:
+def _scaled_replicas(spec: AppSpec, scale: Scale) -> SpecChanges:
     """Returns the changed fields. A number for each executor replaces those of single executors, unless it is 0."""
     if scale.executors is not None:
         return {"executor_replicas": {**spec.executor_replicas, **scale.executors}}
-    return {"replicas": scale.replicas} | ({"executor_replicas": {}} if scale.replicas else {})
+    assert scale.replicas is not None
+    return {"replicas": scale.replicas, "executor_replicas": {}} if scale.replicas else {"replicas": 0}
 
 
 def _scaled_plan(plan: AppPlan, scale: Scale) -> AppPlan:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from hashlib import sha256
-from typing import Annotated, Self
+from typing import Annotated, Self, TypedDict, Unpack
 
 from pydantic import AwareDatetime, Field, model_validator
 
@@ -104,6 +104,20 @@ class Restart(SpecModel):
     """Any text. Another one replaces the executors of the app, or starts a failed app again."""
 
 
+class SpecChanges(TypedDict, total=False):
+    """Fields of an `AppSpec` that change after its deployment."""
+
+    model: AppModel | None
+    replicas: int
+    executor_replicas: dict[str, int]
+    policies: AppPolicies
+    held_until: datetime | None
+    restart: Restart | None
+    plan: AppPlan | None
+    planning: PlanningInputs | None
+    measured: AppProfile | None
+
+
 class AppSpec(SpecModel):
     """The desired state of an app: exactly one of `model` and `source`, and its settings."""
 
@@ -164,10 +178,10 @@ class AppSpec(SpecModel):
     def _read_flat_form(cls, spec: object) -> object:
         return to_nested(spec)
 
-    def changed(self, **fields: object) -> Self:
+    def changed(self, **fields: Unpack[SpecChanges]) -> Self:
         """Returns the spec with other values of fields. Raises `ValidationError` if the spec is then not valid."""
         kept = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(self).model_validate(kept | fields)
+        return type(self).model_validate({**kept, **fields})
 
     def with_model(self, **fields: object) -> Self:
         """Returns the spec with other values of fields of its model, which are not checked."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from cornserve.bounded_file import read_bounded
 from cornserve.cli.console import CliError, expanded
+from cornserve_plan.bounded_file import read_bounded
 
 MAX_MIB = 512
 """The maximum size of a file with JSON."""

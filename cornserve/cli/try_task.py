@@ -14,12 +14,12 @@ from uuid import uuid4
 
 import typer
 
-from cornserve.bounded_file import read_bounded
 from cornserve.cli.console import CliError, expanded, json_text, print_json, without_empty_values
 from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
 from cornserve.cli.json_argument import read_json
 from cornserve.cli.options import Json, Url
+from cornserve_plan.bounded_file import read_bounded
 
 if TYPE_CHECKING:
     from cornserve.app.app import App

@@ -17,10 +17,10 @@ from cornserve.app.plan import AppPlan
 from cornserve.app.settings import AppPolicies, ExecutorOverride
 from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.app.spec import AppModel, AppSource, AppSpec
-from cornserve.bounded_file import read_bounded
 from cornserve.client.errors import DeployTargetError
 from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
+from cornserve_plan.bounded_file import read_bounded
 from cornserve_policies.registry import DEFAULT_ROUTING
 from cornserve_tasklib.hub import is_hub_id
 from cornserve_tasklib.media_options import MediaOptions

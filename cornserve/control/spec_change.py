@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Unpack
 
+from cornserve.app.spec import SpecChanges
 from cornserve.control.store.base import APPS, AppRecord, ConflictError, NotFoundError, Store
 
 
-async def change_spec(store: Store, record: AppRecord, **fields: object) -> bool:
+async def change_spec(store: Store, record: AppRecord, **fields: Unpack[SpecChanges]) -> bool:
     """Sets fields of the spec, unless someone else has changed it: a watch then delivers a newer generation.
 
     Returns whether the fields were set. Raises `StoreError` if the spec is refused.

@@ -33,6 +33,11 @@ def estimate_tokens(text: str | list[int]) -> int:
     return len(text) // CHARACTERS_PER_TOKEN if isinstance(text, str) else len(text)
 
 
+def listed(given: object) -> object:
+    """Returns a list with the given text. Other values do not change."""
+    return [given] if isinstance(given, str) else given
+
+
 class SamplingFields(BaseModel):
     """Fields that `ChatRequest` and `CompletionRequest` share."""
 
@@ -112,10 +117,7 @@ class SamplingFields(BaseModel):
     def _normalize_unlimited_top_k(cls, top_k: int) -> int:
         return max(top_k, 0)
 
-    @field_validator("stop", mode="before")
-    @classmethod
-    def _wrap_single_stop_string(cls, stop: object) -> object:
-        return [stop] if isinstance(stop, str) else stop
+    _list_stop = field_validator("stop", mode="before")(listed)
 
     @property
     def can_be_repeated(self) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from cornserve.app.adaptation_status import AdaptationStatus
 from cornserve.app.settings import AdaptationSettings, AutoscalingSettings
+from cornserve.app.spec import SpecChanges
 from cornserve.control.adaptation.arrival_reader import Arrivals
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import AppRecord
@@ -17,7 +18,7 @@ from cornserve.control.store.base import AppRecord
 class SpecChange:
     """Fields of an app's spec with other values, and the reason for users."""
 
-    fields: Mapping[str, object]
+    fields: SpecChanges
     message: str
 
 

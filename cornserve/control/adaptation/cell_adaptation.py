@@ -173,8 +173,10 @@ class CellAdaptation:
 
     def _changed_to(self, plan: AppPlan, reason: str) -> SpecChange:
         self._decided = plan
-        fields = {"plan": plan, "model": self.record.spec.model, "held_until": None}
-        return SpecChange(fields, f"{reason}: runs {_describe(plan)} instead of {_describe(self.plan)}")
+        return SpecChange(
+            {"plan": plan, "model": self.record.spec.model, "held_until": None},
+            f"{reason}: runs {_describe(plan)} instead of {_describe(self.plan)}",
+        )
 
     def news(self, before: AdaptationStatus) -> Iterator[tuple[str, str]]:
         proposal, shift, other = self.status.proposal, self.status.mix_shift, self.status.plan_proposal

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 from pydantic import ValidationError
 
 from cornserve.app.executor_names import check_executor_names
 from cornserve.app.plan_resolution import resolve_plan
-from cornserve.app.spec import REQUIRED_PLAN, AppSpec
+from cornserve.app.spec import REQUIRED_PLAN, AppSpec, SpecChanges
 from cornserve.app_host.description import AppDescription
 from cornserve.gateway.errors import ApiError
 from cornserve.task.errors import DefinitionError
@@ -26,7 +26,7 @@ def deployed_spec(spec: AppSpec, current: AppSpec, description: AppDescription) 
         raise ApiError(400, describe_all(error.errors()), code="invalid_app") from None
 
 
-def _kept_fields(spec: AppSpec, current: AppSpec, description: AppDescription) -> dict[str, Any]:
+def _kept_fields(spec: AppSpec, current: AppSpec, description: AppDescription) -> SpecChanges:
     """Returns the fields of the current spec that a deployment of `spec` does not change.
 
     Replicas and plans replace each other, and end the hold of the earlier ones. A number for each executor replaces
@@ -39,7 +39,7 @@ def _kept_fields(spec: AppSpec, current: AppSpec, description: AppDescription) -
         kept -= {"plan", "planning", "measured", "held_until"}
     elif spec.planning is not None:
         kept -= {"replicas", "executor_replicas", "plan", "held_until"}
-    fields = {field: getattr(current, field) for field in kept}
+    fields = cast(SpecChanges, {field: getattr(current, field) for field in kept})
     if "executor_replicas" in fields:
         names = _executors(description)
         fields["executor_replicas"] = {

@@ -9,6 +9,7 @@ import typer
 
 from cornserve_planner.commands.joint_plan import refuse_others, run_joint
 from cornserve_planner.errors import PlannerError
+from cornserve_planner.solve.time_limit import DEFAULT_TIME_LIMIT
 from cornserve_planner.terminal import (
     parse_bandwidth,
     parse_count,
@@ -217,7 +218,7 @@ def plan(
             help="Seconds for each cell; after that, the best plan so far is used.",
             rich_help_panel=SOLVING,
         ),
-    ] = 60.0,
+    ] = DEFAULT_TIME_LIMIT,
     explain: Annotated[
         bool,
         typer.Option(

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from cornserve_plan.plan import SHARES_TOLERANCE
 from cornserve_planner.errors import InvalidInputError, require_non_negative, require_positive
 from cornserve_planner.model.graph import ExecutorGraph, RequestType
-from cornserve_planner.model.problem import SHARES_TOLERANCE
 from cornserve_planner.profiles.sourced_value import Tag
 
 DEFAULT_ERRORS: dict[Tag, float] = {"measured": 0.05, "published": 0.05, "predicted": 0.4}

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from cornserve_plan.plan import SHARES_TOLERANCE
 from cornserve_planner.errors import InvalidInputError, require_non_negative, require_positive
 from cornserve_planner.model.graph import DeploymentOption, ExecutorGraph, PathStep, RequestType
-
-SHARES_TOLERANCE = 1e-6
-"""Tolerance of the sum of shares, for rounding in files."""
 
 SECONDS = (1e-8, 1e6)
 """Minimum and maximum time of a request on an option. Solvers reject numbers that differ by more than 15 digits."""

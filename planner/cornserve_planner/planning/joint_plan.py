@@ -30,6 +30,7 @@ from cornserve_planner.solve.cells import Cell
 from cornserve_planner.solve.explanation import PlanExplanation, explain_plan
 from cornserve_planner.solve.optimization import min_dollars, min_gpus
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings
+from cornserve_planner.solve.time_limit import DEFAULT_TIME_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class JointRequest:
     objective: str | None = None
     targets: ServiceTargets = field(default_factory=ServiceTargets)
     solver: str = "highs"
-    time_limit: float = 60.0
+    time_limit: float = DEFAULT_TIME_LIMIT
     explain: bool = False
 
 

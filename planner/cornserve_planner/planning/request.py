@@ -14,6 +14,7 @@ from cornserve_planner.inputs.service_targets import ServiceTargets
 from cornserve_planner.model.document import ModelDocument
 from cornserve_planner.planning.cost_objective import cost_objective, usable_gpu_types
 from cornserve_planner.solve.budget import Budget
+from cornserve_planner.solve.time_limit import DEFAULT_TIME_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class PlanRequest:
     largest_cell: int = 64
     whole: bool = False
     solver: str = "highs"
-    time_limit: float = 60.0
+    time_limit: float = DEFAULT_TIME_LIMIT
     targets: ServiceTargets = field(default_factory=ServiceTargets)
     explain: bool = False
     survive: bool = False

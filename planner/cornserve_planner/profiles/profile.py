@@ -9,10 +9,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from cornserve_plan.plan import SHARES_TOLERANCE
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.files.document import Document, DocumentPart
 from cornserve_planner.model.document import Components, ExecutorTask, Name
-from cornserve_planner.model.problem import SHARES_TOLERANCE
 from cornserve_planner.profiles.sourced_value import Duration, Rate, Size, Tag
 from cornserve_planner.requests.request_sizes import RequestSizes
 

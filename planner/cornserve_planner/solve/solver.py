@@ -17,6 +17,8 @@ import highspy
 import pulp
 from pulp.apis.coin_api import PULP_CBC_CMD
 
+from cornserve_planner.solve.time_limit import DEFAULT_TIME_LIMIT
+
 TOLERANCE = 1e-9
 """Tolerance of constraints in linear programs.
 
@@ -40,7 +42,7 @@ class SolverSettings:
     """
 
     engine: SolverEngine = SolverEngine.HIGHS
-    time_limit: float | None = 60.0
+    time_limit: float | None = DEFAULT_TIME_LIMIT
     gap: float = 0.0
 
     def after(self, seconds: float) -> SolverSettings:

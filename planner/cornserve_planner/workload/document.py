@@ -10,11 +10,11 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from cornserve_plan.plan import SHARES_TOLERANCE
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.files.document import Document, DocumentPart
 from cornserve_planner.model.document import Components, Name
 from cornserve_planner.model.graph import RequestType
-from cornserve_planner.model.problem import SHARES_TOLERANCE
 from cornserve_planner.model.request_types import Modalities, WorkloadSample
 from cornserve_planner.requests.request import WorkloadRequest
 from cornserve_planner.requests.request_sizes import RequestSizes

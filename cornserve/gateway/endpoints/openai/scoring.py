@@ -18,16 +18,12 @@ from cornserve.gateway.endpoints.openai.common_fields import OpenAIRequest, Prom
 from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.request.session import Session
+from cornserve_tasklib.sampling_fields import listed
 from cornserve_tasklib.scoring import Documents, ScoringOptions, ScoringRequest, Texts
 
-
-def _listed(given: object) -> object:
-    return [given] if isinstance(given, str) else given
-
-
-OneOrManyTexts = Annotated[Texts, BeforeValidator(_listed, json_schema_input_type=str | Texts)]
+OneOrManyTexts = Annotated[Texts, BeforeValidator(listed, json_schema_input_type=str | Texts)]
 """A text or a list of texts."""
-OneOrManyDocuments = Annotated[Documents, BeforeValidator(_listed, json_schema_input_type=str | Documents)]
+OneOrManyDocuments = Annotated[Documents, BeforeValidator(listed, json_schema_input_type=str | Documents)]
 """A document or a list of documents."""
 
 

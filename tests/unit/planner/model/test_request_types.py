@@ -87,12 +87,20 @@ def test_a_document_can_name_a_file_relative_to_itself(tmp_path: Path) -> None:
     assert workload.shares == Workload.of_requests(REQUESTS, OMNI).shares
 
 
+def test_shares_may_be_rounded_to_three_digits(tmp_path: Path) -> None:
+    path = tmp_path / "w.yaml"
+    path.write_text(HEADER + "types: {a: {components: [llm], share: 0.333}, b: {components: [ears], share: 0.6665}}")
+
+    assert sum(read_workload(path).shares.values()) == pytest.approx(0.9995)
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
         ("", "w.yaml: document: give either types or requests"),
         ("requests: r.csv\ntypes: {t: {components: [llm], share: 1}}", "give either types or requests"),
         ("types: {t: {components: [llm], share: 0.5}}", "types: the shares add up to 0.5, not to 1"),
+        ("types: {t: {components: [llm], share: 0.998}}", "types: the shares add up to 0.998, not to 1"),
         ("types: {t: {components: [llm], share: -1}}", "types.t.share: must be greater than or equal to 0, not -1"),
         ("types: {t: {components: [llm], share: .nan}}", "types.t.share: must be a"),
         ("types: {t: {components: [], share: 1}}", "types.t.components"),
