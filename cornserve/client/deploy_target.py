@@ -281,6 +281,12 @@ def _model_target(name: str, model: AppModel, spec: AppSpec) -> DeployTarget:
         spec = spec.with_model(summary=summary(model.id, model.revision))
     elif not Path(model.id).is_dir():  # It exists where the executors run.
         return DeployTarget(name, spec, example_command(name))
+    for id, reason in unread.items():
+        if (parent := Path(id).parent).is_dir():
+            raise DeployTargetError(
+                f"{id} does not exist in the directory {parent}, and as a Hugging Face id its config files cannot be "
+                f"read: {reason}: correct the path or the id"
+            )
     paths = model_paths(spec)
     types = [kind for path in paths.values() for kind in path.request_types()]
     warnings = [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, ClassVar, Protocol
+from collections.abc import Sequence
+from typing import Annotated, Any, Protocol
 
 from pydantic import Discriminator, Tag
 
@@ -132,9 +132,6 @@ class Mllm(Task[LLMRequest, ChatResponse]):
     | True | True | E→EL | encoder executors; the language model's executors can also serve the monolith |
     """
 
-    llm_task: ClassVar[Callable[..., LanguageModel]] = LLMTask
-    """The type of the language model's task, which has the fields of an `LLMTask`."""
-
     model_id: str
     """A Hugging Face id, or the path of a model directory."""
     revision: str | None = None
@@ -166,7 +163,7 @@ class Mllm(Task[LLMRequest, ChatResponse]):
     def post_init(self) -> None:
         if not (self.split_encoder or self.with_enc):
             raise ValueError("split_encoder and with_enc are both false: set one of them, so that media are encoded")
-        self.llm = self.llm_task(
+        self.llm = self.language_model(
             model_id=self.model_id,
             revision=self.revision,
             options=self.options,
@@ -177,6 +174,10 @@ class Mllm(Task[LLMRequest, ChatResponse]):
             lora=self.lora,
         )
         self.encoders = [self._encoder_of(modality) for modality in self._encoded_together()]
+
+    def language_model(self, **settings: Any) -> LanguageModel:
+        """Returns the language model's task, which has the settings of an `LLMTask`."""
+        return LLMTask(**settings)
 
     def _encoded_together(self) -> Sequence[Modality | tuple[Modality, ...]]:
         """Returns the modalities of each separate encoder."""

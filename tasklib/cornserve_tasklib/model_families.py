@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -136,10 +136,13 @@ def _paths(model: str, options: ModelOptions, summary: ModelSummary | None) -> M
     model_type = summary.model_type or ""
     modalities = separate_modalities(summary)
     splits_prefill = STATEFUL.isdisjoint(architectures)
+    parts = ("prefill", "decode") if splits_prefill else ()
     if modalities:
         has_talker = model_type in _SPEAKING_TYPES and summary.speaks
         return {
-            **_multimodal_paths(model, model_type, modalities, summary.tool_parser, has_talker, transcribes, options),
+            **_multimodal_paths(
+                model, model_type, modalities, summary.tool_parser, has_talker, transcribes, parts, options
+            ),
             **(_split_multimodal_paths(model, modalities, summary.tool_parser, options) if splits_prefill else {}),
         }
     if MULTIMODAL_CHATS.intersection(architectures):
@@ -147,7 +150,7 @@ def _paths(model: str, options: ModelOptions, summary: ModelSummary | None) -> M
     if any(name in TEXT_CHATS or name.endswith("ForCausalLM") for name in architectures):
         _check_implementation(model, summary)
         return {
-            **_chat_path(model, summary.tool_parser, options),
+            **_chat_path(model, summary.tool_parser, parts, options),
             **(_split_chat_paths(model, summary.tool_parser, options) if splits_prefill else {}),
         }
     raise DefinitionError(f"unsupported architecture {summary.kind} of {model}: {_supported()}")
@@ -277,15 +280,19 @@ def _without_adapters(model: str, kind: str, executor: str, options: ModelOption
     return engine
 
 
-def _chat_path(model: str, tool_parser: str | None, options: ModelOptions) -> ModelPaths:
-    options.check_executors(model, ["llm"])
+def _chat_path(model: str, tool_parser: str | None, parts: Sequence[str], options: ModelOptions) -> ModelPaths:
+    options.check_executors(model, ["llm", *parts])
     return {"chat": Chat(**_chat_fields(model, tool_parser, options))}
 
 
 def _split_chat_paths(model: str, tool_parser: str | None, options: ModelOptions) -> ModelPaths:
     """Returns the paths with prefill and decode executors, of which the decode executors serve whole requests, too."""
-    fields = _chat_fields(model, tool_parser, options)
+    fields = _chat_fields(model, tool_parser, options) | _part_options(options)
     return {"p-d": PrefillDecodeChat(**fields), "pd": PrefillDecodeChat(**fields, split_prefill=False)}
+
+
+def _part_options(options: ModelOptions) -> dict[str, EngineOptions]:
+    return {"options": options.part("prefill"), "decode_options": options.part("decode")}
 
 
 def _chat_fields(model: str, tool_parser: str | None, options: ModelOptions) -> dict[str, Any]:
@@ -307,9 +314,14 @@ def _multimodal_paths(
     tool_parser: str | None,
     has_talker: bool,
     transcribes: bool,
+    parts: Sequence[str],
     options: ModelOptions,
 ) -> ModelPaths:
-    further = [*(["talker", "vocoder", "omni"] if has_talker else []), *(["transcription"] if transcribes else [])]
+    further = [
+        *parts,
+        *(["talker", "vocoder", "omni"] if has_talker else []),
+        *(["transcription"] if transcribes else []),
+    ]
     options.check_executors(model, ["llm", "encoder", *further])
     _check_media_options(model, model_type, options.media)
     fields = _multimodal_fields(model, modalities, tool_parser, options)
@@ -330,7 +342,7 @@ def _split_multimodal_paths(
     model: str, modalities: tuple[Modality, ...], tool_parser: str | None, options: ModelOptions
 ) -> ModelPaths:
     """Returns the paths with prefill and decode executors."""
-    fields = _multimodal_fields(model, modalities, tool_parser, options)
+    fields = _multimodal_fields(model, modalities, tool_parser, options) | _part_options(options)
     return {
         "ep-d": PrefillDecodeMllm(**fields),
         "e-p-d": PrefillDecodeMllm(**fields, split_encoder=True, with_enc=False),

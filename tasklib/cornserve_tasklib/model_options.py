@@ -76,6 +76,12 @@ class ModelOptions:
         options = {name: value for name, value in self._of_engine(executor).items() if name not in ignored}
         return _validated(EngineOptions, options, executor)
 
+    def part(self, executor: str) -> EngineOptions:
+        """Returns the options of an executor of a part of the language model, which precede those of `llm`. Raises
+        `DefinitionError` if they are invalid."""
+        whole = {name: value for name, value in self._of_engine("llm").items() if name not in CHAT_OPTIONS}
+        return _validated(EngineOptions, {**whole, **self.by_executor.get(executor, {})}, executor)
+
     def _of_engine(self, executor: str) -> Mapping[str, JsonValue]:
         """Returns the options of an executor, which precede those of all."""
         return {**self.by_executor.get(ALL_ENGINES, {}), **self.by_executor.get(executor, {})}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, Final
 
 from pydantic import BaseModel
 
-from cornserve.task import Output, Tensor, UnitTask
+from cornserve.task import ExecutorSpec, Output, Tensor, UnitTask
+from cornserve.task.errors import DefinitionError
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.chat_response import ChatResponse
 from cornserve_tasklib.encoder import Embeddings
+from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.llm import (
     Chat,
     LanguageModel,
@@ -33,6 +35,24 @@ class PrefilledPrompt(Output):
     metadata is a `FirstToken`. Without the token, the decode executor computes it."""
 
 
+FREE_OPTIONS: Final = frozenset(
+    {
+        *("max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching", "gpu_memory_utilization"),
+        *("kv_cache_memory_bytes", "enforce_eager", "engine_args"),
+    }
+)
+"""Options in which prefill and decode may differ, because their keys and values are the same."""
+
+FREE_ARGUMENTS: Final = frozenset(
+    {
+        *("async_scheduling", "compilation_config", "cudagraph_capture_sizes", "enable_chunked_prefill"),
+        *("long_prefill_token_threshold", "max_long_partial_prefills", "max_num_partial_prefills"),
+        "max_cudagraph_capture_size",
+    }
+)
+"""The same of `engine_args`."""
+
+
 class PrefillSource(UnitTask[LLMRequest, PrefilledPrompt]):
     """Publishes keys and values of zero at once, for the prompt of any model, and no first token.
 
@@ -42,7 +62,25 @@ class PrefillSource(UnitTask[LLMRequest, PrefilledPrompt]):
     executor = "prefill_source"
 
 
-class PrefillTask(LLMSettings, UnitTask[LLMRequest, PrefilledPrompt]):
+class SplitSettings(LLMSettings):
+    """Settings of an executor that saves or loads keys and values."""
+
+    def executor_spec(self) -> ExecutorSpec:
+        """Returns the specification. Raises `DefinitionError` for options with which keys and values are not copied."""
+        if self.options.tensor_parallel_size > 1:
+            raise DefinitionError(
+                "tensor_parallel_size: prefill and decode run apart only on one GPU each: remove the option, or use a "
+                "path that runs the whole model"
+            )
+        if self.options.engine_args.get("speculative_config"):
+            raise DefinitionError(
+                "speculative_config: the KV cache of a draft model is not sent from prefill to decode: remove the "
+                "argument"
+            )
+        return super().executor_spec()
+
+
+class PrefillTask(SplitSettings, UnitTask[LLMRequest, PrefilledPrompt]):
     """Processes the prompt of a request with a language model on vLLM, and generates at most one token."""
 
     executor = "prefill"
@@ -74,7 +112,7 @@ class PrefilledRequest(BaseModel):
     """`PrefilledPrompt.first` of the same request, if it has one. It is read only together with `kv`."""
 
 
-class DecodeTask(LLMSettings, UnitTask[PrefilledRequest, ChatResponse]):
+class DecodeTask(SplitSettings, UnitTask[PrefilledRequest, ChatResponse]):
     """Generates the tokens of a response with a language model on vLLM, for chats and completions."""
 
     executor = "decode"
@@ -107,10 +145,16 @@ class PrefillDecodeChat(Chat):
     split_prefill: bool = True
     """Whether prompts are processed by prefill executors. If not, decode executors serve whole requests: with another
     path that has prefill executors, these are the same."""
+    decode_options: EngineOptions | None = None
+    """Options of the decode executor. By default, `options`, which are those of the prefill executor."""
 
     def post_init(self) -> None:
-        settings = {name: getattr(self, name) for name in type(self).model_fields if name != "split_prefill"}
+        names = type(self).model_fields.keys() - {"split_prefill", "decode_options"}
+        settings = {name: getattr(self, name) for name in names}
         self.prefill = PrefillTask(**settings) if self.split_prefill else None
+        if self.decode_options is not None:
+            _check_equal_caches(self.options, self.decode_options)
+            settings["options"] = self.decode_options
         self.decode = DecodeTask(**settings)
 
     def invoke(self, request: LLMRequest, embeddings: Sequence[Embeddings | None] = ()) -> ChatResponse:
@@ -127,4 +171,28 @@ class PrefillDecodeMllm(Mllm):
     """Runs a multimodal language model whose prefill and decode run in different executors, with or without a separate
     encoder."""
 
-    llm_task: ClassVar[Callable[..., LanguageModel]] = PrefillDecodeChat
+    decode_options: EngineOptions | None = None
+    """See `PrefillDecodeChat.decode_options`."""
+
+    def language_model(self, **settings: Any) -> LanguageModel:
+        return PrefillDecodeChat(**settings, decode_options=self.decode_options)
+
+
+def _check_equal_caches(prefill: EngineOptions, decode: EngineOptions) -> None:
+    """Raises `DefinitionError` with the first option that would make the keys and values unequal, or the requests that
+    the executors accept."""
+    options = {name: (getattr(prefill, name), getattr(decode, name)) for name in EngineOptions.model_fields}
+    arguments = {*prefill.engine_args, *decode.engine_args}
+    compared = {
+        **{name: values for name, values in options.items() if name not in FREE_OPTIONS},
+        **{
+            name: (prefill.engine_args.get(name), decode.engine_args.get(name))
+            for name in sorted(arguments - FREE_ARGUMENTS)
+        },
+    }
+    for name, (first, second) in compared.items():
+        if first != second:
+            raise DefinitionError(
+                f"{name}: is {first!r} for prefill and {second!r} for decode, whose KV caches must be of one shape: "
+                "set it for both"
+            )

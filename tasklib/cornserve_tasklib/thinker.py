@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from cornserve.task import TensorStream, UnitTask
@@ -61,7 +61,8 @@ class ThinkerTask(LLMTask):
 class MultimodalThinker(Mllm):
     """An `Mllm` whose response a talker reads."""
 
-    llm_task: ClassVar[Callable[..., LanguageModel]] = ThinkerTask
+    def language_model(self, **settings: Any) -> LanguageModel:
+        return ThinkerTask(**settings)
 
     def invoke(self, request: LLMRequest) -> ThinkerResponse:
         response = super().invoke(request)

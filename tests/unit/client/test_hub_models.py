@@ -91,6 +91,17 @@ def test_without_files_the_name_decides_with_a_warning(hub: Hub, model: str, rea
     assert reason in target.warning
 
 
+def test_an_id_that_looks_like_a_path_is_refused_if_only_its_directory_exists(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+
+    problem = r"models/qwen does not exist in the directory models, and as a Hugging Face id .* has no such model"
+    with pytest.raises(DeployTargetError, match=problem):
+        resolve_target("models/qwen")
+
+
 def test_the_files_of_an_image_model_decide_how_it_draws(cache: Path) -> None:
     model = cached(cache, "team/chat", config__json=CAUSAL)
     drawer = cached(cache, "team/pictures", model_index__json={"_class_name": "FluxPipeline"})

@@ -15,7 +15,7 @@ from cornserve.task.errors import DefinitionError
 from cornserve.task.spec import ExecutorSpec
 from cornserve.task.unit import unit_tasks
 from cornserve_executors.vllm.settings import engine_args
-from cornserve_tasklib import EmbeddingTask, EncoderTask, EngineOptions, LLMTask
+from cornserve_tasklib import EmbeddingTask, EncoderTask, EngineOptions, LLMTask, PrefillDecodeChat
 from cornserve_tasklib.model_families import default_paths
 from cornserve_tasklib.model_options import ModelOptions
 
@@ -105,8 +105,73 @@ def test_options_of_a_named_executor_take_precedence() -> None:
     assert {spec.config["revision"] for spec in executors.values()} == {"v2"}
 
 
+def test_prefill_and_decode_have_options_that_precede_those_of_the_language_model() -> None:
+    options = ModelOptions(
+        by_executor={
+            "*": {"max_model_len": 500, "max_num_seqs": 8},
+            "llm": {"max_num_seqs": 16},
+            "prefill": {"max_num_batched_tokens": 4096, "engine_args": {"long_prefill_token_threshold": 256}},
+            "decode": {"max_num_seqs": 64, "kv_cache_memory_bytes": 1 << 30},
+        },
+    )
+
+    executors = specs(TEXT, "p-d", options)
+
+    assert executors["prefill"].config["options"] == {
+        "max_model_len": 500,
+        "max_num_seqs": 16,
+        "max_num_batched_tokens": 4096,
+        "engine_args": {"long_prefill_token_threshold": 256},
+    }
+    assert executors["decode"].config["options"] == {
+        "max_model_len": 500,
+        "max_num_seqs": 64,
+        "kv_cache_memory_bytes": 1 << 30,
+    }
+    assert specs(TEXT, "pd", options) == {"decode": executors["decode"]}
+    assert specs(TEXT, "chat", options)["llm"].config["options"] == {"max_model_len": 500, "max_num_seqs": 16}
+    assert specs(VISION, "e-p-d", options)["decode"].config["options"] == executors["decode"].config["options"]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"dtype": "float16"}, "dtype: is 'auto' for prefill and 'float16' for decode"),
+        ({"max_model_len": 100}, "max_model_len: is None for prefill and 100 for decode"),
+        ({"engine_args": {"block_size": 64}}, "block_size: is None for prefill and 64 for decode"),
+        ({"engine_args": {"kv_cache_dtype": "fp8"}}, "kv_cache_dtype: is None for prefill and 'fp8' for decode"),
+    ],
+)
+def test_prefill_and_decode_with_unequal_kv_caches_are_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DefinitionError, match=f"{problem}, whose KV caches must be of one shape: set it for both"):
+        default_paths(TEXT, ModelOptions(by_executor={"decode": options}))
+    with pytest.raises(DefinitionError, match=problem):
+        PrefillDecodeChat(model_id="m", decode_options=EngineOptions.model_validate(options))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"tensor_parallel_size": 2}, "tensor_parallel_size: prefill and decode run apart only on one GPU each"),
+        (
+            {"engine_args": {"speculative_config": {"method": "ngram", "num_speculative_tokens": 4}}},
+            "speculative_config: the KV cache of a draft model is not sent from prefill to decode",
+        ),
+    ],
+)
+def test_options_with_which_kv_caches_are_not_copied_are_refused_where_prefill_and_decode_run_apart(
+    options: dict[str, Any], problem: str
+) -> None:
+    overrides = [ExecutorOverride(name="*", options=options)]
+    whole, split = (AppSpec(model=AppModel(id=TEXT, shares={path: 1}), executors=overrides) for path in ("chat", "p-d"))
+
+    assert load_app("app", whole, "unused").executor_specs()
+    with pytest.raises(DefinitionError, match=problem):
+        load_app("app", split, "unused")
+
+
 def test_an_executor_that_the_model_does_not_have_is_named() -> None:
-    message = f"{TEXT} has no executor 'encoder': choose from llm, * for all"
+    message = f"{TEXT} has no executor 'encoder': choose from decode, llm, prefill, * for all"
     with pytest.raises(DefinitionError, match=re.escape(message)):
         default_paths(TEXT, ModelOptions(by_executor={"encoder": {}}))
 

@@ -472,7 +472,9 @@ def test_a_qwen3_omni_with_a_talker_has_paths_that_speak(tmp_path: Path) -> None
     assert {name: path for name, path in paths.items() if name not in without} == speaking
     assert alternatives(paths, "speech") == speaking
     assert alternatives(paths, "e-l").keys() == without.keys() - {"transcribe"}
-    with pytest.raises(DefinitionError, match=r"has no executor 'talker': choose from encoder, llm, transcription, "):
+    with pytest.raises(
+        DefinitionError, match=r"has no executor 'talker': choose from decode, encoder, llm, prefill, transcription, "
+    ):
         default_paths("Qwen/Qwen3-Omni-30B-A3B-Thinking", options)
 
 
