@@ -121,6 +121,15 @@ def simulate(
     adapt: Annotated[
         bool, typer.Option("--adapt", help="Add and remove cells of the plan with the load, as the controller does.")
     ] = False,
+    autoscale: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--autoscale",
+            metavar="OPTION=RATE",
+            help="Let the replicas of an option follow its load, as for an app without a plan. RATE: requests/s that a"
+            " replica takes. Can be repeated.",
+        ),
+    ] = None,
     most_gpus: Annotated[
         int | None, typer.Option("--most-gpus", min=1, help="With --adapt: the GPUs that cells have at most.")
     ] = None,
@@ -128,8 +137,8 @@ def simulate(
         float | None,
         typer.Option(
             "--startup",
-            help="With --adapt or --fail: seconds until a started cell or replica serves requests. Default: those of"
-            " the plan's options.",
+            help="With --adapt, --autoscale or --fail: seconds until a started cell or replica serves requests."
+            " Default: those of the plan's options.",
         ),
     ] = None,
     fail: Annotated[
@@ -180,6 +189,7 @@ def simulate(
         refuses=refuse,
         adapts=adapt,
         most_gpus=inf if most_gpus is None else most_gpus,
+        autoscaled=parse_settings("--autoscale", "OPTION=RATE, a name and a number", autoscale, float),
         startup=startup,
         failures=tuple(_parse_failure(each) for each in fail or ()),
     )

@@ -49,7 +49,7 @@ class ReplicaFailures:
         ]
         if not groups:
             raise InvalidInputError("--fail", f"no cell runs {option!r} at {self._events.now:g} s: use another option")
-        running = ((group, id) for group in groups for id in group.replicas if id not in group.unavailable)
+        running = ((group, id) for group in groups for id in group.serving if id not in group.unavailable)
         found = next(running, None)
         if found is None:
             return

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
+from math import inf
 from typing import Any, Protocol
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.plan_file.document import PlanFile
-from cornserve_planner.plan_file.parts import PlannedCell
+from cornserve_planner.plan_file.parts import ANY_GPU, PlannedCell
 from cornserve_planner.simulation.event_queue import EventQueue
 from cornserve_planner.simulation.executor_model import ExecutorModel, TokenExecutor
 from cornserve_planner.simulation.language_model import LanguageModelReplica
@@ -39,10 +40,17 @@ class ServingReplica:
         start_engine: returns an engine without load.
     """
 
-    __slots__ = ("_start_engine", "engines", "invocations", "load", "model", "receives_until", "sends_until")
+    __slots__ = (
+        "_start_engine", "ended", "engines", "invocations", "load", "model", "receives_until", "sends_until", "started",
+    )  # fmt: skip
 
-    def __init__(self, id: str, model: ExecutorModel, start_engine: Callable[[ExecutorModel], ReplicaEngine]) -> None:
+    def __init__(
+        self, id: str, model: ExecutorModel, start_engine: Callable[[ExecutorModel], ReplicaEngine], started: float
+    ) -> None:
         self._start_engine = start_engine
+        self.started = started
+        self.ended: float | None = None
+        """The time from which it takes no more invocations; None while it does."""
         self.load = ReplicaLoad(id)
         self.model = model
         self.engines = [start_engine(model)]
@@ -63,6 +71,11 @@ class ServingReplica:
     def preemptions(self) -> int:
         return sum(engine.preemptions for engine in self.engines if isinstance(engine, LanguageModelReplica))
 
+    def seconds(self, cell: ServingCell, end: float) -> float:
+        """Returns the seconds for which it has run until `end`."""
+        until = min(end, inf if cell.ended is None else cell.ended, inf if self.ended is None else self.ended)
+        return max(0.0, until - self.started)
+
     def restart(self) -> None:
         """Stops the engine, and replaces it by one without load."""
         self.engine.stop()
@@ -72,13 +85,50 @@ class ServingReplica:
 class ReplicaGroup:
     """The replicas of an executor in a cell."""
 
-    __slots__ = ("board", "replicas", "unavailable")
+    __slots__ = ("_arrived", "_loads", "board", "replicas", "running", "unavailable")
 
     def __init__(self, replicas: Iterable[ServingReplica]) -> None:
         self.replicas = {replica.load.id: replica for replica in replicas}
         self.unavailable: set[str] = set()
         """The ids of the replicas that have failed and do not serve again yet."""
-        self.board = Board([self.replicas[id].load for id in sorted(self.replicas)], self.unavailable)
+        self._loads = [self.replicas[id].load for id in sorted(self.replicas)]
+        self.board = Board(self._loads, self.unavailable)
+        self.running = len(self.replicas)
+        """The replicas that run or start."""
+        self._arrived = 0
+
+    @property
+    def serving(self) -> list[str]:
+        """The ids of the replicas that take invocations."""
+        return [load.id for load in self._loads]
+
+    def count_arrival(self) -> None:
+        """Counts an invocation that is placed."""
+        self._arrived += 1
+
+    def take_arrived(self) -> int:
+        """Returns the invocations since the last call."""
+        arrived, self._arrived = self._arrived, 0
+        return arrived
+
+    def add(self, replica: ServingReplica) -> None:
+        """Adds a replica that starts. It serves after `serve`."""
+        self.replicas[replica.load.id] = replica
+        self.running += 1
+
+    def serve(self, replica: ServingReplica) -> None:
+        """Lets a replica take invocations, unless it has been stopped."""
+        if replica.ended is None:
+            self._loads.append(replica.load)
+            self._loads.sort(key=lambda load: load.id)
+
+    def stop_newest(self, now: float) -> None:
+        """Lets the replica that has started last take no more invocations. Its running ones end there."""
+        replica = next(each for each in reversed(self.replicas.values()) if each.ended is None)
+        replica.ended = now
+        self.running -= 1
+        if replica.load in self._loads:
+            self._loads.remove(replica.load)
 
 
 class ServingCell:
@@ -136,13 +186,20 @@ class RunningCells:
         planned, name = self._planned[gpus], f"{gpus}-{next(self._numbers[gpus])}"
         groups = {
             option: ReplicaGroup(
-                ServingReplica(f"{name}/{option}/{number:06}", self._models[option], self._engine)
+                ServingReplica(f"{name}/{option}/{number:06}", self._models[option], self._engine, self._events.now)
                 for number in range(replicas)
             )
             for option, replicas in replicas_by_executor(planned, self.executors).items()
         }
         self.cells[name] = ServingCell(name, planned, groups, self._events.now)
         return self.cells[name]
+
+    def start_replica(self, cell: str, executor: str, group: ReplicaGroup) -> ServingReplica:
+        """Starts another replica in a cell. It serves requests after `group.serve`."""
+        id = f"{cell}/{executor}/{len(group.replicas):06}"
+        replica = ServingReplica(id, self._models[executor], self._engine, self._events.now)
+        group.add(replica)
+        return replica
 
     def serve(self, cells: Iterable[ServingCell]) -> None:
         """Lets exactly these cells serve new requests. The others end with their last requests."""
@@ -170,7 +227,22 @@ class RunningCells:
             for name, gpus in cell.planned.gpus_of.items():
                 until = end if cell.ended is None else min(end, cell.ended)
                 seconds[name] = seconds.get(name, 0.0) + gpus * max(0.0, until - cell.started)
+            for executor, group in cell.groups.items():
+                option = self._plan.options[executor]
+                name = option.gpu_type or ANY_GPU
+                changed = self._changed_seconds(cell, executor, group, end)
+                if changed:
+                    seconds[name] = seconds.get(name, 0.0) + option.gpus * changed
         return seconds
+
+    def _changed_seconds(self, cell: ServingCell, executor: str, group: ReplicaGroup, end: float) -> float:
+        """Returns the seconds of replicas beyond those of the plan. They are negative if replicas have been stopped."""
+        if all(each.ended is None and each.started == cell.started for each in group.replicas.values()):
+            return 0.0
+        planned = replicas_by_executor(cell.planned, self.executors)[executor]
+        until = end if cell.ended is None else min(end, cell.ended)
+        present = sum(replica.seconds(cell, end) for replica in group.replicas.values())
+        return present - planned * max(0.0, until - cell.started)
 
     def _end_idle(self, cell: ServingCell) -> None:
         if not cell.requests:

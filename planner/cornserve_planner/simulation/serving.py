@@ -22,6 +22,7 @@ from cornserve_planner.simulation.request_run import RequestRun, StageInvocation
 from cornserve_planner.simulation.running_cells import RunningCells
 from cornserve_planner.simulation.serving_settings import ServingSettings
 from cornserve_planner.simulation.simulated_adaptation import SimulatedAdaptation
+from cornserve_planner.simulation.simulated_autoscaling import SimulatedAutoscaling
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
 from cornserve_planner.simulation.stage_runner import StageListener, StageRunner
 from cornserve_policies.admission import LatencyAdmission, Refusal
@@ -88,6 +89,11 @@ class ServingSimulation:
             if settings.adapts
             else None
         )
+        self.autoscaling = (
+            SimulatedAutoscaling(self.events, plan, self.cells, settings.autoscaled, settings.startup)
+            if settings.autoscaled
+            else None
+        )
         self._dependent = DependentRequests(self.events, self._receive)
         self._requests: Iterator[SimulatedRequest] = iter(())
         self._on_progress: Callable[[float, int], object] = lambda seconds, requests: None
@@ -118,6 +124,8 @@ class ServingSimulation:
         self._arrive(next(self._requests, None))
         if self.adaptation is not None:
             self.adaptation.begin()
+        if self.autoscaling is not None:
+            self.autoscaling.begin()
         for option, seconds in self._settings.failures:
             self.events.add(seconds, self._failures.fail_replica, option)
         self.events.run()
@@ -147,8 +155,12 @@ class ServingSimulation:
 
     def _end_adaptation(self) -> None:
         """Ends the decisions when no more requests arrive."""
-        if self.adaptation is not None and self._has_read_all and self._dependent.is_empty:
+        if not (self._has_read_all and self._dependent.is_empty):
+            return
+        if self.adaptation is not None:
             self.adaptation.end()
+        if self.autoscaling is not None:
+            self.autoscaling.end()
 
     def _end_dependency(self, request: SimulatedRequest) -> None:
         if request.name is not None:

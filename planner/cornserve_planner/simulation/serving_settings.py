@@ -23,6 +23,7 @@ class ServingSettings:
         ttft, tbt, e2e: latency targets in seconds.
         refuses: whether requests are refused early that would miss the targets.
         adapts: whether the number of cells follows the load. `most_gpus`: the GPUs that cells may have at most.
+        autoscaled: by option, the requests per second that one of its replicas takes. Their number follows the load.
         startup: seconds until a started cell or replica serves requests; None for those of the plan's options.
         failures: options and times in seconds at which one of their replicas fails.
     """
@@ -39,6 +40,7 @@ class ServingSettings:
     refuses: bool = False
     adapts: bool = False
     most_gpus: float = inf
+    autoscaled: Mapping[str, float] = field(default_factory=dict)
     startup: float | None = None
     failures: tuple[tuple[str, float], ...] = ()
 
@@ -47,6 +49,7 @@ class ServingSettings:
         for flag, names, known in (
             ("--transfer", self.transfers, plan.options),
             ("--stream", self.streamed, plan.components),
+            ("--autoscale", self.autoscaled, plan.options),
             ("--fail", [name for name, _ in self.failures], plan.options),
         ):
             for name in sorted(names):

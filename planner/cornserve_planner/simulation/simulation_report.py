@@ -26,6 +26,8 @@ def simulation_report(result: SimulationResult) -> RenderableType:
         ]
     if document["changes"]:
         parts += ["", _changes(document)]
+    if document["scaled"]:
+        parts += ["", _scaled(document)]
     return Group(*parts, "", _executors(document), "", _paths(document))
 
 
@@ -85,6 +87,14 @@ def _changes(document: dict[str, Any]) -> Table:
     table = Table("at", "cells", "because", box=None)
     for change in document["changes"]:
         table.add_row(f"{change['seconds']:,.0f} s", change["cells"], change["reason"])
+    return table
+
+
+def _scaled(document: dict[str, Any]) -> Table:
+    table = Table("at", "executor", "replicas", "because", box=None)
+    for change in document["scaled"]:
+        seconds = f"{change['seconds']:,.0f} s"
+        table.add_row(seconds, change["executor"], f"{change['replicas']:,}", change["reason"])
     return table
 
 

@@ -61,10 +61,14 @@ class SimulationRequest:
             require_non_negative("--startup", settings.startup)
         if not settings.adapts and settings.most_gpus < inf:
             raise InvalidInputError("--most-gpus", "needs --adapt, which starts cells")
-        if not (settings.adapts or settings.failures) and settings.startup is not None:
+        if not (settings.adapts or settings.autoscaled or settings.failures) and settings.startup is not None:
             raise InvalidInputError(
-                "--startup", "needs --adapt, which starts cells, or --fail, after which replicas start"
+                "--startup", "needs --adapt, which starts cells, or --autoscale or --fail, which start replicas"
             )
+        if settings.adapts and settings.autoscaled:
+            raise InvalidInputError("--autoscale", "excludes --adapt: cells have the replicas of the plan")
+        for name, capacity in settings.autoscaled.items():
+            require_positive(f"--autoscale {name}", capacity)
         for name, seconds in settings.failures:
             require_non_negative(f"--fail {name}", seconds)
         if settings.refuses and settings.ttft is None and settings.e2e is None:
@@ -86,7 +90,7 @@ class SimulationResult:
         """Returns the fields of `--json`."""
         found = self.measurements
         hours = {name: each / 3600 for name, each in self.simulation.cells.gpu_seconds(found.end).items()}
-        adaptation = self.simulation.adaptation
+        adaptation, autoscaling = self.simulation.adaptation, self.simulation.autoscaling
         return {
             "plan": self.request.plan.name,
             "workload": None if self.request.workload is None else self.request.workload.name,
@@ -107,6 +111,7 @@ class SimulationResult:
             "paths": self._paths(),
             "executors": self._executors(),
             "changes": [] if adaptation is None else [asdict(change) for change in adaptation.changes],
+            "scaled": [] if autoscaling is None else [asdict(change) for change in autoscaling.changes],
             "gpu_hours": hours,
             "dollars": hourly_price(self.plan.gpu_types, hours),
         }
@@ -153,7 +158,6 @@ class SimulationResult:
         found: dict[str, dict[str, Any]] = {}
         seconds: dict[str, float] = {}
         for cell in self.simulation.cells.cells.values():
-            end = self.measurements.end if cell.ended is None else min(cell.ended, self.measurements.end)
             for option, group in cell.groups.items():
                 entry = found.setdefault(
                     option, {"model": self.models[option], "replicas": 0, "utilization": 0.0, "preemptions": 0}
@@ -162,7 +166,7 @@ class SimulationResult:
                     entry["replicas"] += 1
                     entry["utilization"] += replica.busy_seconds
                     entry["preemptions"] += replica.preemptions
-                    seconds[option] = seconds.get(option, 0.0) + max(0.0, end - cell.started)
+                    seconds[option] = seconds.get(option, 0.0) + replica.seconds(cell, self.measurements.end)
         for option, entry in found.items():
             entry["utilization"] = entry["utilization"] / seconds[option] if seconds[option] else 0.0
         return dict(sorted(found.items()))

@@ -62,6 +62,7 @@ class StageRunner:
         """Chooses the replica of an invocation, or tries again later if none is available."""
         now, request, stage = self._events.now, invocation.run.request, invocation.stage
         group = invocation.run.cell.groups[stage.executor]
+        group.count_arrival()
         size = InputSize(
             text=(request.text or 0) if stage.takes_text else 0,
             media=request.media or 0,

@@ -16,6 +16,7 @@ from cornserve.bench.load_generator import LoadGenerator
 from cornserve.bench.requests import RequestError
 from cornserve.bench.result import BenchResult, compare_runs
 from cornserve.bench.run import run
+from cornserve.bench.server_api import ServerName
 from cornserve.bench.settings import BenchSettings, BenchSettingsError
 from cornserve.bench.timed_client import TimedClient
 from cornserve.cli.commands import app
@@ -150,7 +151,7 @@ async def test_spoken_chats_of_vllm_omni_have_audio_in_their_contents(server: St
 async def test_texts_to_speak_are_events_without_names_or_samples(server: StubServer, tmp_path: Path) -> None:
     file = workload(tmp_path, {"arrival": 0.0, "output_modalities": ["audio"]})
     delta, done = {"type": "speech.audio.delta", "audio": SECOND}, {"type": "speech.audio.done"}
-    answers = {
+    answers: dict[ServerName, StubResponse] = {
         "vllm-omni": chunks(delta, done),
         "dynamo": StubResponse(bytes(2 * 24_000), type="audio/pcm"),
     }
@@ -166,7 +167,8 @@ async def test_texts_to_speak_are_events_without_names_or_samples(server: StubSe
 async def test_dynamo_has_the_steps_of_images_in_an_extension(server: StubServer, tmp_path: Path) -> None:
     file = workload(tmp_path, {"arrival": 0.0, "output_modalities": ["image"]})
     server.on("POST /v1/images/generations", json_response({"data": []}))
-    for name in ("sglang", "dynamo"):
+    names: tuple[ServerName, ...] = ("sglang", "dynamo")
+    for name in names:
         await send(server, BenchSettings(app="a", workload=file, recorded=True, server=name, steps=4, warmup=0))
 
     sglang, dynamo = (body for _, body in server.requests)

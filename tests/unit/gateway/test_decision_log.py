@@ -27,9 +27,7 @@ from cornserve.observe.decision_file import DECISIONS, DecisionFile
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.simulation.decision_replay import DecisionReplay
 from cornserve_policies import registry
-from cornserve_policies.board import Board, ReplicaLoad
 from cornserve_policies.registry import routing_policy, routing_policy_names
-from cornserve_policies.replica_routing import RoutedInvocation
 from tests.credentials import CREDENTIALS
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.test_planned_routes import PlannedGateway, app, plan, requests_of, stage_request
@@ -39,17 +37,12 @@ __all__ = ["app", "plan"]
 REPLICAS = 3
 
 
-class MostLoadedRouting:
-    """A third party's policy: the opposite of `least-loaded`."""
-
-    def choose(self, invocation: RoutedInvocation, board: Board, now: float) -> ReplicaLoad | None:
-        return max(board.available, key=lambda each: (each.invocations(now), each.id), default=None)
-
-
 @pytest.fixture
 def third_party(monkeypatch: pytest.MonkeyPatch) -> str:
     """Installs a package with a policy. Returns the policy's name."""
-    entry = EntryPoint("most-loaded", f"{__name__}:MostLoadedRouting", registry.ROUTING_ENTRY_POINTS)
+    entry = EntryPoint(
+        "most-loaded", "tests.unit.gateway.most_loaded_routing:MostLoadedRouting", registry.ROUTING_ENTRY_POINTS
+    )
     monkeypatch.setattr(registry, "entry_points", lambda **selected: EntryPoints([entry]).select(**selected))
     return entry.name
 

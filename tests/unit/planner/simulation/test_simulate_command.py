@@ -88,7 +88,10 @@ FIRST = (
         (["--fail", "E"], "--fail must be OPTION@SECONDS, such as encoder@60, not 'E'"),
         (["--fail", "E@-1"], "--fail E: must be a finite number of at least 0, not -1.0"),
         (["--plot", "x.txt"], "--plot: "),
-        (["--startup", "5"], "--startup: needs --adapt, which starts cells, or --fail, after which replicas start"),
+        (
+            ["--startup", "5"],
+            "--startup: needs --adapt, which starts cells, or --autoscale or --fail, which start replicas",
+        ),
         (["--most-gpus", "5"], "--most-gpus: needs --adapt, which starts cells"),
         (["--most-gpus", "7", "--adapt"], "--most-gpus: is 7, but the cells of the plan have 8 GPUs"),
         (["--plot", "~nosuchuser/x.svg"], "--plot: ~nosuchuser/x.svg: the home directory is unknown"),

