@@ -75,7 +75,7 @@ class AppFigures(_Figures):
     has_plan: bool
     has_proposal: bool
     operations: list[Operation] | None
-    """What clients can call the app for. None: this gateway does not serve the app."""
+    """The operations that clients can call. Unknown if this gateway does not serve the app."""
     running: int
     requests_total: int
     requests_per_second: float
@@ -226,7 +226,7 @@ class LiveLimit(_Figures):
 
 
 class LivePlan(_Figures):
-    """What the plan promises, and what limits it."""
+    """The promise of a plan, and the executors that limit it."""
 
     rate: float
     """Requests per second that the running cells serve."""
@@ -323,7 +323,10 @@ class RequestSpan(_Figures):
     name: str
     kind: Literal["media", "run", "invocation"]
     start: float
+    """The start at a replica, of an invocation."""
     end: float | None
+    queued: float | None = None
+    """The call of an invocation. It waits until its replica and those of its producers are known."""
     group: str = ""
     replica: str = ""
     index: int | None = None
@@ -331,6 +334,8 @@ class RequestSpan(_Figures):
     code: str = ""
     after: list[int] = []
     """The invocations whose outputs it reads."""
+    inputs_read: float | None = None
+    """The end of the transfer of its inputs, if the executor has reported it."""
     first_output: float | None = None
     items: int = 0
     """Items of streams."""

@@ -56,7 +56,7 @@ class SessionView(BaseModel):
     """The session of a browser in responses."""
 
     role: Role | None
-    """None: the browser has not signed in."""
+    """The role, or None if the browser has not signed in."""
     needs_token: bool
     """Whether browsers must sign in."""
     expires: int | None = None

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from cornserve.app.live_figures import LIVE_PATH
-from cornserve.app.overview import AppSeries, LiveApp, Overview
+from cornserve.app.overview import AppSeries, LiveApp, Overview, RequestList, RequestTimeline
 from cornserve.gateway.endpoints import sse
-from cornserve.gateway.live.feed import LiveFeed
+from cornserve.gateway.live.feed import FoundRequests, LiveFeed
 from cornserve.gateway.live.figures import GatewayFigures
 from cornserve.gateway.live.series import GatewaySteps
 
@@ -59,6 +59,18 @@ async def get_series(name: str, feed: Feed) -> AppSeries:
     return await feed.series(name)
 
 
+@router.get("/requests")
+async def list_requests(feed: Feed, app: str | None = None) -> RequestList:
+    """Returns the last, the slow and the failed requests of an app or of all apps, without their content."""
+    return await feed.requests(app)
+
+
+@router.get("/requests/{id:path}")
+async def get_request(feed: Feed, id: str) -> RequestTimeline:
+    """Returns a request with its parts over time."""
+    return await feed.request(id)
+
+
 @internal_router.get("")
 async def own_figures(feed: Feed, window: Annotated[float, Query(gt=0, le=3600)], app: str | None = None) -> Response:
     figures: GatewayFigures = feed.own_figures(window, app)
@@ -68,6 +80,16 @@ async def own_figures(feed: Feed, window: Annotated[float, Query(gt=0, le=3600)]
 @internal_router.get("/series/{name}")
 async def own_steps(feed: Feed, name: str) -> GatewaySteps:
     return feed.own_steps(name)
+
+
+@internal_router.get("/requests")
+async def own_requests(feed: Feed, app: str | None = None) -> RequestList:
+    return feed.own_requests(app)
+
+
+@internal_router.get("/requests/{id:path}")
+async def own_request(feed: Feed, id: str) -> FoundRequests:
+    return feed.own_request(id)
 
 
 def _json(content: bytes) -> Response:

@@ -78,6 +78,7 @@ class RequestHandler:
         self._media: list[MediaSlot] = []
         self._rename_field: Callable[[str], str] = str
         self._status = 499
+        self._error_code = ""
         logs.bind(app=app)
 
     @classmethod
@@ -218,6 +219,7 @@ class RequestHandler:
         detail = api_error.body.error
         detail.param = detail.param and self._rename_field(detail.param)
         self._status = api_error.status
+        self._error_code = detail.code or detail.type
         clear_traceback(error)
         return api_error
 
@@ -239,6 +241,9 @@ class RequestHandler:
         self._stats.record_end(self._status)
         if self._trace is not None:
             self._trace.end(self._stats, self._status)
+        path, arrived = self._request.url.path, self._arrived_us / 1e6
+        error = "" if self._status == 200 else self._error_code
+        self._context.metrics.requests.add(self._stats, self._app, self.ids.public, path, arrived, self._status, error)
         access_log.log_request(self._stats, self._status)
 
 

@@ -1,4 +1,4 @@
-"""What needs the attention of an administrator, and what to do about it."""
+"""Finds problems and decisions that need an administrator, with the command that helps."""
 
 from __future__ import annotations
 

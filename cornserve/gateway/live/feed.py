@@ -8,9 +8,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import quote
+
+from pydantic import BaseModel
 
 from cornserve.app.live_figures import LIVE_PATH
-from cornserve.app.overview import AppSeries, Gateways
+from cornserve.app.overview import AppSeries, Gateways, RequestList, RequestTimeline
 from cornserve.app.record import AppView
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.errors import ApiError
@@ -23,6 +26,7 @@ from cornserve.gateway.live.replica_reports import ReplicaReport, read_reports
 from cornserve.gateway.live.series import GatewaySteps, app_series
 from cornserve.gateway.observe.app_changes import AppChanges
 from cornserve.gateway.observe.app_history import AppHistory
+from cornserve.gateway.observe.request_records import merged_requests
 
 MIN_SECONDS: Final = 1.0
 """Figures are computed at most this often."""
@@ -31,7 +35,7 @@ MAX_SECONDS: Final = 2.0
 """Streams have new figures at least this often."""
 
 KEPT_SECONDS: Final = 30.0
-"""The time for which the figures of an app that no one reads are kept."""
+"""The time for which figures are kept after they were read."""
 
 
 @dataclass(slots=True)
@@ -49,6 +53,12 @@ class _Received:
 
     at: float
     replicas: dict[str, ReplicaReport]
+
+
+class FoundRequests(BaseModel):
+    """The requests of a gateway with one id."""
+
+    requests: list[RequestTimeline]
 
 
 class LiveFeed:
@@ -76,6 +86,29 @@ class LiveFeed:
         path = f"{LIVE_PATH}/series/{name}"
         found, gateways = await self._peers.read(path, {}, GatewaySteps, lambda: self.own_steps(name))
         return app_series(found, gateways, time.time())
+
+    async def requests(self, app: str | None) -> RequestList:
+        """Returns the last, the slow and the failed requests of an app or of all apps."""
+        parameters = {} if app is None else {"app": app}
+        path = f"{LIVE_PATH}/requests"
+        found, gateways = await self._peers.read(path, parameters, RequestList, lambda: self.own_requests(app))
+        return merged_requests(found, gateways)
+
+    async def request(self, id: str) -> RequestTimeline:
+        """Returns the newest request with an id. Raises a 404 for one that is not kept."""
+        path = f"{LIVE_PATH}/requests/{quote(id, safe='')}"
+        found, _ = await self._peers.read(path, {}, FoundRequests, lambda: self.own_request(id))
+        requests = [request for each in found for request in each.requests]
+        if not requests:
+            message = "the request is unknown or not kept any more: `admin/v1/requests` lists those that are"
+            raise ApiError(404, message, param="id", code="request_not_found")
+        return max(requests, key=lambda request: request.time)
+
+    def own_requests(self, app: str | None) -> RequestList:
+        return self._context.metrics.requests.list(app)
+
+    def own_request(self, id: str) -> FoundRequests:
+        return FoundRequests(requests=self._context.metrics.requests.find(id))
 
     async def stream(self, read: Callable[[], Awaitable[bytes]]) -> AsyncGenerator[bytes, None]:
         """Yields figures now, soon after each change of an app, and at least every `MAX_SECONDS`.
@@ -146,7 +179,7 @@ class LiveFeed:
         return computed.content
 
     def _forget(self, now: float, computed: str) -> None:
-        """Removes the figures that nobody has read for some time."""
+        """Removes the figures that were not read for `KEPT_SECONDS`."""
         for key, other in [*self._computed.items()]:
             if key != computed and not other.lock.locked() and now - other.at > KEPT_SECONDS:
                 del self._computed[key]

@@ -36,7 +36,7 @@ class GatewayFigures(BaseModel):
     window_seconds: float
     apps: dict[str, AppCounts]
     replicas: dict[str, ReplicaFigures]
-    """By id. Only with the figures of one app."""
+    """The replicas of the app by id, if the figures are those of one app."""
 
 
 @dataclass(slots=True)

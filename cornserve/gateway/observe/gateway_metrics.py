@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from cornserve.app.arrivals import GatewayArrivals
 from cornserve.app.settings import LatencyTargetSettings
+from cornserve.gateway.observe.request_records import RequestRecords
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
 from cornserve_policies.path_table import CellPath
 
@@ -29,6 +30,8 @@ class GatewayMetrics(Collector):
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
         self._apps: dict[str, AppStats] = {}
+        self.requests = RequestRecords()
+        """The last, slow and failed requests."""
         self._errors: Counter[tuple[int, str]] = Counter()
         self._process = uuid4().hex
         self._started = time.monotonic()
@@ -77,8 +80,9 @@ class GatewayMetrics(Collector):
         return self._apps[app].moves if app in self._apps else 0
 
     def forget_app(self, app: str) -> None:
-        """Removes the series of an app."""
+        """Removes the series and the requests of an app."""
         self._apps.pop(app, None)
+        self.requests.forget_app(app)
 
     def arrivals(self) -> GatewayArrivals:
         """Returns the requests by type of all apps with a plan, the loads of all executor groups, and the requests that

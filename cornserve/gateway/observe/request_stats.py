@@ -6,10 +6,13 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Literal
 
 from cornserve.app.arrivals import UNPLANNED_TYPE
+from cornserve.app.overview import RequestSpan
 from cornserve.app.settings import LatencyTargetSettings
 from cornserve.gateway.observe.latency_targets import AppTargets, RequestTargets, TargetResult
+from cornserve.gateway.observe.request_spans import MAX_SPANS, AttemptSpan
 from cornserve.observe.histogram import Histogram
 from cornserve_policies.admission import Refusal
 from cornserve_policies.path_table import CellPath
@@ -123,6 +126,7 @@ class RequestStats:
         "_has_audio",
         "_last_chunk_at",
         "_request_type",
+        "_spans",
         "_started",
         "_targets",
         "compute_seconds",
@@ -140,6 +144,7 @@ class RequestStats:
         self._has_audio = False
         self._request_type = ""
         self._targets: RequestTargets | None = None
+        self._spans: list[RequestSpan | AttemptSpan] = []
         self.path: int | None = None
         self.retries = 0
         self.compute_seconds = 0.0
@@ -153,6 +158,27 @@ class RequestStats:
     def seconds(self) -> float:
         """Seconds since the request arrived."""
         return time.perf_counter() - self._started
+
+    @property
+    def spans(self) -> list[RequestSpan]:
+        """The parts of the request, in the order of their starts, as far as they are kept."""
+        return [span.span() if isinstance(span, AttemptSpan) else span for span in self._spans]
+
+    def begin_attempt(
+        self, name: str, group: str, replica: str, *, index: int, attempt: int, after: Sequence[int], queued: float
+    ) -> AttemptSpan | None:
+        """Starts the span of an attempt of an invocation. None: the request has too many."""
+        if len(self._spans) >= MAX_SPANS:
+            return None
+        span = AttemptSpan(
+            self._started, name, group, replica, index=index, attempt=attempt, after=after, queued=queued
+        )
+        self._spans.append(span)
+        return span
+
+    def _add_span(self, kind: Literal["media", "run"], name: str, start: float) -> None:
+        if len(self._spans) < MAX_SPANS:
+            self._spans.append(RequestSpan(name=name, kind=kind, start=start, end=self.seconds))
 
     def admit(self, *, streams: bool) -> Refusal | None:
         """Counts the request as running, unless the targets of the app refuse it.
@@ -187,6 +213,7 @@ class RequestStats:
     def record_run(self, seconds: float) -> None:
         """Counts the time for which the app's code has run."""
         self._app.run_seconds += seconds
+        self._add_span("run", "task", max(0.0, self.seconds - seconds))
 
     def record_invocation(self, group: str, executor: str, tokens: int) -> None:
         """Counts a new invocation for an executor group.
@@ -221,6 +248,7 @@ class RequestStats:
         """Counts the request's media, once all are decoded from base64 or fetched."""
         self._app.media.update(modalities)
         self._app.media_seconds.observe(self.seconds)
+        self._add_span("media", "media", 0.0)
 
     def record_chunk(self) -> None:
         """Times a chunk of a streamed response."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pydantic import ValidationError
 
+from cornserve.gateway.observe.request_spans import AttemptSpan
 from cornserve.gateway.observe.request_stats import RequestStats
 from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request_invocation import RequestInvocation
@@ -99,6 +100,8 @@ class InvocationExecution:
         "_group",
         "_handler",
         "_output_bytes",
+        "_queued",
+        "_record",
         "_span",
         "_state",
         "_stats",
@@ -145,6 +148,8 @@ class InvocationExecution:
         self._stats = stats
         self._trace = trace
         self._span: Span | None = None
+        self._record: AttemptSpan | None = None
+        self._queued = stats.seconds
         self._call = 0
         self._taken: set[int] = set()
         """Inputs that the current attempt does not read any more."""
@@ -194,6 +199,15 @@ class InvocationExecution:
         self.replica = replica
         self.inputs = command.inputs
         self._state = ExecutionState.RUNNING
+        self._record = self._stats.begin_attempt(
+            self.invocation.task_name,
+            replica.group,
+            replica.id,
+            index=self.invocation.index,
+            attempt=self.attempt,
+            after=sorted({origin.invocation for origin in self.invocation.origins}),
+            queued=self._queued,
+        )
         if self._trace is not None:
             self._span = self._trace.begin_attempt(self.invocation, replica.endpoint, command.message.start)
         self._call = replica.start_invocation(command.message, self, command.encode_inputs())
@@ -266,6 +280,8 @@ class InvocationExecution:
         if self._output_bytes > MAX_OUTPUT_BYTES:
             self._fail_attempt(f"the executor sent more than {MAX_OUTPUT_BYTES} bytes of output")
             return
+        if self._record is not None:
+            self._record.record_item()
         stream = self.streams.get(output)
         try:
             if stream is not None:
@@ -316,6 +332,8 @@ class InvocationExecution:
 
     def on_inputs_taken(self, inputs: Sequence[int]) -> None:
         self._taken.update(inputs)
+        if self._record is not None:
+            self._record.record_inputs()
         if len(self.inputs) - 1 in inputs:
             self.release_handed_over_state()
         self._handler.on_inputs_taken(self)
@@ -344,6 +362,8 @@ class InvocationExecution:
             stream.close(self.invocation.error)
 
     def _end_span(self, code: str) -> None:
+        if self._record is not None:
+            self._record.finish(code)
         if self._trace is not None and self._span is not None:
             self._trace.end_attempt(self._span, code)
             self._span = None

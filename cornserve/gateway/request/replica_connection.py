@@ -94,6 +94,16 @@ class ReplicaConnection:
         self._connecting = asyncio.create_task(self._connect(), name=f"replica {endpoint}", context=Context())
 
     @property
+    def group(self) -> str:
+        """The key of the replica's executor group."""
+        return self._stats.group
+
+    @property
+    def id(self) -> str:
+        """The replica's id, or its endpoint if the id is unknown."""
+        return self._stats.replica
+
+    @property
     def in_flight(self) -> int:
         return len(self._running)
 

@@ -199,6 +199,15 @@ def test_the_processes_of_idle_instances_are_measured() -> None:
 
 
 @pytest.mark.slow
+def test_the_gateway_is_measured_while_consoles_watch() -> None:
+    figures = run("console.py")
+
+    assert figures["updates_per_second"] > 0
+    assert figures["update_bytes"] > 0
+    assert figures["cpu_share"] > figures["idle_cpu_share"]
+
+
+@pytest.mark.slow
 def test_deployments_of_two_models_are_compared_with_imports_and_without(smollm2: Path, tiny_llama: Path) -> None:
     started, forked = run("second_model.py", str(tiny_llama), str(smollm2))["rows"]
 

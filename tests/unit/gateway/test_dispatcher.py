@@ -108,7 +108,8 @@ class FakeReplica:
     """Records started invocations."""
 
     def __init__(self, endpoint: str) -> None:
-        self.endpoint = endpoint
+        self.endpoint = self.id = endpoint
+        self.group = "echo"
         self.started: list[tuple[int, int]] = []
         """Invocation and attempt of each start."""
         self.listeners: dict[int, InvocationListener] = {}

@@ -1,0 +1,125 @@
+"""The timelines of the last, of slow and of failed requests, without their content."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
+
+from cornserve.app.overview import Gateways, RequestList, RequestSummary, RequestTimeline
+from cornserve.gateway.observe.request_stats import RequestStats
+
+MAX_REQUESTS: Final = 20
+"""Requests of each kind that an app keeps."""
+
+MAX_APPS: Final = 64
+"""Apps whose requests are kept: those with the last requests."""
+
+SLOW_SECONDS: Final = 3600.0
+"""The age at which a slow request is dropped."""
+
+MAX_LISTED: Final = 100
+
+
+@dataclass(slots=True)
+class _AppRequests:
+    recent: deque[RequestTimeline] = field(default_factory=lambda: deque(maxlen=MAX_REQUESTS))
+    failed: deque[RequestTimeline] = field(default_factory=lambda: deque(maxlen=MAX_REQUESTS))
+    slow: list[RequestTimeline] = field(default_factory=list)
+    """The slowest requests, slowest first."""
+
+    def add(self, request: RequestTimeline, *, is_failed: bool) -> None:
+        self.recent.append(request)
+        if is_failed:
+            self.failed.append(request)
+            return
+        if len(self.slow) < MAX_REQUESTS or request.seconds > self.slow[-1].seconds:
+            self.slow = [each for each in self.slow if request.time - each.time < SLOW_SECONDS]
+            insort(self.slow, request, key=lambda each: -each.seconds)
+            del self.slow[MAX_REQUESTS:]
+
+
+class RequestRecords:
+    """Keeps `MAX_REQUESTS` requests of each kind for each app: at most about 10 MB."""
+
+    def __init__(self) -> None:
+        self._apps = OrderedDict[str, _AppRequests]()
+
+    def add(
+        self, stats: RequestStats, app: str, id: str, operation: str, arrived: float, status: int, error: str
+    ) -> None:
+        """Keeps a request that has ended.
+
+        Args:
+            arrived: seconds since 1970.
+            error: the code of the error, or an empty text.
+        """
+        request = RequestTimeline(
+            id=id,
+            app=app,
+            operation=operation,
+            time=arrived,
+            seconds=stats.seconds,
+            first_chunk_seconds=stats.first_chunk_seconds,
+            status=status,
+            path=stats.path,
+            prompt_tokens=stats.prompt_tokens,
+            generation_tokens=stats.generation_tokens,
+            retries=stats.retries,
+            error=error,
+            spans=stats.spans,
+        )
+        kept = self._apps.setdefault(app, _AppRequests())
+        self._apps.move_to_end(app)
+        if len(self._apps) > MAX_APPS:
+            self._apps.popitem(last=False)
+        kept.add(request, is_failed=status != 200)
+
+    def forget_app(self, app: str) -> None:
+        self._apps.pop(app, None)
+
+    def list(self, app: str | None) -> RequestList:
+        kept = [requests for name, requests in self._apps.items() if app in (None, name)]
+        return merged_requests(
+            [
+                RequestList(
+                    gateways=Gateways(),
+                    recent=_summaries(chain.from_iterable(each.recent for each in kept)),
+                    slow=_summaries(chain.from_iterable(each.slow for each in kept)),
+                    failed=_summaries(chain.from_iterable(each.failed for each in kept)),
+                )
+            ],
+            Gateways(),
+        )
+
+    def find(self, id: str) -> list[RequestTimeline]:
+        """Returns the kept requests with an id, which clients may have chosen."""
+        return [request for requests in self._apps.values() for request in _unique(requests) if request.id == id]
+
+
+def merged_requests(lists: Iterable[RequestList], gateways: Gateways) -> RequestList:
+    """Returns the requests of several gateways: the last first, and of the slow ones the slowest."""
+    found = [*lists]
+    return RequestList(
+        gateways=gateways,
+        recent=sorted((each for part in found for each in part.recent), key=_newest_first)[:MAX_LISTED],
+        slow=sorted((each for part in found for each in part.slow), key=lambda each: -each.seconds)[:MAX_LISTED],
+        failed=sorted((each for part in found for each in part.failed), key=_newest_first)[:MAX_LISTED],
+    )
+
+
+def _newest_first(request: RequestSummary) -> float:
+    return -request.time
+
+
+def _summaries(requests: Iterable[RequestTimeline]) -> list[RequestSummary]:
+    fields = RequestSummary.model_fields
+    return [RequestSummary(**{name: getattr(each, name) for name in fields}) for each in requests]
+
+
+def _unique(requests: _AppRequests) -> Iterator[RequestTimeline]:
+    every = chain(requests.recent, requests.failed, requests.slow)
+    return iter({id(request): request for request in every}.values())
