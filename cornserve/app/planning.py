@@ -63,14 +63,14 @@ class PlanningInputs(SpecModel):
     """The numbers of GPUs or slots by type on which the plan serves the most requests."""
     rate: Positive | None = None
     """The requests per second that the plan serves on the fewest GPUs or slots."""
-    objective: Literal["gpus", "dollars"] | None = None
+    objective: Literal["gpus", "dollars", "goodput"] | None = None
     """The cost of the plan for `rate` that is minimized. By default, GPUs, or dollars if there are several GPU types,
-    whose numbers cannot be added."""
+    whose numbers cannot be added. For a number of GPUs: `goodput`, the most requests per second that meet the latency
+    targets of the app's policies, which is the default with targets."""
     utilization: Annotated[float, Field(gt=0, le=1)] = 0.8
     """The fraction of the replicas' time that the plan uses at most. The rest is headroom."""
     percentile: Annotated[float, Field(gt=0, lt=100)] = 95.0
-    """The percentage of the requests for which the plan meets the TTFT and the end-to-end target of the app's
-    policies."""
+    """The percentage of the requests that meet the targets of the app's policies in the simulations of a plan."""
     survive: int = Field(default=0, ge=0, le=1)
     """The number of replicas, 0 or 1, after whose loss the plan still serves its rate."""
     gpu_types: dict[Name, GpuTypeName] = Field(default_factory=dict, max_length=64)
@@ -90,9 +90,9 @@ class PlanningInputs(SpecModel):
     rules = (
         exactly_one("gpus", "gpus_of", "rate"),
         SpecRule(
-            lambda inputs: inputs.objective is None or inputs.rate is not None,
-            "!has(self.objective) || has(self.rate)",
-            "an objective is the cost that a rate minimizes: set rate, or remove the objective",
+            lambda inputs: inputs.objective is None or (inputs.objective == "goodput") == (inputs.rate is None),
+            "!has(self.objective) || (self.objective == 'goodput') != has(self.rate)",
+            "gpus and dollars are costs that a rate minimizes, and goodput needs gpus or gpus_of: remove the objective",
             field="objective",
         ),
         SpecRule(
@@ -145,7 +145,7 @@ class PlanningInputs(SpecModel):
         }
         budget: dict[str, object] = {"gpus": None, "gpus_of": None, "rate": plan.target, "objective": self.objective}
         if plan.target is None:
-            budget |= {"objective": None} | (
+            budget |= {"objective": self.objective if self.objective == "goodput" else None} | (
                 {"gpus": plan.gpus} if self.gpus_of is None else {"gpus_of": _at_least(self.gpus_of, plan.gpus_of)}
             )
         return self.model_copy(update={"workload": workload, **budget})

@@ -177,7 +177,7 @@ def deploy(
         float | None,
         typer.Option(
             "--percentile",
-            help="Percentage of the requests for which the plan meets --ttft and --e2e. By default, 95.",
+            help="Percentage of the requests that meet all targets in the simulations of a plan. By default, 95.",
             rich_help_panel=PLAN,
         ),
     ] = None,
@@ -227,10 +227,11 @@ def deploy(
         ),
     ] = None,
     objective: Annotated[
-        Literal["gpus", "dollars"] | None,
+        Literal["gpus", "dollars", "goodput"] | None,
         typer.Option(
             "--objective",
-            help="Cost that --rate minimizes. By default, gpus, or dollars if there are several GPU types.",
+            help="Cost that --rate minimizes: gpus, or dollars, the default for several GPU types. With --gpus and"
+            " targets: goodput.",
             rich_help_panel=PLAN,
         ),
     ] = None,

@@ -31,7 +31,7 @@ class PlanBudget(NamedTuple):
 
     Args:
         gpus_of: settings such as `H100=2`.
-        objective: the cost that the rate minimizes: GPUs or dollars.
+        objective: the cost that the rate minimizes: GPUs or dollars; for a budget, goodput.
         options: the file with GPU types of the deployment options.
         profile: None to measure all options.
         measuring: device time of the measurements, such as 10m.
@@ -73,8 +73,10 @@ class PlanBudget(NamedTuple):
             raise CliError(
                 "--plan: is a plan already: remove --gpus, --gpus-of, --rate, and the options for which a plan is made"
             )
-        if self.objective is not None and self.rate is None:
-            raise CliError("--objective: is the cost that a rate minimizes: give --rate, or remove the objective")
+        if self.objective in ("gpus", "dollars") and self.rate is None:
+            raise CliError(
+                "--objective: gpus and dollars are costs that a rate minimizes: give --rate, or remove the objective"
+            )
         if (self.gpus is not None) + bool(self.gpus_of) + (self.rate is not None) > 1:
             raise CliError("give one of --gpus, --gpus-of and --rate")
         if self.workload is None:
@@ -171,7 +173,7 @@ def _profile(
             return MeasuredProfile(budget.profile, given.slot_types)
         text = f"{budget.profile.name} lacks {', '.join(given.missing)}, which will be measured"
         stderr().print(text, markup=False, soft_wrap=True)
-    if request.targets.latency.between_tokens is not None:
+    if request.targets.latency.least("tbt") is not None:
         raise CliError(f"--tbt: {TBT_REASON}")
     assert budget.workload is not None
     seconds = parse_seconds(budget.measuring or DEFAULT_BUDGET)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from cornserve.app.settings import LatencyTargetSettings
+from cornserve_planner.inputs.request_targets import RequestTargets
 from cornserve_planner.inputs.service_targets import ServiceTargets
-from cornserve_planner.targets.latency_targets import LatencyTargets
 
 TBT_REASON: Final = (
     "the time between two tokens is not measured: give a profile with a latency that measures between_tokens, or "
@@ -23,9 +22,11 @@ def service_targets(
     Args:
         utilization, percentile: None for those of the planner.
     """
-    latency = LatencyTargets()
-    if targets is not None:
-        latency = LatencyTargets(targets.ttft_seconds, targets.tbt_seconds, targets.end_to_end_seconds)
-    if percentile is not None:
-        latency = replace(latency, percentile=percentile)
+    given = (
+        {}
+        if targets is None
+        else {"ttft": targets.ttft_seconds, "tbt": targets.tbt_seconds, "e2e": targets.end_to_end_seconds}
+    )
+    seconds = {kind: {"": target} for kind, target in given.items() if target is not None}
+    latency = RequestTargets(seconds) if percentile is None else RequestTargets(seconds, percentile)
     return ServiceTargets(latency=latency) if utilization is None else ServiceTargets(utilization, latency)

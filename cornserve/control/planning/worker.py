@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from math import fsum
 from pathlib import Path
@@ -23,6 +24,7 @@ from cornserve.control.planning.served_rate import StepSeconds, served_rate
 from cornserve.task.errors import DefinitionError
 
 if TYPE_CHECKING:
+    from cornserve_planner.model.document import ModelDocument
     from cornserve_planner.plan_file.document import PlanFile
 
 NEEDED = 'making plans needs the planner where the controller runs: run pip install "cornserve[planner]"'
@@ -70,12 +72,16 @@ def make_plan(job: PlanningJob) -> PlanningResult:
                 profile=profile,
                 targets=service_targets(job.targets, inputs.utilization, inputs.percentile),
                 survive=inputs.survive > 0,
+                running=_replicas(job.running, model),
             )
-            file = model_plan.make_plan(request).file
+            result = model_plan.make_plan(request)
+            file = result.file
             plan = AppPlan.of(file.deployable()).with_gpu_types(_gpu_types(job.running))
         except (PlannerError, DefinitionError) as error:
             return PlanningResult(error=str(error))
-    running_rate = None if job.running is None else served_rate(job.running, shares, _seconds(file))
+    running_rate = result.running_goodput
+    if running_rate is None and job.running is not None:
+        running_rate = served_rate(job.running, shares, _seconds(file))
     return PlanningResult(plan=plan, running_rate=running_rate)
 
 
@@ -93,6 +99,14 @@ def _refusal(job: PlanningJob) -> str:
     except PlannerError as error:
         return str(error)
     return ""
+
+
+def _replicas(running: AppPlan | None, model: ModelDocument) -> dict[str, int]:
+    """Returns the replicas of a running plan, or none if the model has other options."""
+    replicas: Counter[str] = Counter()
+    for cell in () if running is None else running.cells:
+        replicas.update({name: cell.count * number for name, number in cell.replicas.items() if cell.count})
+    return dict(replicas) if replicas.keys() <= model.options.keys() else {}
 
 
 def _seconds(file: PlanFile) -> StepSeconds:

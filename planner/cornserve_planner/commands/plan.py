@@ -33,6 +33,7 @@ EXAMPLES = [
     "cornserve plan llava-1.5-7b --gpus-of RTX-4090=2 --gpus-of A100-80GB=2",
     "cornserve plan llava-1.5-7b --dollars 20",
     "cornserve plan internvl3-38b --nodes 2x8 --bandwidth 400Gbit/s",
+    "cornserve plan chat.yaml --workload trace.jsonl --profile profile.yaml --gpus 8 --objective goodput --ttft 2",
     "cornserve plan --model-rate qwen2.5-omni-7b=2 --model-rate qwen2.5-vl-32b=1",
 ]
 
@@ -147,24 +148,42 @@ def plan(
         typer.Option(
             "--utilization",
             "--utilisation",
-            help="Maximum fraction of the replicas' time to use. The rest is headroom: queues grow without bound at 1.",
+            help="Maximum fraction of the replicas' time to use. The rest is headroom: queues grow without bound at 1."
+            " With targets, simulations decide.",
             rich_help_panel=TARGETS,
         ),
     ] = 0.8,
     ttft: Annotated[
-        float | None, typer.Option("--ttft", help="Target: seconds until the first token.", rich_help_panel=TARGETS)
+        list[str] | None,
+        typer.Option(
+            "--ttft",
+            metavar="[TYPE=]SECONDS",
+            help="Target: seconds until the first token, of all request types or of one. Can be repeated.",
+            rich_help_panel=TARGETS,
+        ),
     ] = None,
     tbt: Annotated[
-        float | None, typer.Option("--tbt", help="Target: seconds between two tokens.", rich_help_panel=TARGETS)
+        list[str] | None,
+        typer.Option(
+            "--tbt",
+            metavar="[TYPE=]SECONDS",
+            help="Target: mean seconds between two tokens of a response.",
+            rich_help_panel=TARGETS,
+        ),
     ] = None,
     e2e: Annotated[
-        float | None,
-        typer.Option("--e2e", help="Target: seconds until the end of the response.", rich_help_panel=TARGETS),
+        list[str] | None,
+        typer.Option(
+            "--e2e",
+            metavar="[TYPE=]SECONDS",
+            help="Target: seconds until the end of the response.",
+            rich_help_panel=TARGETS,
+        ),
     ] = None,
     percentile: Annotated[
         float,
         typer.Option(
-            "--percentile", help="Percentage of the requests that --ttft and --e2e are for.", rich_help_panel=TARGETS
+            "--percentile", help="Percentage of the requests that meet all of their targets.", rich_help_panel=TARGETS
         ),
     ] = 95.0,
     robust: Annotated[
@@ -174,10 +193,11 @@ def plan(
         ),
     ] = False,
     objective: Annotated[
-        Literal["gpus", "dollars"] | None,
+        Literal["gpus", "dollars", "goodput"] | None,
         typer.Option(
             "--objective",
-            help="Cost that a --rate minimizes. Default: gpus, or dollars if there are several GPU types.",
+            help="Cost that a --rate minimizes: gpus, or dollars, the default for several GPU types. With a budget:"
+            " goodput, the most requests/s that meet the targets.",
             rich_help_panel=BUDGET,
         ),
     ] = None,
@@ -267,10 +287,16 @@ def plan(
         check_output("--save", save)
     if plot is not None:
         check_output("--plot", plot, (".svg", ".png", ".pdf"))
+    from cornserve_planner.inputs.request_targets import RequestTargets
     from cornserve_planner.inputs.service_targets import ServiceTargets
     from cornserve_planner.planning.request import PlanRequest
-    from cornserve_planner.targets.latency_targets import LatencyTargets
 
+    given = {"ttft": ttft, "tbt": tbt, "e2e": e2e}
+    form = "[TYPE=]SECONDS, such as 0.5 or image=2"
+    latency = RequestTargets(
+        {kind: parsed for kind, texts in given.items() if (parsed := parse_settings(f"--{kind}", form, texts, float))},
+        percentile,
+    )
     request = PlanRequest(
         model=model,
         gpus=gpus,
@@ -288,7 +314,7 @@ def plan(
         whole=whole,
         solver=solver,
         time_limit=time_limit,
-        targets=ServiceTargets(utilization, LatencyTargets(ttft, tbt, e2e, percentile), robust),
+        targets=ServiceTargets(utilization, latency, robust),
         explain=explain,
         survive=survive > 0,
     )

@@ -11,6 +11,7 @@ from cornserve_planner.conversion.profile_conversion import convert_profile, mem
 from cornserve_planner.conversion.size_costs import Draws
 from cornserve_planner.conversion.throughput_conversion import ConvertedTime, ThroughputConversion
 from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.inputs.option_batches import OptionBatches, profile_batches
 from cornserve_planner.inputs.rare_types import unmeasured_types, with_rare_types
 from cornserve_planner.model.document import ModelDocument
 from cornserve_planner.model.graph import ExecutorGraph, PathStep, RequestType
@@ -20,7 +21,6 @@ from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.profiles.profile import ModelProfile, OptionProfile
 from cornserve_planner.profiles.profile_matching import check_profile, matching_entries, unused_entries
 from cornserve_planner.profiles.sourced_value import SourcedValue, Tag
-from cornserve_planner.targets.option_batches import OptionBatches, profile_batches
 from cornserve_planner.workload.document import Workload, read_workload
 from cornserve_planner.workload.shipped import shipped_workload
 
@@ -45,6 +45,7 @@ class PlanInputs:
 
     model: ModelDocument
     graph: ExecutorGraph
+    profile: ModelProfile
     workload: Workload
     conversion: ThroughputConversion
     problem: PlanningProblem
@@ -148,7 +149,7 @@ def build_inputs(
         if entry.startup is not None
     }
     return PlanInputs(
-        model, graph, workload, conversion, problem, rates, startup, unused_entries(graph, profile),
+        model, graph, profile, workload, conversion, problem, rates, startup, unused_entries(graph, profile),
         batches=profile_batches(graph, profile), unmeasured=unmeasured_types(model.types, measured),
     )  # fmt: skip
 

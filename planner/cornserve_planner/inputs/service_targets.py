@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.inputs.planning_inputs import PlanInputs
+from cornserve_planner.inputs.request_targets import RequestTargets
 from cornserve_planner.model.problem import PlanningProblem
-from cornserve_planner.solve.budget import Budget
-from cornserve_planner.targets.latency_targets import LatencyTargets, meet_targets
 
 UTILIZATION = 0.8
 """The fraction of its replicas' time that a plan uses by default. Queues grow without bound at 1."""
@@ -18,12 +17,12 @@ UTILIZATION = 0.8
 class ServiceTargets:
     """
     Args:
-        utilization: maximum fraction of the replicas' time that the plan uses.
+        utilization: maximum fraction of the replicas' time that the plan uses. With latency targets, replay decides.
         robust: plan for the longest times of the profile's confidence intervals.
     """
 
     utilization: float = UTILIZATION
-    latency: LatencyTargets = field(default_factory=LatencyTargets)
+    latency: RequestTargets = field(default_factory=RequestTargets)
     robust: bool = False
 
     def __post_init__(self) -> None:
@@ -31,21 +30,30 @@ class ServiceTargets:
             raise InvalidInputError("--utilization", f"must be greater than 0 and at most 1, not {self.utilization:g}")
 
 
-def with_targets(inputs: PlanInputs, targets: ServiceTargets, budget: Budget) -> PlanInputs:
-    """Returns the inputs with the times, batch sizes and limits of utilization that the targets need.
+def with_targets(inputs: PlanInputs, targets: ServiceTargets) -> PlanInputs:
+    """Returns the inputs with the times, batch sizes and limits of utilization that the targets need."""
+    latency = targets.latency
+    batch = {
+        name: option.best(_memory(inputs.problem, name), latency.least("tbt"), latency.step_seconds)
+        for name, option in inputs.batches.items()
+    }
+    slowdown = {name: option.slowdown(batch[name]) for name, option in inputs.batches.items()}
+    found = replace(inputs, robust=targets.robust, batch=batch, slowdown=slowdown)
+    memory = {
+        name: needed for name, option in inputs.batches.items() if (needed := option.memory(batch[name])) is not None
+    }
+    utilization = 1.0 if latency else targets.utilization
+    problem = PlanningProblem.from_graph(
+        inputs.graph,
+        inputs.workload.shares,
+        lambda kind, step: found.time(kind, step).seconds,
+        inputs.problem.gpus.values(),
+        {**inputs.problem.memory, **memory},
+        dict.fromkeys(inputs.problem.option, utilization),
+    )
+    return replace(found, problem=problem)
 
-    Raises `InfeasibleError` if no path of a type meets the latency targets.
-    """
-    problem = inputs.problem
-    robust = replace(inputs, robust=targets.robust)
-    if targets.robust:
-        problem = PlanningProblem.from_graph(
-            inputs.graph,
-            inputs.workload.shares,
-            lambda kind, step: robust.time(kind, step).seconds,
-            problem.gpus.values(),
-            problem.memory,
-        )
-    problem = replace(problem, max_utilization=dict.fromkeys(problem.option, targets.utilization))
-    found = meet_targets(problem, inputs.batches, targets.latency, None if budget == Budget() else budget)
-    return replace(robust, problem=found.problem, batch=found.batches, slowdown=found.slowdown)
+
+def _memory(problem: PlanningProblem, option: str) -> float | None:
+    gpu = problem.gpus.get(problem.option[option].gpu or "")
+    return None if gpu is None else gpu.memory

@@ -112,7 +112,7 @@ def plan_models(request: JointRequest) -> JointPlan:
     rates: dict[str, float] = {}
     budget = Budget(gpus_of=request.gpus_of)
     for model in request.models:
-        loaded = with_targets(model.load(request.gpu_types), request.targets, budget)
+        loaded = with_targets(model.load(request.gpu_types), request.targets)
         name = loaded.model.name
         if name in inputs:
             raise InvalidInputError("--model-rate", f"the model {name!r} is given twice: remove one of them")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 
 from cornserve_planner.errors import InfeasibleError, InvalidInputError
 from cornserve_planner.inputs.planning_inputs import PlanInputs, load_inputs
@@ -12,8 +13,9 @@ from cornserve_planner.inputs.service_targets import with_targets
 from cornserve_planner.model.solution import Loss, Solution
 from cornserve_planner.plan_file.build import plan_file, planned_parts
 from cornserve_planner.plan_file.document import PlanFile
-from cornserve_planner.plan_file.provenance import plan_origin
+from cornserve_planner.plan_file.provenance import PlanOrigin, plan_origin
 from cornserve_planner.planning.confidence import PlanConfidence, estimate_sources, plan_confidence
+from cornserve_planner.planning.goodput_plan import plan_by_replay
 from cornserve_planner.planning.request import PlanRequest
 from cornserve_planner.planning.result import PlanResult, RunningCell
 from cornserve_planner.profiles.architecture import Architectures
@@ -44,12 +46,14 @@ def make_plan(request: PlanRequest, progress: ProgressCallback = lambda done, to
     request.check()
     inputs = load_inputs(request.model, request.workload, request.profile, request.gpu_types, request.factors)
     request = request.for_inputs(inputs)
-    inputs = with_targets(inputs, request.targets, request.budget)
+    inputs = with_targets(inputs, request.targets)
     rate = request.rate if request.has_budget or request.rate else inputs.workload.rate
     if request.has_budget == (rate is not None):
         raise InvalidInputError("--gpus, --rate", "give exactly one: a budget (--gpus, --dollars) or a target rate")
     solver = SolverSettings(SolverEngine(request.solver), request.time_limit)
     search = _PlanSearch(request, inputs, rate, solver, progress)
+    if request.targets.latency:
+        return search.replay()
     if request.nodes:
         return search.place()
     return search.plan_whole() if request.needs_one_plan else search.plan_cells()
@@ -79,6 +83,18 @@ class _PlanSearch:
         return self._one_plan(
             plan, Budget(dollars=plan.dollars) if request.objective == "dollars" else Budget(plan.gpus)
         )
+
+    def replay(self) -> PlanResult:
+        """Returns one plan that meets the latency targets in simulations."""
+        steps = count()
+
+        def update(what: str) -> None:
+            self.progress(next(steps), 0, what)
+
+        found = plan_by_replay(self.request, self.inputs, self.rate, self._origin, update)
+        search = replace(self, inputs=found.inputs)
+        result = search._one_plan(found.plan, self.request.budget)
+        return replace(result, candidates=found.candidates, limits=found.limits, running_goodput=found.running)
 
     def place(self) -> PlanResult:
         """Returns one plan with its placement on the nodes."""
@@ -191,10 +207,14 @@ class _PlanSearch:
         placed: placement.PlacedPlan | None = None,
         cluster: Cluster | None = None,
     ) -> PlanFile:
-        request, inputs = self.request, self.inputs
-        origin = plan_origin(
-            inputs, request.model, request.workload, request.profile, request.gpu_types,
+        inputs = self.inputs
+        parts = planned_parts(inputs)
+        return plan_file(parts, inputs.problem, tuple(cells), counts, self.rate, self._origin, placed, cluster)
+
+    @property
+    def _origin(self) -> PlanOrigin:
+        request = self.request
+        return plan_origin(
+            self.inputs, request.model, request.workload, request.profile, request.gpu_types,
             factors=request.factors, options=request.fields,
         )  # fmt: skip
-        parts = planned_parts(inputs)
-        return plan_file(parts, inputs.problem, tuple(cells), counts, self.rate, origin, placed, cluster)

@@ -24,8 +24,9 @@ class PlanRequest:
     Without a budget and a rate, the rate of the workload is used.
 
     Args:
-        objective: the cost that a rate minimizes. Default: GPUs, or dollars if the options have several GPU types,
-            whose numbers cannot be added.
+        objective: `goodput`, or the cost that a rate minimizes. Default: GPUs, or dollars if the options have several
+            GPU types, whose numbers cannot be added.
+        running: the replicas that run now, whose goodput is also computed.
         survive: serve the rate also after the loss of any one replica, in one plan.
         nodes: GPUs of each node, to place the replicas on nodes. `bandwidth`: bytes/s between each pair of nodes.
     """
@@ -49,6 +50,7 @@ class PlanRequest:
     targets: ServiceTargets = field(default_factory=ServiceTargets)
     explain: bool = False
     survive: bool = False
+    running: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def budget(self) -> Budget:
@@ -82,9 +84,9 @@ class PlanRequest:
             "survive": int(self.survive),
             "utilization": self.targets.utilization,
             "robust": self.targets.robust,
-            "ttft": self.targets.latency.first_token,
-            "tbt": self.targets.latency.between_tokens,
-            "e2e": self.targets.latency.request,
+            "ttft": [*self.targets.latency.texts("ttft")],
+            "tbt": [*self.targets.latency.texts("tbt")],
+            "e2e": [*self.targets.latency.texts("e2e")],
             "percentile": self.targets.latency.percentile,
         }
 
@@ -102,11 +104,22 @@ class PlanRequest:
             raise InvalidInputError("--survive", "is not supported with --nodes: remove one of them")
         if self.nodes and self.budget != Budget():
             raise InvalidInputError("--nodes", "is a budget of GPUs already: remove --gpus, --gpus-of and --dollars")
+        if self.objective == "goodput" and not self.targets.latency:
+            raise InvalidInputError("--objective", "goodput needs a target: give --ttft, --tbt or --e2e")
+        if self.objective == "goodput" and self.budget == Budget():
+            raise InvalidInputError("--objective", "goodput needs a budget: give --gpus or --gpus-of")
+        if self.targets.latency and (self.nodes or self.survive or self.dollars or self.objective == "dollars"):
+            raise InvalidInputError(
+                "--ttft, --tbt, --e2e", "are not supported with --nodes, --survive, --dollars and dollars: remove them"
+            )
 
     def for_inputs(self, inputs: PlanInputs) -> PlanRequest:
         """Returns the request with its objective. Raises `InvalidInputError` if it does not fit the model."""
         _check_types(self.gpus_of, inputs)
-        return _with_objective(self, inputs)
+        found = _with_objective(self, inputs)
+        if self.targets.latency and found.objective == "dollars":
+            raise InvalidInputError("--rate", "with latency targets needs options of one GPU type: give --gpus-of")
+        return found
 
 
 def _with_objective(request: PlanRequest, inputs: PlanInputs) -> PlanRequest:
@@ -125,6 +138,8 @@ def _with_objective(request: PlanRequest, inputs: PlanInputs) -> PlanRequest:
             "--gpus",
             f"GPUs of different types cannot be added ({listed}): give --gpus-of TYPE=N for each, or --dollars",
         )
+    if request.objective == "goodput":
+        return request
     objective = cost_objective(request.objective, inputs.problem)
     return request if has_budget and len(types) > 1 else replace(request, objective=objective)
 

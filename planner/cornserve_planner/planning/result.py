@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cornserve_planner.goodput.search import ReplayedCandidate
 from cornserve_planner.inputs.planning_inputs import PlanInputs
 from cornserve_planner.model.solution import Solution
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.planning.confidence import PlanConfidence
 from cornserve_planner.planning.result_document import result_document
+from cornserve_planner.simulation.step_model import EngineLimits
 from cornserve_planner.solve.cells import Cell
 from cornserve_planner.solve.explanation import PlanExplanation
 
@@ -33,6 +36,9 @@ class PlanResult:
         explanations: one for each running cell, in the same order.
         whole: whether there is one plan for all GPUs instead of cells.
         confidence: the certainty of the plan. With `explain`, it covers all options.
+        candidates: with latency targets, the candidates of the search, the best one first.
+        limits: with latency targets, the limits of the steps of options with a step model.
+        running_goodput: the goodput of the running replicas of the request.
         direct: the plan with the fewest GPUs without cells, for comparison. None if it was not computed.
     """
 
@@ -44,6 +50,9 @@ class PlanResult:
     confidence: PlanConfidence
     whole: bool = False
     direct: Solution | None = None
+    candidates: tuple[ReplayedCandidate, ...] = ()
+    limits: Mapping[str, EngineLimits] = field(default_factory=dict)
+    running_goodput: float | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -60,4 +69,21 @@ class PlanResult:
     def as_document(self) -> dict[str, Any]:
         """Returns the fields that `--json` prints: those of the plan file and the details of the search."""
         document = result_document(self.file, self.explanations, self.direct, self.confidence)
-        return document | {"warnings": self.warnings}
+        return document | {
+            "candidates": [
+                {
+                    "kind": each.candidate.kind,
+                    "replicas": each.candidate.replicas,
+                    "bound": each.candidate.bound,
+                    "requests": each.requests,
+                    "goodput": None if each.goodput is None else asdict(each.goodput),
+                    "most": each.most,
+                }
+                for each in self.candidates
+            ],
+            "limits": {
+                name: {"max_num_batched_tokens": each.max_num_batched_tokens, "max_num_seqs": each.max_num_seqs}
+                for name, each in self.limits.items()
+            },
+            "warnings": self.warnings,
+        }

@@ -101,12 +101,14 @@ class StepSeconds(DocumentPart):
     seconds.
 
     Args:
+        per_media_token: seconds to encode a token of media, for options that run an encoder.
         cache_tokens: tokens whose keys and values a replica holds, in blocks of `block_size`.
     """
 
     fixed: Annotated[float, Field(ge=0)]
     weights: Annotated[float, Field(ge=0)] = 0.0
     per_token: Annotated[float, Field(ge=0)] = 0.0
+    per_media_token: Annotated[float, Field(ge=0)] = 0.0
     per_sequence: Annotated[float, Field(ge=0)] = 0.0
     per_context_token: Annotated[float, Field(ge=0)] = 0.0
     max_num_seqs: Annotated[int, Field(ge=1)] = 256
@@ -120,6 +122,8 @@ class StepSeconds(DocumentPart):
     def _check_step(self) -> Self:
         if not self.fixed + self.weights:
             raise ValueError("fixed, weights: are both 0: a step takes time")
+        if self.per_media_token and not self.per_token:
+            raise ValueError("per_token: is 0, but media take time: a token of a prompt takes time, too")
         if self.max_num_batched_tokens <= self.max_num_seqs:
             raise ValueError(
                 f"max_num_batched_tokens: is {self.max_num_batched_tokens}, not above max_num_seqs, {self.max_num_seqs}"
@@ -155,7 +159,7 @@ class OptionProfile(DocumentPart):
         weights: bytes of the weights on all GPUs of a replica together.
         cache_per_request: bytes that a request in flight needs: keys and values, or an encoder's outputs.
         startup: seconds until a replica accepts requests; `startup_cached` with cached compiled kernels.
-        step: for language models, the seconds of a step. Only simulations use it.
+        step: the seconds of a step of a language model, an encoder, or both. Simulations and plans for goodput use it.
     """
 
     option: Name

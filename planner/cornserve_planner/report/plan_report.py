@@ -18,6 +18,7 @@ from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_file.parts import gpus_by_type
 from cornserve_planner.planning.confidence import PlanConfidence
 from cornserve_planner.planning.result import PlanResult
+from cornserve_planner.report.candidate_report import candidate_parts
 from cornserve_planner.report.parts import count_text, gpus_text, table, title
 from cornserve_planner.solve.cells import efficient_cells
 from cornserve_planner.solve.explanation import PlanExplanation
@@ -43,6 +44,7 @@ def report(result: PlanResult, *, everything: bool = False) -> RenderableType:
         parts += ["", title("Cells"), _cells(result)]
     file, problem = result.file, result.inputs.problem
     parts += ["", _summary(result), *confidence_lines(result.confidence, problem, file, everything=everything)]
+    parts += candidate_parts(result, everything=everything)
     shown = zip(result.running, result.explanations, strict=True)
     for entry, explanation in shown if everything else islice(shown, 1):
         gpus = gpus_text(gpus_by_type(file.options, entry.plan.replicas))

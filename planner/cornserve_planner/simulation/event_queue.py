@@ -23,6 +23,10 @@ class EventQueue:
         self._number += 1
         heappush(self._events, (time, self._number, handler, argument))
 
+    def clear(self) -> None:
+        """Drops all events, so that `run` returns."""
+        self._events.clear()
+
     def run(self) -> None:
         """Runs all events, including those that handlers add."""
         events = self._events

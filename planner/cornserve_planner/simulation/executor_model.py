@@ -18,10 +18,15 @@ MOST_CONCURRENT = 4096
 
 @dataclass(frozen=True, slots=True)
 class TokenExecutor:
-    """An executor that generates tokens in steps."""
+    """An executor that generates tokens in steps.
+
+    Args:
+        encoding: the tokens of a prompt that take as long as encoding a token of media.
+    """
 
     model: StepModel
     limits: EngineLimits
+    encoding: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ def _model(plan: PlanFile, name: str, option: PlannedOption, profile: ModelProfi
         limits = EngineLimits(
             step.max_num_seqs, step.max_num_batched_tokens, step.cache_tokens // step.block_size, step.block_size
         )
-        return TokenExecutor(model, limits)
+        return TokenExecutor(model, limits, step.per_media_token / step.per_token if step.per_media_token else 0.0)
     curves: dict[str, BatchLatency] = {}
     for curve in reversed(() if entry is None else entry.latency):
         curves[curve.measures] = curve

@@ -17,10 +17,11 @@ class PathStage:
     Args:
         executor: the executor that runs the option.
         work: seconds of a replica's time, relative to the mean request of the executor.
-        role: the part of a language model that it runs.
+        role: the part of a language model that it runs, or an empty text.
         consumers: the indices of the steps that consume its output, and whether they stream it.
         inputs: the number of steps whose output it consumes.
         takes_text: whether its input contains the text of the request.
+        encoding: the tokens of a prompt that take as long as encoding a token of media; 0 without encoder.
     """
 
     option: str
@@ -30,6 +31,7 @@ class PathStage:
     consumers: tuple[tuple[int, bool], ...]
     inputs: int
     takes_text: bool
+    encoding: float
 
 
 def shared_executors(plan: PlanFile) -> dict[str, str]:
@@ -87,12 +89,13 @@ def path_stages(
             option=step.option,
             executor=executors[step.option],
             work=_work(models[executors[step.option]], step.seconds),
-            role=_role(step.components, models[executors[step.option]]),
+            role="" if encoders.issuperset(step.components) else _role(step.components, models[executors[step.option]]),
             consumers=tuple(
                 (end, is_streamed) for (start, end), is_streamed in sorted(edges.items()) if start == index
             ),
             inputs=sum(end == index for _, end in edges),
             takes_text=not encoders.issuperset(step.components),
+            encoding=0.0 if encoders.isdisjoint(step.components) else _encoding(models[executors[step.option]]),
         )
         for index, step in enumerate(path.steps)
     ]
@@ -116,3 +119,7 @@ def _role(components: Iterable[str], model: ExecutorModel) -> str:
 
 def _work(model: ExecutorModel, seconds: float) -> float:
     return seconds / model.seconds_per_request if isinstance(model, CurveExecutor) else 1.0
+
+
+def _encoding(model: ExecutorModel) -> float:
+    return model.encoding if isinstance(model, TokenExecutor) else 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.simulation.media_replica import MediaJob
@@ -53,7 +54,10 @@ class StageInvocation:
                 yield self.run.invocations[index], is_streamed
 
     def tokens(self) -> tuple[int, int, int]:
-        """Returns the tokens of the prompt, of the output, and of the prompt with known keys and values."""
+        """Returns the tokens of the prompt, of the output, and of the prompt with known keys and values.
+
+        Media to encode count as the tokens of a prompt that take as long.
+        """
         request, stage = self.run.request, self.stage
         if request.text is None or request.media is None or request.output is None:
             raise InvalidInputError(
@@ -61,7 +65,10 @@ class StageInvocation:
                 f"{stage.option} has a step model, but the tokens of a request of type {request.kind!r} are unknown: "
                 "state text_tokens, output_tokens and the tokens of media",
             )
-        prompt = max(1, request.text + request.media)
+        encoded = ceil(request.media * stage.encoding)
+        if not stage.role:
+            return max(1, encoded), 1, 0
+        prompt = max(1, request.text + request.media) + encoded
         if stage.role == "prefill":
             return prompt, 1, 0
         if stage.role == "decode":

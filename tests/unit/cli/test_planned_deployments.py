@@ -17,6 +17,7 @@ from cornserve.home import HOME_VARIABLE, Home
 from cornserve.instance import Instance
 from cornserve.profiler.device import Device
 from cornserve_echo.stages import StageTask
+from cornserve_planner.goodput import replay
 from tests.unit.http_server import StubServer, json_response, serving
 
 FILES = ["--workload", "workload.yaml", "--profile", "profile.yaml"]
@@ -28,7 +29,10 @@ FILES = ["--workload", "workload.yaml", "--profile", "profile.yaml"]
         (["--gpus", "4"], "--workload: is missing: give the file that lists requests or their types"),
         (["--budget", "5m"], "--budget: needs --gpus, --gpus-of or --rate, for which a plan is made"),
         (FILES, "--workload, --profile: needs --gpus, --gpus-of or --rate, for which a plan is made"),
-        (["--gpus", "4", "--objective", "gpus", *FILES], "--objective: is the cost that a rate minimizes: give --rate"),
+        (
+            ["--gpus", "4", "--objective", "gpus", *FILES],
+            "--objective: gpus and dollars are costs that a rate minimizes: ",
+        ),
         (["--gpus", "4", "--gpus-of", "L4=2", *FILES], "give one of --gpus, --gpus-of and --rate"),
         (["--gpus-of", "L4=2", "--rate", "4", *FILES], "give one of --gpus, --gpus-of and --rate"),
         (["--options", "gpus.yaml"], "--options: needs --gpus, --gpus-of or --rate, for which a plan is made"),
@@ -382,6 +386,13 @@ def profile_with_latency() -> dict[str, Any]:
     return known
 
 
+@pytest.fixture
+def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans for latency targets simulate few requests."""
+    monkeypatch.setattr(replay, "MOST_REQUESTS", 1000)
+
+
+@pytest.mark.usefixtures("few_requests")
 @pytest.mark.parametrize(
     ("options", "planning", "targets"),
     [
@@ -418,9 +429,10 @@ def test_a_deployment_plans_for_the_same_targets_as_the_planner(
     assert document.get("policies", {}).get("targets") == targets
 
 
+@pytest.mark.usefixtures("few_requests")
 def test_targets_limit_the_rate_of_a_deployed_plan(cli: CliRunner, instance: StubServer, tmp_path: Path) -> None:
     rates = []
-    for options in [(), ("--e2e=0.4",), ("--utilization=0.4",), ("--survive=1",)]:
+    for options in [(), ("--e2e=0.2",), ("--utilization=0.4",), ("--survive=1",)]:
         instance.on("PUT /admin/v1/apps/caption", json_response({"error": {"message": "stored"}}, 400))
         deploy(cli, tmp_path, "--gpus=6", *options, workload=WORKLOAD, profile=profile_with_latency())
         spec = AppSpec.model_validate(instance.requests[-1][1])
@@ -433,8 +445,8 @@ def test_targets_limit_the_rate_of_a_deployed_plan(cli: CliRunner, instance: Stu
 @pytest.mark.parametrize(
     ("option", "with_profile", "message"),
     [
-        ("--e2e=0.01", True, "infeasible: the latency targets: no plan serves all types within them"),
-        ("--tbt=0.05", True, "no option has a latency between tokens in the profile: measure it"),
+        ("--e2e=0.01", True, "infeasible: the latency targets: no candidate meets them"),
+        ("--tbt=0.05", True, "no option has a step model or a latency between tokens in the profile: measure it"),
         ("--tbt=0.05", False, "--tbt: the time between two tokens is not measured: give a profile with a latency that"),
         ("--utilization=1.5", False, "--utilization: must be greater than 0 and at most 1, not 1.5"),
         ("--percentile=100", False, "--percentile: must be between 0 and 100, not 100"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs
 from cornserve.app.settings import AppPolicies, LatencyTargetSettings
 from cornserve.app.spec import AppModel, AppSpec
@@ -15,6 +16,7 @@ from cornserve.control.planning.job import PlanningJob, PlanningResult
 from cornserve.control.planning.planner_process import PlannerProcessError, limit_planners, run_planner
 from cornserve.control.planning.served_rate import served_rate
 from cornserve.control.planning.worker import make_plan
+from cornserve_planner.goodput import replay
 from tests.unit.app.plans import cell, graph, plan
 
 RATES = {"E": 50.0, "L": 20.0, "EL": 12.0}
@@ -77,13 +79,20 @@ def inputs_with_latency(**fields: Any) -> PlanningInputs:
     return PlanningInputs.model_validate(known)
 
 
+@pytest.fixture
+def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans for latency targets simulate few requests."""
+    monkeypatch.setattr(replay, "MOST_REQUESTS", 1000)
+
+
+@pytest.mark.usefixtures("few_requests")
 @pytest.mark.parametrize(
     ("fields", "targets"),
     [
         ({"utilization": 0.4}, None),
         ({"survive": 1}, None),
-        ({}, LatencyTargetSettings(end_to_end_seconds=0.3)),
-        ({"percentile": 99.0}, LatencyTargetSettings(ttft_seconds=0.3)),
+        ({}, LatencyTargetSettings(end_to_end_seconds=0.1)),
+        ({"percentile": 99.0}, LatencyTargetSettings(ttft_seconds=0.1)),
     ],
 )
 def test_targets_of_an_app_limit_its_plan(fields: dict[str, Any], targets: LatencyTargetSettings | None) -> None:
@@ -95,6 +104,26 @@ def test_targets_of_an_app_limit_its_plan(fields: dict[str, Any], targets: Laten
     assert free.plan is not None
     assert limited.plan is not None
     assert limited.plan.rate < 0.95 * free.plan.rate
+
+
+@pytest.mark.usefixtures("few_requests")
+def test_a_shifted_mix_is_planned_again_by_simulations() -> None:
+    targets = LatencyTargetSettings(end_to_end_seconds=0.3)
+
+    def made(text: float, running: AppPlan | None = None) -> PlanningResult:
+        shares = {"text": (["llm"], text), "images": (["encoder", "llm"], 1 - text)}
+        workload = {name: {"components": each, "share": share} for name, (each, share) in shares.items()}
+        given = inputs_with_latency(workload=workload)
+        return make_plan(PlanningJob(app="caption", graph=graph(), inputs=given, targets=targets, running=running))
+
+    before = made(text=0.99)
+    same, shifted = made(text=0.99, running=before.plan), made(text=0.01, running=before.plan)
+
+    assert before.plan is not None
+    assert shifted.plan is not None
+    assert same.running_rate == pytest.approx(before.plan.rate, rel=0.1)
+    assert shifted.running_rate is not None
+    assert shifted.running_rate < 0.9 * shifted.plan.rate
 
 
 @pytest.mark.parametrize("has_profile", [True, False])

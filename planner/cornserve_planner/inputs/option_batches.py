@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.model.graph import ExecutorGraph
 from cornserve_planner.profiles.profile import BatchLatency, ModelProfile, OptionProfile
 from cornserve_planner.profiles.profile_matching import matching_entries
-from cornserve_planner.targets.queueing import BatchServer
 
 RATE_TOLERANCE = 1.5
 """A throughput may exceed the rate of the latency curve by this factor: larger batches may serve more."""
@@ -37,27 +35,26 @@ class OptionBatches:
         """Returns requests per second at full load."""
         return batch / self.request.at(batch)
 
-    def slowdown(self, batch: int | None) -> float:
-        """Returns the seconds per request relative to the batch size with the highest rate. None: the smallest."""
-        return max(map(self.rate, self.request.batch)) / self.rate(batch or self.request.batch[0])
+    def slowdown(self, batch: int) -> float:
+        """Returns the seconds per request relative to the batch size with the highest rate."""
+        return max(map(self.rate, self.request.batch)) / self.rate(batch)
 
-    def fitting(self, memory: float | None, between_tokens: float | None) -> Iterator[int]:
-        """Returns the batch sizes that fit in memory and take at most the given seconds between tokens.
+    def best(self, memory: float | None, between_tokens: float | None, batch_seconds: float | None) -> int:
+        """Returns the batch size with the highest rate of those that fit in memory and meet the limits.
 
-        The smallest batch size is returned even if it does not fit.
+        Args:
+            between_tokens: the most seconds between two tokens, for options that generate tokens.
+            batch_seconds: the most seconds of a batch, for other options.
         """
-        for index, batch in enumerate(self.request.batch):
-            needed = self.memory(batch)
-            if index and memory is not None and needed is not None and needed > memory:
-                return
-            if between_tokens is None or self.between_tokens is None or self.between_tokens.at(batch) <= between_tokens:
-                yield batch
-
-    def server(self, batch: int, *, first_token: bool) -> BatchServer:
-        """Returns a replica, until the first token of its output or until the end."""
-        delay = self.first_token if first_token and self.first_token is not None else self.request
-        joins = self.first_token is not None or self.between_tokens is not None
-        return BatchServer(batch, self.request.at(batch), delay.at(batch), joins)
+        limit = batch_seconds if self.between_tokens is None and self.first_token is None else between_tokens
+        curve = self.between_tokens or (None if self.first_token is not None else self.request)
+        fitting = [
+            batch
+            for batch in self.request.batch
+            if (memory is None or (self.memory(batch) or 0.0) <= memory)
+            and (limit is None or curve is None or curve.at(batch) <= limit)
+        ]
+        return max(fitting or self.request.batch[:1], key=self.rate)
 
 
 def profile_batches(graph: ExecutorGraph, profile: ModelProfile) -> dict[str, OptionBatches]:

@@ -1,1 +1,0 @@
-"""Latency targets: batch sizes and limits of utilization that meet them."""

@@ -1,0 +1,71 @@
+"""Plans that meet latency targets, by replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.harness.planner.role_mixes import ImageWorkload, write_inputs
+from cornserve_planner.errors import InfeasibleError, InvalidInputError
+from cornserve_planner.goodput import replay
+from cornserve_planner.inputs.request_targets import RequestTargets
+from cornserve_planner.inputs.service_targets import ServiceTargets
+from cornserve_planner.planning.model_plan import make_plan
+from cornserve_planner.planning.request import PlanRequest
+from cornserve_planner.planning.result import PlanResult
+
+CHAT = ImageWorkload("chat", text=300, images=1, output=250)
+
+
+@pytest.fixture(autouse=True)
+def _few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "MOST_REQUESTS", 500)
+
+
+def planned(folder: Path, gpus: int | None = 2, rate: float | None = None, **targets: dict[str, float]) -> PlanResult:
+    model, workload, profile = write_inputs(folder, CHAT)
+    latency = ServiceTargets(latency=RequestTargets(targets, 90.0))
+    return make_plan(PlanRequest(str(model), gpus, rate=rate, workload=workload, profile=profile, targets=latency))
+
+
+def test_the_plan_has_the_highest_goodput_of_all_candidates(tmp_path: Path) -> None:
+    found = planned(tmp_path, ttft={"": 1.0}, tbt={"": 0.03})
+    document = found.as_document()
+    best, *others = document["candidates"]
+
+    assert {each["kind"] for each in document["candidates"]} >= {"monolith", "EP+D", "ED+P"}
+    assert best["goodput"]["low"] <= found.file.rate == pytest.approx(best["goodput"]["value"])
+    assert found.file.cells[0].replicas == best["replicas"]
+    assert all((each["goodput"] or {"value": each["most"]})["value"] <= best["goodput"]["high"] for each in others)
+
+
+def test_shorter_targets_have_smaller_steps_and_less_goodput(tmp_path: Path) -> None:
+    short = planned(tmp_path, ttft={"": 0.3}, tbt={"": 0.015})
+    long = planned(tmp_path, ttft={"": 3.0}, tbt={"": 0.06})
+
+    assert short.file.rate < long.file.rate
+    assert short.limits["D"].max_num_seqs < long.limits["D"].max_num_seqs
+    assert short.limits["P"].max_num_batched_tokens < long.limits["P"].max_num_batched_tokens
+
+
+def test_a_rate_is_served_within_the_targets_on_the_fewest_gpus(tmp_path: Path) -> None:
+    on_two = planned(tmp_path, ttft={"": 1.0})
+    needed = planned(tmp_path, None, rate=on_two.file.rate * 1.3, ttft={"": 1.0})
+
+    assert sum(needed.file.total_gpus.values()) == 3
+    assert needed.file.rate == pytest.approx(on_two.file.rate * 1.3)
+
+
+def test_targets_of_a_type_replace_those_of_all(tmp_path: Path) -> None:
+    general = planned(tmp_path, ttft={"": 0.15})
+    of_type = planned(tmp_path, ttft={"": 0.15, "image": 3.0})
+
+    assert of_type.file.rate > general.file.rate
+
+
+def test_targets_that_no_candidate_meets_are_infeasible(tmp_path: Path) -> None:
+    with pytest.raises(InfeasibleError, match="no candidate meets them"):
+        planned(tmp_path, ttft={"": 0.001})
+    with pytest.raises(InvalidInputError, match="'text' is not a request type"):
+        planned(tmp_path, ttft={"text": 1.0})
