@@ -16,6 +16,7 @@ from tokenizers.decoders import DecodeStream
 from transformers import TokenizersBackend
 
 from cornserve_executors.base import CannotContinueError
+from cornserve_executors.base.repeated_output import strip_delivered
 from cornserve_tasklib.chat_response import ChatChunk
 
 CONTEXT_TOKENS = 64
@@ -33,18 +34,17 @@ class Continuation:
         kept_length = max(length for length in text_lengths if length <= characters)
         self.kept_tokens = tokens[: text_lengths.index(kept_length)]
         """Delivered tokens that become part of the prompt."""
-        self._repeated_tokens = len(tokens) - len(self.kept_tokens)
-        self._repeated_characters = characters - kept_length
-        if not greedy and (self._repeated_tokens or self._repeated_characters):
+        self._tokens = tokens[len(self.kept_tokens) :]
+        """Delivered tokens that are generated again."""
+        self._text = "".join([chunk.text for chunk in delivered])[kept_length:]
+        """Their delivered text."""
+        if not greedy and (self._tokens or self._text):
             raise CannotContinueError("a sampled response with undelivered text cannot be continued")
 
     def remove_delivered(self, chunk: ChatChunk) -> None:
-        """Removes the tokens and the text that were already delivered from the next chunk."""
-        tokens, characters = len(chunk.token_ids), len(chunk.text)
-        chunk.token_ids = chunk.token_ids[self._repeated_tokens :]
-        chunk.text = chunk.text[self._repeated_characters :]
-        self._repeated_tokens -= tokens - len(chunk.token_ids)
-        self._repeated_characters -= characters - len(chunk.text)
+        """Removes what was delivered from the next chunk. Raises `NotRepeatedError` if it differs."""
+        chunk.token_ids, self._tokens = strip_delivered(chunk.token_ids, self._tokens)
+        chunk.text, self._text = strip_delivered(chunk.text, self._text)
 
 
 def _text_lengths(tokens: Sequence[int], prompt: Sequence[int], tokenizer: Any) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import asdict, replace
@@ -11,7 +10,6 @@ from typing import Any, Protocol
 
 import torch
 from vllm import RequestOutput, SamplingParams
-from vllm.config.structured_outputs import StructuredOutputsConfig
 from vllm.lora.request import LoRARequest
 from vllm.v1.engine import exceptions as vllm_exceptions
 
@@ -20,46 +18,25 @@ from cornserve.transport import TensorView
 from cornserve_executors.base import (
     CannotContinueError,
     EngineDeadError,
-    ExecutorStartError,
     HandedOverError,
     InvalidRequestError,
 )
 from cornserve_executors.llm import trace
-from cornserve_executors.llm.chat_media import model_fields
-from cornserve_executors.llm.connector import EmbeddingsConnector
 from cornserve_executors.llm.constraint_checker import ConstraintChecker, constraints
-from cornserve_executors.llm.hidden_states import HiddenStatesConnector
+from cornserve_executors.llm.engine_args import engine_args
 from cornserve_executors.llm.kv_cache_connector import LOAD, SAVE, HandOverConnector, KvCacheConnector, KvTarget
 from cornserve_executors.llm.kv_format import KvFormat
 from cornserve_executors.llm.kv_messages import PrefilledKv
-from cornserve_executors.llm.lora import load_adapters, lora_args
+from cornserve_executors.llm.lora import load_adapters
 from cornserve_executors.llm.output_parser import check_parsers
 from cornserve_executors.llm.prompt_renderer import PromptRenderer, RenderedRequest
 from cornserve_executors.llm.response_builder import ResponseBuilder
-from cornserve_executors.llm.thinker_states import STATES_READERS, AllStatesReader, StatesDelivery
-from cornserve_executors.llm.worker_extension import WorkerExtension
+from cornserve_executors.llm.thinker_states import STATES_READERS, StatesDelivery
 from cornserve_executors.tensor_copies import dtype_name, is_finite
-from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
-from cornserve_executors.vllm.media_limits import media_limits
 from cornserve_tasklib.chat_response import ChatChunk, ChatResponse
-from cornserve_tasklib.llm import LLMRequest, LLMSettings, LLMTask
+from cornserve_tasklib.llm import LLMRequest, LLMSettings
 from cornserve_tasklib.media import Modality
-from cornserve_tasklib.prefill_decode import DecodeTask, PrefillTask
-from cornserve_tasklib.thinker import ThinkerTask
-
-PROCESSOR_CACHE_GIB = 0.25
-"""Size of vLLM's cache of processed media, in each of two processes. Media often recur in the next turn of a chat."""
-
-CPU_WORKER = "cornserve_executors.llm.cpu_worker.SeededCPUWorker"
-"""A name, because only vLLM's processes can import the class."""
-
-
-WITHOUT_KV_CONNECTOR = ("qwen4_exp", "qwen4_exp_text")
-"""Types of models whose attention vLLM does not run with a KV connector."""
-
-CONFLICTS_WITH_CONNECTOR = ("speculative_config", "kv_offloading_size", "use_replayssm")
-"""Arguments of vLLM's engine that need another KV connector, or none."""
 
 ChunkDelivery = Callable[[ChatChunk], Awaitable[None]]
 """Sends the next chunk of a response. Waits while the reader is too slow."""
@@ -345,76 +322,6 @@ class LLMEngine(VllmEngine):
             if not message:
                 raise
             raise InvalidRequestError(message) from error
-
-
-def engine_args(config: LLMSettings) -> dict[str, Any]:
-    """Returns the arguments of vLLM's `AsyncEngineArgs`. Text models ignore those that concern media.
-
-    Raises `ExecutorStartError` for options that a thinker does not support.
-    """
-    args = (
-        settings.engine_args(config)
-        | lora_args(config.options.lora_modules)
-        | {
-            # With a reasoning parser, the engine applies a grammar only after the end of the reasoning.
-            "reasoning_parser": config.reasoning_parser or "",
-            # By default the first constrained request selects the backend for all later ones, and not all backends
-            # support tools.
-            "structured_outputs_config": StructuredOutputsConfig(backend="xgrammar"),
-            "worker_extension_cls": f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}",
-            # An engine with an encoder accepts encoded media, too.
-            "ec_transfer_config": {
-                "ec_connector": EmbeddingsConnector.__name__,
-                "ec_connector_module_path": EmbeddingsConnector.__module__,
-                "ec_role": "ec_consumer",
-            },
-        }
-    )
-    if settings.on_cpu():
-        args["worker_cls"] = CPU_WORKER
-    reader = STATES_READERS.get(model_fields(config).get("model_type", "")) if isinstance(config, ThinkerTask) else None
-    if reader is AllStatesReader and args.get("speculative_config"):
-        raise ExecutorStartError(
-            "speculative_config: the talker of this model would read the states of rejected tokens: remove the argument"
-        )
-    if isinstance(config, PrefillTask | DecodeTask):
-        if args.get("speculative_config"):
-            raise ExecutorStartError(
-                "speculative_config: the KV cache of a draft model is not sent from prefill to decode: remove the "
-                "argument"
-            )
-        args["kv_transfer_config"] = _kv_connector(KvCacheConnector)
-    elif _can_hand_kv_over(config, args):
-        args["kv_transfer_config"] = _kv_connector(HandOverConnector)
-    if reader is not None:
-        args["kv_transfer_config"] = {
-            "kv_connector": HiddenStatesConnector.__name__,
-            "kv_connector_module_path": HiddenStatesConnector.__module__,
-            "kv_role": "kv_producer",
-        }
-    if config.with_enc:
-        return args | {"limit_mm_per_prompt": media_limits(config), "mm_processor_cache_gb": PROCESSOR_CACHE_GIB}
-    return args | {"language_model_only": True, "mm_processor_cache_gb": 0}
-
-
-def _kv_connector(connector: type[KvCacheConnector]) -> dict[str, Any]:
-    return {
-        "kv_connector": connector.__name__,
-        "kv_connector_module_path": connector.__module__,
-        "kv_role": "kv_both",
-    }
-
-
-def _can_hand_kv_over(config: LLMSettings, args: Mapping[str, Any]) -> bool:
-    """Returns whether vLLM runs the model of a whole executor with a KV connector as it does without."""
-    is_single = type(config) is LLMTask and config.options.tensor_parallel_size == 1
-    has_conflict = any(args.get(name) for name in CONFLICTS_WITH_CONNECTOR)
-    if not is_single or has_conflict or args.get("enable_prefix_caching") is False:
-        return False
-    if "expandable_segments:True" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""):
-        return False
-    fields = model_fields(config)
-    return not fields.get("is_encoder_decoder") and fields.get("model_type") not in WITHOUT_KV_CONNECTOR
 
 
 def _with_salt(prompt: Any, request: LLMRequest) -> Any:

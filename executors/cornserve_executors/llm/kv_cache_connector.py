@@ -15,9 +15,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from struct import Struct
 from threading import Lock
@@ -38,9 +36,10 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.request import Request
 
 from cornserve.transport import Location, SegmentReader, SegmentWriter, StaleError
+from cornserve_executors.llm.block_copies import BlockCopies
 from cornserve_executors.llm.kv_format import KvFormat
 from cornserve_executors.llm.scheduled_requests import parameters, scheduled_requests
-from cornserve_executors.tensor_copies import copy_from_buffer, copy_stream, copy_to_buffer, dtype_name, host_tensor
+from cornserve_executors.tensor_copies import dtype_name
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +128,6 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._saves: dict[str, KvTarget] = {}
         self._step = TransfersOfStep()
         self._caches: list[torch.Tensor] = []
-        self._block_axis = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kv-cache")
         self._lock = Lock()
         self._saving: set[str] = set()
@@ -194,11 +192,11 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
         if len(layouts) != 1 or list(self._caches[0].shape).count(self._num_blocks) != 1:
             self.refuse(f"prefill and decode do not run apart with caches of the layouts {layouts}: {ALTERNATIVE}")
             return
-        self._block_axis = list(self._caches[0].shape).index(self._num_blocks)
+        self._copies = BlockCopies(self._caches, list(self._caches[0].shape).index(self._num_blocks))
 
     def format(self) -> KvFormat:
         cache, model = self._caches[0], self._config.model_config
-        shape = tuple(self._shape(cache, 1))
+        shape = tuple(self._copies.shape(1))
         return KvFormat(
             model.model, model.revision, dtype_name(cache.dtype), self._block_size, shape, len(self._caches)
         )
@@ -258,9 +256,7 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
             if computed is not None:
                 computed.synchronize()
             started = time.perf_counter()
-            indices = self._indices(blocks)
-            for cache, part in zip(self._caches, _parts(buffer, format.layers), strict=True):
-                self._read_blocks(cache, indices, part)
+            self._copies.save(blocks, buffer)
             seconds = time.perf_counter() - started
         except StaleError:
             pass  # The request was cancelled, and its main process waits for the message.
@@ -289,58 +285,12 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
     def _load_blocks(self, load: BlockLoad) -> None:
         """Raises `StaleError` if the tensor has been revoked."""
-        indices = self._indices(load.blocks)
         if load.source.location is None:
-            with self._on_copy_stream() as stream:
-                for cache in self._caches:
-                    cache.index_fill_(self._block_axis, indices, 0)
-                if stream is not None:
-                    stream.synchronize()
+            self._copies.clear(load.blocks)
             return
         location = Location(**load.source.location)
-        buffer = self._reader.view(location)
-        for cache, part in zip(self._caches, _parts(buffer, len(self._caches)), strict=True):
-            self._write_blocks(cache, load, indices, part)
+        self._copies.load(load.blocks, self._reader.view(location), load.first, load.total)
         self._reader.check(location)
-
-    def _on_copy_stream(self) -> AbstractContextManager[torch.cuda.Stream | None]:
-        """Runs work of a GPU next to the kernels of the engine."""
-        device = self._caches[0].device
-        return copy_stream(device) if device.type == "cuda" else nullcontext()
-
-    def _indices(self, blocks: Sequence[int]) -> torch.Tensor:
-        with self._on_copy_stream():
-            return torch.tensor(blocks, device=self._caches[0].device)
-
-    def _read_blocks(self, cache: torch.Tensor, indices: torch.Tensor, part: memoryview) -> None:
-        """Copies blocks of a layer to host memory."""
-        if not cache.is_cuda:
-            out = host_tensor(part, cache.dtype, self._shape(cache, len(indices)))
-            torch.index_select(cache, self._block_axis, indices, out=out)
-            return
-        with copy_stream(cache.device) as stream:
-            selected = cache.index_select(self._block_axis, indices)
-            stream.synchronize()
-        copy_to_buffer(selected, part)
-
-    def _write_blocks(self, cache: torch.Tensor, load: BlockLoad, indices: torch.Tensor, part: memoryview) -> None:
-        """Copies blocks of a layer from host memory."""
-        shape = self._shape(cache, load.total)
-        if cache.is_cuda:
-            source = copy_from_buffer(part, dtype_name(cache.dtype), shape, str(cache.device))
-        else:
-            source = host_tensor(part, cache.dtype, shape)
-        with self._on_copy_stream() as stream:
-            wanted = source.narrow(self._block_axis, load.first, len(load.blocks))
-            cache.index_copy_(self._block_axis, indices, wanted)
-            if stream is not None:
-                stream.synchronize()
-
-    def _shape(self, cache: torch.Tensor, blocks: int) -> list[int]:
-        """Returns the shape of that many blocks of a layer."""
-        shape = list(cache.shape)
-        shape[self._block_axis] = blocks
-        return shape
 
 
 class HandOverConnector(KvCacheConnector, SupportsHMA):  # type: ignore[misc]
@@ -368,12 +318,6 @@ def kv_cache_connector() -> KvCacheConnector:
     connector = get_kv_transfer_group()
     assert isinstance(connector, KvCacheConnector)
     return connector
-
-
-def _parts(buffer: memoryview, layers: int) -> list[memoryview]:
-    """Returns the part of each layer."""
-    size = buffer.nbytes // layers
-    return [buffer[layer * size : (layer + 1) * size] for layer in range(layers)]
 
 
 def _send(copied: KvTarget | KvSource, is_done: bool, seconds: float = 0, nbytes: int = 0) -> None:
