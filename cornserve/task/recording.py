@@ -233,7 +233,13 @@ class Recording:
         """The code that runs, or waits for a value, if it can be resumed."""
 
     def run(
-        self, task: str, code: Callable[[], T], on_yield: Callable[[Any], None] | None = None, *, repeats: bool = False
+        self,
+        task: str,
+        code: Callable[[], T],
+        on_yield: Callable[[Any], None] | None = None,
+        *,
+        repeats: bool = False,
+        continues: bool = False,
     ) -> T | Suspension:
         """Runs `code` from its start, or from where it waits for a value.
 
@@ -242,13 +248,14 @@ class Recording:
             on_yield: is called with each value that `code` yields. A repeated run yields its values again.
             repeats: whether this run starts again with the values of the last one, so that further calls are a
                 divergence. They also are one after a run that has ended with a result.
+            continues: whether `code` begins where the last run has ended with a result, so that it repeats no calls.
 
         Returns the result of `code`, or a suspension with the value that it waits for. Raises the exceptions of `code`,
         and `TaskError`.
         """
         self._last_awaited_side_effect, self.next_side_effect = self.next_side_effect, None
         if self._suspended is None:
-            self._begin(task, on_yield, refuses_new_calls=repeats or self._has_ended)
+            self._begin(task, on_yield, refuses_new_calls=repeats or self._has_ended, continues=continues)
         try:
             result = self._run_on(code) if self._resumes else self._run(code)
         except Suspension as suspension:
@@ -279,13 +286,16 @@ class Recording:
         self._has_ended = True
         return result
 
-    def _begin(self, task: str, on_yield: Callable[[Any], None] | None, *, refuses_new_calls: bool) -> None:
-        self._position = self._side_effect_position = 0
+    def _begin(
+        self, task: str, on_yield: Callable[[Any], None] | None, *, refuses_new_calls: bool, continues: bool
+    ) -> None:
+        if not continues:
+            self._position = self._side_effect_position = 0
+            self.random.index = self._first_random_index
         self._task = task
         self._on_yield = on_yield
         self._refuses_new_calls = refuses_new_calls
         self._suspension = self._failure = None
-        self.random.index = self._first_random_index
 
     def _run(self, code: Callable[[], T]) -> T:
         token = active_recording.set(self)

@@ -178,15 +178,11 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
             self._read()
 
     def _on_frame(self, content: memoryview) -> bool:
-        if self._peer_has_finished:
-            self.refuse("the other end sent a message after its last one")
-        else:
-            self._receive(content)
-        return self._close_reason is None
-
-    def _receive(self, content: memoryview) -> None:
+        """Handles one message. Returns whether further ones are wanted."""
         try:
-            if content:
+            if self._peer_has_finished:
+                self.refuse("the other end sent a message after its last one")
+            elif content:
                 self.message_bytes = len(content)
                 self._on_message(self._codec.received_type.FromString(content))  # type: ignore[arg-type]  # FromString accepts any buffer.
             else:
@@ -200,6 +196,7 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         except Exception as error:
             log.error("cannot process a message", extra=logs.traceback_field(redacted_traceback(error)))
             self.abort(f"this end cannot process a message: {type(error).__name__}")
+        return self._close_reason is None
 
     def pause_frame(self) -> None:
         """Stops reading, because unfinished frames occupy too much memory."""

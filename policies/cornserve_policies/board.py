@@ -7,9 +7,8 @@ and that have not ended. With one caller, it is exact.
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
 
 MAX_REPORT_SECONDS: Final = 1.0
 """Older reports count as zero load. Otherwise, a caller would avoid a replica forever after one report of high load."""
@@ -17,8 +16,7 @@ MAX_REPORT_SECONDS: Final = 1.0
 _starts = count(1)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadReport:
+class LoadReport(NamedTuple):
     """The load of an executor by all callers."""
 
     at: float
@@ -92,8 +90,7 @@ class ReplicaLoad:
         return now - self._report.at < MAX_REPORT_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class Board:
+class Board(NamedTuple):
     """The replicas of an executor group."""
 
     replicas: Sequence[ReplicaLoad]

@@ -87,4 +87,6 @@ class LeastTokensRouting:
 
 
 def _least_loaded(replicas: Sequence[ReplicaLoad], now: float) -> ReplicaLoad | None:
+    if len(replicas) == 1:
+        return replicas[0]
     return min(replicas, key=lambda replica: (replica.invocations(now), replica.last_start), default=None)

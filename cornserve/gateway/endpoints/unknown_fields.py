@@ -36,9 +36,11 @@ def ignore_unknown_fields(scope: Scope) -> None:
 
 def unknown_fields_header(scope: Scope) -> dict[str, str]:
     """Returns the header that names the fields that were ignored, or no header."""
-    ignored: list[str] = scope.get(_SCOPE_KEY, [])
+    ignored: list[str] | None = scope.get(_SCOPE_KEY)
+    if not ignored:
+        return {}
     names = ", ".join(quote(name, safe="[]._-") for name in ignored)
-    return {HEADER: names[:_MAX_HEADER_CHARACTERS]} if names else {}
+    return {HEADER: names[:_MAX_HEADER_CHARACTERS]}
 
 
 def validate_known(scope: Scope, fields: Any, validate: Callable[[Any], Body]) -> Body:

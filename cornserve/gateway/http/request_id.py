@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -45,8 +44,7 @@ class RequestId(NamedTuple):
         return [(HEADER, value), (ANTHROPIC_HEADER, value)]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestIds:
+class RequestIds(NamedTuple):
     """The ids of a request to an app."""
 
     public: str

@@ -14,17 +14,14 @@ from cornserve.gateway.http.write_coalescing import LARGE_WRITE_BYTES
 
 async def send_chunk(send: Send, chunk: bytes, admission: RequestAdmission, *, is_last: bool = False) -> None:
     """Sends a chunk of a response body. For a large chunk, waits until the operating system accepts it."""
+    last = {"type": "http.response.body", "body": chunk, "more_body": not is_last}
     if len(chunk) <= LARGE_WRITE_BYTES:
-        await _send(send, chunk, more=not is_last)
+        await send(last)
         return
     memory = MemoryReservation(admission)
     memory.add(len(chunk))
     try:
-        await _send(send, chunk, more=True)
-        await _send(send, b"", more=not is_last)  # waits until the chunk has left the buffer
+        await send(last | {"more_body": True})
+        await send(last | {"body": b""})  # waits until the chunk has left the buffer
     finally:
         memory.release()
-
-
-async def _send(send: Send, content: bytes, *, more: bool) -> None:
-    await send({"type": "http.response.body", "body": content, "more_body": more})

@@ -273,7 +273,7 @@ class RequestStats:
 
     def record_usage(self, usage: object) -> None:
         """Counts the tokens that a completed invocation's output reports, if it reports any."""
-        if isinstance(usage, Usage):
+        if usage is not None and isinstance(usage, Usage):  # The check of another type is slow.
             self.prompt_tokens += usage.prompt_tokens
             self.generation_tokens += usage.completion_tokens
             self._app.prompt_tokens += usage.prompt_tokens

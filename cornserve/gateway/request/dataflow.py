@@ -81,6 +81,8 @@ class Dataflow:
         )
 
     def _consumed_streams(self, invocation: RequestInvocation) -> list[Origin]:
+        if not invocation.origins:
+            return []
         count = len(self.executions)
         return [
             origin

@@ -109,7 +109,7 @@ class ReplicaConnection:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether an earlier connection was lost and this one is not established yet."""
+        """Whether this connection was lost, or an earlier one was and this one is not established yet."""
         return self.unreachable_since is not None
 
     @property

@@ -265,10 +265,11 @@ class ReplicaPool:
 
 def _board(connections: Sequence[ReplicaConnection], exclude: Set[str]) -> Board:
     """Returns the loads. Replicas that may be lost are available only if all others are lost."""
-    unavailable = {replica.endpoint for replica in connections if replica.lost_at is not None} | exclude
-    suspects = {replica.endpoint for replica in connections if replica.is_suspect}
-    if suspects and any(replica.endpoint not in unavailable | suspects for replica in connections):
-        unavailable |= suspects
+    unavailable = exclude
+    if suspects := {replica.endpoint for replica in connections if replica.is_suspect}:
+        unavailable = exclude | {replica.endpoint for replica in connections if replica.lost_at is not None}
+        if any(replica.endpoint not in unavailable | suspects for replica in connections):
+            unavailable |= suspects
     return Board([replica.load for replica in connections], unavailable)
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from cornserve.app.response_readers import ResponseReader
 from cornserve.gateway.http.request_id import RequestIds
@@ -29,6 +29,8 @@ if TYPE_CHECKING:  # It loads OpenTelemetry.
     from cornserve.gateway.observe.request_trace import RequestTrace
 
 Result = TypeVar("Result")
+
+_UNTRACED: Final = nullcontext()
 
 
 class StreamNotRequestedError(TaskError):
@@ -143,7 +145,7 @@ class Session:
 
     async def _run_task(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
         """Runs the task once, and dispatches the new invocations."""
-        with nullcontext() if self._trace is None else self._trace.run(self._runner.task_name):
+        with _UNTRACED if self._trace is None else self._trace.run(self._runner.task_name):
             outcome = await self._runner.run(requests, reader)
         self._streams = self._streams or _has_stream(outcome)
         self._runs += 1
@@ -191,7 +193,7 @@ class Session:
     async def _wait(self, suspension: Suspension) -> None:
         """Waits until the task can run on."""
         if isinstance(suspension, SideEffectSuspension):
-            with nullcontext() if self._trace is None else self._trace.side_effect(suspension.call.function):
+            with _UNTRACED if self._trace is None else self._trace.side_effect(suspension.call.function):
                 await self._runner.run_side_effect(suspension)
         elif isinstance(suspension, OutputSuspension):
             await self._wait_for_output(suspension)

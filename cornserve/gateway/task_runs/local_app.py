@@ -67,6 +67,8 @@ class LocalRunner:
             max_invocations=local_app.app.max_invocations,
             resumes=True,
         )
+        self._responses: list[Any] | None = None
+        """The responses of the task, once it has ended. Each reader reads them."""
 
     @property
     def invocations(self) -> Sequence[RequestInvocation]:
@@ -93,7 +95,8 @@ class LocalRunner:
         )
 
     async def run(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
-        return self._timed(lambda: self._recording.run(self.task_name, partial(self._run, requests, reader)))
+        code, continues = partial(self._run, requests, reader), self._responses is not None
+        return self._timed(lambda: self._recording.run(self.task_name, code, continues=continues))
 
     async def run_side_effect(self, suspension: SideEffectSuspension) -> None:
         raise AssertionError(f"no task of the library has side effects, such as {suspension.call.function}")
@@ -109,9 +112,10 @@ class LocalRunner:
             self._settings.record_seconds(perf_counter() - started)
 
     def _run(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result]:
-        responses = [invoke_rejecting_unused(self._path, request) for request in requests]
-        return [reader.read(response, self._local_app.response) for response in responses]
+        if self._responses is None:
+            self._responses = [invoke_rejecting_unused(self._path, request) for request in requests]
+        return [reader.read(response, self._local_app.response) for response in self._responses]
 
     def close(self) -> None:
         self._recording.close()
-        del self._recording  # breaks the reference cycle through `open_stream`
+        del self._recording, self._responses  # breaks the reference cycles through `open_stream`

@@ -24,7 +24,8 @@ class StreamBuffer:
 
     def append(self, item: Any) -> None:
         self.items.append(item)
-        self._wake_readers()
+        if self._waiting:
+            self._wake_readers()
 
     def close(self, error: InvocationError | None) -> None:
         self._closed = True

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from cornserve.app.media_slots import MediaSlot
 from cornserve.app.operations import Operation
@@ -23,8 +22,7 @@ OpenStream = Callable[[Origin], StreamBuffer]
 """Returns the items of a stream output."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunSettings:
+class RunSettings(NamedTuple):
     """The properties of a request on which its run depends."""
 
     random_key: str

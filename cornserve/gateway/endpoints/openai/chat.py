@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Annotated, Any, Literal, NotRequired
 
 from annotated_types import MinLen
@@ -153,7 +153,6 @@ class Delta(TypedDict, total=False):
 class ChunkChoice(TypedDict):
     index: int
     delta: Delta
-    finish_reason: NotRequired[FinishReason]
     logprobs: NotRequired[Logprobs]
     token_ids: NotRequired[list[int]]
 
@@ -193,16 +192,14 @@ async def run_chat(session: Session, chat: ChatRequest | SpokenChatRequest) -> t
     return result, ""
 
 
-async def stream_chunks(
-    session: Session, chat: ChatRequest | SpokenChatRequest
-) -> AsyncGenerator[Sequence[ChatChunk], None]:
-    """Yields the chunks of the response, those that have arrived together in one sequence."""
+async def stream_chunks(session: Session, chat: ChatRequest | SpokenChatRequest) -> AsyncIterator[Sequence[ChatChunk]]:
+    """Returns the chunks of the response, those that have arrived together in one sequence."""
     chunks = await session.run(chat, CHUNKS)
-    if isinstance(chunks, Stream):
-        async for batch in chunks.batches():
-            yield batch
-    else:
-        yield chunks
+    return chunks.batches() if isinstance(chunks, Stream) else _one_batch(chunks)
+
+
+async def _one_batch(chunks: Sequence[ChatChunk]) -> AsyncIterator[Sequence[ChatChunk]]:
+    yield chunks
 
 
 class ChatHandler:
@@ -257,14 +254,14 @@ class ChatHandler:
         return result
 
     async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
-        async for batch in stream_chunks(session, self._chat):
+        async for batch in await stream_chunks(session, self._chat):
             if events := b"".join([self._chunk_event(chunk) for chunk in batch]):
                 yield events
         yield self._last_events(await session.run(self._chat, ENDING))
 
     def _last_events(self, ending: Ending) -> bytes:
         events = [
-            self._events.choice(index, {"index": index, "delta": {}, "finish_reason": reason})
+            self._events.choice(index, {"index": index, "delta": {}}, reason)
             for index, reason in enumerate(ending.finish_reasons)
         ]
         if ending.images:

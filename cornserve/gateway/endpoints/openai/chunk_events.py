@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openai.common_fields import TokenCounts
-from cornserve_tasklib.chat_response import ChatChunk
+from cornserve_tasklib.chat_response import ChatChunk, FinishReason
 
 
 class ChunkEvents:
@@ -41,26 +41,24 @@ class ChunkEvents:
         counts["completion_tokens"] += len(chunk.token_ids)
         counts["total_tokens"] = counts["prompt_tokens"] + counts["completion_tokens"]
 
-    def choice(self, index: int, choice: BaseModel | Mapping[str, Any]) -> bytes:
+    def choice(
+        self, index: int, choice: BaseModel | Mapping[str, Any], finish_reason: FinishReason | None = None
+    ) -> bytes:
         """Returns the event of a chunk of the choice `index`.
 
         As in OpenAI's API, `finish_reason` is null until the last chunk. Other fields without a value are left out.
+
+        Args:
+            choice: the other fields of the choice.
         """
-        return self._event(_encode_choice(choice), self._usage(index) if self._with_usage else None)
+        fields = to_json(choice, exclude_none=True)[:-1]
+        reason = b"null" if finish_reason is None else to_json(finish_reason)
+        usage = b',"usage":' + to_json(self._usage(index)) if self._with_usage else b""
+        return sse.encode_event(b'%b%b,"finish_reason":%b}]%b}' % (self._head, fields, reason, usage))
 
     def usage(self, usage: TokenCounts) -> bytes:
         """Returns the event of the last chunk, which contains the usage and no choice."""
-        return self._event(b"", usage)
+        return sse.encode_event(b'%b],"usage":%b}' % (self._head, to_json(usage)))
 
     def _usage(self, index: int) -> TokenCounts:
         return self._counts.setdefault(index, {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0})
-
-    def _event(self, choice: bytes, usage: TokenCounts | None) -> bytes:
-        tail = b"]}" if usage is None else b'],"usage":' + to_json(usage) + b"}"
-        return sse.encode_event(self._head + choice + tail)
-
-
-def _encode_choice(choice: BaseModel | Mapping[str, Any]) -> bytes:
-    reason = choice.get("finish_reason") if isinstance(choice, Mapping) else getattr(choice, "finish_reason", None)
-    encoded = to_json(choice, exclude_none=True)
-    return encoded if reason is not None else encoded[:-1] + b',"finish_reason":null}'

@@ -152,7 +152,7 @@ class CompletionHandler:
                 yield events
         endings = await session.run_each(self._requests, ENDING)
         for index, reason in enumerate(reason for ending in endings for reason in ending.finish_reasons):
-            yield self._events.choice(index, TextChoice(index=index, text="", finish_reason=reason))
+            yield self._events.choice(index, TextChoice(index=index, text=""), reason)
         if self._body.wants_usage:
             yield self._events.usage(openai_usage(Usage.sum([ending.usage for ending in endings])))
         yield sse.DONE

@@ -82,7 +82,7 @@ class ResponseHandler:
         return to_json(self._response)
 
     async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
-        async for chunks in stream_chunks(session, self._chat):
+        async for chunks in await stream_chunks(session, self._chat):
             if events := self._events.add(chunks):
                 yield events
         yield self._events.end(await session.run(self._chat, ENDING))

@@ -102,7 +102,7 @@ class SpokenChatHandler:
         events = ChunkEvents(self._id, CHUNK, self._created, self._model)
 
         def event(reason: FinishReason | None = None, **delta: Any) -> bytes:
-            return events.choice(0, {"index": 0, "delta": delta, "finish_reason": reason})
+            return events.choice(0, {"index": 0, "delta": delta}, reason)
 
         role: dict[str, Any] = {"role": "assistant"}
         async with aclosing(self._audio_deltas(session)) as deltas:
