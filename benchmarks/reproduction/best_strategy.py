@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.reproduction.markdown import prose, table
-from cornserve_planner.profiles.published import PublishedFigures
+from benchmarks.reproduction.published import PublishedFigures
 
 ROUNDING = 0.05
 """Half of the last printed digit."""

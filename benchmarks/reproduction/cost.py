@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from benchmarks.reproduction.gpu_mix_cost import RequestLatency, cost_saving
 from benchmarks.reproduction.markdown import prose, table
 from cornserve_planner.model.graph import DeploymentOption
 from cornserve_planner.model.problem import GpuType, PlanningProblem, RequestPath
-from cornserve_planner.solve.gpu_mix_cost import RequestLatency, cost_saving
 from cornserve_planner.solve.optimization import min_dollars
 
 RATIO = 0.63

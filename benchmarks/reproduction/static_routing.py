@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from benchmarks.reproduction import best_strategy, hybrid
 from benchmarks.reproduction.markdown import prose
+from benchmarks.reproduction.published import PublishedFigures
 from cornserve_planner.inputs.planning_inputs import load_inputs
-from cornserve_planner.profiles.published import PublishedFigures
 
 
 def section() -> str:

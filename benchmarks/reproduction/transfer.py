@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from benchmarks.reproduction.markdown import prose, table
+from benchmarks.reproduction.published import PublishedFigures
 from cornserve_planner.profiles.architecture import Architectures, DecoderShape
-from cornserve_planner.profiles.published import PublishedFigures
 from cornserve_planner.profiles.transfer_feasibility import (
     PCIE_4,
     TransferRatio,

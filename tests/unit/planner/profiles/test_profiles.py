@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.reproduction.published import PublishedFigures
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.model.shipped import shipped_model, shipped_models
 from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.profiles.profile import BatchLatency, ModelProfile, shipped_profiles
-from cornserve_planner.profiles.published import PublishedFigures
 
 
 @pytest.mark.parametrize("name", shipped_models())

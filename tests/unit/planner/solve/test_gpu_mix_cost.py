@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.reproduction.gpu_mix_cost import RequestLatency, cost_ratio, cost_saving, throughput
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.model.graph import RequestType
 from cornserve_planner.model.problem import GpuType, PlanningProblem
 from cornserve_planner.model.shipped import shipped_model
 from cornserve_planner.profiles.gpus import GpuCatalog
-from cornserve_planner.solve.gpu_mix_cost import RequestLatency, cost_ratio, cost_saving, throughput
 from cornserve_planner.solve.optimization import min_dollars
 
 

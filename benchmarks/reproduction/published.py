@@ -44,7 +44,7 @@ class PublishedFigures(Document):
 
     @classmethod
     def shipped(cls) -> Self:
-        return cls.read_shipped(files("cornserve_planner.profiles") / "data/published.yaml")
+        return cls.read_shipped(files("benchmarks.reproduction") / "published.yaml")
 
     def from_paper(self, paper: Paper, where: str) -> tuple[PublishedFigure, ...]:
         return tuple(figure for figure in self.figures if (figure.paper, figure.where) == (paper, where))
