@@ -105,7 +105,7 @@ class LiveFeed:
         return max(requests, key=lambda request: request.time)
 
     def own_requests(self, app: str | None) -> RequestList:
-        return self._context.metrics.requests.list(app)
+        return self._context.metrics.requests.select(app)
 
     def own_request(self, id: str) -> FoundRequests:
         return FoundRequests(requests=self._context.metrics.requests.find(id))

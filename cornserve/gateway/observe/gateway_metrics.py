@@ -213,8 +213,8 @@ class GatewayMetrics(Collector):
             stats.chunk_seconds.add_to(chunk, [app])
         tokens, times = (prompt, generation), (media_seconds, seconds, first_chunk, first_audio, chunk)
         plan = (planned_paths, shares, type_invocations, edges, unknown_types)
-        counts = (targets, refusals, retries, moves, code, compute)
-        yield from (running, requests, paths, *plan, *counts, *tokens, media, *times)
+        outcomes = (targets, refusals, retries, moves, code, compute)
+        yield from (running, requests, paths, *plan, *outcomes, *tokens, media, *times)
 
 
 def _labels(app: str, planned: CellPath) -> list[str]:

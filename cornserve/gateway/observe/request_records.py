@@ -81,7 +81,7 @@ class RequestRecords:
     def forget_app(self, app: str) -> None:
         self._apps.pop(app, None)
 
-    def list(self, app: str | None) -> RequestList:
+    def select(self, app: str | None) -> RequestList:
         kept = [requests for name, requests in self._apps.items() if app in (None, name)]
         return merged_requests(
             [

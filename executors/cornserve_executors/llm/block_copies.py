@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ import torch
 
 from cornserve_executors.tensor_copies import copy_from_buffer, copy_stream, copy_to_buffer, dtype_name
 
-Bytes = npt.NDArray[np.uint8]
+Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 
 
 class BlockCopies:
@@ -33,7 +34,7 @@ class BlockCopies:
 
     @property
     def is_cuda(self) -> bool:
-        return self._caches[0].is_cuda
+        return bool(self._caches[0].is_cuda)
 
     def shape(self, blocks: int) -> list[int]:
         """Returns the shape of that many blocks of a layer."""

@@ -14,7 +14,8 @@ from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.simulation.event_queue import EventQueue
 from cornserve_planner.simulation.executor_model import ExecutorModel
 from cornserve_planner.simulation.request_run import RequestRun, StageInvocation
-from cornserve_planner.simulation.serving import ServingSettings, ServingSimulation
+from cornserve_planner.simulation.serving import ServingSimulation
+from cornserve_planner.simulation.serving_settings import ServingSettings
 from cornserve_planner.simulation.simulated_request import SimulatedRequest, read_load
 from cornserve_policies.admission import Refusal
 from cornserve_policies.registry import DEFAULT_ROUTING, routing_policy
@@ -26,7 +27,7 @@ STEP = 1.3
 """The ratio of two rates while the goodput is not known between two."""
 
 LEAST = 1 / 64
-"""A plan whose goodput is below this part of the first rate has none."""
+"""A goodput below this part of the first rate counts as 0."""
 
 MOST_REQUESTS = 20_000
 """Requests that decide among the best candidates."""

@@ -45,7 +45,7 @@ def make_renderer(model: Path, *, with_enc: bool = True, tool_parser: str | None
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.renderers import renderer_from_config
 
-    from cornserve_executors.llm.engine import engine_args
+    from cornserve_executors.llm.engine_args import engine_args
     from cornserve_executors.llm.prompt_renderer import PromptRenderer
 
     task = LLMTask(

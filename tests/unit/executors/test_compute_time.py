@@ -7,55 +7,48 @@ import asyncio
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.compute_time import ComputeClock, ComputeTime
 from tests.executor_caller import Caller
-
-
-class FakeTime:
-    def __init__(self) -> None:
-        self.seconds = 50.0
-
-    def __call__(self) -> float:
-        return self.seconds
+from tests.fake_time import FakeTime
 
 
 def test_invocations_divide_the_time_in_which_they_compute_together() -> None:
-    now = FakeTime()
-    clock = ComputeClock(now)
-    now.seconds += 100  # Nothing computes.
+    time = FakeTime()
+    clock = ComputeClock(time.monotonic)
+    time.now += 100  # Nothing computes.
     first = ComputeTime(clock)
-    now.seconds += 2
+    time.now += 2
     second = ComputeTime(clock)
-    now.seconds += 6
+    time.now += 6
     ended = first.end()
-    now.seconds += 1
+    time.now += 1
 
     assert (ended, second.end(), clock.busy_seconds) == (2 + 3, 3 + 1, 9)
 
 
 def test_an_invocation_that_waits_leaves_the_time_to_the_others() -> None:
-    now = FakeTime()
-    clock = ComputeClock(now)
+    time = FakeTime()
+    clock = ComputeClock(time.monotonic)
     waiting, computing = ComputeTime(clock), ComputeTime(clock)
     waiting.pause()
-    now.seconds += 4
+    time.now += 4
     waiting.resume()
-    now.seconds += 2
+    time.now += 2
     computing.end()
     waiting.pause()
-    now.seconds += 10
+    time.now += 10
 
     assert (waiting.end(), computing.end(), clock.busy_seconds) == (1, 5, 6)
 
 
 def test_an_invocation_that_has_ended_does_not_resume() -> None:
-    now = FakeTime()
-    clock = ComputeClock(now)
-    time = ComputeTime(clock)
-    time.pause()
-    time.end()
-    time.resume()
-    now.seconds += 5
+    time = FakeTime()
+    clock = ComputeClock(time.monotonic)
+    invocation = ComputeTime(clock)
+    invocation.pause()
+    invocation.end()
+    invocation.resume()
+    time.now += 5
 
-    assert (time.end(), clock.busy_seconds) == (0, 0)
+    assert (invocation.end(), clock.busy_seconds) == (0, 0)
 
 
 async def test_ends_contain_the_times_of_their_invocations(caller: Caller) -> None:

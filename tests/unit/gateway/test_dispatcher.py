@@ -16,7 +16,7 @@ from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
 from cornserve.gateway.request.dispatcher import Dispatcher
 from cornserve.gateway.request.replica_connection import InvocationListener, ReplicaConnection
-from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.gateway.request.replica_pool import OnChoice, ReplicaPool
 from cornserve.gateway.request_route import RequestRoute
 from cornserve.task.errors import TaskError
 from cornserve.task.recording import Recording
@@ -159,6 +159,7 @@ class FakePool(ReplicaPool):
         *,
         unrouted_endpoints: Sequence[str],
         exclude: Set[str] = frozenset(),
+        on_choice: OnChoice | None = None,
     ) -> ReplicaConnection | None:
         found = (replica for replica in self.replicas if replica.endpoint not in exclude)
         return cast("ReplicaConnection | None", next(found, None))

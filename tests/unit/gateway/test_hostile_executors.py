@@ -18,7 +18,7 @@ from cornserve.gateway.observe.replica_metrics import ReplicaStats
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
 from cornserve.gateway.request.dispatcher import Dispatcher
 from cornserve.gateway.request.replica_connection import ReplicaConnection
-from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.gateway.request.replica_pool import OnChoice, ReplicaPool
 from cornserve.gateway.request_route import RequestRoute
 from cornserve.task.recording import Recording
 from cornserve.v1 import executor_pb2 as pb
@@ -79,6 +79,7 @@ class OneReplicaPool(ReplicaPool):
         *,
         unrouted_endpoints: Sequence[str],
         exclude: Set[str] = frozenset(),
+        on_choice: OnChoice | None = None,
     ) -> ReplicaConnection | None:
         return None if self._only.lost_at is not None or self._only.endpoint in exclude else self._only
 

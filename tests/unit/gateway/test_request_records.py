@@ -88,13 +88,13 @@ def test_a_bounded_number_of_requests_is_kept() -> None:
         add(records, "chat", number)
         add(records, "chat", number, status=500)
 
-    found = records.list("chat")
+    found = records.select("chat")
 
     assert (len(found.recent), len(found.slow), len(found.failed)) == (MAX_REQUESTS,) * 3
     assert found.recent[0].id == f"chat-{2 * MAX_REQUESTS - 1}"
     for number in range(MAX_APPS):
         add(records, f"app-{number}", 0)
-    assert records.list("chat").recent == []
+    assert records.select("chat").recent == []
 
 
 def test_a_bounded_number_of_spans_is_kept() -> None:
@@ -114,7 +114,7 @@ def test_slow_requests_are_kept_for_an_hour() -> None:
     add(records, "chat", 0)
     add(records, "chat", 4000)
 
-    assert [request.id for request in records.list("chat").slow] == ["chat-4000"]
+    assert [request.id for request in records.select("chat").slow] == ["chat-4000"]
 
 
 def test_the_requests_of_all_gateways_are_merged() -> None:
@@ -122,7 +122,7 @@ def test_the_requests_of_all_gateways_are_merged() -> None:
     for number in (1, 3, 2):
         records = RequestRecords()
         add(records, "chat", number)
-        lists.append(records.list(None))
+        lists.append(records.select(None))
 
     merged = merged_requests(lists, Gateways(read=3))
 
