@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import webbrowser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 _SHOWN = 4
 _EVALUATED = 500
 _MIN_ACCURACY = 0.95
+_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
+"""Variables of the environment of a graphical session. Elsewhere, a browser would take over the terminal."""
 
 
 def demo(
@@ -145,6 +150,10 @@ def _deploy(client: Client) -> None:
     client.deploy(reader.MODEL, name=reader.APP, on_progress=report)
     client.deploy(drawer.SOURCE, on_progress=report)
     client.deploy(speller.MODEL, name=speller.APP, shares=speller.SHARES, on_progress=report)
+    address = f"{client.url}/console/#/apps/{drawer.APP}"
+    report(f"The console shows the executors while they work: {address}")
+    if sys.stdout.isatty() and any(os.environ.get(name) for name in _DISPLAYS):
+        webbrowser.open(address)
 
 
 def _save(samples: Mapping[Path, Sample]) -> None:

@@ -1,0 +1,195 @@
+/** What the user has entered in the playground, and the requests that it becomes. */
+
+import type { AppFigures } from "../api/types";
+
+export const MODES = ["chat", "image", "edit", "speech", "transcription", "invoke"] as const;
+export type Mode = (typeof MODES)[number];
+
+export const MODE_LABELS: Record<Mode, string> = {
+  chat: "Chat",
+  image: "Generate images",
+  edit: "Edit an image",
+  speech: "Speech",
+  transcription: "Transcription",
+  invoke: "Invoke with JSON",
+};
+
+const OPERATIONS: Record<Mode, string[]> = {
+  chat: ["chat", "spoken chat"],
+  image: ["image generation"],
+  edit: ["image editing"],
+  speech: ["speech"],
+  transcription: ["transcription"],
+  invoke: [],
+};
+
+export interface MediaFile {
+  name: string;
+  type: string;
+  /** The content as a `data:` URL. */
+  url: string;
+  file: File;
+}
+
+export interface Draft {
+  text: string;
+  files: MediaFile[];
+  system: string;
+  temperature: string;
+  maxTokens: string;
+  seed: string;
+  spoken: boolean;
+  voice: string;
+  speed: string;
+  size: string;
+  steps: string;
+  previews: string;
+}
+
+export const EMPTY_DRAFT: Draft = {
+  text: "",
+  files: [],
+  system: "",
+  temperature: "",
+  maxTokens: "",
+  seed: "",
+  spoken: false,
+  voice: "",
+  speed: "",
+  size: "",
+  steps: "",
+  previews: "3",
+};
+
+export type Json = string | number | boolean | null | Json[] | { [key: string]: Json };
+export type JsonObject = { [key: string]: Json };
+
+export interface ModelRequest {
+  mode: Mode;
+  /** The path below the gateway. */
+  path: string;
+  body: JsonObject;
+  /** Files of a form, or those whose content `body` has as `data:` URLs. */
+  files: MediaFile[];
+}
+
+/** Returns whether an app has the operations of a mode. Any mode is possible for an app whose operations are unknown. */
+export function supports(app: AppFigures, mode: Mode): boolean {
+  if (mode === "invoke" || app.operations === null) return true;
+  return OPERATIONS[mode].some((operation) => app.operations?.includes(operation));
+}
+
+/** Returns the first mode of an app. */
+export function modeOf(app: AppFigures): Mode {
+  return MODES.find((mode) => supports(app, mode)) ?? "invoke";
+}
+
+/** Returns the mode's request to an app. `history` has the earlier messages of a chat. Raises `SyntaxError` for JSON. */
+export function modelRequest(mode: Mode, app: string, draft: Draft, history: Json[]): ModelRequest {
+  const files = draft.files;
+  const seed = optional("seed", draft.seed);
+  switch (mode) {
+    case "chat":
+      return {
+        mode,
+        files,
+        path: "v1/chat/completions",
+        body: {
+          model: app,
+          messages: [...systemMessage(draft), ...history, userMessage(draft)],
+          stream: true,
+          stream_options: { include_usage: true },
+          ...optional("temperature", draft.temperature),
+          ...optional("max_tokens", draft.maxTokens),
+          ...seed,
+          ...(draft.spoken ? { modalities: ["text", "audio"], audio: { voice: draft.voice, format: "pcm16" } } : {}),
+        },
+      };
+    case "image":
+    case "edit":
+      return {
+        mode,
+        files: mode === "edit" ? files.slice(0, 1) : [],
+        path: mode === "image" ? "v1/images/generations" : "v1/images/edits",
+        body: {
+          model: app,
+          prompt: draft.text,
+          stream: true,
+          progress: true,
+          partial_images: Number(draft.previews),
+          ...(draft.size ? { size: draft.size } : {}),
+          ...optional("num_inference_steps", draft.steps),
+          ...seed,
+        },
+      };
+    case "speech":
+      return {
+        mode,
+        files: [],
+        path: "v1/audio/speech",
+        body: {
+          model: app,
+          input: draft.text,
+          response_format: "pcm",
+          stream_format: "sse",
+          ...(draft.voice ? { voice: draft.voice } : {}),
+          ...optional("speed", draft.speed),
+          ...seed,
+        },
+      };
+    case "transcription":
+      return { mode, files: files.slice(0, 1), path: "v1/audio/transcriptions", body: { model: app, stream: true } };
+    case "invoke":
+      return {
+        mode,
+        files: [],
+        path: `v1/apps/${encodeURIComponent(app)}/invoke`,
+        body: JSON.parse(draft.text) as JsonObject,
+      };
+  }
+}
+
+/** Returns a form for the operations that take a file, and JSON otherwise. */
+export function requestBody(request: ModelRequest): FormData | JsonObject {
+  const field = { edit: "image", transcription: "file" }[request.mode as string];
+  if (field === undefined) return request.body;
+  const form = new FormData();
+  for (const [name, value] of Object.entries(request.body)) form.append(name, String(value));
+  for (const media of request.files) form.append(field, media.file, media.name);
+  return form;
+}
+
+function optional(name: string, value: string): JsonObject {
+  return value === "" ? {} : { [name]: Number(value) };
+}
+
+function systemMessage(draft: Draft): Json[] {
+  return draft.system === "" ? [] : [{ role: "system", content: draft.system }];
+}
+
+function userMessage(draft: Draft): Json {
+  if (draft.files.length === 0) return { role: "user", content: draft.text };
+  const media = draft.files.map(mediaPart);
+  return { role: "user", content: draft.text === "" ? media : [...media, { type: "text", text: draft.text }] };
+}
+
+function mediaPart({ type, url }: MediaFile): Json {
+  const kind = type.startsWith("video/") ? "video_url" : `${type.split("/")[0]}_url`;
+  return { type: kind, [kind]: { url } };
+}
+
+/** Reads files as `data:` URLs. */
+export async function readFiles(files: FileList): Promise<MediaFile[]> {
+  return Promise.all(
+    [...files].map(async (file) => ({ name: file.name, type: file.type, url: await dataUrl(file), file })),
+  );
+}
+
+function dataUrl(file: File): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result as string);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}

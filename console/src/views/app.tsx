@@ -1,0 +1,247 @@
+import { useState } from "preact/hooks";
+import { appPath } from "../api/client";
+import { useEvents, usePolled } from "../api/hooks";
+import type { Edge, LiveApp, Series } from "../api/types";
+import { Chart } from "../components/chart";
+import { ExecutorGraph, ReplicaTable } from "../components/executor_graph";
+import { Figure, MissingGateways, Problem, State } from "../components/notices";
+import { Scroll } from "../components/scroll";
+import { bytes, dollars, number, rate, seconds, share } from "../format";
+import { href } from "../routes";
+import { useIsAdmin } from "../session";
+import { AppActions } from "./app_actions";
+import { PlanSection } from "./plan";
+
+const RANGES = [5, 15, 60];
+const SERIES_SECONDS = 10;
+
+/** An app: its executor graph with live figures, its paths and plan, and charts of the last hour. */
+export function AppView({ name }: { name: string }) {
+  const { value: live, error, deleted } = useEvents<LiveApp>(`${appPath(name)}/live/events`, "live");
+  return (
+    <>
+      <AppHeading name={name} current="app" phase={live?.app.phase} />
+      <Problem error={deleted ? `The app ${name} has been deleted.` : error} />
+      {live && !deleted && <Content live={live} />}
+      {live === null && !error && !deleted && <p class="quiet">Reading…</p>}
+      {!deleted && <Charts name={name} />}
+    </>
+  );
+}
+
+/** The name of an app, and links to its views. */
+export function AppHeading({ name, current, phase }: { name: string; current: string; phase?: string }) {
+  const isAdmin = useIsAdmin();
+  const links = [
+    ["app", "Graph", href({ view: "app", name })],
+    ["requests", "Requests", href({ view: "requests", app: name })],
+    ["logs", "Logs and events", href({ view: "logs", name })],
+    ...(isAdmin ? [["playground", "Playground", href({ view: "playground", app: name })]] : []),
+  ] as const;
+  return (
+    <div class="row">
+      <h1>{name}</h1>
+      {phase && <State name={phase} />}
+      <nav aria-label={`Views of ${name}`} class="tabs">
+        {links.map(([view, label, address]) => (
+          <a key={view} href={address} aria-current={view === current ? "page" : undefined}>
+            {label}
+          </a>
+        ))}
+      </nav>
+    </div>
+  );
+}
+
+function Content({ live }: { live: LiveApp }) {
+  const { app } = live;
+  const isAdmin = useIsAdmin();
+  return (
+    <>
+      <MissingGateways gateways={live.gateways} />
+      {app.message && <p class="warning">{app.message}</p>}
+      {app.suspended && <p class="error">{app.suspended}</p>}
+      {isAdmin && <AppActions live={live} />}
+      <dl class="figures">
+        <Figure label="Requests" value={rate(app.requests_per_second)} />
+        <Figure label="Running" value={number(app.running)} />
+        <Figure label="TTFT p50" value={seconds(app.ttft_seconds?.p50)} />
+        <Figure label="TTFT p99" value={seconds(app.ttft_seconds?.p99)} />
+        <Figure label="TBT p50" value={seconds(app.tbt_seconds?.p50)} />
+        <Figure label="Tokens" value={rate(app.generation_tokens_per_second)} />
+        <Figure label="Errors" value={`${number(app.errors_total)} of ${number(app.requests_total)}`} />
+        <Figure label="Replicas ready" value={`${app.ready}/${app.wanted}`} />
+        <Figure label="GPUs" value={number(app.gpus)} />
+        {app.dollars_per_hour !== null && <Figure label="Cost" value={dollars(app.dollars_per_hour)} />}
+        {app.targets.map((target) => (
+          <Figure
+            key={target.target}
+            label={`${target.target} ≤ ${seconds(target.seconds)}`}
+            value={share(target.attainment)}
+          />
+        ))}
+      </dl>
+      <section aria-labelledby="graph">
+        <h2 id="graph">Executors</h2>
+        <ExecutorGraph nodes={live.nodes} edges={live.edges} />
+        <details>
+          <summary>Replicas and edges as tables</summary>
+          <ReplicaTable nodes={live.nodes} />
+          <EdgeTable edges={live.edges} />
+        </details>
+      </section>
+      <Paths live={live} />
+      <PlanSection live={live} />
+    </>
+  );
+}
+
+function EdgeTable({ edges }: { edges: Edge[] }) {
+  return (
+    <Scroll label="Edges">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">From</th>
+            <th scope="col">To</th>
+            <th scope="col">Invocations</th>
+            <th scope="col">Rate</th>
+            <th scope="col">Bytes per second</th>
+            <th scope="col">Transfer</th>
+          </tr>
+        </thead>
+        <tbody>
+          {edges.map((edge) => (
+            <tr key={`${edge.source} ${edge.target}`}>
+              <td>{edge.source ?? "gateway"}</td>
+              <td>{edge.target}</td>
+              <td>{number(edge.invocations_total)}</td>
+              <td>{rate(edge.invocations_per_second)}</td>
+              <td>{bytes(edge.bytes_per_second)}</td>
+              <td>{Object.keys(edge.kinds).join(", ").replaceAll("_", " ")}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </Scroll>
+  );
+}
+
+/** The shares of the paths, as planned and as requests have taken them. */
+function Paths({ live }: { live: LiveApp }) {
+  if (live.paths.length < 2 && live.planned_paths.length === 0) return null;
+  const rows = [
+    ...live.paths.map((path) => ({ ...path, label: `Path ${path.index}` })),
+    ...live.planned_paths.map((path) => ({ ...path, label: `${path.type}: path ${path.path} of cell ${path.cell}` })),
+  ];
+  return (
+    <section aria-labelledby="paths">
+      <h2 id="paths">Paths</h2>
+      <Scroll label="Shares of the paths">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Path</th>
+              <th scope="col">Planned share</th>
+              <th scope="col">Actual share</th>
+              <th scope="col">Requests</th>
+            </tr>
+          </thead>
+          <tbody>
+            {rows.map((path) => (
+              <tr key={path.label}>
+                <th scope="row">{path.label}</th>
+                <td>
+                  <Bar value={path.planned} kind="planned" />
+                </td>
+                <td>
+                  <Bar value={path.actual} kind="actual" />
+                </td>
+                <td>{number(path.requests_total)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </Scroll>
+    </section>
+  );
+}
+
+function Bar({ value, kind }: { value: number | null; kind: string }) {
+  return (
+    <span class={`share ${kind}`}>
+      <span class="track">
+        <span class="part" style={{ width: `${(value ?? 0) * 100}%` }} />
+      </span>
+      {share(value)}
+    </span>
+  );
+}
+
+function Charts({ name }: { name: string }) {
+  const [minutes, setMinutes] = useState(15);
+  const { value: series, error } = usePolled<Series>(`${appPath(name)}/series`, SERIES_SECONDS);
+  if (series === null) return <Problem error={error} />;
+  const steps = Math.ceil((minutes * 60) / series.step_seconds);
+  const last = (values: (number | null)[]) => values.slice(-steps);
+  const times = series.times.slice(-steps);
+  const line = (label: string, values: (number | null)[], color: string) => ({ label, values: last(values), color });
+  return (
+    <section aria-labelledby="charts">
+      <div class="row">
+        <h2 id="charts">Last {minutes} minutes</h2>
+        <fieldset class="ranges">
+          <legend class="hidden">Time range</legend>
+          {RANGES.map((range) => (
+            <label key={range}>
+              <input type="radio" name="range" checked={range === minutes} onChange={() => setMinutes(range)} /> {range}{" "}
+              min
+            </label>
+          ))}
+        </fieldset>
+      </div>
+      <MissingGateways gateways={series.gateways} />
+      <div class="charts">
+        <Chart
+          title="Requests per second"
+          times={times}
+          format={(value) => number(value, 2)}
+          lines={[
+            line("requests", series.requests_per_second, "--line-1"),
+            line("errors", series.errors_per_second, "--line-2"),
+          ]}
+        />
+        <Chart
+          title="TTFT"
+          times={times}
+          format={seconds}
+          lines={[line("p50", series.ttft_p50, "--line-1"), line("p90", series.ttft_p90, "--line-3")]}
+        />
+        <Chart
+          title="TBT"
+          times={times}
+          format={seconds}
+          lines={[line("p50", series.tbt_p50, "--line-1"), line("p90", series.tbt_p90, "--line-3")]}
+        />
+        <Chart
+          title="End to end"
+          times={times}
+          format={seconds}
+          lines={[line("p50", series.e2e_p50, "--line-1"), line("p90", series.e2e_p90, "--line-3")]}
+        />
+        <Chart
+          title="Generated tokens per second"
+          times={times}
+          format={(value) => number(value)}
+          lines={[line("tokens", series.generation_tokens_per_second, "--line-1")]}
+        />
+        <Chart
+          title="Running requests and ready replicas"
+          times={times}
+          format={(value) => number(value)}
+          lines={[line("running", series.running, "--line-1"), line("ready", series.ready, "--line-4")]}
+        />
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,116 @@
+import { useState } from "preact/hooks";
+import { appPath, sendJson } from "../api/client";
+import type { LiveApp } from "../api/types";
+import { Confirmation } from "../components/dialog";
+import { href } from "../routes";
+
+const MAX_REPLICAS = 64;
+
+type Action = "scale" | "restart" | "delete";
+
+/** Buttons that scale, restart and delete an app after a confirmation. */
+export function AppActions({ live }: { live: LiveApp }) {
+  const [action, setAction] = useState<Action | null>(null);
+  const { name } = live.app;
+  const close = () => setAction(null);
+  return (
+    <div class="row actions">
+      <button type="button" onClick={() => setAction("scale")}>
+        Scale…
+      </button>
+      <button type="button" onClick={() => setAction("restart")}>
+        Restart…
+      </button>
+      <button type="button" class="danger" onClick={() => setAction("delete")}>
+        Delete…
+      </button>
+      {action === "scale" && <Scale live={live} onClose={close} />}
+      {action === "restart" && (
+        <Confirmation
+          title={`Restart ${name}?`}
+          action="Restart"
+          run={() => sendJson("POST", `${appPath(name)}/restart`)}
+          onClose={close}
+        >
+          <p>The running executors serve until the new ones are ready.</p>
+        </Confirmation>
+      )}
+      {action === "delete" && (
+        <Confirmation
+          title={`Delete ${name}?`}
+          action="Delete"
+          dangerous
+          typed={name}
+          run={async () => {
+            await sendJson("DELETE", appPath(name));
+            location.hash = href({ view: "overview" });
+          }}
+          onClose={close}
+        >
+          <p>Its executors finish their requests and exit.</p>
+        </Confirmation>
+      )}
+    </div>
+  );
+}
+
+/** Asks for the number of replicas, of each executor or of one. An app with a plan has a rate instead. */
+function Scale({ live, onClose }: { live: LiveApp; onClose: () => void }) {
+  const executors = [...new Set(live.nodes.map((node) => node.executor))];
+  const [executor, setExecutor] = useState("");
+  const [amount, setAmount] = useState(() =>
+    String(live.plan ? (live.plan.target ?? "") : (live.nodes[0]?.wanted ?? 1)),
+  );
+  const { name } = live.app;
+
+  function run() {
+    const value = Number(amount);
+    if (live.plan) return sendJson("PUT", `${appPath(name)}/scale`, { rate: value });
+    const body = executor === "" ? { replicas: value } : { executors: { [executor]: value } };
+    return sendJson("PUT", `${appPath(name)}/scale`, body);
+  }
+
+  return (
+    <Confirmation title={`Scale ${name}`} action="Scale" run={run} onClose={onClose}>
+      {live.plan ? (
+        <label>
+          Requests per second that the cells serve
+          <input
+            type="number"
+            min="0"
+            step="any"
+            required
+            value={amount}
+            onInput={(event) => setAmount(event.currentTarget.value)}
+          />
+        </label>
+      ) : (
+        <>
+          <label>
+            Executor
+            <select value={executor} onChange={(event) => setExecutor(event.currentTarget.value)}>
+              <option value="">all</option>
+              {executors.map((each) => (
+                <option key={each} value={each}>
+                  {each}
+                </option>
+              ))}
+            </select>
+          </label>
+          <label>
+            Replicas
+            <input
+              type="number"
+              min="0"
+              max={MAX_REPLICAS}
+              required
+              value={amount}
+              onInput={(event) => setAmount(event.currentTarget.value)}
+            />
+          </label>
+          <p class="quiet">With 0, the app is parked: nothing runs, and requests get a 503.</p>
+        </>
+      )}
+    </Confirmation>
+  );
+}

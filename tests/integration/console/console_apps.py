@@ -1,0 +1,90 @@
+"""Apps of the console's tests. All use one executor, which starts once."""
+
+from __future__ import annotations
+
+HOSTILE = "<img src=x onerror=window.attacked=1>"
+"""A text that runs code if the page inserts it as HTML."""
+
+CHATTER = f"""
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse
+
+class Chatter(Task[ChatRequest, ChatResponse]):
+    '''Repeats the last message, a word every half second if there is a system message. "fail" fails.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: ChatRequest) -> ChatResponse:
+        content = request.messages[-1].content
+        text = content if isinstance(content, str) else " ".join(getattr(part, "text", part.type) for part in content)
+        slow = request.messages[0].role == "system"
+        print("log line {HOSTILE}")
+        output = self.echo.invoke(EchoRequest(
+            text=text, seconds=len(text.split()) / 2 if slow else 0, fail="{HOSTILE}" if text == "fail" else None
+        ))
+        return ChatResponse(chunks=output.words.map(lambda word: ChatChunk(text=word + " ")))
+
+app = App(name="chatter", paths=[Chatter()])
+"""
+
+SKETCHER = """
+from base64 import b64encode
+from struct import pack
+from zlib import compress, crc32
+
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import GeneratedImage, ImageGenerationRequest, ImageGenerationResponse, ImageProgress, Usage
+
+def png(gray: int) -> str:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return pack(">I", len(data)) + kind + data + pack(">I", crc32(kind + data))
+
+    header, rows = pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, 0), (b"\\0" + bytes([gray] * 8)) * 8
+    parts = chunk(b"IHDR", header), chunk(b"IDAT", compress(rows)), chunk(b"IEND", b"")
+    return b64encode(b"\\x89PNG\\r\\n\\x1a\\n" + b"".join(parts)).decode()
+
+class Sketcher(Task[ImageGenerationRequest, ImageGenerationResponse]):
+    '''Draws gray squares in three steps, a preview every half second.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: ImageGenerationRequest) -> ImageGenerationResponse:
+        steps = self.echo.invoke(EchoRequest(text="1 2 3", seconds=1.5))
+        progress = steps.words.map(
+            lambda step: ImageProgress(image=0, step=int(step), steps=3, b64_json=png(80 * int(step) - 80))
+        )
+        images = [GeneratedImage(b64_json=png(240), seed=request.seed or 0)]
+        usage = Usage(prompt_tokens=1, completion_tokens=3)
+        return ImageGenerationResponse(progress=progress, images=images, usage=usage)
+
+app = App(name="sketcher", paths=[Sketcher()])
+"""
+
+HUMMER = """
+from base64 import b64encode
+
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import SpeechChunk, SpeechRequest, SpeechResponse, Usage
+
+def hum(word: str) -> SpeechChunk:
+    return SpeechChunk(audio=b64encode(bytes(16_000)).decode(), seconds=0.5, sample_rate=16_000)
+
+class Hummer(Task[SpeechRequest, SpeechResponse]):
+    '''Sends half a second of silence for each word, a word every half second.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: SpeechRequest) -> SpeechResponse:
+        words = request.input.split()
+        output = self.echo.invoke(EchoRequest(text=request.input, seconds=len(words) / 2))
+        usage = Usage(prompt_tokens=1, completion_tokens=1)
+        return SpeechResponse(audio=output.words.map(hum), seconds=len(words) / 2, usage=usage)
+
+app = App(name="hummer", paths=[Hummer()])
+"""

@@ -1,0 +1,296 @@
+"""The console in a real Chromium, with an instance of echo apps."""
+
+from __future__ import annotations
+
+import subprocess
+
+import httpx2 as httpx
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import FilePayload, Page, expect
+
+from cornserve.client import Client
+from tests.audio import audio_file, sound
+from tests.images import encode_file, noise
+from tests.integration.cli.cli_instance import CliInstance
+from tests.integration.console.conftest import MINUTE, TOKEN, OpenConsole
+from tests.integration.console.console_apps import HOSTILE
+from tests.video import video_file
+from tests.waiting import wait_until
+
+expect.set_options(timeout=MINUTE)
+
+PNG = FilePayload(name="corn.png", mimeType="image/png", buffer=encode_file(noise(0, 8, 8)))
+WAV = FilePayload(name="corn.wav", mimeType="audio/wav", buffer=audio_file(sound(0)))
+MP4 = FilePayload(name="corn.mp4", mimeType="video/mp4", buffer=video_file(count=4))
+
+VIEWS = ["", "apps/chatter", "apps/chatter/logs", "apps/chatter/requests", "playground/chatter", "deploy"]
+
+
+class TestSignIn:
+    def test_only_the_sign_in_is_shown_without_a_token(self, stranger: OpenConsole) -> None:
+        page = stranger.show("apps/chatter")
+
+        expect(page.get_by_role("button", name="Sign in")).to_be_visible()
+        assert "chatter" not in page.content()
+
+    def test_the_keyboard_signs_in_and_out(self, stranger: OpenConsole) -> None:
+        page = stranger.show()
+        token = page.get_by_label("Admin token")
+
+        token.press_sequentially("a wrong token 123")
+        token.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("unknown token")
+        token.press_sequentially(TOKEN)
+        token.press("Enter")
+        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        page.get_by_role("button", name="Sign out").press("Enter")
+        expect(token).to_be_visible()
+        assert TOKEN not in page.url
+
+    def test_a_reader_sees_apps_and_no_buttons_that_change_them(self, reader: OpenConsole) -> None:
+        page = reader.show("apps/chatter")
+
+        expect(page.locator("[data-group]")).to_have_count(1)
+        expect(page.get_by_text("read only")).to_be_visible()
+        for name in ("Scale…", "Restart…", "Delete…"):
+            expect(page.get_by_role("button", name=name)).to_have_count(0)
+        for link in ("Playground", "Deploy"):
+            expect(page.get_by_role("link", name=link)).to_have_count(0)
+
+
+class TestViews:
+    def test_the_overview_has_the_figures_of_the_status_and_of_the_metrics(
+        self, console: OpenConsole, instance: CliInstance
+    ) -> None:
+        with Client(instance.url) as client:
+            ready = sum(group.ready for group in client.app("chatter").status.groups)
+        row = console.show().get_by_role("row", name="chatter")
+
+        expect(row.locator('[data-figure="ready"]')).to_have_text(f"{ready}/2")
+        total = _requests(instance, "chatter")
+        expect(row.locator('[data-figure="errors"]')).to_contain_text(f"of {total}")
+
+    def test_the_graph_shows_a_killed_executor_and_its_recovery_without_a_reload(
+        self, console: OpenConsole, instance: CliInstance
+    ) -> None:
+        page = console.show("apps/chatter")
+        node = page.locator("[data-group]")
+        expect(node).to_have_attribute("data-ready", "2")
+        page.evaluate("window.loaded = 1")
+
+        instance.processes("cornserve_executors.base")[0].kill()
+
+        expect(node).to_have_attribute("data-ready", "1")
+        expect(node).to_have_attribute("data-ready", "2")
+        assert page.evaluate("window.loaded") == 1
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_all_views_are_accessible(self, console: OpenConsole, scheme: str) -> None:
+        console.page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        violations = {view: _violations(console.show(view)) for view in VIEWS}
+
+        assert not any(violations.values()), violations
+
+    @pytest.mark.parametrize("width", [360, 2560])
+    def test_no_view_is_wider_than_the_window(self, console: OpenConsole, width: int) -> None:
+        console.page.set_viewport_size({"width": width, "height": 800})
+        widths = {}
+        for view in VIEWS:
+            _wait_for(console.show(view))
+            widths[view] = console.page.evaluate("document.documentElement.scrollWidth")
+
+        assert widths == dict.fromkeys(VIEWS, width)
+
+
+class TestChanges:
+    def test_the_keyboard_scales_an_app_after_a_confirmation(self, console: OpenConsole, instance: CliInstance) -> None:
+        page = console.show("apps/hummer")
+        scale = page.get_by_role("button", name="Scale…")
+
+        scale.press("Enter")
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        scale.press("Enter")
+        page.get_by_role("dialog").get_by_label("Replicas").fill("1")
+        page.keyboard.press("Enter")
+
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        with Client(instance.url) as client:
+            wait_until(lambda: client.app("hummer").spec.replicas == 1)
+
+    def test_an_app_is_deployed_and_deleted(self, console: OpenConsole, instance: CliInstance) -> None:
+        page = console.show("deploy")
+
+        page.get_by_label("the source of an app").check()
+        page.get_by_label("Name of the app").fill("fleeting")
+        page.get_by_label("Source: ").fill(
+            "from cornserve import App\nfrom cornserve_echo import EchoTask\n"
+            "app = App(name='fleeting', paths=[EchoTask()])"
+        )
+        page.get_by_role("button", name="Deploy…").click()
+        page.get_by_role("dialog").get_by_role("button", name="Deploy").click()
+        expect(page.get_by_role("heading", name="fleeting")).to_be_visible()
+        page.get_by_role("button", name="Delete…").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_role("button", name="Delete")).to_be_disabled()
+        dialog.get_by_label("to confirm").fill("fleeting")
+        dialog.get_by_role("button", name="Delete").click()
+
+        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        expect(page.get_by_role("row", name="fleeting")).to_have_count(0)
+
+
+class TestPlayground:
+    def test_a_chat_is_rendered_while_it_arrives(self, console: OpenConsole) -> None:
+        page = console.show("playground/chatter")
+        page.get_by_label("System message").fill("slowly")
+        _record_answer(page)
+        _send(page, "one two three four")
+
+        _wait_for_answer(page)
+        texts = _recorded_texts(page)
+        assert any("one" in text and "four" not in text for text in texts)
+        assert "one two three four" in texts[-1]
+
+    def test_apps_answer_next_to_each_other(self, console: OpenConsole) -> None:
+        page = console.show("playground/chatter")
+        page.get_by_label("Invoke with JSON").check()
+        page.get_by_label("sketcher").check()
+        _send(page, '{"messages": [{"role": "user", "content": "hello"}]}', "Request as JSON")
+
+        expect(page.get_by_label("Conversation with chatter")).to_contain_text("hello")
+        expect(page.get_by_label("Conversation with sketcher").get_by_role("alert")).to_contain_text("messages")
+
+    @pytest.mark.parametrize("media", [PNG, WAV, MP4], ids=["image", "audio", "video"])
+    def test_a_message_has_media(self, console: OpenConsole, media: FilePayload) -> None:
+        page = console.show("playground/chatter")
+        page.get_by_label("Files").set_input_files(media)
+        expect(page.get_by_role("button", name=f"Remove {media['name']}")).to_be_visible()
+        _send(page, "hello")
+
+        expect(page.locator(".answer")).to_contain_text("media hello")
+        page.get_by_text("The last request as code").click()
+        expect(page.get_by_label("curl", exact=True)).to_contain_text(f"$(base64 -w0 '{media['name']}')")
+
+    def test_a_file_is_transcribed(self, console: OpenConsole) -> None:
+        page = console.show("playground/scribe")
+        page.get_by_label("Files").set_input_files(WAV)
+        page.get_by_role("button", name="Send").click()
+
+        expect(page.locator(".answer")).to_contain_text("WAV 1")
+
+    def test_a_spoken_response_has_its_text_and_its_speech(self, console: OpenConsole) -> None:
+        page = console.show("playground/speaking-parrot")
+        page.get_by_label("Spoken response").check()
+        page.get_by_label("Voice").fill("ethan")
+        _send(page, "hello there")
+
+        expect(page.locator(".answer")).to_contain_text("hello there")
+        expect(page.locator("audio")).to_be_visible()
+
+    def test_images_have_steps_and_previews(self, console: OpenConsole) -> None:
+        page = console.show("playground/sketcher")
+        _record_answer(page)
+        _send(page, "a square", "What to draw")
+
+        _wait_for_answer(page)
+        assert any("of 3" in text for text in _recorded_texts(page))
+        assert len(set(page.evaluate("window.images"))) > 1
+        assert page.get_by_alt_text("Result 1").evaluate("image => image.decode().then(() => image.naturalWidth)") == 8
+
+    def test_speech_is_played_as_it_arrives(self, console: OpenConsole) -> None:
+        page = console.show("playground/hummer")
+        _record_answer(page)
+        _send(page, "la la la la", "Text to speak")
+
+        _wait_for_answer(page)
+        assert any("ms of speech" in text or "1 s of speech" in text for text in _recorded_texts(page))
+        expect(page.locator(".answer")).to_contain_text("2 s of speech")
+        seconds = "audio => new Promise(done => { audio.onloadedmetadata = () => done(audio.duration); audio.load() })"
+        assert page.locator("audio").evaluate(seconds) == 2
+
+    def test_the_command_of_the_last_request_gets_the_same_answer(self, console: OpenConsole) -> None:
+        page = console.show("playground/chatter")
+        _send(page, 'it\'s "five" $HOME `six`')
+        _wait_for_answer(page)
+        page.get_by_text("The last request as code").click()
+
+        command = page.get_by_label("curl", exact=True).inner_text()
+        printed = subprocess.run(["bash", "-c", command], check=True, capture_output=True, text=True).stdout
+        for word in ("it's", "$HOME", "`six`"):
+            assert f'{word} "' in printed
+
+
+class TestHostileTexts:
+    def test_texts_of_messages_errors_and_logs_are_not_run(self, console: OpenConsole) -> None:
+        page = console.show("playground/chatter")
+        _send(page, HOSTILE)
+        expect(page.locator(".answer")).to_contain_text(HOSTILE)
+        _send(page, "fail")
+        expect(page.locator(".answer").last.get_by_role("alert")).to_contain_text(HOSTILE)
+
+        page = console.show("apps/chatter/logs")
+        replicas = page.get_by_label("Replica")
+        replicas.select_option(replicas.locator("option").first.inner_text())
+        expect(page.get_by_role("log")).to_contain_text(f"log line {HOSTILE}")
+        expect(page.locator("img")).to_have_count(0)
+
+    def test_names_of_apps_and_models_are_not_run(self, console: OpenConsole) -> None:
+        page = console.show("deploy")
+        page.get_by_label("Name of the app").fill(HOSTILE)
+        page.get_by_label("Model: ").fill(HOSTILE)
+        page.get_by_role("button", name="Deploy…").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_role("heading")).to_contain_text(HOSTILE)
+        dialog.get_by_role("button", name="Deploy").click()
+        expect(dialog.get_by_role("alert")).to_be_visible()
+
+        expect(page.locator("img")).to_have_count(0)
+
+
+def _send(page: Page, text: str, label: str = "Message") -> None:
+    page.get_by_label(label, exact=True).fill(text)
+    page.get_by_label(label, exact=True).press("Control+Enter")
+
+
+def _wait_for_answer(page: Page) -> None:
+    expect(page.locator(".answer")).to_have_attribute("aria-busy", "false")
+
+
+def _record_answer(page: Page) -> None:
+    """Records the texts and the images of the answer while it changes, because a busy test would miss some."""
+    page.evaluate(
+        """() => {
+            [window.texts, window.images] = [[], []];
+            new MutationObserver(() => {
+                const answer = document.querySelector(".answer");
+                if (answer) window.texts.push(answer.innerText);
+                if (answer?.querySelector("img")) window.images.push(answer.querySelector("img").src);
+            }).observe(document.body, { subtree: true, childList: true, characterData: true, attributes: true });
+        }"""
+    )
+
+
+def _recorded_texts(page: Page) -> list[str]:
+    texts: list[str] = page.evaluate("window.texts")
+    return texts
+
+
+def _wait_for(page: Page) -> None:
+    """Waits until the view has read its documents."""
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    expect(page.get_by_text("Reading…")).to_have_count(0)
+
+
+def _violations(page: Page) -> list[str]:
+    _wait_for(page)
+    found = Axe().run(page).response["violations"]
+    return [f"{violation['id']}: {violation['nodes'][0]['html']}" for violation in found]
+
+
+def _requests(instance: CliInstance, app: str) -> int:
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    lines = httpx.get(f"{instance.url}/metrics", headers=headers, trust_env=False).text.splitlines()
+    counts = [line.split() for line in lines if line.startswith(f'cornserve_gateway_requests_total{{app="{app}"')]
+    return round(sum(float(count) for _, count in counts))
