@@ -17,10 +17,9 @@ from functools import partial
 
 import psutil
 import uvloop
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.harness.machine import MachineInfo
+from benchmarks.harness.report import create_table, print_report
 from cornserve.app.load import load_app
 from cornserve.app.response_readers import JSON
 from cornserve.app.spec import AppSource, AppSpec
@@ -151,17 +150,15 @@ def main() -> None:
         report = {"machine": asdict(machine), "start": asdict(start), "runs": [asdict(row) for row in rows]}
         print(json.dumps(report))
         return
-    console = Console()
-    console.print(
+    note = (
         f"start: {start.first_ms:.0f} ms for the first host, {start.next_ms:.0f} ms for each further host; "
         f"memory: {start.host_mib:.0f} MiB for each of {hosts} hosts, {start.fork_server_mib:.0f} MiB for their server"
     )
-    table = Table("run in", "p50, µs", "p99, µs", "µs CPU of the gateway")
+    table = create_table(("run in",), ("p50, µs", "p99, µs", "µs CPU of the gateway"))
     for row in rows:
         process = f"{row.process}, with type" if row.is_typed else row.process
         table.add_row(process, *(f"{figure:.0f}" for figure in (row.p50_us, row.p99_us, row.gateway_cpu_us)))
-    console.print(table)
-    console.print(str(machine))
+    print_report(machine, note, table)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
 from benchmarks.harness.machine import MachineInfo
 from benchmarks.harness.media import random_audio, random_image
+from benchmarks.harness.report import create_table, print_report
 from benchmarks.harness.running import running
 from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_executors.vllm import settings
@@ -46,14 +44,18 @@ class EncoderFigures:
 def main() -> None:
     arguments = _arguments()
     load_seconds, figures = asyncio.run(_measure(arguments))
+    machine = MachineInfo.current()
     if arguments.json:
-        machine = asdict(MachineInfo.current())
-        print(json.dumps({"machine": machine, "load_cpu_seconds": load_seconds, "figures": [*map(asdict, figures)]}))
+        print(
+            json.dumps(
+                {"machine": asdict(machine), "load_cpu_seconds": load_seconds, "figures": [*map(asdict, figures)]}
+            )
+        )
         return
-    table = Table("in flight", "media/s", "CPU ms")
+    table = create_table((), ("in flight", "media/s", "CPU ms"))
     for row in figures:
         table.add_row(str(row.in_flight), f"{row.media_per_second:.1f}", f"{row.cpu_ms:.1f}")
-    Console().print(f"load: {load_seconds:.1f} s of CPU time, with imports", table)
+    print_report(machine, f"load: {load_seconds:.1f} s of CPU time, with imports", table)
 
 
 def _arguments() -> argparse.Namespace:

@@ -20,10 +20,9 @@ from statistics import median
 from typing import Any
 
 from openai import OpenAI
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.harness.machine import MachineInfo
+from benchmarks.harness.report import create_table, print_report
 from benchmarks.harness.slot_instance import SlotInstance
 from cornserve.client import Client
 
@@ -196,11 +195,11 @@ def _rates(load: Load, concurrency: int, rounds: int) -> Rates:
 
 def _print(report: dict[str, Any], machine: MachineInfo) -> None:
     names = [name for name in TASKS if name in report]
-    table = Table("", *names)
+    table = create_table(("",), names)
     for figure in (*FirstOutput.__slots__, *Rates.__slots__):
         values = [report[name][figure] for name in names]
         table.add_row(figure, *("" if value is None else f"{value:.3g}" for value in values))
-    Console().print(f"{report['concurrency']} concurrent requests", table, str(machine))
+    print_report(machine, f"{report['concurrency']} concurrent requests", table)
 
 
 if __name__ == "__main__":

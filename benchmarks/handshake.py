@@ -21,10 +21,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import uvloop
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.harness.machine import MachineInfo
+from benchmarks.harness.report import create_table, print_report
 from cornserve.instance_secret import InstanceSecret
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire import sockets
@@ -133,19 +132,18 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     options = parser.parse_args()
     machine = MachineInfo.current()
+    connections = 20 if options.quick else options.connections
     with tempfile.TemporaryDirectory(prefix="cornserve-benchmark-") as name:
         create_certificate(Path(name))
-        rows = [measure_kind(kind, Path(name), 20 if options.quick else options.connections) for kind in KINDS]
+        rows = [measure_kind(kind, Path(name), connections) for kind in KINDS]
     if options.json:
         print(json.dumps({"machine": asdict(machine), "rows": [asdict(row) for row in rows]}))
         return
-    table = Table("", "p50, µs", "p99, µs", "µs CPU, connecting", "µs CPU, accepting")
+    table = create_table(("",), ("p50, µs", "p99, µs", "µs CPU, connecting", "µs CPU, accepting"))
     for row in rows:
         figures = (row.p50_us, row.p99_us, row.connecting_cpu_us, row.accepting_cpu_us)
         table.add_row(row.kind, *(f"{figure:.0f}" for figure in figures))
-    console = Console()
-    console.print(table)
-    console.print(str(machine))
+    print_report(machine, f"{connections} connections of each kind", table)
 
 
 if __name__ == "__main__":

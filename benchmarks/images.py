@@ -40,9 +40,9 @@ import psutil
 from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from benchmarks.harness.machine import MachineInfo
+from benchmarks.harness.report import create_table, print_report
 
 APP = "images"
 CHECKPOINTS = 10
@@ -266,10 +266,8 @@ async def _slab_held_mib(session: aiohttp.ClientSession, url: str) -> float:
 def _print_checkpoints(options: ImageBenchmarkOptions, checkpoints: list[Checkpoint]) -> None:
     names = sorted(checkpoints[0].rss_mib)
     setting = f"{options.concurrency} in flight, images of {options.side}x{options.side}"
-    title = f"{options.path}: {setting}, on {MachineInfo.current()}"
-    table = Table(
-        "requests", "per second", "p50 ms", "p99 ms", *(f"{name} MiB" for name in names), "held MiB", title=title
-    )
+    columns = [f"{name} MiB" for name in (*names, "held")]
+    table = create_table((), ("requests", "per second", "p50 ms", "p99 ms", *columns))
     last = 0
     for checkpoint in checkpoints:
         rate = (checkpoint.requests - last) / checkpoint.seconds
@@ -284,16 +282,17 @@ def _print_checkpoints(options: ImageBenchmarkOptions, checkpoints: list[Checkpo
             *memory,
             held,
         )
-    Console().print(table)
+    print_report(MachineInfo.current(), f"{options.path}: {setting}", table)
 
 
 def _print_interference(options: ImageBenchmarkOptions, measured: InterferenceResult) -> None:
     large = f"{options.large_images} of {LARGE_SIDE}x{LARGE_SIDE} in {measured.large_seconds:.1f} s"
-    title = f"{options.path}: an image of {options.side}x{options.side} during {large}, on {MachineInfo.current()}"
-    table = Table("", "requests", "p50 ms", "max ms", title=title)
+    title = f"{options.path}: an image of {options.side}x{options.side} during {large}"
+    table = create_table(("",), ("requests", "p50 ms", "max ms"), title)
     for name, latencies in (("alone", measured.alone_ms), ("concurrent", measured.concurrent_ms)):
         table.add_row(name, str(len(latencies)), f"{median(latencies):.0f}", f"{max(latencies):.0f}")
-    Console().print(table, *(f"{name}: {mib:.0f} MiB at most" for name, mib in measured.rss_mib.items()), sep="\n")
+    memory = ", ".join(f"{name}: {mib:.0f} MiB at most" for name, mib in measured.rss_mib.items())
+    print_report(MachineInfo.current(), memory, table)
 
 
 if __name__ == "__main__":

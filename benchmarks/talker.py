@@ -17,10 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
 from benchmarks.harness.machine import MachineInfo
+from benchmarks.harness.report import create_table, print_report
 from benchmarks.harness.running import running
 from cornserve.concurrency import gather_all
 from cornserve_executors.talker.stats import TalkerStats
@@ -53,14 +51,15 @@ class SpeechTiming:
 def main() -> None:
     arguments = _arguments()
     figures = asyncio.run(_measure(arguments.model, arguments.concurrency, arguments.tokens, arguments.rounds))
-    report = {"machine": asdict(MachineInfo.current()), "figures": asdict(figures)}
+    machine = MachineInfo.current()
+    report = {"machine": asdict(machine), "figures": asdict(figures)}
     if arguments.json:
         print(json.dumps(report))
         return
-    table = Table("figure", "median")
+    table = create_table(("figure",), ("median",))
     for name, value in asdict(figures).items():
         table.add_row(name, f"{value:.2f}")
-    Console().print(f"{arguments.concurrency} concurrent speeches", table)
+    print_report(machine, f"{arguments.concurrency} concurrent speeches", table)
 
 
 def _arguments() -> argparse.Namespace:
