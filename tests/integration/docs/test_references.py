@@ -271,6 +271,7 @@ def test_every_metric_of_the_gateway_is_documented() -> None:
     request.record_path(0, planned)
     request.record_invocation("group", "executor", 1)
     request.record_compute_time("group", 1.0)
+    request.record_edges([], "group")
     metrics.set_planned_shares("app", [(planned, 1.0)])
     metrics.retain_groups("app", {"group"}, {"executor": "option"})
     request.record_end(200)
