@@ -16,7 +16,7 @@ class ServerApi:
     """The API of a server.
 
     Args:
-        operations: what it serves.
+        operations: the operations that it has.
         streams_speech: whether `/v1/audio/speech` streams events (`stream_format`). Otherwise, it streams samples.
         steps_in: the field of a request for images that has the number of denoising steps, or an empty text for the
             request itself.

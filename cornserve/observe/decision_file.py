@@ -110,7 +110,7 @@ def log_decision(fields: Mapping[str, Any], seen: Mapping[str, Any], snapshot: S
     """Logs a decision to the log of the process and to the file.
 
     Args:
-        seen: what the policy saw, for the file only.
+        seen: the loads or arrivals that the policy read, for the file only.
     """
     DECISIONS.info("decision", extra={"fields": fields, "decision": {**fields, "seen": seen}, "snapshot": snapshot})
 

@@ -1,4 +1,4 @@
-"""What policies see when they decide, as JSON values, so that a log of decisions can be repeated.
+"""The arguments of policies as JSON values, so that a log of decisions can be repeated.
 
 A policy decides by its arguments alone. The log therefore contains them, reduced to what policies can read.
 """

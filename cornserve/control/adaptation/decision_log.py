@@ -27,7 +27,7 @@ def decide_mixture(
     now: float,
     solve: SolveMixture,
 ) -> MixtureChange | None:
-    """Decides which mixture of cells runs, and logs it with what the policy saw."""
+    """Decides which mixture of cells runs, and logs the decision with all that the policy read."""
     history, solved = RecordingHistory(arrivals), []
 
     def solve_and_record(rate: float) -> Mapping[int, int]:
@@ -53,7 +53,7 @@ def decide_mixture(
 def decide_replicas(
     app: str, executor: str, limits: ExecutorLimits, running: RunningReplicas, loads: ArrivalHistory, now: float
 ) -> ReplicaChange | None:
-    """Decides how many replicas of an executor its load needs, and logs it with what the policy saw."""
+    """Decides how many replicas of an executor its load needs, and logs the decision with all that the policy read."""
     history = RecordingHistory(loads)
     change = ExecutorAutoscaling(limits).decide(running, history, now)
     seen = {"limits": asdict(limits), "running": asdict(running), "windows": history.windows, "now": now}

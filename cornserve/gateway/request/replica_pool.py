@@ -159,7 +159,7 @@ class ReplicaPool:
         Args:
             unrouted_endpoints: used if no route contains the group any more: the endpoints of a draining old version.
             exclude: endpoints not to select.
-            on_choice: called with the replica that is chosen, and with what the policy saw.
+            on_choice: called with the replica that is chosen, and with all that the policy read.
         """
         endpoints = self._routed_endpoints(key, unrouted_endpoints)
         connections = [self._connection(endpoint) for endpoint in endpoints]

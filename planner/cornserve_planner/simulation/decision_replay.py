@@ -91,7 +91,7 @@ class DecisionReplay:
             except _MALFORMED as error:
                 if isinstance(error, InvalidInputError):
                     raise
-                raise InvalidInputError(f"{path.name} line {number}", f"is no decision: {error!r:.200}") from error
+                raise InvalidInputError(f"{path.name} line {number}", f"is not a decision: {error!r:.200}") from error
         return result
 
     def _add(self, line: Mapping[str, Any], number: int, result: ReplayResult) -> None:

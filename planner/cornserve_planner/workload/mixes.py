@@ -122,7 +122,7 @@ MIXES: Final[Mapping[str, tuple[Callable[[_Sizes], Iterator[_Call]], float]]] = 
     "assistant": (_assistant, 1.875),
     "studio": (_studio, 2.65),
 }
-"""By name: the calls of a session, and their mean number."""
+"""The calls of a session and their mean number, by the name of the mix."""
 
 
 def generate_mix(

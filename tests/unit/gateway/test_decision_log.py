@@ -165,9 +165,9 @@ HEADER = '{"format": "cornserve/decisions", "version": 1, "process": "gateway"}\
         ("", "line 1: must have the format 'cornserve/decisions', version 1"),
         ('{"format": "cornserve/decisions", "version": 2}\n', "line 1: must have the format"),
         (HEADER + "[]\n", "line 2: must be a JSON object"),
-        (HEADER + "{}\n", "line 2: is no decision: KeyError('event')"),
-        (HEADER + '{"event": "path"}\n', "line 2: is no decision: KeyError('seen')"),
-        (HEADER + '{"event": "snapshot", "number": [], "table": {}}\n', "line 2: is no decision: "),
+        (HEADER + "{}\n", "line 2: is not a decision: KeyError('event')"),
+        (HEADER + '{"event": "path"}\n', "line 2: is not a decision: KeyError('seen')"),
+        (HEADER + '{"event": "snapshot", "number": [], "table": {}}\n', "line 2: is not a decision: "),
         (HEADER + '{"event": "cells", "seen": {"now": NaN}}\n', "line 2: is not valid JSON: NaN"),
         (
             HEADER + '{"event": "replica", "reason": "best", "seen": {"key": "", "size": {}}, "invocation": 0}\n',
