@@ -54,6 +54,16 @@ def readable_files(paths: list[str]) -> list[str]:
     return found
 
 
+def usable_sockets(paths: list[str]) -> list[str]:
+    """Returns the sockets to which this process can send a message."""
+    found = []
+    for path in paths:
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(bytes(64), path)
+            found.append(path)
+    return found
+
+
 def responses(address: Address) -> dict[str, int]:
     """Sends each request after wrong handshakes; returns the largest number of bytes after the executor's nonce."""
     with ThreadPoolExecutor(len(REQUESTS)) as pool:
@@ -124,6 +134,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         os.setuid(uid)
     address: Address = (job["host"], job["port"])
     done: dict[str, Any] = {"readable": readable_files(job["files"]), "responses": responses(address)}
+    done["sent"] = usable_sockets(job.get("sockets", []))
     done["environment"] = readable_files([f"/proc/{pid}/environ" for pid in job["pids"]])
     done["connections"] = flood(address, [(job["host"], port) for port in job["open_ports"]], job["flood_seconds"])
     return done
