@@ -22,14 +22,14 @@ class MissingGateway(_Figures):
     error: str
 
 
-class Gateways(_Figures):
+class ReadGateways(_Figures):
     """The gateways whose figures were added."""
 
     read: int = 1
     missing: list[MissingGateway] = []
 
 
-class Percentiles(_Figures):
+class SecondsPercentiles(_Figures):
     """Percentiles of seconds, interpolated in the buckets of a histogram like Prometheus's `histogram_quantile`."""
 
     p50: float
@@ -87,9 +87,9 @@ class AppFigures(_Figures):
     prompt_tokens_total: int
     generation_tokens_total: int
     generation_tokens_per_second: float
-    ttft_seconds: Percentiles | None
-    tbt_seconds: Percentiles | None
-    e2e_seconds: Percentiles | None
+    ttft_seconds: SecondsPercentiles | None
+    tbt_seconds: SecondsPercentiles | None
+    e2e_seconds: SecondsPercentiles | None
     targets: list[TargetFigures]
 
 
@@ -115,7 +115,7 @@ class Overview(_Figures):
     """Seconds since 1970."""
     window_seconds: float
     """The time over which rates and percentiles are computed."""
-    gateways: Gateways
+    gateways: ReadGateways
     gpus: int
     dollars_per_hour: float | None = None
     apps: list[AppFigures]
@@ -136,7 +136,7 @@ class LiveReplica(_Figures):
     invocations_total: int
     codes: dict[str, int]
     """Ended invocations by code."""
-    seconds: Percentiles | None
+    seconds: SecondsPercentiles | None
     """The durations of all invocations."""
     batch_size: float | None = None
     queue: float | None = None
@@ -267,7 +267,7 @@ class LiveApp(_Figures):
 
     time: float
     window_seconds: float
-    gateways: Gateways
+    gateways: ReadGateways
     app: AppFigures
     nodes: list[LiveNode]
     edges: list[LiveEdge]
@@ -282,7 +282,7 @@ class AppSeries(_Figures):
     """The last hour of an app in steps, oldest first."""
 
     step_seconds: int
-    gateways: Gateways
+    gateways: ReadGateways
     times: list[int]
     """The end of each step, in seconds since 1970."""
     requests_per_second: list[float] = Field(default_factory=list)
@@ -346,7 +346,7 @@ class RequestTimeline(RequestSummary):
 
 
 class RequestList(_Figures):
-    gateways: Gateways
+    gateways: ReadGateways
     recent: list[RequestSummary]
     slow: list[RequestSummary]
     failed: list[RequestSummary]

@@ -11,7 +11,7 @@ from cornserve.cli.console import print_json, stdout
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from cornserve.app.overview import AppFigures, Overview, Percentiles
+    from cornserve.app.overview import AppFigures, Overview, SecondsPercentiles
     from cornserve.client import Client
 
 WATCH_SECONDS: Final = 2.0
@@ -63,5 +63,5 @@ def _cells(app: AppFigures) -> list[str]:
     return [ready, *rates, _seconds(app.ttft_seconds), _seconds(app.tbt_seconds), ", ".join(targets)]
 
 
-def _seconds(percentiles: Percentiles | None) -> str:
+def _seconds(percentiles: SecondsPercentiles | None) -> str:
     return "" if percentiles is None else f"{percentiles.p90:.3g} s"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cornserve_planner.goodput.candidates import Candidate, heuristic_mix, role_mixes, role_structures
+from cornserve_planner.goodput.candidates import PlanCandidate, heuristic_mix, role_mixes, role_structures
 from cornserve_planner.goodput.search import GoodputSearch, describe
 from cornserve_planner.inputs.planning_inputs import load_inputs
-from cornserve_planner.inputs.request_targets import RequestTargets
+from cornserve_planner.inputs.request_targets import GoodputTargets
 from cornserve_planner.inputs.service_targets import ServiceTargets, with_targets
 from cornserve_planner.plan_file.provenance import plan_origin
 from cornserve_planner.planning.goodput_plan import ReplayedProblem
@@ -108,7 +108,7 @@ def write_inputs(folder: Path, workload: ImageWorkload) -> tuple[Path, Path, Pat
 def rank_mixes(folder: Path, workload: ImageWorkload, ttft: float, tbt: float, requests: int) -> MixRanks:
     """Ranks all mixes by their goodput with a number of requests. Mixes of equal goodput have the same rank."""
     model, file, profile = write_inputs(folder, workload)
-    targets = RequestTargets({"ttft": {"": ttft}, "tbt": {"": tbt}}, 90.0)
+    targets = GoodputTargets({"ttft": {"": ttft}, "tbt": {"": tbt}}, 90.0)
     request = PlanRequest(str(model), GPUS, workload=file, profile=profile, targets=ServiceTargets(latency=targets))
     inputs = with_targets(load_inputs(request.model, file, request.profile), request.targets)
     origin = plan_origin(inputs, request.model, file, request.profile, None, factors={}, options={})
@@ -116,7 +116,7 @@ def rank_mixes(folder: Path, workload: ImageWorkload, ttft: float, tbt: float, r
     replay, budget = problem.replay, Budget(GPUS)
     structures = [options for options in role_structures(problem.fluid, inputs.graph) if len(options) > 1]
     candidates = [
-        Candidate("+".join(options), mix, capacity(problem.fluid, mix)[0])
+        PlanCandidate("+".join(options), mix, capacity(problem.fluid, mix)[0])
         for options in structures
         for mix in role_mixes(problem.fluid, options, budget)
     ]

@@ -18,6 +18,9 @@ interface ChartProps {
 
 const HEIGHT = 160;
 
+/** The least time that a chart shows: without it, a single point has an axis of years. */
+const LEAST_SECONDS = 60;
+
 /** Lines over time. */
 export function Chart({ title, times, lines, format }: ChartProps) {
   const frame = useRef<HTMLDivElement>(null);
@@ -76,7 +79,10 @@ function options(element: HTMLElement, lines: Line[], format: (value: number) =>
     width: element.clientWidth,
     height: HEIGHT,
     axes: [axis, { ...axis, size: 64, values: (_plot, values) => values.map(format) }],
-    scales: { y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, 1e-3)] } },
+    scales: {
+      x: { range: (_plot, low, high) => [Math.min(low ?? 0, (high ?? 0) - LEAST_SECONDS), high ?? 0] },
+      y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, 1e-3)] },
+    },
     series: [
       {
         value: (_plot, time) =>

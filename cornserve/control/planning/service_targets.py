@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cornserve.app.settings import LatencyTargetSettings
-from cornserve_planner.inputs.request_targets import RequestTargets
+from cornserve_planner.inputs.request_targets import GoodputTargets
 from cornserve_planner.inputs.service_targets import ServiceTargets
 
 TBT_REASON: Final = (
@@ -28,5 +28,5 @@ def service_targets(
         else {"ttft": targets.ttft_seconds, "tbt": targets.tbt_seconds, "e2e": targets.end_to_end_seconds}
     )
     seconds = {kind: {"": target} for kind, target in given.items() if target is not None}
-    latency = RequestTargets(seconds) if percentile is None else RequestTargets(seconds, percentile)
+    latency = GoodputTargets(seconds) if percentile is None else GoodputTargets(seconds, percentile)
     return ServiceTargets(latency=latency) if utilization is None else ServiceTargets(utilization, latency)

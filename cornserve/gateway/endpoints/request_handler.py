@@ -241,7 +241,7 @@ class RequestHandler:
         self._stats.record_end(self._status)
         if self._trace is not None:
             self._trace.end(self._stats, self._status)
-        path, arrived = self._request.url.path, self._arrived_us / 1e6
+        path, arrived = self._request.scope["path"], self._arrived_us / 1e6
         error = "" if self._status == 200 else self._error_code
         self._context.metrics.requests.add(self._stats, self._app, self.ids.public, path, arrived, self._status, error)
         access_log.log_request(self._stats, self._status)

@@ -9,7 +9,6 @@ from typing import Final
 
 from cornserve.app.adaptation_status import MixtureProposal, PlanProposal
 from cornserve.app.overview import (
-    Gateways,
     LiveApp,
     LiveCell,
     LiveCellCount,
@@ -22,6 +21,7 @@ from cornserve.app.overview import (
     LiveProposal,
     LiveReplica,
     LiveType,
+    ReadGateways,
 )
 from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppView, GroupStatus, ReplicaStatus
@@ -42,7 +42,7 @@ def app_live(
     view: AppView,
     context: GatewayContext,
     sums: Sums,
-    gateways: Gateways,
+    gateways: ReadGateways,
     reports: Mapping[str, ReplicaReport],
     received: BytesPerSecond,
 ) -> LiveApp:

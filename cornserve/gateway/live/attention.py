@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from cornserve.app.overview import AppFigures, Attention, Gateways
+from cornserve.app.overview import AppFigures, Attention, ReadGateways
 from cornserve.app.record import AppView, Phase, UnreadableApp
 
 MET_SHARE: Final = 0.95
@@ -15,7 +15,7 @@ _ORDER: Final = ("error", "warning", "info")
 
 
 def find_attention(
-    views: Iterable[AppView], apps: Sequence[AppFigures], unreadable: Iterable[UnreadableApp], gateways: Gateways
+    views: Iterable[AppView], apps: Sequence[AppFigures], unreadable: Iterable[UnreadableApp], gateways: ReadGateways
 ) -> list[Attention]:
     """Returns the findings, the most severe ones first."""
     found = [*_instance(unreadable, gateways)]
@@ -24,7 +24,7 @@ def find_attention(
     return sorted(found, key=lambda each: _ORDER.index(each.severity))
 
 
-def _instance(unreadable: Iterable[UnreadableApp], gateways: Gateways) -> Iterator[Attention]:
+def _instance(unreadable: Iterable[UnreadableApp], gateways: ReadGateways) -> Iterator[Attention]:
     for app in unreadable:
         yield Attention(
             severity="error", app=app.name, reason="Damaged", message=app.message, action="cornserve doctor"

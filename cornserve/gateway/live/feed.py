@@ -13,7 +13,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from cornserve.app.live_figures import LIVE_PATH
-from cornserve.app.overview import AppSeries, Gateways, RequestList, RequestTimeline
+from cornserve.app.overview import AppSeries, ReadGateways, RequestList, RequestTimeline
 from cornserve.app.record import AppView
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.errors import ApiError
@@ -25,7 +25,7 @@ from cornserve.gateway.live.peers import GatewayPeers
 from cornserve.gateway.live.replica_reports import ReplicaReport, read_reports
 from cornserve.gateway.live.series import GatewaySteps, app_series
 from cornserve.gateway.observe.app_changes import AppChanges
-from cornserve.gateway.observe.app_history import AppHistory
+from cornserve.gateway.observe.app_history import FigureHistory
 from cornserve.gateway.observe.request_records import merged_requests
 
 MIN_SECONDS: Final = 1.0
@@ -68,7 +68,7 @@ class LiveFeed:
         self._context = context
         self._changes = changes
         self._peers = peers
-        self.history = AppHistory(lambda: context.metrics.apps, self._ready)
+        self.history = FigureHistory(lambda: context.metrics.apps, self._ready)
         self._computed: dict[str, _Computed] = {}
         self._received: dict[str, _Received] = {}
 
@@ -144,7 +144,7 @@ class LiveFeed:
         received = self._bytes_per_second(view, reports)
         return app_live(view, self._context, sums, gateways, reports, received).model_dump_json().encode()
 
-    async def _sums(self, seconds: float, app: str | None) -> tuple[Sums, Gateways]:
+    async def _sums(self, seconds: float, app: str | None) -> tuple[Sums, ReadGateways]:
         parameters = {"window": f"{seconds:g}"} | ({} if app is None else {"app": app})
         found, gateways = await self._peers.read(
             LIVE_PATH, parameters, GatewayFigures, lambda: self.own_figures(seconds, app)

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.observe.app_counts import Counts, Key, added, app_counts
-from cornserve.gateway.observe.app_history import AppHistory
+from cornserve.gateway.observe.app_history import FigureHistory
 
 
 class AppCounts(BaseModel):
@@ -90,7 +90,7 @@ def _sum(counts: Counts, others: Sequence[tuple[Key, int]]) -> Counts:
 
 
 def gateway_figures(
-    context: GatewayContext, history: AppHistory, window_seconds: float, app: str | None = None
+    context: GatewayContext, history: FigureHistory, window_seconds: float, app: str | None = None
 ) -> GatewayFigures:
     """Returns the figures of this gateway, of all apps or of one with its replicas."""
     now = time.monotonic()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from cornserve.app.overview import AppFigures, Gateways, Overview, Percentiles, ReplicaCounts, TargetFigures
+from cornserve.app.overview import AppFigures, Overview, ReadGateways, ReplicaCounts, SecondsPercentiles, TargetFigures
 from cornserve.app.record import AppView, ReplicaState, UnreadableApp
 from cornserve.control.store.base import AppRecord
 from cornserve.gateway.context import GatewayContext
@@ -20,7 +20,7 @@ OVERVIEW_SECONDS: Final = 60.0
 """The window of rates and percentiles."""
 
 
-def overview(context: GatewayContext, changes: AppChanges, sums: Sums, gateways: Gateways) -> Overview:
+def overview(context: GatewayContext, changes: AppChanges, sums: Sums, gateways: ReadGateways) -> Overview:
     records = context.apps.records()
     views = [app_view(record, context) for _, record in sorted(records.items())]
     apps = [app_figures(view, sums.app(view.name), sums.window_seconds, context) for view in views]
@@ -78,9 +78,9 @@ def app_figures(view: AppView, sums: AppSums, seconds: float, context: GatewayCo
     )
 
 
-def percentiles(counts: Counts, name: str) -> Percentiles | None:
+def percentiles(counts: Counts, name: str) -> SecondsPercentiles | None:
     p50, p90, p99 = (percentile(counts, name, share) for share in (0.5, 0.9, 0.99))
-    return None if p50 is None or p90 is None or p99 is None else Percentiles(p50=p50, p90=p90, p99=p99)
+    return None if p50 is None or p90 is None or p99 is None else SecondsPercentiles(p50=p50, p90=p90, p99=p99)
 
 
 def _targets(view: AppView, total: Counts, window: Counts) -> list[TargetFigures]:

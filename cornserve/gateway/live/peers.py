@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from cornserve.app.overview import Gateways, MissingGateway
+from cornserve.app.overview import MissingGateway, ReadGateways
 from cornserve.control.adaptation.arrival_reader import FindGateways
 from cornserve.exception_text import exception_text
 
@@ -41,20 +41,20 @@ class GatewayPeers:
 
     async def read(
         self, path: str, parameters: Mapping[str, str], kind: type[Answer], own: Callable[[], Answer]
-    ) -> tuple[list[Answer], Gateways]:
+    ) -> tuple[list[Answer], ReadGateways]:
         """Returns the answers of the gateways that answer, and the others as missing.
 
         Args:
             own: returns the answer of this gateway.
         """
         if self._find_gateways is None:
-            return [own()], Gateways()
+            return [own()], ReadGateways()
         try:
             if time.monotonic() - self._found_at >= ADDRESS_SECONDS:
                 self._addresses = sorted(await self._find_gateways())
                 self._found_at = time.monotonic()
         except OSError as error:
-            return [own()], Gateways(missing=[MissingGateway(gateway="the others", error=str(error))])
+            return [own()], ReadGateways(missing=[MissingGateway(gateway="the others", error=str(error))])
         from aiohttp import ClientSession, ClientTimeout
 
         timeout = ClientTimeout(total=RESPONSE_SECONDS)
@@ -63,7 +63,7 @@ class GatewayPeers:
             answers = await asyncio.gather(*read)
         missing = [answer for answer in answers if isinstance(answer, MissingGateway)]
         found = [answer for answer in answers if not isinstance(answer, MissingGateway)]
-        return found, Gateways(read=len(found), missing=missing)
+        return found, ReadGateways(read=len(found), missing=missing)
 
 
 async def _read(

@@ -7,9 +7,9 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from cornserve.app.overview import AppSeries, Gateways
+from cornserve.app.overview import AppSeries, ReadGateways
 from cornserve.gateway.observe.app_counts import LATENCIES
-from cornserve.gateway.observe.app_history import BUCKETS, STEP_SECONDS, STEPS, Step
+from cornserve.gateway.observe.app_history import BUCKETS, STEP_SECONDS, STEPS, AppStep
 from cornserve.observe.histogram import quantile
 
 _FIGURES: Final = 5
@@ -21,11 +21,11 @@ class GatewaySteps(BaseModel):
     steps: list[tuple[int, list[int]]]
 
     @classmethod
-    def of(cls, steps: Iterable[Step]) -> GatewaySteps:
+    def of(cls, steps: Iterable[AppStep]) -> GatewaySteps:
         return cls(steps=[(step.number, [*step.values]) for step in steps])
 
 
-def app_series(gateways: Iterable[GatewaySteps], read: Gateways, now: float) -> AppSeries:
+def app_series(gateways: Iterable[GatewaySteps], read: ReadGateways, now: float) -> AppSeries:
     """Adds the steps of gateways. Replicas are those of the gateway that knows most."""
     last = int(now / STEP_SECONDS)
     values: dict[int, list[int]] = {}

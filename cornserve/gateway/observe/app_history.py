@@ -40,7 +40,7 @@ BUCKETS: Final = len(SECONDS) + 1
 _MAX: Final = 2**32 - 1
 
 
-class Step(NamedTuple):
+class AppStep(NamedTuple):
     """A step of an app. Numbers of steps are those since 1970, so that the steps of all gateways agree."""
 
     number: int
@@ -55,7 +55,7 @@ class Window(NamedTuple):
     seconds: float
 
 
-class AppHistory:
+class FigureHistory:
     """Keeps the counts of this gateway.
 
     Args:
@@ -68,7 +68,7 @@ class AppHistory:
         self._ready = ready
         self._samples = deque[tuple[float, dict[str, Counts]]]([(time.monotonic(), {})], maxlen=WINDOW_STEPS + 1)
         """The counts at the ends of the last steps, with times of the monotonic clock."""
-        self._steps = OrderedDict[str, deque[Step]]()
+        self._steps = OrderedDict[str, deque[AppStep]]()
 
     async def run(self) -> None:
         """Records every step until cancelled."""
@@ -105,7 +105,7 @@ class AppHistory:
         counts = NO_COUNTS if stats is None else increase(sample.get(app, NO_COUNTS), app_counts(stats))
         return Window(counts, max(now - at, 1e-3))
 
-    def steps(self, app: str) -> list[Step]:
+    def steps(self, app: str) -> list[AppStep]:
         """Returns the steps of the last hour in which an app has changed, oldest first."""
         return list(self._steps.get(app, ()))
 
@@ -117,7 +117,7 @@ class AppHistory:
             return
         buckets = [counts.get((name, str(bucket)), 0) for name in LATENCIES for bucket in range(BUCKETS)]
         figures = (requests(counts), errors(counts), counts.get(("generation",), 0), running, ready)
-        steps.append(Step(number, array("I", (min(value, _MAX) for value in (*figures, *buckets)))))
+        steps.append(AppStep(number, array("I", (min(value, _MAX) for value in (*figures, *buckets)))))
         while steps and steps[0].number <= number - STEPS:
             steps.popleft()
         self._steps.move_to_end(app)

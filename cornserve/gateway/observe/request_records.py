@@ -7,9 +7,9 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from cornserve.app.overview import Gateways, RequestList, RequestSummary, RequestTimeline
+from cornserve.app.overview import ReadGateways, RequestList, RequestSummary, RequestTimeline
 from cornserve.gateway.observe.request_stats import RequestStats
 
 MAX_REQUESTS: Final = 20
@@ -24,14 +24,49 @@ SLOW_SECONDS: Final = 3600.0
 MAX_LISTED: Final = 100
 
 
+class EndedRequest(NamedTuple):
+    """A request that has ended. Its timeline is created when it is read, because most are never read."""
+
+    stats: RequestStats
+    app: str
+    id: str
+    operation: str
+    time: float
+    seconds: float
+    status: int
+    error: str
+
+    def summary(self) -> RequestSummary:
+        return RequestSummary(**self._summary_fields())
+
+    def timeline(self) -> RequestTimeline:
+        return RequestTimeline(**self._summary_fields(), spans=self.stats.spans)
+
+    def _summary_fields(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "app": self.app,
+            "operation": self.operation,
+            "time": self.time,
+            "seconds": self.seconds,
+            "first_chunk_seconds": self.stats.first_chunk_seconds,
+            "status": self.status,
+            "path": self.stats.path,
+            "prompt_tokens": self.stats.prompt_tokens,
+            "generation_tokens": self.stats.generation_tokens,
+            "retries": self.stats.retries,
+            "error": self.error,
+        }
+
+
 @dataclass(slots=True)
 class _AppRequests:
-    recent: deque[RequestTimeline] = field(default_factory=lambda: deque(maxlen=MAX_REQUESTS))
-    failed: deque[RequestTimeline] = field(default_factory=lambda: deque(maxlen=MAX_REQUESTS))
-    slow: list[RequestTimeline] = field(default_factory=list)
+    recent: deque[EndedRequest] = field(default_factory=lambda: deque(maxlen=MAX_REQUESTS))
+    failed: deque[EndedRequest] = field(default_factory=lambda: deque(maxlen=MAX_REQUESTS))
+    slow: list[EndedRequest] = field(default_factory=list)
     """The slowest requests, slowest first."""
 
-    def add(self, request: RequestTimeline, *, is_failed: bool) -> None:
+    def add(self, request: EndedRequest, *, is_failed: bool) -> None:
         self.recent.append(request)
         if is_failed:
             self.failed.append(request)
@@ -57,21 +92,7 @@ class RequestRecords:
             arrived: seconds since 1970.
             error: the code of the error, or an empty text.
         """
-        request = RequestTimeline(
-            id=id,
-            app=app,
-            operation=operation,
-            time=arrived,
-            seconds=stats.seconds,
-            first_chunk_seconds=stats.first_chunk_seconds,
-            status=status,
-            path=stats.path,
-            prompt_tokens=stats.prompt_tokens,
-            generation_tokens=stats.generation_tokens,
-            retries=stats.retries,
-            error=error,
-            spans=stats.spans,
-        )
+        request = EndedRequest(stats, app, id, operation, arrived, stats.seconds, status, error)
         kept = self._apps.setdefault(app, _AppRequests())
         self._apps.move_to_end(app)
         if len(self._apps) > MAX_APPS:
@@ -86,21 +107,22 @@ class RequestRecords:
         return merged_requests(
             [
                 RequestList(
-                    gateways=Gateways(),
+                    gateways=ReadGateways(),
                     recent=_summaries(chain.from_iterable(each.recent for each in kept)),
                     slow=_summaries(chain.from_iterable(each.slow for each in kept)),
                     failed=_summaries(chain.from_iterable(each.failed for each in kept)),
                 )
             ],
-            Gateways(),
+            ReadGateways(),
         )
 
     def find(self, id: str) -> list[RequestTimeline]:
         """Returns the kept requests with an id, which clients may have chosen."""
-        return [request for requests in self._apps.values() for request in _unique(requests) if request.id == id]
+        found = (request for requests in self._apps.values() for request in _unique(requests) if request.id == id)
+        return [request.timeline() for request in found]
 
 
-def merged_requests(lists: Iterable[RequestList], gateways: Gateways) -> RequestList:
+def merged_requests(lists: Iterable[RequestList], gateways: ReadGateways) -> RequestList:
     """Returns the requests of several gateways: the last first, and of the slow ones the slowest."""
     found = [*lists]
     return RequestList(
@@ -115,11 +137,10 @@ def _newest_first(request: RequestSummary) -> float:
     return -request.time
 
 
-def _summaries(requests: Iterable[RequestTimeline]) -> list[RequestSummary]:
-    fields = RequestSummary.model_fields
-    return [RequestSummary(**{name: getattr(each, name) for name in fields}) for each in requests]
+def _summaries(requests: Iterable[EndedRequest]) -> list[RequestSummary]:
+    return [each.summary() for each in requests]
 
 
-def _unique(requests: _AppRequests) -> Iterator[RequestTimeline]:
+def _unique(requests: _AppRequests) -> Iterator[EndedRequest]:
     every = chain(requests.recent, requests.failed, requests.slow)
     return iter({id(request): request for request in every}.values())

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from cornserve.app.overview import RequestSpan
 
 MAX_SPANS: Final = 32
 """Spans that a request keeps. Further ones are left out."""
+
+
+class GatewaySpan(NamedTuple):
+    """Work of the gateway: the media of a request, or a run of its task."""
+
+    kind: Literal["media", "run"]
+    name: str
+    start: float
+    end: float
+
+    def span(self) -> RequestSpan:
+        return RequestSpan(kind=self.kind, name=self.name, start=self.start, end=self.end)
 
 
 class AttemptSpan:

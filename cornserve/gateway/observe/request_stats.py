@@ -12,7 +12,7 @@ from cornserve.app.arrivals import UNPLANNED_TYPE
 from cornserve.app.overview import RequestSpan
 from cornserve.app.settings import LatencyTargetSettings
 from cornserve.gateway.observe.latency_targets import AppTargets, RequestTargets, TargetResult
-from cornserve.gateway.observe.request_spans import MAX_SPANS, AttemptSpan
+from cornserve.gateway.observe.request_spans import MAX_SPANS, AttemptSpan, GatewaySpan
 from cornserve.observe.histogram import Histogram
 from cornserve_policies.admission import Refusal
 from cornserve_policies.path_table import CellPath
@@ -144,7 +144,7 @@ class RequestStats:
         self._has_audio = False
         self._request_type = ""
         self._targets: RequestTargets | None = None
-        self._spans: list[RequestSpan | AttemptSpan] = []
+        self._spans: list[AttemptSpan | GatewaySpan] = []
         self.path: int | None = None
         self.retries = 0
         self.compute_seconds = 0.0
@@ -162,7 +162,7 @@ class RequestStats:
     @property
     def spans(self) -> list[RequestSpan]:
         """The parts of the request, in the order of their starts, as far as they are kept."""
-        return [span.span() if isinstance(span, AttemptSpan) else span for span in self._spans]
+        return [span.span() for span in self._spans]
 
     def begin_attempt(
         self, name: str, group: str, replica: str, *, index: int, attempt: int, after: Sequence[int], queued: float
@@ -178,7 +178,7 @@ class RequestStats:
 
     def _add_span(self, kind: Literal["media", "run"], name: str, start: float) -> None:
         if len(self._spans) < MAX_SPANS:
-            self._spans.append(RequestSpan(name=name, kind=kind, start=start, end=self.seconds))
+            self._spans.append(GatewaySpan(kind, name, start, self.seconds))
 
     def admit(self, *, streams: bool) -> Refusal | None:
         """Counts the request as running, unless the targets of the app refuse it.
@@ -233,7 +233,8 @@ class RequestStats:
 
     def record_edges(self, producers: Iterable[str], group: str) -> None:
         """Counts a new invocation by the executor groups whose outputs it reads."""
-        self._app.edges.update((producer, group) for producer in set(producers) or ("",))
+        for producer in set(producers) or ("",):
+            self._app.edges[producer, group] += 1
 
     def record_retry(self) -> None:
         """Counts another attempt of an invocation."""

@@ -49,7 +49,7 @@ class InvocationTensors:
     """The input and output tensors of one invocation.
 
     Args:
-        compute_time: of the invocation. It excludes the time in which the invocation waits for tensors.
+        compute_time: measures the invocation, except for the time in which it waits for tensors.
         tensor_streams: the outputs that are streams of tensors.
         on_taken: informs the caller that an input is not read any more.
     """

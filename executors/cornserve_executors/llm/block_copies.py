@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from cornserve_executors.tensor_copies import copy_from_buffer, copy_stream, copy_to_buffer, dtype_name
-
-Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 
 
 class BlockCopies:
@@ -89,7 +86,7 @@ class BlockCopies:
 
     def _runs(
         self, parts: Sequence[memoryview], first: int, total: int, blocks: Sequence[int]
-    ) -> Iterator[tuple[Bytes, Bytes]]:
+    ) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]]:
         """Yields host memory and the equal part of a cache, for each layer and each run of consecutive blocks.
 
         Args:
@@ -106,7 +103,7 @@ class BlockCopies:
                 yield host[*axes, begin : begin + count], cache[*axes, block : block + count]
 
     @cached_property
-    def _bytes(self) -> list[Bytes]:
+    def _bytes(self) -> list[npt.NDArray[np.uint8]]:
         """The memory of the caches of a CPU."""
         return [cache.view(torch.uint8).numpy() for cache in self._caches]
 

@@ -287,13 +287,13 @@ def plan(
         check_output("--save", save)
     if plot is not None:
         check_output("--plot", plot, (".svg", ".png", ".pdf"))
-    from cornserve_planner.inputs.request_targets import RequestTargets
+    from cornserve_planner.inputs.request_targets import GoodputTargets
     from cornserve_planner.inputs.service_targets import ServiceTargets
     from cornserve_planner.planning.request import PlanRequest
 
     given = {"ttft": ttft, "tbt": tbt, "e2e": e2e}
     form = "[TYPE=]SECONDS, such as 0.5 or image=2"
-    latency = RequestTargets(
+    latency = GoodputTargets(
         {kind: parsed for kind, texts in given.items() if (parsed := parse_settings(f"--{kind}", form, texts, float))},
         percentile,
     )

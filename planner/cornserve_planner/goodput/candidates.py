@@ -22,7 +22,7 @@ UTILIZATIONS = (0.5, 0.7)
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PlanCandidate:
     """Replicas by option.
 
     Args:
@@ -35,7 +35,7 @@ class Candidate:
     bound: float
 
 
-def find_candidates(problem: PlanningProblem, graph: ExecutorGraph, budget: Budget) -> list[Candidate]:
+def find_candidates(problem: PlanningProblem, graph: ExecutorGraph, budget: Budget) -> list[PlanCandidate]:
     """Returns the candidates within a budget, without duplicates, the highest bound first.
 
     Args:
@@ -63,7 +63,7 @@ def find_candidates(problem: PlanningProblem, graph: ExecutorGraph, budget: Budg
             if len(options) > 1:
                 for mix in hybrids(problem, alone[0], options, budget):
                     add("hybrid", mix)
-    found = [Candidate(kind, dict(key), capacity(problem, dict(key))[0]) for key, kind in kinds.items()]
+    found = [PlanCandidate(kind, dict(key), capacity(problem, dict(key))[0]) for key, kind in kinds.items()]
     return sorted((each for each in found if each.bound > 0), key=lambda each: -each.bound)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.inputs.request_targets import RequestTargets
+from cornserve_planner.inputs.request_targets import GoodputTargets
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.simulation.event_queue import EventQueue
 from cornserve_planner.simulation.executor_model import ExecutorModel
@@ -70,7 +70,7 @@ class Replay:
         requests: in the order of arrival, one per second on average.
     """
 
-    def __init__(self, requests: Sequence[SimulatedRequest], targets: RequestTargets) -> None:
+    def __init__(self, requests: Sequence[SimulatedRequest], targets: GoodputTargets) -> None:
         self.requests = requests
         self.targets = targets
         self.runs = 0
@@ -139,7 +139,7 @@ def read_replayed(
     Raises `InvalidInputError` if they are too few for an interval.
     """
     simulation = ServingSimulation(
-        plan, models, routing_policy(DEFAULT_ROUTING), ServingSettings(), _Verdict(RequestTargets({}), 0)
+        plan, models, routing_policy(DEFAULT_ROUTING), ServingSettings(), _Verdict(GoodputTargets({}), 0)
     )
     found = list(read_load(plan, workload, simulation.find_type, rate=1.0, count=count or MOST_REQUESTS, seed=0))
     if len(found) < LEAST_REQUESTS:
@@ -150,7 +150,7 @@ def read_replayed(
 class _Verdict:
     """Counts the requests that meet all of their targets, and ends the simulation when enough do or too few can."""
 
-    def __init__(self, targets: RequestTargets, requests: int) -> None:
+    def __init__(self, targets: GoodputTargets, requests: int) -> None:
         self.events: EventQueue
         self.is_met = False
         self._targets = targets

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cornserve_planner.errors import InfeasibleError
-from cornserve_planner.goodput.candidates import Candidate
+from cornserve_planner.goodput.candidates import PlanCandidate
 from cornserve_planner.goodput.replay import GoodputInterval, Replay, ReplayedSystem
 
 FEW_REQUESTS = 2_000
@@ -17,7 +17,7 @@ FINALISTS = 3
 SIMILAR = 0.97
 """Candidates with at least this part of the best goodput of few requests are compared with more requests."""
 
-SystemOf = Callable[[Candidate], ReplayedSystem]
+SystemOf = Callable[[PlanCandidate], ReplayedSystem]
 """Returns the system of a candidate."""
 
 
@@ -30,7 +30,7 @@ class ReplayedCandidate:
         most: an upper limit of the goodput.
     """
 
-    candidate: Candidate
+    candidate: PlanCandidate
     requests: int
     goodput: GoodputInterval | None
     most: float
@@ -57,7 +57,7 @@ class GoodputSearch:
         self._on_progress = on_progress
         self._few = min(FEW_REQUESTS, len(replay.requests))
 
-    def rank(self, candidates: Iterable[Candidate]) -> list[tuple[Candidate, float, bool]]:
+    def rank(self, candidates: Iterable[PlanCandidate]) -> list[tuple[PlanCandidate, float, bool]]:
         """Returns the candidates with the goodputs of few requests, and whether these are only upper limits."""
         best, found = 0.0, []
         for candidate in candidates:
@@ -74,7 +74,7 @@ class GoodputSearch:
             found.append((candidate, goodput, False))
         return found
 
-    def most_goodput(self, candidates: Iterable[Candidate]) -> list[ReplayedCandidate]:
+    def most_goodput(self, candidates: Iterable[PlanCandidate]) -> list[ReplayedCandidate]:
         """Returns all candidates, the best one first.
 
         Raises `InfeasibleError` if no candidate meets the targets at any rate.
@@ -97,7 +97,7 @@ class GoodputSearch:
                 found.append(ReplayedCandidate(candidate, self._few * was_simulated, None, goodput))
         return sorted(found, key=lambda each: (each.goodput is None, -each.value))
 
-    def serves(self, candidates: Iterable[Candidate], rate: float) -> ReplayedCandidate | None:
+    def serves(self, candidates: Iterable[PlanCandidate], rate: float) -> ReplayedCandidate | None:
         """Returns the first candidate that meets the targets at a rate."""
         for candidate in candidates:
             if candidate.bound < rate:
@@ -109,6 +109,6 @@ class GoodputSearch:
         return None
 
 
-def describe(candidate: Candidate) -> str:
+def describe(candidate: PlanCandidate) -> str:
     """Returns the replicas of a candidate, such as `2 × E, 3 × P`."""
     return ", ".join(f"{count} × {name}" for name, count in candidate.replicas.items())

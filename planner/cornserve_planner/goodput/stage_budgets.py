@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 
-from cornserve_planner.inputs.request_targets import RequestTargets
+from cornserve_planner.inputs.request_targets import GoodputTargets
 from cornserve_planner.model.problem import PlanningProblem
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.simulation.executor_model import ExecutorModel, TokenExecutor
@@ -59,7 +59,7 @@ def all_stages(plan: PlanFile, models: Mapping[str, ExecutorModel]) -> dict[str,
 
 
 def with_budgets(
-    plan: PlanFile, models: Mapping[str, ExecutorModel], mean: MeanTokens | None, targets: RequestTargets
+    plan: PlanFile, models: Mapping[str, ExecutorModel], mean: MeanTokens | None, targets: GoodputTargets
 ) -> dict[str, ExecutorModel]:
     """Returns the executors with step limits that meet the targets. Executors without a step model stay as they are.
 
@@ -100,7 +100,7 @@ def budget_problem(
     return replace(plan.problem, paths=tuple(paths), max_utilization={})
 
 
-def _limited(model: TokenExecutor, roles: set[str], mean: MeanTokens, targets: RequestTargets) -> TokenExecutor:
+def _limited(model: TokenExecutor, roles: set[str], mean: MeanTokens, targets: GoodputTargets) -> TokenExecutor:
     step, limits = model.model, model.limits
     tokens, sequences = limits.max_num_batched_tokens, limits.max_num_seqs
     if roles & {"llm", "decode"}:

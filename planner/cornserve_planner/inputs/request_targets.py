@@ -15,7 +15,7 @@ and passes through an encoder and a prefill [T §4.2, with α = β = 0.5 for bot
 
 
 @dataclass(frozen=True, slots=True)
-class RequestTargets:
+class GoodputTargets:
     """Seconds until the first output, between two tokens on average, and until the end of a response.
 
     Args:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.inputs.planning_inputs import PlanInputs
-from cornserve_planner.inputs.request_targets import RequestTargets
+from cornserve_planner.inputs.request_targets import GoodputTargets
 from cornserve_planner.model.problem import PlanningProblem
 
 UTILIZATION = 0.8
@@ -22,7 +22,7 @@ class ServiceTargets:
     """
 
     utilization: float = UTILIZATION
-    latency: RequestTargets = field(default_factory=RequestTargets)
+    latency: GoodputTargets = field(default_factory=GoodputTargets)
     robust: bool = False
 
     def __post_init__(self) -> None:

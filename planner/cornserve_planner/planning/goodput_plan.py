@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from cornserve_planner.errors import InfeasibleError, InvalidInputError
-from cornserve_planner.goodput.candidates import Candidate, find_candidates
+from cornserve_planner.goodput.candidates import PlanCandidate, find_candidates
 from cornserve_planner.goodput.replay import Replay, ReplayedSystem, read_replayed
 from cornserve_planner.goodput.search import FEW_REQUESTS, GoodputSearch, ReplayedCandidate
 from cornserve_planner.goodput.stage_budgets import MeanTokens, budget_problem, with_budgets
@@ -78,7 +78,7 @@ class ReplayedProblem:
         self.fluid = budget_problem(sample, self.models, of_types)
         """The problem with the seconds of requests at the budgets."""
 
-    def system_of(self, candidate: Candidate) -> ReplayedSystem:
+    def system_of(self, candidate: PlanCandidate) -> ReplayedSystem:
         return ReplayedSystem(self._plan_of(candidate.replicas), self.models, candidate.bound)
 
     def goodput_of(self, replicas: Mapping[str, int], guess: float) -> float:
@@ -90,7 +90,7 @@ class ReplayedProblem:
         bound = capacity(self.fluid, replicas)[0]
         if not bound:
             return 0.0
-        system, few = self.system_of(Candidate("running", replicas, bound)), len(self.replay.requests)
+        system, few = self.system_of(PlanCandidate("running", replicas, bound)), len(self.replay.requests)
         return self.replay.goodput(system, guess, 0, min(FEW_REQUESTS, few))
 
     def _plan_of(self, replicas: Mapping[str, int]) -> PlanFile:

@@ -18,6 +18,8 @@ from tests.models.tiny_families import tiny_model
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
+pytestmark = pytest.mark.timeout(420)  # Some start several engines, which takes minutes if other tests use the cores.
+
 
 def run(script: str, *options: str) -> Any:
     command = [sys.executable, str(BENCHMARKS / script), "--quick", "--json", *options]

@@ -34,7 +34,7 @@ def test_the_sources_have_no_errors_and_build_the_committed_files(tmp_path: Path
     console = tmp_path / "console"
     shutil.copytree(SOURCES, console, ignore=shutil.ignore_patterns("node_modules"))
 
-    for command in (["ci", "--no-audit", "--no-fund"], ["run", "check"], ["run", "build"]):
+    for command in (["install", "--no-audit", "--no-fund"], ["run", "check"], ["run", "build"]):
         subprocess.run([npm, *command], cwd=console, check=True)
 
     assert _files(tmp_path / "cornserve/gateway/console/static") == _files(BUILT)

@@ -136,6 +136,12 @@ NOT_RUN = {
         'cornserve --namespace team-a chat qwen3-0.6b "Hello!"',
     ],
     "docs/getting-started.md": ["make run"],  # test_make_run.py runs it
+    "docs/how-to/measure-an-app.md": [  # needs a server of vLLM
+        (
+            "cornserve bench Qwen/Qwen2.5-VL-7B-Instruct --server vllm --url http://127.0.0.1:8001 "
+            "--workload chats.jsonl --recorded"
+        )
+    ],
     "docs/how-to/observe.md": ["OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 cornserve up"],  # needs a collector
     "docs/how-to/test-on-kubernetes.md": [  # need root; run by hand
         "make programs",

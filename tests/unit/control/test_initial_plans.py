@@ -281,7 +281,7 @@ def test_inputs_of_a_plan_exclude_replicas(fields: dict[str, Any]) -> None:
         ({"rate": 2.0}, "set exactly one of gpus, gpus_of, rate"),
         ({"gpus": None}, "set exactly one of gpus, gpus_of, rate"),
         ({"gpu_counts": {"EL": 2}, "profile": None}, "options are measured on the GPUs of their executors"),
-        ({"objective": "gpus"}, "objective is the cost that a rate minimizes"),
+        ({"objective": "gpus"}, "gpus and dollars are costs that a rate minimizes"),
         ({"workload": {"a": {"components": ["llm"], "share": 0.4}}}, "add up to 0.4, not 1"),
         ({"profile": {"note": "x" * 200_000}}, "bytes as JSON: at most 131072 are allowed"),
     ],

@@ -6,18 +6,18 @@ import math
 
 import pytest
 
-from cornserve.app.overview import Gateways
+from cornserve.app.overview import ReadGateways
 from cornserve.gateway.live.figures import AppCounts, GatewayFigures, Sums
 from cornserve.gateway.live.series import GatewaySteps, app_series
-from cornserve.gateway.observe.app_history import MAX_APPS, STEP_SECONDS, STEPS, AppHistory
+from cornserve.gateway.observe.app_history import MAX_APPS, STEP_SECONDS, STEPS, FigureHistory
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.observe.histogram import SECONDS, quantile
 
 START = 1_000_000 * STEP_SECONDS
 
 
-def history_of(metrics: GatewayMetrics, ready: dict[str, int] | None = None) -> AppHistory:
-    history = AppHistory(lambda: metrics.apps, lambda: ready or {})
+def history_of(metrics: GatewayMetrics, ready: dict[str, int] | None = None) -> FigureHistory:
+    history = FigureHistory(lambda: metrics.apps, lambda: ready or {})
     history.record(START, 0.0)
     return history
 
@@ -52,7 +52,7 @@ def test_the_last_hour_has_rates_and_percentiles() -> None:
     history.record(START + STEP_SECONDS, 15.0)
     history.record(START + 2 * STEP_SECONDS, 30.0)
 
-    series = app_series([GatewaySteps.of(history.steps("chat"))], Gateways(), START + 2 * STEP_SECONDS)
+    series = app_series([GatewaySteps.of(history.steps("chat"))], ReadGateways(), START + 2 * STEP_SECONDS)
 
     assert series.times == [START, START + STEP_SECONDS, START + 2 * STEP_SECONDS]
     assert series.requests_per_second == [0, 3 / STEP_SECONDS, 0]
@@ -71,7 +71,7 @@ def test_the_hours_of_all_gateways_are_added() -> None:
         history.record(START + STEP_SECONDS, 15.0)
         found.append(GatewaySteps.of(history.steps("chat")))
 
-    series = app_series(found, Gateways(read=2), START + STEP_SECONDS)
+    series = app_series(found, ReadGateways(read=2), START + STEP_SECONDS)
 
     assert series.requests_per_second == [0, 2 / STEP_SECONDS]
     assert series.ready == [3, 3]

@@ -82,10 +82,10 @@ async def test_requests_generated_from_the_document_never_cause_a_500(
 
         send()
 
-    for operation in operations:
-        if not operation.path.endswith("/events"):  # The response is an endless stream.
-            await asyncio.to_thread(send_examples, operation)
+    finite = [each for each in operations if not each.path.endswith("/events")]  # Events are endless streams.
+    for operation in finite:
+        await asyncio.to_thread(send_examples, operation)
 
-    assert len(sent) == len(operations) - 1
+    assert len(sent) == len(finite) >= 43
     assert caplog.records == []
     assert (await gateway.post("/v1/apps/echo/invoke", json={"text": "a b"})).json()["words_sent"] == 2

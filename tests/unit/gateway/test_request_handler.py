@@ -99,7 +99,7 @@ class FakeClient:
     def __init__(self) -> None:
         self.cancellation = RequestCancellation()
         state = {CANCELLATION: self.cancellation, REQUEST_ID: RequestId("id", is_fresh=True)}
-        self.scope = {"type": "http", "headers": [], "state": state}
+        self.scope = {"type": "http", "path": "/v1/apps/echo/invoke", "headers": [], "state": state}
         self.sent: list[Message] = []
 
     async def send(self, message: Message) -> None:

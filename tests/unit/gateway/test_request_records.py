@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2 as httpx
 
-from cornserve.app.overview import Gateways, RequestList, RequestTimeline
+from cornserve.app.overview import ReadGateways, RequestList, RequestTimeline
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.observe.request_records import MAX_APPS, MAX_REQUESTS, RequestRecords, merged_requests
 from cornserve.gateway.observe.request_spans import MAX_SPANS
@@ -124,7 +124,7 @@ def test_the_requests_of_all_gateways_are_merged() -> None:
         add(records, "chat", number)
         lists.append(records.select(None))
 
-    merged = merged_requests(lists, Gateways(read=3))
+    merged = merged_requests(lists, ReadGateways(read=3))
 
     assert [request.time for request in merged.recent] == [3.0, 2.0, 1.0]
     assert merged.gateways.read == 3

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.harness.planner.role_mixes import ImageWorkload, write_inputs
 from cornserve_planner.errors import InfeasibleError, InvalidInputError
 from cornserve_planner.goodput import replay
-from cornserve_planner.inputs.request_targets import RequestTargets
+from cornserve_planner.inputs.request_targets import GoodputTargets
 from cornserve_planner.inputs.service_targets import ServiceTargets
 from cornserve_planner.planning.model_plan import make_plan
 from cornserve_planner.planning.request import PlanRequest
@@ -25,7 +25,7 @@ def _few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def planned(folder: Path, gpus: int | None = 2, rate: float | None = None, **targets: dict[str, float]) -> PlanResult:
     model, workload, profile = write_inputs(folder, CHAT)
-    latency = ServiceTargets(latency=RequestTargets(targets, 90.0))
+    latency = ServiceTargets(latency=GoodputTargets(targets, 90.0))
     return make_plan(PlanRequest(str(model), gpus, rate=rate, workload=workload, profile=profile, targets=latency))
 
 
