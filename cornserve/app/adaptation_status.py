@@ -182,3 +182,8 @@ class AdaptationStatus(_StatusPart):
     """The rates of the request types of a planned app."""
     executors: list[AutoscaledLoad] = Field(default_factory=list, max_length=16)
     """The loads of the executors that are autoscaled."""
+
+    def pending_proposal(self, generation: int) -> MixtureProposal | PlanProposal | None:
+        """Returns the change of this generation's plan that waits for an approval."""
+        proposals = (self.plan_proposal, self.proposal)
+        return next((each for each in proposals if each is not None and each.generation == generation), None)

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cornserve.app.adaptation_status import AdaptationStatus
+from cornserve.app.adaptation_status import AdaptationStatus, MixtureProposal, PlanProposal
 from cornserve.app.route_plan import RoutePlan
 from cornserve.app.spec import AppSpec
 from cornserve.task.spec import ExecutorSpec
@@ -250,6 +250,12 @@ class AppView(BaseModel):
     def settled(self) -> bool:
         """Whether the newest generation serves, is parked or has failed."""
         return self.phase in (Phase.SERVING, Phase.PARKED, Phase.FAILED)
+
+    @property
+    def pending_proposal(self) -> MixtureProposal | PlanProposal | None:
+        """The change of the newest generation's plan that waits for an approval."""
+        adaptation = self.status.adaptation
+        return None if adaptation is None else adaptation.pending_proposal(self.generation)
 
     @property
     def is_scaled(self) -> bool:

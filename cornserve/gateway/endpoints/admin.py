@@ -270,8 +270,7 @@ def _check_scaled_executors(spec: AppSpec, record: AppRecord) -> None:
 def _proposal(record: AppRecord) -> MixtureProposal | PlanProposal | None:
     """Returns the change of the app's plan that waits for an approval."""
     adaptation = record.status.adaptation
-    proposals = () if adaptation is None else (adaptation.plan_proposal, adaptation.proposal)
-    return next((each for each in proposals if each is not None and each.generation == record.generation), None)
+    return None if adaptation is None else adaptation.pending_proposal(record.generation)
 
 
 def _needed_too_much(record: AppRecord) -> bool:

@@ -61,7 +61,7 @@ def app_live(
         planned_paths=[_planned_path(app, kind.request_type, kind.cell, kind.path, share) for kind, share in planned],
         cells=[] if view.spec.plan is None else _cells(view, view.spec.plan),
         plan=None if view.spec.plan is None else _plan(view, view.spec.plan),
-        proposal=_proposal(view),
+        proposal=None if view.pending_proposal is None else _described(view.pending_proposal),
     )
 
 
@@ -205,28 +205,18 @@ def _plan(view: AppView, plan: AppPlan) -> LivePlan:
     )
 
 
-def _proposal(view: AppView) -> LiveProposal | None:
-    adaptation = view.status.adaptation
-    if adaptation is None:
-        return None
-    for each in (adaptation.plan_proposal, adaptation.proposal):
-        if each is not None and each.generation == view.generation:
-            return _described(each)
-    return None
-
-
 def _described(proposal: MixtureProposal | PlanProposal) -> LiveProposal:
-    is_plan = isinstance(proposal, PlanProposal)
+    plan = proposal if isinstance(proposal, PlanProposal) else None
     counts = proposal.plan.counts if isinstance(proposal, PlanProposal) else proposal.counts
     return LiveProposal(
-        kind="plan" if is_plan else "cells",
+        kind="cells" if plan is None else "plan",
         reason=proposal.reason,
         gpus_now=proposal.gpus_now,
         gpus=proposal.gpus,
         rate_now=proposal.rate_now,
         rate=proposal.rate,
         cells=[LiveCellCount(gpus=size, count=count) for size, count in sorted(counts.items())],
-        starts=proposal.starts if isinstance(proposal, PlanProposal) else None,
-        stops=proposal.stops if isinstance(proposal, PlanProposal) else None,
-        obstacle=proposal.obstacle if isinstance(proposal, PlanProposal) else "",
+        starts=None if plan is None else plan.starts,
+        stops=None if plan is None else plan.stops,
+        obstacle="" if plan is None else plan.obstacle,
     )

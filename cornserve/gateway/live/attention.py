@@ -53,12 +53,9 @@ def _state(view: AppView, figures: AppFigures) -> Iterator[Attention]:
         message = f"{figures.ready} of {figures.wanted} replicas are ready"
         action = f"cornserve status {name} --events"
         yield Attention(severity="warning", app=name, reason="ReplicasMissing", message=message, action=action)
-    if figures.has_proposal:
-        adaptation = status.adaptation
-        assert adaptation is not None
-        proposal = adaptation.plan_proposal or adaptation.proposal
-        message, action = "" if proposal is None else proposal.reason, f"cornserve scale {name} --approve"
-        yield Attention(severity="info", app=name, reason="Proposal", message=message, action=action)
+    if (proposal := view.pending_proposal) is not None:
+        action = f"cornserve scale {name} --approve"
+        yield Attention(severity="info", app=name, reason="Proposal", message=proposal.reason, action=action)
 
 
 def _load(figures: AppFigures) -> Iterator[Attention]:

@@ -46,8 +46,6 @@ def app_figures(view: AppView, sums: AppSums, seconds: float, context: GatewayCo
     status, total, window = view.status, sums.total, sums.window
     states = [replica.state for group in status.groups for replica in group.replicas]
     served = context.apps.served().get(view.name)
-    adaptation = status.adaptation
-    proposals = () if adaptation is None else (adaptation.plan_proposal, adaptation.proposal)
     return AppFigures(
         name=view.name,
         phase=view.phase,
@@ -60,7 +58,7 @@ def app_figures(view: AppView, sums: AppSums, seconds: float, context: GatewayCo
         replicas=ReplicaCounts.model_validate({state.value: states.count(state) for state in ReplicaState}),
         gpus=sum(group.gpus * len(group.replicas) for group in status.groups),
         has_plan=view.spec.plan is not None,
-        has_proposal=any(each is not None and each.generation == view.generation for each in proposals),
+        has_proposal=view.pending_proposal is not None,
         operations=None if served is None else sorted(served.code.operations),
         running=sums.running,
         requests_total=requests(total),

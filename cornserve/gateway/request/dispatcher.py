@@ -117,7 +117,7 @@ class Dispatcher:
             )
             self._dataflow.add(execution)
             producers = self._dataflow.producers(execution)
-            self._stats.record_edges((self._placement.group(each.invocation) for each in producers), group)
+            self._stats.record_edges((each.group for each in producers), group)
             self._placement.add(execution)
             added.append(execution)
         for execution in added:  # in order of recording, as consumers need the endpoints of their producers

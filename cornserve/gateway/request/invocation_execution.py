@@ -97,7 +97,6 @@ class InvocationExecution:
 
     __slots__ = (
         "_call",
-        "_group",
         "_handler",
         "_output_bytes",
         "_queued",
@@ -108,6 +107,7 @@ class InvocationExecution:
         "_taken",
         "_trace",
         "attempt",
+        "group",
         "handed_over_state",
         "input_losses",
         "inputs",
@@ -143,7 +143,7 @@ class InvocationExecution:
         """Whether the executor of the current attempt may hand it over."""
         self.handed_over_state: HandedOverState | None = None
         """The state of an earlier attempt, until an attempt has taken it."""
-        self._group = group
+        self.group = group
         self._handler = handler
         self._stats = stats
         self._trace = trace
@@ -296,7 +296,7 @@ class InvocationExecution:
             self._fail_attempt(f"the executor sent an invalid {output[:100]!r}: {error}")
 
     def on_compute_time(self, seconds: float) -> None:
-        self._stats.record_compute_time(self._group, seconds)
+        self._stats.record_compute_time(self.group, seconds)
 
     def on_end(self, code: str, message: str, values: bytes) -> None:
         self._end_span(code)

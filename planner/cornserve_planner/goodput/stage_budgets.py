@@ -93,8 +93,10 @@ def budget_problem(
         seconds: dict[str, float] = {}
         for stage, step in zip(path_of_stages, path.steps, strict=True):
             model, mean = models[stage.executor], of_types.get(kind)
-            known = isinstance(model, TokenExecutor) and mean is not None
-            each = _stage_seconds(model, stage, mean) if known and mean is not None else step.seconds
+            if isinstance(model, TokenExecutor) and mean is not None:
+                each = _stage_seconds(model, stage, mean)
+            else:
+                each = step.seconds
             seconds[step.option] = seconds.get(step.option, 0.0) + each
         paths.append(replace(request_path, seconds=seconds))
     return replace(plan.problem, paths=tuple(paths), max_utilization={})
@@ -118,10 +120,8 @@ def _limited(model: TokenExecutor, roles: set[str], mean: MeanTokens, targets: G
     return replace(model, limits=replace(limits, max_num_batched_tokens=tokens, max_num_seqs=sequences))
 
 
-def _stage_seconds(model: ExecutorModel, stage: PathStage, mean: MeanTokens | None) -> float:
+def _stage_seconds(model: TokenExecutor, stage: PathStage, mean: MeanTokens) -> float:
     """Returns the seconds of a replica's time for the mean request, in full steps."""
-    assert isinstance(model, TokenExecutor)
-    assert mean is not None
     step, tokens, sequences = model.model, model.limits.max_num_batched_tokens, model.limits.max_num_seqs
     encoded = ceil(mean.media * stage.encoding)
     if not stage.role:
