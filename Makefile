@@ -19,7 +19,7 @@ export NO_MKDOCS_2_WARNING := 1
 # Without compiled modules, each process that tests start compiles Cornserve.
 unexport PYTHONPATH PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-slow test-all unit integration chaos coverage families clients check docs setup programs manifests cluster cluster-down test-cluster \
+.PHONY: help run test test-slow test-all guard unit integration chaos coverage families clients check docs setup programs manifests cluster cluster-down test-cluster \
 	lock format images clean
 stage = @printf '\n\033[1;36m=== %s ===\033[0m\n' "$(1)"
 
@@ -40,6 +40,10 @@ test-slow: programs ## Runs the slow tests (SLICE=3/8: the third of eight slices
 	@$(PYTEST) --tier=slow $(if $(SLICE),--slice=$(SLICE)) $(DISTRIBUTED)
 
 test-all: test test-slow ## Runs the checks, builds the documentation, runs all tests
+
+guard: setup ## Compares the costs of Cornserve with the committed figures (two minutes)
+	$(call stage,Costs)
+	@.venv/bin/python -m benchmarks.guard
 
 unit: setup ## Runs the unit tests (seconds)
 	@$(PYTEST) -n $(WORKERS) --dist loadfile tests/unit

@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import signal
+import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -173,7 +174,16 @@ def _row(
     results: Mapping[tuple[Mode, int, str], list[LoadResult]], mode: Mode, concurrency: int, names: Sequence[str]
 ) -> GatewayRow:
     gateway, executor, *others = (combine(results[mode, concurrency, name]) for name in ("gateway", "executor", *names))
-    return GatewayRow(mode, concurrency, gateway, executor, dict(zip(names, others, strict=True)))
+    ratios = {
+        name: _median_ratio(results[mode, concurrency, "gateway"], results[mode, concurrency, name]) for name in names
+    }
+    return GatewayRow(mode, concurrency, gateway, executor, dict(zip(names, others, strict=True)), ratios)
+
+
+def _median_ratio(gateway: Sequence[LoadResult], peer: Sequence[LoadResult]) -> float:
+    """Returns the median of the ratios of CPU times of all rounds, whose two measurements follow each other."""
+    pairs = zip(gateway, peer, strict=True)
+    return statistics.median(ours.cpu_us["gateway"] / theirs.cpu_us["peer"] for ours, theirs in pairs)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import psutil
 
 from benchmarks.harness.instance import DEPLOY_TIMEOUT_SECONDS, free_port
 from benchmarks.harness.machine import MachineInfo
-from benchmarks.harness.processes import running_process
+from benchmarks.harness.processes import cpu_seconds, running_process
 from benchmarks.harness.report import create_table, print_report
 from benchmarks.harness.slot_instance import SlotInstance
 from cornserve.app.spec import AppSource, AppSpec
@@ -79,19 +79,17 @@ def read_use(process: psutil.Process) -> ProcessUse:
     sizes = {
         name: int(size.split()[0]) << 10 for name, _, size in (line.partition(":") for line in maps.split("\n")[1:-1])
     }
-    return ProcessUse(*_threads(process.pid), sizes["Pss"], sizes["Pss_Shmem"])
+    return ProcessUse(cpu_seconds(process.pid), _wakeups(process.pid), sizes["Pss"], sizes["Pss_Shmem"])
 
 
-def _threads(pid: int) -> tuple[float, int]:
-    """Returns the CPU time, more exact than the steps of 10 ms of the whole process, and the wake-ups of all threads.
-    Threads that end are left out."""
-    seconds, wakeups = 0.0, 0
+def _wakeups(pid: int) -> int:
+    """Returns the wake-ups of all threads. Threads that end are left out."""
+    wakeups = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # The thread has ended.
-            seconds += int((task / "schedstat").read_text().split()[0]) / 1e9
             lines = (task / "status").read_text().split("\n")
             wakeups += sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
-    return seconds, wakeups
+    return wakeups
 
 
 def kinds(root: psutil.Process) -> dict[psutil.Process, str]:

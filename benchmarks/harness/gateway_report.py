@@ -22,6 +22,8 @@ class GatewayRow:
     executor: LoadResult
     """Results of direct calls of the executor."""
     peers: Mapping[str, LoadResult]
+    peer_ratios: Mapping[str, float]
+    """The gateway's CPU time for each request, divided by that of each peer: the median of the ratios of all rounds."""
 
     @property
     def added_p50_ms(self) -> float:
@@ -67,14 +69,18 @@ class GatewayReport:
 
     def _peers_table(self) -> Table:
         names = [*self.peers_rss_mib]
-        table = create_table(("", "in flight"), ("cornserve", *names), "µs of CPU per request (requests/s)")
+        table = create_table(
+            ("", "in flight"), ("cornserve", *names), "µs of CPU per request (requests/s), Cornserve ÷ peer"
+        )
         table.caption = (
             "Cornserve validates each request, records and replays its task, and calls an executor; "
             "the peers forward bytes to an HTTP server, each on the gateway's core while it is measured"
         )
         for row in self.rows:
-            results = [(row.gateway, "gateway"), *((row.peers[name], "peer") for name in names)]
-            cells = (f"{result.cpu_us[process]:.0f} ({result.rate:.0f})" for result, process in results)
+            cells = [f"{row.gateway.cpu_us['gateway']:.0f} ({row.gateway.rate:.0f})"]
+            for name in names:
+                peer = row.peers[name]
+                cells.append(f"{peer.cpu_us['peer']:.0f} ({peer.rate:.0f}), {row.peer_ratios[name]:.2f}")
             table.add_row(row.mode, str(row.concurrency), *cells)
         memory = (self.rss_mib[1], *self.peers_rss_mib.values())
         table.add_row("MiB", "", *(f"{mib:.0f}" for mib in memory))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -91,9 +92,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Returns user and system time of all threads, including ended ones, in steps of 10 ms."""
-    times = psutil.Process(pid).cpu_times()
-    return float(times.user + times.system)
+    """Returns user and system time of all threads, including ended ones. /proc has it in steps of 10 ms."""
+    clock = (~pid << 3) | 2  # clock_getcpuclockid(pid)
+    return time.clock_gettime(clock)
 
 
 def machine_cpu_seconds() -> float:

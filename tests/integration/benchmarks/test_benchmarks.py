@@ -54,6 +54,7 @@ def test_the_gateway_is_compared_with_direct_calls_and_peers_and_sampled(tmp_pat
         assert row["gateway"]["requests"] > 0
         assert row["executor"]["requests"] > 0
         assert {name: result["requests"] > 0 for name, result in row["peers"].items()} == dict.fromkeys(peers, True)
+        assert {name: ratio > 0 for name, ratio in row["peer_ratios"].items()} == dict.fromkeys(peers, True)
     assert report["rss_mib"][0] > 0
     assert set(report["peers_rss_mib"]) == set(peers)
     assert "Runner.run" in stacks.read_text()

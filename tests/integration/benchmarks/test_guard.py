@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import guard
+from benchmarks import guard, guard_check
 
 COMMITTED = {"hop": 1.0, "import": 10.0}
 
@@ -53,3 +53,9 @@ def test_figures_are_compared_with_the_committed_ones_and_updated(
     with pytest.raises(SystemExit):
         guard.main()
     assert "more than 15% worse: import of the commands ÷ start of Python" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", ["command_line", "planner"])
+def test_a_planted_regression_is_found(group: str) -> None:
+    assert guard_check.missed_rows(group) == []
