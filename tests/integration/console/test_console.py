@@ -34,6 +34,7 @@ class TestSignIn:
         expect(page.get_by_role("button", name="Sign in")).to_be_visible()
         assert "chatter" not in page.content()
 
+    @pytest.mark.slow
     def test_the_keyboard_signs_in_and_out(self, stranger: OpenConsole) -> None:
         page = stranger.show()
         token = page.get_by_label("Admin token")
@@ -87,14 +88,16 @@ class TestViews:
         expect(node).to_have_attribute("data-ready", "2")
         assert page.evaluate("window.loaded") == 1
 
-    @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_all_views_are_accessible(self, console: OpenConsole, scheme: str) -> None:
         console.page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         violations = {view: _violations(console.show(view)) for view in VIEWS}
 
         assert not any(violations.values()), violations
 
-    @pytest.mark.parametrize("width", [360, pytest.param(2560, marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("width", [360, 2560])
     def test_no_view_is_wider_than_the_window(self, console: OpenConsole, width: int) -> None:
         console.page.set_viewport_size({"width": width, "height": 800})
         widths = {}

@@ -168,6 +168,7 @@ async def test_the_cache_key_depends_on_the_image_and_the_encoder(tiny_qwen25vl:
         assert bfloat.cache_key(image) != qwen.cache_key(image)
 
 
+@pytest.mark.slow
 async def test_the_cache_key_depends_on_the_contents_of_the_weights(tiny_qwen25vl: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 

@@ -53,7 +53,7 @@ async def test_a_constant_encoder_publishes_zeros_of_the_same_shape(family: Tiny
     torch.testing.assert_close(zeros, torch.zeros_like(real))
 
 
-@pytest.mark.parametrize("name", ["qwen25omni", "qwen3omni"])
+@pytest.mark.parametrize("name", ["qwen25omni", pytest.param("qwen3omni", marks=pytest.mark.slow)])
 async def test_a_joint_encoder_has_the_embeddings_and_keys_of_separate_ones(name: str) -> None:
     import torch
 

@@ -77,6 +77,7 @@ async def test_other_responses_are_generated_again_and_continued(
         assert ids == [call.id for call in reply.response.tool_calls or ()]
 
 
+@pytest.mark.slow
 async def test_a_response_is_handed_over_where_it_continues_exactly(client: ExecutorClient) -> None:
     request = ask(max_tokens=1000, ignore_eos=True)
     complete = await client.invoke(request)

@@ -121,6 +121,7 @@ class MultimodalTests:
         async with running_encoder(model, tmp_path, dtype="bfloat16") as encoder:
             assert len(await generate(language_only, [noise(500, 112, 84), "?"], "e", encoder)) == TOKENS
 
+    @pytest.mark.slow
     async def test_a_preempted_request_reads_its_images_again(
         self, language_only: LLMEngine, encoder: LocalEncoder
     ) -> None:

@@ -76,7 +76,8 @@ async def test_audio_of_less_than_a_second_has_the_tokens_of_the_audio_alone(
         assert await generate(engine, content, kind, joint_encoder) == expected, kind
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [8, 200])
 async def test_audio_that_is_not_finite_changes_no_answer_of_other_requests(
     full_model: LLMEngine, language_only: LLMEngine, joint_encoder: LocalEncoder, count: int
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -71,18 +71,20 @@ CONTENTS: dict[str, dict[str, Contents]] = {
 ONE_MEDIUM = {"paligemma": "one image", "audio_flamingo3": "one"}
 """A chat with each model that reads only one medium."""
 
-IN_MAKE_TEST = ("llava_next", "paligemma", "qwen3_asr")
+
+def marks(name: str) -> Sequence[pytest.MarkDecorator]:
+    """The tier of a model's tests: most run in `make families` only."""
+    if name in ("paligemma", "qwen3_asr"):
+        return ()
+    return (pytest.mark.slow,) if name == "llava_next" else (pytest.mark.families,)
+
 
 CONCURRENT = 8
 
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [
-        pytest.param(kind, name, marks=() if name in IN_MAKE_TEST else pytest.mark.families)
-        for kind, models in CONTENTS.items()
-        for name in models
-    ],
+    [pytest.param(kind, name, marks=marks(name)) for kind, models in CONTENTS.items() for name in models],
 )
 async def test_concurrent_chats_get_the_tokens_of_vllm_alone(
     kind: str, name: str, fork_variables: dict[str, str]
@@ -114,8 +116,8 @@ APART = [
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        pytest.param(*model, marks=() if model[1] in ("llava_next", "paligemma") else pytest.mark.families)
-        for model in APART
+        pytest.param(kind, name, marks=pytest.mark.families if name == "qwen3_asr" else marks(name))
+        for kind, name in APART
     ],
 )
 async def test_encoders_apart_give_the_tokens_of_vllm_alone(

@@ -61,12 +61,15 @@ def apart(cornserve: CommandLine, smollm2: Path, model: str) -> str:
         {"prompt": LONG},
         {"prompt": LONG, "max_tokens": 1},
         {"prompt": "1, 2, 3, 4", "stop": [" 7"]},
-        {"prompt": "Hello", "seed": 7},
         {"prompt": "Hello", "logprobs": 2},
-        {"prompt": "Hello", "n": 2, "temperature": 1, "seed": 7},
-        {"prompt": "Hello", "temperature": 1, "seed": 7, "frequency_penalty": 1},
-        {"prompt": "Hello", "extra_body": {"prompt_logprobs": 1}},
-        {"prompt": "Hello", "extra_body": {"structured_outputs": {"choice": ["red", "green"]}}},
+        pytest.param({"prompt": "Hello", "seed": 7}, marks=pytest.mark.slow),
+        pytest.param({"prompt": "Hello", "n": 2, "temperature": 1, "seed": 7}, marks=pytest.mark.slow),
+        pytest.param({"prompt": "Hello", "temperature": 1, "seed": 7, "frequency_penalty": 1}, marks=pytest.mark.slow),
+        pytest.param({"prompt": "Hello", "extra_body": {"prompt_logprobs": 1}}, marks=pytest.mark.slow),
+        pytest.param(
+            {"prompt": "Hello", "extra_body": {"structured_outputs": {"choice": ["red", "green"]}}},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_completions_are_those_of_the_whole_model(
@@ -87,6 +90,7 @@ def executors(cornserve: CommandLine, app: str) -> list[str]:
     return sorted(replica["id"] for group in groups for replica in group["replicas"])
 
 
+@pytest.mark.slow
 def test_late_binding_gives_the_same_tokens_and_restarts_nothing(
     client: OpenAI, cornserve: CommandLine, model: str, apart: str, smollm2: Path
 ) -> None:
@@ -116,6 +120,7 @@ def test_the_prefill_executor_samples_the_first_token_of_responses_that_can_be_c
     assert sum_metric(cornserve, apart, metric) - before == 8 + first_in_decode  # The prefill executor generates one.
 
 
+@pytest.mark.slow
 def test_a_prompt_of_a_source_has_keys_and_values_of_zero_for_its_request_alone(
     client: OpenAI, cornserve: CommandLine, model: str, apart: str, smollm2: Path, tmp_path: Path
 ) -> None:
@@ -131,6 +136,7 @@ def test_a_prompt_of_a_source_has_keys_and_values_of_zero_for_its_request_alone(
     assert split.choices == whole.choices != zero.choices
 
 
+@pytest.mark.slow
 def test_the_copies_of_kv_caches_are_counted(client: OpenAI, cornserve: CommandLine, apart: str) -> None:
     def copied() -> dict[str, dict[str, float]]:
         return {replica["id"].split("-")[0]: replica for replica in cornserve.json("status", apart)["memory"]}

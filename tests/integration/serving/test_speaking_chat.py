@@ -129,6 +129,7 @@ def test_a_vocoder_in_its_own_executor_decodes_the_same_speech(cornserve: Comman
     assert len(chunks) > 3
 
 
+@pytest.mark.slow
 def test_the_official_client_gets_the_text_and_the_same_speech(cornserve: CommandLine) -> None:
     with Client(cornserve.url) as client:
         expected = client.invoke(APP, request(seed=1, temperature=0.9))

@@ -55,6 +55,7 @@ def test_sentences_are_joined_without_gaps(client: OpenAI) -> None:
     assert len(rest) > len(first)
 
 
+@pytest.mark.slow
 def test_the_command_line_saves_a_file_with_its_length(cornserve: CommandLine, client: OpenAI, tmp_path: Path) -> None:
     file = tmp_path / "hello.wav"
 

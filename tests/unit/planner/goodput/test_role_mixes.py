@@ -9,7 +9,11 @@ import pytest
 from benchmarks.harness.planner.role_mixes import WORKLOADS, ImageWorkload, rank_mixes
 
 
-@pytest.mark.parametrize("workload", [WORKLOADS[0], WORKLOADS[2]], ids=lambda workload: workload.name)
+@pytest.mark.parametrize(
+    "workload",
+    [WORKLOADS[0], pytest.param(WORKLOADS[2], marks=pytest.mark.slow)],
+    ids=lambda workload: workload.name,
+)
 def test_the_search_finds_the_best_mix_with_a_third_of_the_simulations(workload: ImageWorkload, tmp_path: Path) -> None:
     found = rank_mixes(tmp_path, workload, ttft=0.5, tbt=0.03, requests=200)
 
