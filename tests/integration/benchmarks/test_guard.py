@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import guard, guard_check
+from benchmarks.harness.machine import MachineInfo
 
 COMMITTED = {"hop": 1.0, "import": 10.0}
 
@@ -39,20 +40,25 @@ def test_a_figure_is_worse_above_the_tolerance_or_without_a_committed_one(
 def test_figures_are_compared_with_the_committed_ones_and_updated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "guard.json"
-    file.write_text('{"other": 1.0}')
+    file, processor = tmp_path / "guard.json", MachineInfo.current().cpu
+    file.write_text(json.dumps({processor: {"other": 1.0}, "Z80": {"planner ÷ loop": 9.0}}))
     monkeypatch.setattr(guard, "COMMITTED", file)
 
     monkeypatch.setattr("sys.argv", ["guard", "--groups", "command_line", "planner", "--update"])
     guard.main()
-    figures = json.loads(file.read_text())
-    assert set(figures) == {"other", "import of the commands ÷ start of Python", "planner ÷ loop"}
+    updated = json.loads(file.read_text())
+    assert set(updated.pop(processor)) == {"other", "import of the commands ÷ start of Python", "planner ÷ loop"}
+    assert updated == {"Z80": {"planner ÷ loop": 9.0}}
 
-    file.write_text(json.dumps(dict.fromkeys(figures, 0.001)))
+    file.write_text(json.dumps({processor: {"import of the commands ÷ start of Python": 0.001}}))
     monkeypatch.setattr("sys.argv", ["guard", "--groups", "command_line"])
     with pytest.raises(SystemExit):
         guard.main()
     assert "more than 15% worse: import of the commands ÷ start of Python" in capsys.readouterr().err
+
+    file.write_text(json.dumps(updated))
+    guard.main()
+    assert "nothing is compared" in capsys.readouterr().err
 
 
 @pytest.mark.slow
