@@ -142,6 +142,7 @@ class Event(_message.Message):
     CHUNK_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     TAKEN_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     @_builtins.property
@@ -153,6 +154,10 @@ class Event(_message.Message):
     @_builtins.property
     def taken(self) -> Global___Taken: ...
     @_builtins.property
+    def description(self) -> Global___Description:
+        """Before all other events of a connection, with the call 0, if the executor has a context length."""
+
+    @_builtins.property
     def load(self) -> Global___Load:
         """With each `end`, and with the first chunk of each call."""
 
@@ -163,17 +168,40 @@ class Event(_message.Message):
         chunk: Global___OutputChunk | None = ...,
         end: Global___End | None = ...,
         taken: Global___Taken | None = ...,
+        description: Global___Description | None = ...,
         load: Global___Load | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "end", b"end", "kind", b"kind", "load", b"load", "taken", b"taken"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "description", b"description", "end", b"end", "kind", b"kind", "load", b"load", "taken", b"taken"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "chunk", b"chunk", "end", b"end", "kind", b"kind", "load", b"load", "taken", b"taken"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "chunk", b"chunk", "description", b"description", "end", b"end", "kind", b"kind", "load", b"load", "taken", b"taken"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["chunk", "end", "taken"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["chunk", "end", "taken", "description"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
 Global___Event: _TypeAlias = Event  # noqa: Y015
+
+@_typing.final
+class Description(_message.Message):
+    """A property of a ready executor that clients may ask for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_MODEL_LEN_FIELD_NUMBER: _builtins.int
+    max_model_len: _builtins.int
+    """The maximum number of tokens of a prompt and its response together."""
+    def __init__(
+        self,
+        *,
+        max_model_len: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_model_len", b"max_model_len"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Description: _TypeAlias = Description  # noqa: Y015
 
 @_typing.final
 class Load(_message.Message):

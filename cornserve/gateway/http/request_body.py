@@ -25,12 +25,6 @@ BODY = "body"
 
 JSON = "application/json"
 
-CURL_DEFAULT = "application/x-www-form-urlencoded"
-"""The content type that curl sends by default."""
-
-_JSON_START = re.compile(rb'\s*+(?:[{["\d-]|$)')
-"""The start of a body that is meant as JSON, which may be invalid or empty."""
-
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 OBJECT_VALUES = 3
@@ -86,17 +80,6 @@ class RequestBody(MemoryReservation):
                 content += chunk
         self._content = content
 
-    @property
-    def is_form(self) -> bool:
-        """Whether the content is neither JSON nor begins like an object, an array, a string or a number."""
-        if _JSON_START.match(self._content):
-            return False
-        try:
-            parse_json(self._content)
-        except ApiError:
-            return True
-        return False
-
     def detach(self) -> Content:
         """Returns the content and drops it, so that a request with images does not hold the body until its response."""
         content, self._content = self._content, b""
@@ -110,11 +93,7 @@ class RequestBody(MemoryReservation):
 def take_body(request: Request) -> RequestBody:
     """Returns the body of a request. Raises a 415 if it is not JSON."""
     body = take_any_body(request)
-    media_type = _json_type(body.content_type or JSON)
-    if media_type == CURL_DEFAULT and body.is_form:
-        raise ApiError(
-            415, f"unsupported content type {media_type!r} of a form: send JSON (content-type: application/json)"
-        )
+    _check_json_type(body.content_type or JSON)
     return body
 
 
@@ -156,14 +135,14 @@ def _count_marks(content: Content) -> int:
     return sum(weight * _count(content, mark) for mark, weight in ((b",", 1), (b"[", 1), (b"{", OBJECT_VALUES)))
 
 
-def _json_type(given: str) -> str:
-    """Returns the media type. Raises a 415 if bodies of this type are not JSON."""
+def _check_json_type(given: str) -> None:
+    """Raises a 415 if bodies of this type are not JSON. Forms with JSON are refused, too: pages of other sites can send
+    them without permission."""
     if given == JSON:
-        return given
+        return
     media_type = given.partition(";")[0].strip().lower()
-    if media_type not in (JSON, CURL_DEFAULT, "") and not media_type.endswith("+json"):
+    if media_type not in (JSON, "") and not media_type.endswith("+json"):
         raise ApiError(415, f"unsupported content type {media_type!r}: send JSON (content-type: application/json)")
-    return media_type
 
 
 def _count(body: Content, mark: bytes) -> int:

@@ -90,6 +90,8 @@ class ReplicaConnection:
         self.lost_at: float | None = None
         """Time when the connection was lost, by the event loop's clock."""
         self.load = ReplicaLoad(endpoint)
+        self.max_model_len: int | None = None
+        """The context length of the executor, in tokens, once it has sent it."""
         # The task outlives the request that creates it, so it must not inherit the request's logging context.
         self._connecting = asyncio.create_task(self._connect(), name=f"replica {endpoint}", context=Context())
 
@@ -217,6 +219,9 @@ class ReplicaConnection:
         kind = event.WhichOneof("kind")
         if kind is None:
             self._connection.abort("the executor sent an unknown event")
+            return
+        if kind == "description":
+            self.max_model_len = event.description.max_model_len or None
             return
         if event.HasField("load"):
             self._report(event.load)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 
 from cornserve.concurrency import Broadcast
@@ -170,6 +170,12 @@ class ReplicaPool:
         if on_choice is not None:
             on_choice(invocation, board, now, chosen)
         return self._connections[chosen.id]
+
+    def max_model_len(self, keys: Iterable[str]) -> int | None:
+        """Returns the smallest context length of the connected replicas of these groups, in tokens, or None."""
+        endpoints = {endpoint for key in keys for endpoint in self._endpoints.get(key, ())}
+        connections = (self._connections[endpoint] for endpoint in endpoints if endpoint in self._connections)
+        return min((length for each in connections if (length := each.max_model_len) is not None), default=None)
 
     def replica_count(self, key: str, unrouted_endpoints: Sequence[str]) -> int:
         """Returns the number of replicas from which `select` chooses."""

@@ -101,6 +101,12 @@ class Executor(Generic[Config, Request, Result]):
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    @property
+    def max_model_len(self) -> int:
+        """The maximum number of tokens of a prompt and its response together, once the executor is ready. 0: without a
+        limit of tokens."""
+        return 0
+
     async def start(self, report_progress: ProgressReporter) -> None:
         """Loads the model and warms up. The executor is ready when this returns. Must not block the event loop.
 

@@ -64,6 +64,10 @@ class ExecutorService:
         self._abort_reason = ""
 
     @property
+    def max_model_len(self) -> int:
+        return self._executor.max_model_len
+
+    @property
     def connection_factories(self) -> ConnectionFactories:
         return {EXECUTOR.preamble: self._accept}
 
@@ -216,6 +220,8 @@ class CallerSession:
 
     async def serve(self) -> None:
         """Returns when the connection is closed and its invocations have ended."""
+        if length := self._service.max_model_len:
+            self.connection.send(pb.Event(description=pb.Description(max_model_len=length)))
         try:
             if await run_unless(self.connection.closed, self._complete()):
                 await self.connection.wait_closed()

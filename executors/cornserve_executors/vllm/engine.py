@@ -43,6 +43,12 @@ class VllmEngine:
         except RuntimeError as error:  # The engine process has logged its own error.
             raise TransientStartError(f"vLLM's engine failed to start: {error}") from error
 
+    @property
+    def max_model_len(self) -> int:
+        """The context length, in tokens."""
+        length: int = self._vllm.model_config.max_model_len
+        return length
+
     async def wait_death(self) -> str:
         """Waits until the engine has died, and returns the reason.
 

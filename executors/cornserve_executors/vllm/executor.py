@@ -27,6 +27,10 @@ class VllmExecutor(Executor[Settings, Request, Result]):
         super().__init__(config)
         self._loader = EngineLoader(self.import_engine)
 
+    @property
+    def max_model_len(self) -> int:
+        return self._engine.max_model_len if hasattr(self, "_engine") else 0
+
     def import_engine(self) -> Callable[[Any], VllmEngine]:
         """Imports vLLM, which takes seconds, and returns the engine's constructor."""
         raise NotImplementedError

@@ -125,7 +125,7 @@ class ClientInvocation:
                 self._reply.first_chunk_after = self._reply.first_chunk_after or elapsed
             elif event.HasField("taken"):
                 self._reply.taken += event.taken.inputs
-            else:
+            elif event.HasField("end"):
                 self._reply.end, self._reply.ended_after = event.end, elapsed
             yield self._reply
             if self._reply.ended_after:

@@ -93,8 +93,10 @@ def test_max_tokens_limits_the_response(client: OpenAI, model: str) -> None:
     assert completion.choices[0].finish_reason == "length"
 
 
-def test_the_model_is_listed(client: OpenAI, model: str) -> None:
-    assert model in [listed.id for listed in client.models.list()]
+def test_the_model_is_listed_with_its_context_length(client: OpenAI, model: str) -> None:
+    (listed,) = [each for each in client.models.list() if each.id == model]
+
+    assert (listed.model_extra or {})["max_model_len"] == 8192
 
 
 @pytest.mark.slow

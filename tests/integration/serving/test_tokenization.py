@@ -32,6 +32,7 @@ def test_the_tokens_of_a_text_are_those_of_its_tokenizer(cornserve: CommandLine,
 
     assert post(cornserve, "/tokenize", {"model": model, "prompt": TEXT}) == {
         "count": len(expected),
+        "max_model_len": 8192,
         "tokens": expected,
     }
     assert post(cornserve, "/detokenize", {"model": model, "tokens": expected}) == {"prompt": TEXT}

@@ -116,7 +116,11 @@ other_call = st.builds(
     st.sampled_from([7, 2**64 - 1]),
     st.sampled_from(pb.Code.values()),
 )
-event = st.one_of(chunk, end, other_call, st.sampled_from([pb.Event(), pb.Event.FromString(b"\xfa\x3f\x04junk")]))
+description = st.builds(
+    lambda length: pb.Event(description=pb.Description(max_model_len=length)), st.sampled_from([0, 1, 2**32 - 1])
+)
+unknown = st.sampled_from([pb.Event(), pb.Event.FromString(b"\xfa\x3f\x04junk")])
+event = st.one_of(chunk, end, other_call, description, unknown)
 
 
 @pytest.mark.chaos(fault="sequences of events that no executor sends", count=SEQUENCES)

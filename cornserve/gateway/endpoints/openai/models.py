@@ -8,7 +8,7 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from cornserve.gateway.context import Context
+from cornserve.gateway.context import Context, GatewayContext
 from cornserve.gateway.served_app import ServedApp
 
 router = APIRouter()
@@ -21,7 +21,14 @@ class Model(BaseModel):
     created: int
     created_at: datetime
     display_name: str
+    lifecycle: Literal["active"] = "active"
     owned_by: str = "cornserve"
+    max_model_len: int | None
+    """vLLM's name of the context length: the smallest one of the app's executors. None: no executor has stated it."""
+    max_input_tokens: int | None
+    """Anthropic's name of the context length."""
+    max_tokens: int | None
+    """The largest `max_tokens` of a request: the context length."""
     uid: str
     generation: int
     """The version of the app `uid` that this gateway has loaded."""
@@ -38,19 +45,23 @@ class ModelList(BaseModel):
 @router.get("/v1/models")
 async def list_models(context: Context) -> ModelList:
     """Lists the apps that the gateway serves."""
-    models = [_model(name, served_app) for name, served_app in sorted(context.apps.served().items())]
+    models = [_model(context, name, served_app) for name, served_app in sorted(context.apps.served().items())]
     first, last = (models[0].id, models[-1].id) if models else (None, None)
     return ModelList(data=models, first_id=first, last_id=last)
 
 
 @router.get("/v1/models/{name}")
 async def get_model(name: str, context: Context) -> Model:
-    return _model(name, context.apps.get(name))
+    return _model(context, name, context.apps.get(name))
 
 
-def _model(name: str, served_app: ServedApp) -> Model:
+def _model(context: GatewayContext, name: str, served_app: ServedApp) -> Model:
+    length = context.replicas.max_model_len(served_app.route.group_keys)
     return Model(
         id=name,
+        max_model_len=length,
+        max_input_tokens=length,
+        max_tokens=length,
         created=served_app.created,
         created_at=datetime.fromtimestamp(served_app.created, UTC),
         display_name=name,

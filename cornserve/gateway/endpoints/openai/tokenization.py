@@ -87,6 +87,7 @@ class DetokenizeRequest(OpenAIRequest):
 
 class TokenList(TypedDict):
     count: int
+    max_model_len: int | None
     tokens: list[int]
 
 
@@ -104,7 +105,8 @@ async def tokenize(request: Request, context: Context) -> SendResponse:
 
     async def respond(session: Session) -> bytes:
         read = await _run(session, body.for_app, body.model)
-        tokens: TokenList = {"count": len(read.token_ids), "tokens": read.token_ids}
+        length = context.replicas.max_model_len(handler.served_app.route.group_keys)
+        tokens: TokenList = {"count": len(read.token_ids), "max_model_len": length, "tokens": read.token_ids}
         return to_json(tokens)
 
     return await handler.respond(respond)
