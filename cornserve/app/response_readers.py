@@ -27,7 +27,12 @@ from cornserve_tasklib.image_generation import ImageGenerationResponse, ImagePro
 from cornserve_tasklib.scoring import ScoringResponse
 from cornserve_tasklib.speaking_chat import SpokenChatResponse
 from cornserve_tasklib.text_to_speech import SpeechChunk, SpeechResponse
-from cornserve_tasklib.transcription import TranscriptionChunk, TranscriptionResponse, TranscriptionSegment
+from cornserve_tasklib.transcription import (
+    TranscriptionChunk,
+    TranscriptionResponse,
+    TranscriptionSegment,
+    TranscriptionWord,
+)
 
 Result = TypeVar("Result")
 
@@ -131,6 +136,7 @@ class WholeTranscript(NamedTuple):
     language: str
     seconds: float
     segments: list[TranscriptionSegment]
+    words: list[TranscriptionWord]
     usage: Usage
 
 
@@ -244,7 +250,9 @@ def _read_speech_ending(response: SpeechResponse, _: object) -> SpeechEnding:
 
 
 def _read_transcript(response: TranscriptionResponse, _: object) -> WholeTranscript:
-    return WholeTranscript(response.text, response.language, response.seconds, response.segments, response.usage)
+    return WholeTranscript(
+        response.text, response.language, response.seconds, response.segments, response.words, response.usage
+    )
 
 
 def _read_mapped_chunks_or_transcript(

@@ -25,18 +25,32 @@ def transcribe(
     ] = None,
     translate: Annotated[bool, typer.Option("--translate", help="Translate to English.")] = False,
     segments: Annotated[bool, typer.Option("--segments", help="Print segments with their times in seconds.")] = False,
+    words: Annotated[
+        bool, typer.Option("--words", help="Print words with their times in seconds. Only for Whisper.")
+    ] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Transcribe the speech in an audio file."""
-    given = {"language": language, "prompt": prompt, "response_format": "verbose_json" if segments else None}
+    timed = [name for name, is_wanted in (("segment", segments), ("word", words)) if is_wanted]
+    given = {"language": language, "prompt": prompt}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if timed:
+        options["response_format"] = "verbose_json"
+    if words:
+        options["timestamp_granularities[]"] = timed
     with open_client(ctx, url) as client:
         response = client.transcribe(app, expanded(file), translate=translate, **options)
     if json:
         print_json(response)
-    elif segments:
-        for segment in response["segments"]:
-            typer.echo(f"{segment['start']:8.2f} {segment['end']:8.2f}  {segment['text'].strip()}")
+    elif timed:
+        for segment in response["segments"] or ():
+            typer.echo(_timed(segment, segment["text"].strip()))
+        for word in response.get("words") or ():
+            typer.echo(_timed(word, word["word"]))
     else:
         typer.echo(response["text"].strip())
+
+
+def _timed(part: dict[str, Any], text: str) -> str:
+    return f"{part['start']:8.2f} {part['end']:8.2f}  {text}"

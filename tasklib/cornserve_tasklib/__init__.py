@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         TranscriptionResponse,
         TranscriptionSegment,
         TranscriptionTask,
+        TranscriptionWord,
     )
 
 __all__ = [
@@ -168,6 +169,7 @@ __all__ = [
     "TranscriptionResponse",
     "TranscriptionSegment",
     "TranscriptionTask",
+    "TranscriptionWord",
     "Usage",
     "Video",
     "VocoderOptions",
@@ -240,6 +242,7 @@ _NAMES = {
         "TranscriptionResponse",
         "TranscriptionSegment",
         "TranscriptionTask",
+        "TranscriptionWord",
     ),
 }
 """The public names of each module."""

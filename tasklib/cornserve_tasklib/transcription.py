@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from annotated_types import Ge, Gt, Le, MaxLen
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from cornserve.task import Output, Stream, Task, UnitTask
 from cornserve_policies.input_size import InputSize
@@ -67,6 +67,14 @@ class TranscriptionRequest(TranscriptionOptions):
     """Whether the transcript is in the language of the speech, or in `to_language`."""
     segments: bool = False
     """Whether the transcript has timestamps. Its text then does not arrive before the end of each clip."""
+    words: bool = False
+    """Whether the transcript also has the times of words, for Whisper. Requires `segments`."""
+
+    @model_validator(mode="after")
+    def _check_words(self) -> Self:
+        if self.words and not self.segments:
+            raise ValueError("words: requires segments: set both")
+        return self
 
 
 class TranscriptionSegment(BaseModel):
@@ -92,6 +100,17 @@ class TranscriptionSegment(BaseModel):
     """The length of the text, divided by its compressed length. A high ratio indicates repetitions."""
 
 
+class TranscriptionWord(BaseModel):
+    """A word of a transcript, with the punctuation next to it."""
+
+    word: str
+    """The word, without spaces. A character, in languages that are written without spaces."""
+    start: float
+    """The start of the word, in seconds."""
+    end: float
+    """The end of the word, in seconds."""
+
+
 class TranscriptionChunk(BaseModel):
     """The next part of a streamed transcript."""
 
@@ -114,6 +133,8 @@ class TranscriptionResponse(Output):
     """The duration of the audio."""
     segments: list[TranscriptionSegment] = Field(default_factory=list)
     """The segments of all clips, if the request asks for them."""
+    words: list[TranscriptionWord] = Field(default_factory=list)
+    """The words of all segments, if the request asks for them."""
     usage: Usage = Usage()
     """Token counts, including those of the audio."""
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from vllm import RequestOutput
 
 from cornserve_executors.transcription.segments import SegmentBuilder
@@ -24,17 +26,21 @@ class ClipTranscript:
     Args:
         prompt: the engine's input.
         start: the start of the clip, in seconds.
+        seconds: the duration of the clip.
         clean: applies to texts without segments.
         segments: builds the segments, if the request asks for them. vLLM must then return a single output.
     """
 
-    def __init__(self, prompt: Any, start: float, clean: CleanText, segments: SegmentBuilder | None) -> None:
+    def __init__(
+        self, prompt: Any, start: float, seconds: float, clean: CleanText, segments: SegmentBuilder | None
+    ) -> None:
         self.prompt = prompt
+        self.start = start
+        self.seconds = seconds
         self.segments: list[TranscriptionSegment] = []
         self.prompt_tokens = 0
         self.completion_tokens = 0
         self._texts: list[str] = []
-        self._start = start
         self._clean = clean
         self._builder = segments
         self._chunks: asyncio.Queue[TranscriptionChunk] = asyncio.Queue()
@@ -44,6 +50,13 @@ class ClipTranscript:
         """The texts of the segments, or the whole text."""
         return self._texts if self._builder is not None else ["".join(self._texts)]
 
+    @property
+    def features(self) -> npt.NDArray[np.float32]:
+        """The audio as the input of Whisper, of the shape [bins, frames]."""
+        (audio,) = self.prompt["decoder_prompt"]["mm_kwargs"]["audio"]
+        features: npt.NDArray[np.float32] = audio["input_features"].data.float().numpy()
+        return features
+
     def add_output(self, output: RequestOutput) -> None:
         (completion,) = output.outputs
         self.prompt_tokens = len(output.prompt_token_ids or ())
@@ -51,7 +64,7 @@ class ClipTranscript:
         if self._builder is None:
             texts = [self._clean(completion.text, completion.finish_reason is not None)]
         else:
-            new = self._builder.build(tuple(completion.token_ids), completion.logprobs or (), self._start)
+            new = self._builder.build(tuple(completion.token_ids), completion.logprobs or (), self.start)
             self.segments += new
             texts = [segment.text for segment in new]
         self._texts += texts

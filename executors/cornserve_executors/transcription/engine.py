@@ -12,10 +12,12 @@ from vllm.entrypoints.speech_to_text.transcription.protocol import Transcription
 from vllm.sampling_params import RequestOutputKind
 
 from cornserve.concurrency import gather_all
+from cornserve_executors.transcription.alignment_extension import AlignmentExtension
 from cornserve_executors.transcription.clip_transcript import ClipTranscript
 from cornserve_executors.transcription.prompts import SpeechPrompts
 from cornserve_executors.transcription.segments import SegmentBuilder
 from cornserve_executors.transcription.speech import Clips, SpeechDecoder
+from cornserve_executors.transcription.words import WordAligner
 from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
 from cornserve_tasklib.chat_response import Usage
@@ -25,6 +27,7 @@ from cornserve_tasklib.transcription import (
     TranscriptionRequest,
     TranscriptionResponse,
     TranscriptionTask,
+    TranscriptionWord,
 )
 
 SendChunk = Callable[[TranscriptionChunk], Awaitable[None]]
@@ -39,11 +42,13 @@ class TranscriptionEngine(VllmEngine):
     def __init__(self, config: TranscriptionTask) -> None:
         # The same audio rarely recurs. Models that also chat need no encoders of other media.
         media = {"limit_mm_per_prompt": {"image": 0, "video": 0}, "mm_processor_cache_gb": 0}
-        super().__init__(settings.engine_args(config) | media)
+        extension = f"{AlignmentExtension.__module__}.{AlignmentExtension.__qualname__}"
+        super().__init__(settings.engine_args(config) | media | {"worker_extension_cls": extension})
         self._model_config = self._vllm.model_config
         self._defaults = self._model_config.get_diff_sampling_param()
         self._prompts = SpeechPrompts(self._model_config, self._vllm.renderer)
         self._decoder = SpeechDecoder(self._prompts.config)
+        self._aligner = WordAligner(self._vllm, self._vllm.renderer.tokenizer) if self._prompts.aligns_words else None
 
     async def transcribe(
         self, request: TranscriptionRequest, id: str, send: SendChunk | None = None
@@ -65,11 +70,13 @@ class TranscriptionEngine(VllmEngine):
             if send is not None:
                 works.append(_send_in_order(transcripts, separator, send))
             await gather_all(works)
+            words = await self._words(request, transcripts, language or "")
         return TranscriptionResponse(
             text=separator.join([text for transcript in transcripts for text in transcript.texts]),
             language=language or "",
             seconds=seconds,
             segments=[segment for transcript in transcripts for segment in transcript.segments],
+            words=words,
             usage=self._usage(transcripts, seconds),
         )
 
@@ -83,6 +90,7 @@ class TranscriptionEngine(VllmEngine):
             ClipTranscript(
                 await self._prompts.clip(samples, request, language),
                 start,
+                len(samples) / clips.sample_rate,
                 self._prompts.text_cleaner(streams=streams and builder is None),
                 builder,
             )
@@ -101,6 +109,14 @@ class TranscriptionEngine(VllmEngine):
         async with aclosing(self._vllm.generate(transcript.prompt, sampling.clone(), id)) as outputs:
             async for output in outputs:
                 transcript.add_output(output)
+
+    async def _words(
+        self, request: TranscriptionRequest, transcripts: Sequence[ClipTranscript], language: str
+    ) -> list[TranscriptionWord]:
+        if not request.words or self._aligner is None:
+            return []
+        found = [await self._aligner.words(transcript, request.task, language) for transcript in transcripts]
+        return [word for words in found for word in words]
 
     def _sampling(self, request: TranscriptionRequest, *, streams: bool) -> SamplingParams:
         fields = request.model_dump(include=_SAMPLING & request.model_fields_set)

@@ -8,6 +8,7 @@ from vllm import SamplingParams
 from vllm.config.speech_to_text import SpeechToTextParams
 from vllm.model_executor.model_loader import get_model_cls
 from vllm.model_executor.models.interfaces import supports_transcription
+from vllm.model_executor.models.whisper import WhisperForConditionalGeneration
 from vllm.renderers import BaseRenderer
 from vllm.renderers.inputs.preprocess import parse_enc_dec_prompt, parse_model_prompt
 
@@ -33,6 +34,11 @@ class SpeechPrompts:
         self._vocabulary: dict[str, int] = renderer.tokenizer.get_vocab()
 
     @property
+    def aligns_words(self) -> bool:
+        """Whether the attention of the model shows when a word was spoken."""
+        return issubclass(self.model, WhisperForConditionalGeneration)
+
+    @property
     def detects_language(self) -> bool:
         """Whether the prompt contains the language, which the model can detect beforehand."""
         return bool(self.model.supports_explicit_language_detection)
@@ -42,6 +48,8 @@ class SpeechPrompts:
         has_timestamps = self.model.supports_segment_timestamp and self._model_config.is_encoder_decoder
         if request.segments and not has_timestamps:
             raise InvalidRequestError("response_format: the model writes no timestamps: use json or text")
+        if request.words and not self.aligns_words:
+            raise InvalidRequestError("timestamp_granularities[]: the model has no times of words: remove 'word'")
         if request.task == "translate" and self.detects_language:
             target = self.language_code("to_language", request.to_language)
             if target != "en":

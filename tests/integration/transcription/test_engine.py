@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 from cornserve_executors.base import InvalidRequestError
@@ -24,6 +25,10 @@ from cornserve_tasklib import (
     TranscriptionTask,
 )
 from tests.audio import as_audio, sound, spoiled_audio
+from tests.integration.transcription.attention_reference import (
+    reference_attention,
+    visible_ascii,
+)
 from tests.integration.transcription.vllm_reference import TOKENS, SpeechServer, speech_server, vllm_response
 
 if TYPE_CHECKING:
@@ -116,6 +121,40 @@ async def test_transcripts_equal_those_of_vllm_concurrently(
             assert [segment.pop("avg_logprob") for segment in segments] == pytest.approx(expected_logprobs, abs=1e-4)
             assert segments == other["segments"]
         assert any(response.segments for response in found)
+
+
+async def test_the_words_of_all_clips_have_times_within_their_segments(engine: TranscriptionEngine) -> None:
+    audio = SPEECH["three clips"]
+    plain = await transcribe(engine, audio, language="en", segments=True, temperature=1.0, seed=1)
+    response = await transcribe(engine, audio, language="en", segments=True, words=True, temperature=1.0, seed=1)
+
+    assert (response.text, response.segments, plain.words) == (plain.text, plain.segments, [])
+    times = [time for word in response.words for time in (word.start, word.end)]
+    assert times == sorted(times)
+    assert times[-1] <= response.seconds
+    tokenizer: Any = engine._vllm.renderer.tokenizer
+    tokens = [token for segment in response.segments for token in segment.tokens if token < tokenizer.eos_token_id]
+    assert visible_ascii([word.word for word in response.words]) == visible_ascii([tokenizer.decode(tokens)]) != ""
+
+
+async def test_the_attention_to_the_audio_is_that_of_transformers(
+    engine: TranscriptionEngine, tiny_whisper: Path
+) -> None:
+    from cornserve_executors.transcription.clip_transcript import ClipTranscript
+
+    tokens, frames = [256, 257, *b"Maize is a tall grass.", 256], 60
+    prompt: Any = await engine._prompts.clip(sound(0, 1.3)[:, 0].copy(), request(SPEECH["short"]), "en")
+    transcript = ClipTranscript(prompt, 0, 1.3, lambda text, finished: text, None)
+    features, heads = transcript.features, [(1, 0), (1, 1)]
+
+    (found,) = await engine._vllm.collective_rpc(
+        "attend_to_audio", args=(features.tobytes(), len(features), tokens, frames, heads)
+    )
+
+    attention = np.frombuffer(found, np.float32).reshape(len(tokens), frames) / len(heads)
+    expected = reference_attention(tiny_whisper, features, tokens, frames)
+    np.testing.assert_allclose(attention, expected, atol=1e-3)
+    assert expected.std() > 0.1
 
 
 @pytest.mark.parametrize("count", [8, pytest.param(200, marks=pytest.mark.slow)])

@@ -439,6 +439,11 @@ def test_an_image_that_cannot_be_read_is_not_sent(cli: CliRunner, tmp_path: Path
         ([], {}, "Hello there\n"),
         (["--language", "de", "--prompt", "Hallo"], {"language": "de", "prompt": "Hallo"}, "Hello there\n"),
         (["--segments"], {"response_format": "verbose_json"}, "    1.50    12.25  Hello\n"),
+        (
+            ["--segments", "--words"],
+            {"response_format": "verbose_json", "timestamp_granularities[]": "word"},
+            "    1.50    12.25  Hello\n    1.50     1.75  Hello\n",
+        ),
     ],
 )
 def test_a_transcript_is_printed(
@@ -447,7 +452,10 @@ def test_a_transcript_is_printed(
     file = tmp_path / "speech.wav"
     file.write_bytes(b"RIFF")
     segments = [{"start": 1.5, "end": 12.25, "text": " Hello"}]
-    server.on("POST /v1/audio/translations", json_response({"text": " Hello there", "segments": segments}))
+    words = [{"word": "Hello", "start": 1.5, "end": 1.75}] if "--words" in options else None
+    server.on(
+        "POST /v1/audio/translations", json_response({"text": " Hello there", "segments": segments, "words": words})
+    )
 
     result = cli.invoke(app, ["transcribe", "a", str(file), "--translate", *options, "--url", server.url])
 
@@ -456,7 +464,7 @@ def test_a_transcript_is_printed(
     for name, value in ({"model": "a"} | fields).items():
         assert f'name="{name}"\r\n\r\n{value}\r\n'.encode() in form
     assert b'name="file"; filename="speech.wav"' in form
-    assert form.count(b"\r\n--") == len(fields) + 2
+    assert form.count(b"\r\n--") == len(fields) + 2 + ("--words" in options)  # Each granularity is a field.
 
 
 def test_a_missing_audio_file_is_reported_in_one_line(cli: CliRunner) -> None:

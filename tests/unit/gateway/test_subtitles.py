@@ -21,6 +21,7 @@ TALK = WholeTranscript(
     "en",
     3725.5,
     [segment(0, 1.5, " Hello."), segment(3723.0004, 3725.4996, " So be it\n--> and go.")],
+    [],
     USAGE,
 )
 
@@ -38,6 +39,6 @@ def test_each_segment_is_a_cue_of_webvtt() -> None:
 
 
 def test_silence_has_no_cue() -> None:
-    silence = WholeTranscript("", "en", 1.0, [], USAGE)
+    silence = WholeTranscript("", "en", 1.0, [], [], USAGE)
 
     assert (subtitles.srt(silence), subtitles.vtt(silence)) == ("", "WEBVTT\n")

@@ -99,6 +99,20 @@ async def test_verbose_json_has_language_duration_and_segments(openai: AsyncOpen
     assert response.text == f"{describe(WAV, '1')} segments=True "
 
 
+@pytest.mark.parametrize("granularities", [["word"], ["word", "segment"], ["segment", "word", "word"]])
+async def test_verbose_json_has_the_timestamps_that_are_wanted(openai: AsyncOpenAI, granularities: list[Any]) -> None:
+    response = await openai.audio.transcriptions.create(
+        model="scribe",
+        file=("a.wav", WAV),
+        response_format="verbose_json",
+        timestamp_granularities=granularities,
+    )
+
+    assert response.words == []
+    assert response.segments == ([] if "segment" in granularities else None)
+    assert response.text == f"{describe(WAV, '1')} segments=True words=True "
+
+
 async def test_the_format_text_is_plain_text(openai: AsyncOpenAI, gateway: httpx.AsyncClient) -> None:
     text = await openai.audio.transcriptions.create(model="scribe", file=("a.wav", WAV), response_format="text")
     response = await send(gateway, response_format="text")
@@ -165,7 +179,7 @@ async def test_a_stream_has_the_chunks_of_vllm(gateway: httpx.AsyncClient) -> No
             "'json', 'text', 'verbose_json', 'srt' or 'vtt', not 'ass'",
         ),
         (WAV, {"stream": "true", "response_format": "srt"}, "response_format", "srt cannot be streamed"),
-        (WAV, {"timestamp_granularities[]": "word"}, "timestamp_granularities[][0]", "'segment', not 'word'"),
+        (WAV, {"timestamp_granularities[]": "frame"}, "timestamp_granularities[][0]", "'word', not 'frame'"),
         (
             WAV,
             {"timestamp_granularities[]": "segment"},

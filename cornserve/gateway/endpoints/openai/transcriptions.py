@@ -34,6 +34,7 @@ from cornserve_tasklib.transcription import (
     TranscriptionOptions,
     TranscriptionRequest,
     TranscriptionSegment,
+    TranscriptionWord,
 )
 
 SpeechTask = Literal["transcribe", "translate"]
@@ -63,10 +64,10 @@ class TranscriptionForm(TranscriptionOptions):
     file: Upload
     model: str
     response_format: Literal["json", "text", "verbose_json", "srt", "vtt"] = "json"
-    timestamp_granularities: Annotated[list[Literal["segment"]], Field(alias="timestamp_granularities[]")] = Field(
-        default_factory=list
-    )
-    """The timestamps of `verbose_json`."""
+    timestamp_granularities: Annotated[
+        list[Literal["segment", "word"]], Field(alias="timestamp_granularities[]", max_length=8)
+    ] = Field(default_factory=list)
+    """The timestamps of `verbose_json`: by default, those of segments. Only Whisper has those of words."""
     stream: bool = False
     stream_include_usage: bool = False
     """Whether the last event of a stream contains the usage, as in vLLM."""
@@ -116,7 +117,7 @@ class Transcription(BaseModel):
     language: str | None = None
     duration: float | None = None
     segments: list[TranscriptionSegment] | None = None
-    words: None = None
+    words: list[TranscriptionWord] | None = None
 
 
 async def create_transcription(request: Request, context: Context) -> SendResponse:
@@ -148,7 +149,14 @@ class TranscriptionHandler:
     def __init__(self, id: str, created: int, form: TranscriptionForm, task: SpeechTask, audio: Audio) -> None:
         self._form = form
         self._task = task
-        self._request = tracked(TranscriptionRequest, form, audio=audio, task=task, segments=form.has_timestamps)
+        self._request = tracked(
+            TranscriptionRequest,
+            form,
+            audio=audio,
+            task=task,
+            segments=form.has_timestamps,
+            words="word" in form.timestamp_granularities,
+        )
         event = {"id": f"trsc-{id}", "object": _OBJECTS[task], "created": created, "model": form.model}
         self._event_tail = b"," + to_json(event)[1:]
         """The JSON with which all events end."""
@@ -166,11 +174,12 @@ class TranscriptionHandler:
         if self._task == "transcribe":
             document["usage"] = {"type": "duration", "seconds": ceil(transcript.seconds)}
         if self._form.response_format == "verbose_json":
+            wanted = self._form.timestamp_granularities or ("segment",)
             document |= {
                 "language": transcript.language if self._task == "transcribe" else self._form.to_language,
                 "duration": transcript.seconds,
-                "segments": transcript.segments,
-                "words": None,
+                "segments": transcript.segments if "segment" in wanted else None,
+                "words": transcript.words if "word" in wanted else None,
             }
         return document
 
