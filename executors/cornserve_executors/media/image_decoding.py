@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ import PIL.Image
 import PIL.ImageOps
 
 from cornserve_executors.media import png
+from cornserve_executors.media.avif_decoding import decode_avif
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib.media import Image
 
@@ -49,14 +51,20 @@ def decode_image(image: Image) -> PIL.Image.Image:
     Raises `UnusableMediaError`, an `InvalidRequestError`, unless the first image of the file is complete.
     """
     with _open_file(image) as file:
+        if file.format == "AVIF":
+            return _as_rgb(decode_avif(image, file))
         file.load()
         if image.data is not None and file.format == "PNG" and png.lacks_rows(image.data.data, file):
             raise UnusableMediaError(image.where, "the PNG image cannot be decoded: it is truncated, rows are missing")
-        with suppress(Exception):  # Image viewers ignore a broken orientation, too.
-            PIL.ImageOps.exif_transpose(file, in_place=True)
-        if file.has_transparency_data:
-            return _composite_on_white(file)
-        return file if file.mode == "RGB" else file.convert("RGB")
+        return _as_rgb(file)
+
+
+def _as_rgb(image: PIL.Image.Image) -> PIL.Image.Image:
+    with suppress(Exception):  # Image viewers ignore a broken orientation, too.
+        PIL.ImageOps.exif_transpose(image, in_place=True)
+    if image.has_transparency_data:
+        return _composite_on_white(image)
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 @contextmanager
@@ -74,7 +82,7 @@ def _open_file(image: Image, select: Callable[[bytes], bytes] | None = None) -> 
         raise
     except PIL.UnidentifiedImageError:
         raise UnusableMediaError(image.where, f"not a valid {image.format} image") from None
-    except MemoryError:
+    except (MemoryError, CancelledError):
         raise
     except Exception as error:  # Pillow's decoders raise many types.
         reason = str(error) or "its parts are inconsistent"

@@ -27,7 +27,7 @@ class AlignmentExtension:
         """Returns how each token attends to the frames of the audio, summed over those of the heads that this worker
         has: float32 of the shape [tokens, frames].
 
-        The model reads the tokens once more, all at once. This takes about as long as one step with as many tokens.
+        The model reads the tokens once more, in one pass, which takes about as long as the prefill of these tokens.
 
         Args:
             features: the audio, float32 of the shape [bins, …].

@@ -16,7 +16,7 @@ from tests.images import encode_file, image_from_file, noise
 PICTURE = noise(0, 30, 20)
 SIDEWAYS = PIL.Image.Exif()
 SIDEWAYS[0x0112] = 6  # the orientation
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "JPEG2000")
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "AVIF", "BMP", "TIFF", "JPEG2000")
 
 
 def animation(format: str) -> bytes:
@@ -28,14 +28,14 @@ FILES: dict[str, Callable[[], bytes]] = {
     **{format: partial(encode_file, PICTURE, format) for format in FORMATS},
     **{f"one pixel in {format}": partial(encode_file, noise(1, 1, 1), format) for format in FORMATS},
     **{f"3×2 pixels in {format}": partial(encode_file, noise(1, 3, 2), format) for format in FORMATS},
-    **{f"animated {format}": partial(animation, format) for format in ("PNG", "WEBP", "GIF")},
+    **{f"animated {format}": partial(animation, format) for format in ("PNG", "WEBP", "GIF", "AVIF")},
     **{
         f"transparent {format}": partial(encode_file, PICTURE.convert("RGBA"), format)
-        for format in ("PNG", "WEBP", "BMP", "TIFF", "JPEG2000")
+        for format in ("PNG", "WEBP", "AVIF", "BMP", "TIFF", "JPEG2000")
     },
     **{
         f"sideways {format}": partial(encode_file, PICTURE, format, exif=SIDEWAYS.tobytes())
-        for format in ("PNG", "JPEG", "WEBP")
+        for format in ("PNG", "JPEG", "WEBP", "AVIF")
     },
     "sideways TIFF": partial(encode_file, PICTURE, "TIFF", tiffinfo={0x0112: 6}),
     "pages": partial(animation, "TIFF"),

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import threading
 import zlib
+from concurrent.futures import CancelledError
 from contextlib import nullcontext
 
 import numpy as np
@@ -11,6 +15,8 @@ import PIL.Image
 import pytest
 
 from cornserve_executors.base import InvalidRequestError
+from cornserve_executors.media.avif_decoding import PROGRAM
+from cornserve_executors.media.cancellation import run_cancellable
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_executors.media.image_decoding import decode_image, image_size
 from cornserve_tasklib.media import Image
@@ -130,6 +136,8 @@ def test_animation_chunks_behind_the_pixels_are_ignored() -> None:
 
 HEADER = b"IHDR" + (60_000).to_bytes(4) + (60_000).to_bytes(4) + bytes([8, 0, 0, 0, 0])
 BOMB = PNG[:12] + HEADER + zlib.crc32(HEADER).to_bytes(4) + PNG[33:]
+AVIF = encode_file(PICTURE, "AVIF")
+AVIF_WITHOUT_FRAME = AVIF.partition(b"mdat")[0] + b"mdat" + bytes(len(AVIF.partition(b"mdat")[2]))
 
 
 @pytest.mark.parametrize(
@@ -150,6 +158,8 @@ BOMB = PNG[:12] + HEADER + zlib.crc32(HEADER).to_bytes(4) + PNG[33:]
         (image_from_file(PNG, "PNG", 31, 20), "the image has 30×20 pixels, but 31×20 were declared"),
         (image_from_file(truncated(encode_file(PICTURE, "BMP")), "BMP", 30, 20), "the BMP image cannot be decoded: "),
         (image_from_file(truncated(encode_file(PICTURE, "TIFF")), "TIFF", 30, 20), "the TIFF image cannot be decoded"),
+        (image_from_file(AVIF_WITHOUT_FRAME, "AVIF", 30, 20), "the AVIF image cannot be decoded: "),
+        (image_from_file(AVIF, "AVIF", 30, 21), "the image has 30×20 pixels, but 30×21 were declared"),
         (image_from_file(BOMB, "PNG", 60_000, 60_000), "the PNG image cannot be decoded: .*decompression bomb"),
         (as_image(PICTURE).without_data, "the image has no data"),
     ],
@@ -204,3 +214,23 @@ def test_a_compressed_text_chunk_is_not_a_decompression_bomb() -> None:
 
     with pytest.raises(UnusableMediaError):
         decode_image(image_from_file(data, "PNG", 30, 20))
+
+
+@pytest.mark.slow
+def test_frames_of_avif_that_are_larger_than_the_image_do_not_get_memory() -> None:
+    """libavif decodes them, because only the container has the size of the image."""
+    large = encode_file(PIL.Image.new("RGB", (8192, 8192)), "AVIF", speed=10)
+
+    decoded = subprocess.run([sys.executable, "-I", PROGRAM, "256"], input=large, capture_output=True, check=False)
+
+    assert (decoded.returncode, decoded.stdout) == (1, b"")
+    assert b"emory" in decoded.stderr
+
+
+def test_the_decoding_of_an_avif_ends_when_its_caller_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cornserve_executors.media.avif_decoding.CHECK_SECONDS", 0.001)
+    cancelled = threading.Event()
+    cancelled.set()
+
+    with pytest.raises(CancelledError):
+        run_cancellable(lambda: decode_image(image_from_file(AVIF, "AVIF", 30, 20)), cancelled)

@@ -6,7 +6,7 @@ from cornserve.gateway.media.errors import MediaError, NoSoundError
 from cornserve.task import Blob
 from cornserve_tasklib.media import Audio, Image, Video
 
-Format = Literal["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "JPEG2000"]
+Format = Literal["PNG", "JPEG", "WEBP", "GIF", "AVIF", "BMP", "TIFF", "JPEG2000"]
 """Pillow's name of a format."""
 
 

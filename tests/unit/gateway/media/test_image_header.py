@@ -19,7 +19,7 @@ from cornserve.gateway.media.inspection import RULES
 from cornserve.limits import Limits
 from tests.unit.gateway.image_files import animated_file, image_file, png_of_size
 
-FORMATS = ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "JPEG2000"]
+FORMATS = ["PNG", "JPEG", "WEBP", "GIF", "AVIF", "BMP", "TIFF", "JPEG2000"]
 
 VARIANTS = [
     *((format, size, "RGB", {}) for format in FORMATS for size in [(1, 1), (5, 7), (640, 480), (1, 300), (3000, 17)]),
@@ -50,7 +50,7 @@ def test_the_format_and_size_equal_those_of_the_decoder(
     assert read_image_header(data) == found == (format, *size)
 
 
-@pytest.mark.parametrize("format", ["PNG", "WEBP", "GIF", "TIFF"])
+@pytest.mark.parametrize("format", ["PNG", "WEBP", "GIF", "AVIF", "TIFF"])
 def test_the_size_of_an_animation_is_that_of_its_first_frame(format: str) -> None:
     assert read_image_header(animated_file(format)) == (format, 8, 6)
 
@@ -62,7 +62,7 @@ def test_the_orientation_of_a_tiff_is_applied_as_by_decoders(orientation: int) -
         assert read_image_header(data) == ("TIFF", *decoder.size)
 
 
-@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP", "GIF", "JPEG2000"])
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP", "GIF", "AVIF", "JPEG2000"])
 def test_a_file_cut_anywhere_is_truncated_or_not_an_image(format: str) -> None:
     data = image_file(format, (64, 48))
 
@@ -115,9 +115,14 @@ def test_an_image_without_pixels_is_too_small() -> None:
     ("data", "message"),
     [
         (b"", "the file is empty"),
-        (b"<html>", "unsupported image format: send PNG, JPEG, WebP, GIF, BMP, TIFF or JPEG 2000"),
+        (b"<html>", "unsupported image format: send PNG, JPEG, WebP, GIF, AVIF, BMP, TIFF or JPEG 2000"),
         (image_file("PPM"), "unsupported image format"),
-        (image_file("AVIF"), "unsupported image format"),
+        (b"\0\0\0\x14ftypmif1\0\0\0\0heic" + bytes(100), "unsupported image format"),
+        (b"\0\0\0\x14ftypmif1\0\0\0\0avif" + bytes(100), "the AVIF has no image"),
+        (image_file("AVIF").replace(b"pitm", b"free"), "the AVIF has no primary image"),
+        (image_file("AVIF").replace(b"ispe", b"free"), "the AVIF has no size"),
+        (image_file("AVIF").replace(b"ipma", b"free"), "the AVIF has no size"),
+        (image_file("AVIF") + b"\0\0\0\x08free" * 1000, "the AVIF has more than 1000 boxes"),
         (image_file("TIFF").replace(b"\x00\x01\x04\x00", b"\xff\xff\x04\x00"), "the TIFF has no size"),
         (b"II*\0\x08\0\0\0\xff\xff" + bytes(100), "the TIFF has more than 1000 fields"),
         (b"II*\0\xff\xff\xff\xff", "truncated: the file ends in its header"),
@@ -148,6 +153,7 @@ def test_an_invalid_image_is_an_error_with_its_reason(data: bytes, message: str)
 @pytest.mark.parametrize(
     ("start", "block", "count"),
     [
+        (b"\0\0\0\x10ftypavif\0\0\0\0", b"\0\0\0\x08free", 3_000_000),
         (png_of_size(20_000, 20_000)[:33], b"\0\0\0\0tEXt\0\0\0\0", 1_000_000),
         (b"\xff\xd8", b"\xff\xe1\x00\x02", 3_000_000),
         (b"\xff\xd8", b"\xff", 12_000_000),
