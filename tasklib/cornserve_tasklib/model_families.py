@@ -341,11 +341,14 @@ def _multimodal_paths(
 def _split_multimodal_paths(
     model: str, modalities: tuple[Modality, ...], tool_parser: str | None, options: ModelOptions
 ) -> ModelPaths:
-    """Returns the paths with prefill and decode executors."""
+    """Returns the paths with prefill and decode executors. With separate encoders, the decode executors serve whole
+    requests, too."""
     fields = _multimodal_fields(model, modalities, tool_parser, options) | _part_options(options)
+    encoder_apart: dict[str, Any] = {"split_encoder": True, "with_enc": False}
     return {
         "ep-d": PrefillDecodeMllm(**fields),
-        "e-p-d": PrefillDecodeMllm(**fields, split_encoder=True, with_enc=False),
+        "e-p-d": PrefillDecodeMllm(**fields, **encoder_apart),
+        "e-pd": PrefillDecodeMllm(**fields, **encoder_apart, split_prefill=False),
     }
 
 

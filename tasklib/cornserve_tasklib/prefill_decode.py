@@ -171,11 +171,13 @@ class PrefillDecodeMllm(Mllm):
     """Runs a multimodal language model whose prefill and decode run in different executors, with or without a separate
     encoder."""
 
+    split_prefill: bool = True
+    """See `PrefillDecodeChat.split_prefill`."""
     decode_options: EngineOptions | None = None
     """See `PrefillDecodeChat.decode_options`."""
 
     def language_model(self, **settings: Any) -> LanguageModel:
-        return PrefillDecodeChat(**settings, decode_options=self.decode_options)
+        return PrefillDecodeChat(**settings, split_prefill=self.split_prefill, decode_options=self.decode_options)
 
 
 def _check_equal_caches(prefill: EngineOptions, decode: EngineOptions) -> None:

@@ -20,7 +20,7 @@ def test_all_paths_have_the_tokens_of_vllm_in_float32(instance: CliInstance) -> 
     results = instance.json("models", "check", str(tiny_model("qwen25vl")), *SMALL_KV_CACHE)
 
     assert [(result["path"], result["chat"]) for result in results] == [
-        (path, chat) for path in ("monolith", "e-l", "e-el", "ep-d", "e-p-d") for chat in CHATS
+        (path, chat) for path in ("monolith", "e-l", "e-el", "ep-d", "e-p-d", "e-pd") for chat in CHATS
     ]
     assert {(result["result"], result["details"]) for result in results} == {("equal", "16 tokens are equal")}
     assert instance.json("status")["apps"] == []
@@ -35,4 +35,4 @@ def test_other_types_are_compared_by_log_probabilities_on_paths_that_fit_the_slo
 
     assert completed.returncode == 0, completed.stderr
     found = {(result["path"], result["result"]) for result in json.loads(completed.stdout)}
-    assert found == {("monolith", "close"), *((path, "skipped") for path in ("e-l", "e-el", "ep-d", "e-p-d"))}
+    assert found == {("monolith", "close"), *((path, "skipped") for path in ("e-l", "e-el", "ep-d", "e-p-d", "e-pd"))}

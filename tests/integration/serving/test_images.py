@@ -36,7 +36,7 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(400)
 
-PATHS = ("monolith", "e-l", "e-el", "e-p-d")
+PATHS = ("monolith", "e-l", "e-el", "e-p-d", "e-pd")
 
 SCHEMA = {
     "type": "object",
@@ -159,7 +159,8 @@ def test_a_response_about_an_image_can_be_streamed(client: OpenAI, apps: Mapping
 def test_apps_with_the_same_encoder_share_its_executors_and_batches(
     cornserve: CommandLine, apps: Mapping[str, str]
 ) -> None:
-    assert encoder_users(cornserve, apps["e-l"]) == [sorted([apps["e-el"], apps["e-l"], apps["e-p-d"]])]
+    users = [apps[path] for path in ("e-el", "e-l", "e-p-d", "e-pd")]
+    assert encoder_users(cornserve, apps["e-l"]) == [sorted(users)]
     assert are_encoded_together(
         cornserve,
         [apps["e-l"], apps["e-el"]],

@@ -20,7 +20,7 @@ def rows(cli: CliRunner, *arguments: str) -> dict[str, dict[str, object]]:
     return {row["architecture"]: row for row in json.loads(result.stdout)}
 
 
-APART = ("monolith", "e-l", "e-el", "ep-d", "e-p-d")
+APART = ("monolith", "e-l", "e-el", "ep-d", "e-p-d", "e-pd")
 
 
 @pytest.mark.parametrize(

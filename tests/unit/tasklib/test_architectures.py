@@ -13,7 +13,7 @@ from cornserve_tasklib.model_families import default_paths
 from cornserve_tasklib.model_options import ModelOptions
 
 CHAT, WHOLE = {"chat", "p-d", "pd"}, {"monolith"}
-APART = {"monolith", "e-l", "e-el", "ep-d", "e-p-d"}
+APART = {"monolith", "e-l", "e-el", "ep-d", "e-p-d", "e-pd"}
 JOINT = APART | {"joint-e-l", "joint-e-el"}
 CODE = {"auto_map": {"AutoConfig": "configuration.Config"}}
 

@@ -85,6 +85,8 @@ def test_prefill_and_decode_of_a_multimodal_model_run_apart(tmp_path: Path) -> N
     assert executors_of(paths["ep-d"]).keys() == {"prefill", "decode"}
     assert executors_of(paths["e-p-d"]).keys() == {"encoder", "prefill", "decode"}
     assert executors_of(paths["e-p-d"])["encoder"] == executors_of(paths["e-l"])["encoder"]
+    whole = {name: key for name, key in executors_of(paths["e-p-d"]).items() if name != "prefill"}
+    assert executors_of(paths["e-pd"]) == whole
 
 
 def test_layers_with_a_state_do_not_run_apart(tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ def test_a_plan_chooses_from_paths_with_prefill_apart_if_one_is_named(tmp_path: 
     paths = default_paths(model_directory(tmp_path, *QWEN))
 
     assert [*planned_paths(paths, ())] == ["monolith", "e-l", "e-el"]
-    assert [*planned_paths(paths, ["monolith", "ep-d"])] == ["monolith", "e-l", "e-el", "ep-d", "e-p-d"]
+    assert [*planned_paths(paths, ["monolith", "ep-d"])] == ["monolith", "e-l", "e-el", "ep-d", "e-p-d", "e-pd"]
 
 
 @pytest.mark.parametrize(("template", "parser"), [(HERMES, "hermes"), (LLAMA, "llama3_json"), ("{{ tools }}", None)])
@@ -205,7 +207,7 @@ def test_a_language_model_draws_on_each_path_of_the_image_model(tmp_path: Path) 
         "chat-split": DrawingChat(chat=Chat(model_id=model), drawer=drawers[True], size="256x256"),
     }
     drawing = default_paths("Qwen/Qwen2.5-VL-7B-Instruct", ModelOptions(drawer="black-forest-labs/FLUX.1-dev"))
-    assert list(drawing) == ["monolith", "e-l", "e-el", "ep-d", "e-p-d"]
+    assert list(drawing) == ["monolith", "e-l", "e-el", "ep-d", "e-p-d", "e-pd"]
 
 
 def test_only_chats_draw_and_only_image_models_are_drawers() -> None:
@@ -364,7 +366,7 @@ def test_the_encoders_of_an_architecture_can_run_apart(
 
     joint = ["joint-e-l", "joint-e-el"] if modalities == MODALITIES else []
     transcribe = ["transcribe"] if architecture in TRANSCRIBERS else []
-    assert [*paths] == ["monolith", "e-l", "e-el", *joint, *transcribe, "ep-d", "e-p-d"]
+    assert [*paths] == ["monolith", "e-l", "e-el", *joint, *transcribe, "ep-d", "e-p-d", "e-pd"]
     encoders = [task.modalities for task in unit_tasks(paths["e-l"]) if isinstance(task, EncoderTask)]
     assert sum(encoders, ()) == (("image", "video", "audio") if joint else modalities)
 
@@ -483,7 +485,7 @@ def test_all_paths_of_a_model_have_its_options_of_media(tmp_path: Path) -> None:
 
     paths = default_paths(model_directory(tmp_path, *OMNI), ModelOptions(media=options))
 
-    assert [getattr(path, "media_options", None) for path in paths.values()] == [options] * 7
+    assert [getattr(path, "media_options", None) for path in paths.values()] == [options] * 8
 
 
 @pytest.mark.parametrize(
