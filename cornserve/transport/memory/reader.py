@@ -16,22 +16,36 @@ class SegmentReader:
 
     def __init__(self) -> None:
         self._mappings: dict[str, SegmentMapping] = {}
+        self._populated: set[tuple[str, int]] = set()
+        """The steps that this process has touched, by the path of their segment."""
 
     def view(self, location: Location) -> memoryview:
         """Returns the bytes of the tensor, read-only and without a copy.
 
-        They are valid while another process holds a lease on the tensor: call `check` after copying.
+        They are valid while another process holds a lease on the tensor: call `check` after copying. Blocks when this
+        process uses a step for the first time.
 
         Raises:
             StaleError: the tensor has been freed.
         """
-        mapping = self._mapping(location)
-        mapping.check(location)
-        return mapping.view(location.offset, location.nbytes)
+        return self._checked(location).view(location.offset, location.nbytes)
 
     def check(self, location: Location) -> None:
         """Raises `StaleError` if bytes that were read from the view may belong to another tensor."""
         self._mapping(location).check(location)
+
+    def _checked(self, location: Location) -> SegmentMapping:
+        """Returns the segment of a tensor. Page faults at each first touch would take several times as long as a copy.
+
+        Raises `StaleError`.
+        """
+        mapping = self._mapping(location)
+        mapping.check(location)
+        for step in mapping.layout.steps_of(location.offset, location.nbytes):
+            if (mapping.path, step) not in self._populated:
+                mapping.populate(mapping.layout.step_pages(step))
+                self._populated.add((mapping.path, step))
+        return mapping
 
     def _mapping(self, location: Location) -> SegmentMapping:
         mapping = self._mappings.get(location.path)
@@ -46,6 +60,7 @@ class SegmentReader:
     def _drop_unlinked(self) -> None:
         """Drops mappings of removed files. The system frees the memory with the last view of it."""
         self._mappings = {path: mapping for path, mapping in self._mappings.items() if Path(path).exists()}
+        self._populated = {(path, step) for path, step in self._populated if path in self._mappings}
 
 
 class SegmentWriter(SegmentReader):
@@ -54,11 +69,9 @@ class SegmentWriter(SegmentReader):
     is_readonly = False
 
     def buffer(self, location: Location) -> memoryview:
-        """Returns the writable memory.
+        """Returns the writable memory. Blocks like `view`.
 
         Raises:
             StaleError: its owner does not need the content any more, or has ended.
         """
-        mapping = self._mapping(location)
-        mapping.check(location)
-        return mapping.bytes[location.offset : location.offset + location.nbytes]
+        return self._checked(location).bytes[location.offset : location.offset + location.nbytes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import subprocess
 import sys
 from asyncio.subprocess import PIPE
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.transport import Location, SegmentReader, SlabError, StaleError, reap
+from cornserve.transport import Location, SegmentReader, SegmentWriter, SlabError, StaleError, reap
 from cornserve.transport.memory import segment
 from cornserve.transport.memory.segment import FIRST_STEP_PAGES, PAGE, STEP_PAGES, TOKEN_BYTES, SegmentLayout
 from cornserve.transport.memory.slab import Slab
@@ -150,3 +151,17 @@ def test_a_mapped_segment_stays_readable_after_its_removal(tmp_path: Path) -> No
 
     assert bytes(view) == bytes(10)
     reader.check(location)
+
+
+def test_the_pages_of_lent_memory_are_set_up_before_the_first_write(tmp_path: Path) -> None:
+    mapping, descriptor = segment.create(tmp_path, TOKEN, FIRST_STEP_PAGES)
+    mapping.generations[0] = 7
+    nbytes = FIRST_STEP_PAGES * PAGE
+    content = b"x" * nbytes
+    buffer = SegmentWriter().buffer(Location(mapping.path, mapping.layout.data, nbytes, 7))
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+
+    buffer[:] = content
+
+    assert resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before < FIRST_STEP_PAGES / 10
+    os.close(descriptor)
