@@ -44,8 +44,8 @@ from cornserve.cli.try_task import try_task
 from cornserve.cli.up import up
 from cornserve.cli.wait import wait
 from cornserve_planner.commands.plan_group import plan_app
+from cornserve_planner.commands.simulate import SIMULATE_EXAMPLES, simulate
 from cornserve_planner.errors import PlannerError
-from cornserve_planner.simulation.command import SIMULATE_EXAMPLES, simulate
 
 INSTANCE = "This machine"
 APPS = "Apps"

@@ -9,8 +9,8 @@ import typer
 from typer.core import TyperGroup
 
 from cornserve_planner.commands.plan_group import plan_app
+from cornserve_planner.commands.simulate import SIMULATE_EXAMPLES, fit_steps, simulate
 from cornserve_planner.errors import PlannerError
-from cornserve_planner.simulation.command import SIMULATE_EXAMPLES, fit_steps, simulate
 from cornserve_planner.terminal import require_libraries
 from cornserve_planner.workload.command import app as workload
 

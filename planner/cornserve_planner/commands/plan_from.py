@@ -42,10 +42,15 @@ def from_app(
     from cornserve_planner.model.document import ModelDocument
     from cornserve_planner.model.option_changes import OptionChanges
 
-    read = context.obj
-    if read is None:
-        raise PlannerError("from: `python -m cornserve_planner` cannot read apps: use `cornserve plan from`")
-    document = ModelDocument.parse(read(context, app, url), source=f"{app}.json")
+    document = ModelDocument.parse(read_app(context, app, url), source=f"{app}.json")
     if options is not None:
         document = OptionChanges.read(options).apply(document)
     typer.echo(document.dump() if json else document.dump_yaml(), nl=False)
+
+
+def read_app(context: typer.Context, app: str, url: str | None) -> str:
+    """Returns the JSON of the model document of an app. Raises `PlannerError` if the program cannot read apps."""
+    read: AppModelReader | None = context.obj
+    if read is None:
+        raise PlannerError(f"{app}: `python -m cornserve_planner` cannot read apps: use `cornserve`")
+    return read(context, app, url)

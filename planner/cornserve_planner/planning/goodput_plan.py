@@ -12,7 +12,7 @@ from cornserve_planner.goodput.search import FEW_REQUESTS, GoodputSearch, Replay
 from cornserve_planner.goodput.stage_budgets import MeanTokens, budget_problem, with_budgets
 from cornserve_planner.inputs.planning_inputs import PlanInputs
 from cornserve_planner.model.problem import PlanningProblem
-from cornserve_planner.model.solution import Objective, Solution
+from cornserve_planner.model.solution import Solution
 from cornserve_planner.plan_file.build import plan_file, planned_parts
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_file.provenance import PlanOrigin
@@ -22,6 +22,7 @@ from cornserve_planner.simulation.step_model import EngineLimits
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.capacity import capacity
 from cornserve_planner.solve.cells import Cell
+from cornserve_planner.solve.given_replicas import solve_replicas
 from cornserve_planner.solve.optimization import max_rate, min_gpus
 
 MORE_GPUS = 2.0
@@ -94,7 +95,7 @@ class ReplayedProblem:
         return self.replay.goodput(system, guess, 0, min(FEW_REQUESTS, few))
 
     def _plan_of(self, replicas: Mapping[str, int]) -> PlanFile:
-        plan = _solution(self._problem, replicas, 0.0)
+        plan = solve_replicas(self._problem, replicas)
         cells = (Cell(plan.gpus, plan.capacity, plan),)
         return plan_file(self._parts, self._problem, cells, {plan.gpus: 1}, None, self._origin)
 
@@ -120,7 +121,7 @@ def plan_by_replay(
     limit = capacity(problem, replicas)[0]
     utilization = min(1.0, best.goodput.value / limit)
     limited = replace(problem, max_utilization=dict.fromkeys(problem.option, utilization))
-    plan = _solution(limited, replicas, max(each.candidate.bound for each in found))
+    plan = solve_replicas(limited, replicas, max(each.candidate.bound for each in found))
     running = replayed.goodput_of(request.running, best.goodput.value) if request.running else None
     return ReplayedPlan(replace(inputs, problem=limited), plan, tuple(found), _limits(replayed.models), running)
 
@@ -132,26 +133,6 @@ def _fewest_gpus(search: GoodputSearch, fluid: PlanningProblem, inputs: PlanInpu
             return found
     raise InfeasibleError(
         "the latency targets", f"no candidate with up to {gpus} GPUs meets them at {rate:g} requests/s: raise them"
-    )
-
-
-def _solution(problem: PlanningProblem, replicas: Mapping[str, int], bound: float) -> Solution:
-    rate, rates = capacity(problem, replicas)
-    return Solution(
-        objective=Objective.RATE,
-        replicas=dict(replicas),
-        rates=rates,
-        rate=rate,
-        capacity=rate,
-        gpus=sum(problem.option[name].gpus * number for name, number in replicas.items()),
-        dollars=problem.dollars(replicas),
-        value=rate,
-        bound=max(rate, bound),
-        relaxation=max(rate, bound),
-        proven=False,
-        ties_settled=False,
-        solver="highs",
-        solve_seconds=0.0,
     )
 
 

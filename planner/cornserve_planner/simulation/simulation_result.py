@@ -27,13 +27,15 @@ class SimulationRequest:
     """The options of one simulation.
 
     Args:
+        name: that of the plan's file or of the app, for the output.
         workload: a file of requests, or of shares of request types; by default, the shares of the plan.
         rate: requests per second; by default, that of the workload or the plan.
         count: the most requests; by default, those of a file, or 10,000.
         routing: the name of a routing policy.
     """
 
-    plan: Path
+    plan: PlanFile
+    name: str
     workload: Path | None = None
     profile: Path | None = None
     rate: float | None = None
@@ -80,7 +82,6 @@ class SimulationResult:
     """The result of a simulation. `requests` is the number that arrived."""
 
     request: SimulationRequest
-    plan: PlanFile
     models: dict[str, str]
     simulation: ServingSimulation
     measurements: SimulationMeasurements
@@ -92,7 +93,7 @@ class SimulationResult:
         hours = {name: each / 3600 for name, each in self.simulation.cells.gpu_seconds(found.end).items()}
         adaptation, autoscaling = self.simulation.adaptation, self.simulation.autoscaling
         return {
-            "plan": self.request.plan.name,
+            "plan": self.request.name,
             "workload": None if self.request.workload is None else self.request.workload.name,
             "routing": self.request.routing,
             "seed": self.request.seed,
@@ -113,7 +114,7 @@ class SimulationResult:
             "changes": [] if adaptation is None else [asdict(change) for change in adaptation.changes],
             "scaled": [] if autoscaling is None else [asdict(change) for change in autoscaling.changes],
             "gpu_hours": hours,
-            "dollars": hourly_price(self.plan.gpu_types, hours),
+            "dollars": hourly_price(self.request.plan.gpu_types, hours),
         }
 
     def _attainment(self) -> dict[str, float]:
@@ -146,7 +147,7 @@ class SimulationResult:
             {
                 "type": kind,
                 "cell_gpus": int(gpus),
-                "path": [step.option for step in self.plan.types[kind].paths[path].steps],
+                "path": [step.option for step in self.request.plan.types[kind].paths[path].steps],
                 "requests": count,
                 "rate": count / self.measurements.end,
             }
@@ -180,7 +181,7 @@ def simulate_plan(
     Args:
         on_progress: gets the simulated seconds and the number of requests that have arrived.
     """
-    plan = PlanFile.read(request.plan)
+    plan = request.plan
     profile = None if request.profile is None else ModelProfile.read(request.profile)
     models = executor_models(plan, profile)
     try:
@@ -203,7 +204,7 @@ def simulate_plan(
     simulation.run(load, on_progress)
     if not load.count:
         raise InvalidInputError("--workload", "has no requests: give at least one")
-    return SimulationResult(request, plan, describe_models(models), simulation, measurements, load.count)
+    return SimulationResult(request, describe_models(models), simulation, measurements, load.count)
 
 
 class _CountedLoad:

@@ -147,7 +147,7 @@ def test_the_planner_alone_reads_no_apps() -> None:
     result = CliRunner().invoke(planner, ["plan", "from", "app.py"])
 
     assert result.exit_code == 1
-    assert "from: `python -m cornserve_planner` cannot read apps: use `cornserve plan from`" in result.stderr
+    assert "app.py: `python -m cornserve_planner` cannot read apps: use `cornserve`" in result.stderr
 
 
 def test_each_cell_of_a_saved_plan_has_a_path_for_a_type_that_the_workload_lacks(captions: Path) -> None:

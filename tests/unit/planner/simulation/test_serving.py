@@ -28,7 +28,8 @@ from tests.unit.planner.simulation.step_by_step import StepByStepEngine, Stepped
 
 
 def simulated(inputs: Path, settings: ServingSettings | None = None, **options: Any) -> SimulationResult:
-    return simulate_plan(SimulationRequest(inputs / "plan.json", settings=settings or ServingSettings(), **options))
+    plan = PlanFile.read(inputs / "plan.json")
+    return simulate_plan(SimulationRequest(plan, "plan.json", settings=settings or ServingSettings(), **options))
 
 
 class Simulated:

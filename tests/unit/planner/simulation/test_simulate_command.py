@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from cornserve.cli.commands import app
 from cornserve_planner.__main__ import app as alone
-from cornserve_planner.simulation.command import complete_routing
-from tests.unit.planner.simulation.conftest import profile_text
+from cornserve_planner.commands.simulate import complete_routing
+from tests.unit.planner.simulation.conftest import OPTION, profile_text
 
 
 def run(*arguments: str) -> Result:
@@ -47,6 +47,118 @@ def test_json_has_the_same_numbers_in_both_programs(plan: str) -> None:
     assert document["completed"] == document["requests"] == 200
     assert document["executors"]["L"]["replicas"] == 5
     assert document["latency"]["text"]["e2e"]["p50"]["value"] >= 0.5
+
+
+def test_a_model_is_planned_before_it_is_simulated(plan: str, inputs: Path) -> None:
+    files = ["--profile", str(inputs / "profile.yaml"), "--workload", str(inputs / "workload.yaml")]
+    options = [*files, "--rate", "8", "--requests", "200", "--json"]
+
+    of_plan = json.loads(run(plan, *options).stdout)
+    of_model = json.loads(run(str(inputs / "model.yaml"), *options).stdout)
+    larger = json.loads(run(str(inputs / "model.yaml"), *options, "--gpus", "16").stdout)
+
+    assert of_model == {**of_plan, "plan": "model.yaml"}
+    assert sum(each["replicas"] for each in larger["executors"].values()) == 16
+
+
+APP = """
+from cornserve_echo.stages import caption_app
+
+app = caption_app(name="captions", encoder=0.1, llm=0.3)
+"""
+
+APP_PROFILE = "format: cornserve-planner/profile\nversion: 1\nmodel: captions\noptions:\n" + "\n".join(
+    OPTION.format(name, rate, "") for name, rate in (("encoder", 10.0), ("llm", 3.0), ("encoder+llm", 2.0))
+)
+
+APP_WORKLOAD = """
+format: cornserve-planner/workload
+version: 1
+types:
+  encoder+llm: {components: [encoder, llm], share: 1.0}
+"""
+
+
+@pytest.fixture
+def app_files(tmp_path: Path) -> list[str]:
+    """The arguments that simulate an app with its profile."""
+    texts = {"captions.py": APP, "profile.yaml": APP_PROFILE, "workload.yaml": APP_WORKLOAD}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    app, profile, workload = (str(tmp_path / name) for name in texts)
+    return [app, "--profile", profile, "--workload", workload]
+
+
+def test_an_app_is_simulated_with_its_profile(app_files: list[str]) -> None:
+    result = run(*app_files, "--gpus", "4", "--requests", "300", "--json")
+
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert (document["plan"], document["completed"]) == ("captions.py", 300)
+    assert sum(each["replicas"] for each in document["executors"].values()) == 4
+    assert document["latency"]["encoder+llm"]["e2e"]["p50"]["value"] >= 0.4
+
+
+def test_the_replicas_of_an_app_are_given_or_planned(app_files: list[str]) -> None:
+    result = run(
+        *app_files, "--replicas", "encoder=1", "--replicas", "llm=2", "--rate", "2", "--requests", "50", "--json"
+    )
+
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert {name: each["replicas"] for name, each in document["executors"].items()} == {"encoder": 1, "llm": 2}
+    assert [path["path"] for path in document["paths"]] == [["encoder", "llm"]]
+
+
+def test_given_replicas_need_a_rate(app_files: list[str]) -> None:
+    result = run(*app_files, "--replicas", "encoder+llm=1")
+
+    assert result.exit_code == 1
+    assert result.stderr == "error: --rate: is missing: given replicas have no planned rate\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--replicas", "vocoder=1"], "--replicas: 'vocoder' is not an option of captions: use one of encoder+llm"),
+        (["--replicas", "encoder=1"], "infeasible: --replicas: serve only a part of the request types"),
+        (["--replicas", "llm=0"], "--replicas llm: must be from 1 to 1e+06, not 0"),
+        (["--replicas", "llm=9999999999"], "--replicas llm: must be from 1 to 1e+06, not 1e+10"),
+        (["--replicas", "llm=x"], "--replicas must be OPTION=N, a name and a whole number, not 'llm=x'"),
+        (["--replicas", "encoder+llm=1", "--gpus", "4"], "--gpus, --replicas: give one of them"),
+    ],
+)
+def test_wrong_replicas_of_an_app_are_refused(app_files: list[str], arguments: list[str], message: str) -> None:
+    result = run(*app_files, "--rate", "1", *arguments)
+
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_planner_alone_simulates_no_apps(app_files: list[str]) -> None:
+    result = CliRunner().invoke(alone, ["simulate", *app_files, "--gpus", "4"])
+
+    assert result.exit_code == 1
+    assert "captions.py: `python -m cornserve_planner` cannot read apps: use `cornserve`" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "PLAN: is missing: give a plan file, an app, or a log with --replay"),
+        (["plan.json", "--gpus", "4"], "--gpus, --replicas: are those of the plan file: remove them, or give an app"),
+        (["missing.py", "--gpus", "4"], "cannot read missing.py"),
+        (["model.yaml"], "model.yaml: cannot be read: No such file or directory"),
+        (["internvl3-38b", "--rate", "0"], "--rate: must be a finite number greater than 0, not 0.0"),
+    ],
+)
+def test_wrong_plans_and_apps_are_refused_in_one_line(arguments: list[str], message: str) -> None:
+    result = run(*arguments)
+
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_plot_shows_latencies_rates_and_gpus_over_time(plan: str, tmp_path: Path) -> None:

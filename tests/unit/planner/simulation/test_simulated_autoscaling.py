@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from cornserve.cli.commands import app
 from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.simulation.serving_settings import ServingSettings
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
 from cornserve_planner.simulation.simulation_result import SimulationRequest
@@ -76,8 +77,9 @@ def test_a_load_within_the_capacity_changes_nothing(inputs: Path) -> None:
     ],
 )
 def test_settings_that_cannot_be_simulated_are_refused(inputs: Path, settings: dict[str, object], error: str) -> None:
+    plan = PlanFile.read(inputs / "plan.json")
     with pytest.raises(InvalidInputError, match=error):
-        SimulationRequest(inputs / "plan.json", settings=ServingSettings(**settings))  # type: ignore[arg-type]
+        SimulationRequest(plan, "plan.json", settings=ServingSettings(**settings))  # type: ignore[arg-type]
 
 
 def test_an_unknown_option_is_refused_in_one_line(inputs: Path) -> None:

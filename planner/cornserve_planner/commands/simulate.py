@@ -5,6 +5,7 @@ The command imports its dependencies when it runs, so that `--help` and shell co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 from time import monotonic
@@ -12,10 +13,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cornserve_planner.commands.plan_from import read_app
 from cornserve_planner.errors import PlannerError
-from cornserve_planner.terminal import parse_bandwidth, parse_settings, require_libraries, show, write_file
+from cornserve_planner.terminal import (
+    parse_bandwidth,
+    parse_count,
+    parse_settings,
+    require_libraries,
+    show,
+    write_file,
+)
 
 if TYPE_CHECKING:
+    from cornserve_planner.plan_file.document import PlanFile
     from cornserve_planner.simulation.simulation_result import SimulationRequest, SimulationResult
 
 SIMULATE_EXAMPLES = [
@@ -24,6 +34,7 @@ SIMULATE_EXAMPLES = [
     "cornserve simulate plan.json --workload day.jsonl --profile profile.yaml --ttft 2 --refuse",
     "cornserve simulate plan.json --workload week.jsonl --adapt --most-gpus 64 --plot week.svg",
     "cornserve simulate plan.json --fail encoder@60 --startup 30",
+    "cornserve simulate app.py --profile profile.yaml --workload day.jsonl --gpus 8",
     "cornserve simulate --replay ~/.local/share/cornserve/decisions/gateway-123.jsonl",
     "cornserve simulate plan.json --bandwidth 100Gbit/s --transfer image_encoder=4300800 --stream audio_generator",
 ]
@@ -39,9 +50,16 @@ def complete_routing(incomplete: str) -> list[str]:
 
 
 def simulate(
+    context: typer.Context,
     plan: Annotated[
-        Path | None,
-        typer.Argument(metavar="[PLAN]", help="Plan file, from `cornserve plan --save`.", show_default=False),
+        str | None,
+        typer.Argument(
+            metavar="[PLAN | APP]",
+            help="Plan file (.json), from `cornserve plan --save`. Or what is planned before: a Python file, a model"
+            " directory, a Hugging Face id, the name of a deployed app or of a shipped model, or the planner's file of"
+            " a model (.yaml).",
+            show_default=False,
+        ),
     ] = None,
     replay: Annotated[
         Path | None,
@@ -63,7 +81,22 @@ def simulate(
         Path | None,
         typer.Option(
             "--profile",
-            help="File with step models and latency curves of deployment options. Default: the seconds of the plan.",
+            help="File with step models and latency curves of deployment options, and for APP their rates. Default:"
+            " the seconds of the plan.",
+        ),
+    ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(
+            "--gpus", min=1, help="With APP: plan for this many GPUs. Default: the fewest that serve the rate."
+        ),
+    ] = None,
+    replicas: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--replicas",
+            metavar="OPTION=N",
+            help="With APP: the replicas of an option, instead of a plan for --gpus. Needs a rate. Can be repeated.",
         ),
     ] = None,
     rate: Annotated[
@@ -158,7 +191,7 @@ def simulate(
     seed: Annotated[int, typer.Option("--seed", help="Random seed: the same one gives the same result.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Simulate how a plan serves a workload, with the decisions that gateways make.
+    """Simulate how a plan or an app serves a workload, with the decisions that gateways make.
 
     Needs neither a cluster nor a GPU.
     """
@@ -169,7 +202,7 @@ def simulate(
         _replay(replay, routing, json)
         return
     if plan is None:
-        raise PlannerError("PLAN: is missing: give a plan file, or a log with --replay")
+        raise PlannerError("PLAN: is missing: give a plan file, an app, or a log with --replay")
     from cornserve_planner.files.output_file import check_output
     from cornserve_planner.simulation.serving_settings import ServingSettings
     from cornserve_planner.simulation.simulation_report import simulation_report
@@ -195,7 +228,25 @@ def simulate(
     )
     if plot is not None:
         check_output("--plot", plot, (".svg", ".png", ".pdf"))
-    request = SimulationRequest(plan, workload, profile, rate, requests, routing or DEFAULT_ROUTING, seed, settings)
+    request = SimulationRequest(
+        plan=_read_plan(
+            context,
+            plan,
+            parse_settings("--replicas", "OPTION=N, a name and a whole number", replicas, parse_count),
+            gpus=gpus,
+            rate=rate,
+            workload=workload,
+            profile=profile,
+        ),
+        name=Path(plan).name,
+        workload=workload,
+        profile=profile,
+        rate=rate,
+        count=requests,
+        routing=routing or DEFAULT_ROUTING,
+        seed=seed,
+        settings=settings,
+    )
     result = _simulate(request)
     show(result.as_document, lambda: simulation_report(result), json=json)
     if plot is not None:
@@ -220,6 +271,40 @@ def fit_steps(
 
     step = fit_option(ModelProfile.read(profile), option, prompt, output, cache_tokens)
     typer.echo(yaml.safe_dump({"step": step.model_dump()}, sort_keys=False, width=1000), nl=False)
+
+
+def _read_plan(
+    context: typer.Context,
+    target: str,
+    replicas: Mapping[str, int],
+    *,
+    gpus: int | None,
+    rate: float | None,
+    workload: Path | None,
+    profile: Path | None,
+) -> PlanFile:
+    """Returns the plan of a file, or makes one for a model or an app."""
+    from cornserve_planner.plan_file.document import PlanFile
+
+    if target.endswith(".json"):
+        if replicas or gpus is not None:
+            raise PlannerError("--gpus, --replicas: are those of the plan file: remove them, or give an app")
+        return PlanFile.read(Path(target))
+    from cornserve_planner.model.document import ModelDocument
+    from cornserve_planner.model.shipped import shipped_models
+    from cornserve_planner.planning.given_plan import plan_replicas
+    from cornserve_planner.planning.model_plan import make_plan
+    from cornserve_planner.planning.request import PlanRequest
+
+    model: str | ModelDocument = target
+    if target not in shipped_models() and not target.endswith((".yaml", ".yml")):
+        model = ModelDocument.parse(read_app(context, target, None), source=f"{target}.json")
+    request = PlanRequest(model, gpus=gpus, rate=rate if gpus is None else None, workload=workload, profile=profile)
+    if not replicas:
+        return make_plan(request).file
+    if gpus is not None:
+        raise PlannerError("--gpus, --replicas: give one of them")
+    return plan_replicas(request, replicas)
 
 
 def _replay(log: Path, routing: str | None, json: bool) -> None:
