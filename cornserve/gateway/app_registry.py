@@ -290,7 +290,8 @@ class AppRegistry:
         self._served[name] = served
         route = served.route
         self._metrics.set_planned_shares(name, () if route.plan is None else [*route.plan.shares()])
-        self._metrics.set_targets(name, route.policies.targets)
+        policies = route.policies
+        self._metrics.set_targets(name, policies.targets, logs_decisions=policies.log_decisions)
         self._metrics.retain_groups(name, route.group_keys, route.options)
 
     def _is_desired(self, name: str, module: str) -> bool:

@@ -24,6 +24,11 @@ DEVIATIONS = 4.0
 """A load has changed if it differs by this many standard deviations: Poisson arrivals deviate as much about once in
 30,000 windows."""
 
+BENEFIT = 0.05
+"""A plan replaces the running one if it serves more requests per second, or more for each GPU, by this fraction."""
+
+RATE_TOLERANCE = 1e-6
+
 SolveMixture = Callable[[float], Mapping[int, int]]
 """Returns the number of cells, at least 1, by size that serves a rate, in requests per second, on the fewest GPUs."""
 
@@ -178,6 +183,30 @@ def find_mix_shift(planned: Mapping[str, float], observed: WindowCounts, *, tole
     if distance <= tolerance or statistic <= freedom + DEVIATIONS * sqrt(2 * freedom):
         return None
     return ObservedMix(shares, distance)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCapacity:
+    """The requests per second of a mix that a plan serves, and its GPUs."""
+
+    rate: float
+    gpus: int
+
+
+def is_better(plan: PlanCapacity, running: PlanCapacity, target: float | None) -> bool:
+    """Returns whether a plan has a notable benefit over the running one, and serves no fewer requests that are needed.
+
+    Args:
+        target: the requests per second for which the running plan was made, or None for a number of GPUs.
+    """
+    needed = running.rate if target is None else min(running.rate, target)
+    useful = plan.rate if target is None else min(plan.rate, target)
+    if plan.rate < needed * (1 - RATE_TOLERANCE):
+        return False
+    more = 1 + BENEFIT
+    return useful >= more * running.rate or (
+        plan.gpus < running.gpus and plan.rate * running.gpus >= more * running.rate * plan.gpus
+    )
 
 
 def _describe(window: WindowCounts) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 from typing import Literal
 
-from cornserve_policies.latency_estimate import LatencyEstimate
+from cornserve_policies.latency_estimate import EstimateState, LatencyEstimate
 
 LatencyTarget = Literal["ttft", "tbt", "e2e"]
 
@@ -36,6 +36,28 @@ class Refusal:
         return max(1, ceil(self.excess_seconds))
 
 
+@dataclass(frozen=True, slots=True)
+class AdmissionState:
+    """All that the decision about a request reads.
+
+    Args:
+        ttft, e2e: the estimates of the targets that apply to the request, or None.
+        next_probe: the time from which a request is admitted that would be refused.
+    """
+
+    ttft: EstimateState | None
+    e2e: EstimateState | None
+    next_probe: float
+
+    def expected_miss(self, now: float) -> Refusal | None:
+        """Returns the target that a request that arrives now is not expected to meet."""
+        return _expected_miss("ttft", self.ttft, now) or _expected_miss("e2e", self.e2e, now)
+
+    def refusal(self, now: float) -> Refusal | None:
+        """Returns the refusal of a request that arrives now; None to admit it, also as a probe."""
+        return self.expected_miss(now) if now < self.next_probe else None
+
+
 class LatencyAdmission:
     """Refuses requests that are not expected to meet a target.
 
@@ -54,19 +76,23 @@ class LatencyAdmission:
         given: list[tuple[LatencyTarget, LatencyEstimate | None]] = [("ttft", self.ttft), ("e2e", self.e2e)]
         return [name for name, estimate in given if estimate is not None]
 
-    def admit(self, now: float, *, streams: bool) -> AdmittedRequest | Refusal:
-        """Admits or refuses a request that arrives now.
+    def state(self, now: float, *, streams: bool) -> AdmissionState:
+        """Returns all that the decision about a request reads that arrives now.
 
         Args:
             streams: whether the response is streamed. Only these requests have a TTFT.
         """
-        ttft = self.ttft if streams else None
-        refusal = _refusal("ttft", ttft, now) or _refusal("e2e", self.e2e, now)
-        if refusal is not None:
+        ttft = None if self.ttft is None or not streams else self.ttft.state(now)
+        return AdmissionState(ttft, None if self.e2e is None else self.e2e.state(now), self._next_probe)
+
+    def admit(self, now: float, *, streams: bool) -> AdmittedRequest | Refusal:
+        """Admits or refuses a request that arrives now."""
+        missed = self.state(now, streams=streams).expected_miss(now)
+        if missed is not None:
             if now < self._next_probe:
-                return refusal
-            self._next_probe = now + PROBE_TARGETS * refusal.target_seconds
-        return AdmittedRequest(ttft, self.e2e)
+                return missed
+            self._next_probe = now + PROBE_TARGETS * missed.target_seconds
+        return AdmittedRequest(self.ttft if streams else None, self.e2e)
 
 
 class AdmittedRequest:
@@ -100,7 +126,7 @@ class AdmittedRequest:
                 estimate.leave()
 
 
-def _refusal(target: LatencyTarget, estimate: LatencyEstimate | None, now: float) -> Refusal | None:
+def _expected_miss(target: LatencyTarget, estimate: EstimateState | None, now: float) -> Refusal | None:
     expected = None if estimate is None else estimate.excess(now)
     if estimate is None or expected is None:
         return None

@@ -62,6 +62,39 @@ class ExpectedExcess(NamedTuple):
     excess: float
 
 
+class EstimateState(NamedTuple):
+    """The numbers from which the expected latency of a request follows.
+
+    Args:
+        target: seconds of the latency.
+        in_flight: requests that have not ended.
+        places, seconds: the sums of the places and of the latencies of the requests that count.
+        deviation: the mean absolute deviation of their latencies.
+        alone: the mean latency of requests with no others ahead.
+        waited: the last time when requests waited for each other.
+    """
+
+    target: float
+    in_flight: int
+    places: int
+    seconds: float
+    deviation: float
+    alone: float
+    waited: float
+
+    def excess(self, now: float) -> ExpectedExcess | None:
+        """Returns the expected latency of a new request if the target does not allow it."""
+        if not self.in_flight or not self.places or now > self.waited + WAITING_TARGETS * self.target:
+            return None
+        expected = (self.in_flight + 1) * self.seconds / self.places
+        allowed = max(USABLE_PART * self.target - DEVIATIONS * self.deviation, self.without_waiting(LEAST_USABLE_PART))
+        return ExpectedExcess(expected, expected - allowed) if expected > allowed else None
+
+    def without_waiting(self, part: float) -> float:
+        """Returns a mean latency that does not show that requests wait: at least a part of the target."""
+        return min(max(WAITING_FACTOR * self.alone, part * self.target), self.target)
+
+
 class _Ended(NamedTuple):
     at: float
     place: int
@@ -110,23 +143,18 @@ class LatencyEstimate:
         self._places += place
         self._seconds += seconds
         count = len(self._ended)
-        if count >= MIN_REQUESTS and self._seconds > count * self._without_waiting(WAITING_PART):
+        if count >= MIN_REQUESTS and self._seconds > count * self._state().without_waiting(WAITING_PART):
             self._waited = now
 
-    def excess(self, now: float) -> ExpectedExcess | None:
-        """Returns the expected latency of a new request if the target does not allow it."""
+    def state(self, now: float) -> EstimateState:
+        """Returns the numbers from which the expected latency of a request follows that arrives now."""
         self._forget(now)
-        if not self.in_flight or not self._places or now > self._waited + WAITING_TARGETS * self.target:
-            return None
-        expected = (self.in_flight + 1) * self._seconds / self._places
-        allowed = max(
-            USABLE_PART * self.target - DEVIATIONS * self._deviation, self._without_waiting(LEAST_USABLE_PART)
-        )
-        return ExpectedExcess(expected, expected - allowed) if expected > allowed else None
+        return self._state()
 
-    def _without_waiting(self, part: float) -> float:
-        """Returns a mean latency that does not show that requests wait: at least a part of the target."""
-        return min(max(WAITING_FACTOR * self._alone, part * self.target), self.target)
+    def _state(self) -> EstimateState:
+        return EstimateState(
+            self.target, self.in_flight, self._places, self._seconds, self._deviation, self._alone, self._waited
+        )
 
     def _forget(self, now: float) -> None:
         """Removes the requests that do not count any more."""

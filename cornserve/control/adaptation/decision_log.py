@@ -1,4 +1,4 @@
-"""The decision log of the controller: each decision about cells and replicas, for apps that have it switched on."""
+"""The decision log of the controller: each decision about cells, plans and replicas, for apps that switch it on."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from cornserve.observe.decision_file import record_decision
 from cornserve_policies.adaptation import (
     AdaptationLimits,
     MixtureChange,
+    ObservedMix,
     ObservedRateAdaptation,
+    PlanCapacity,
     RunningMixture,
     SolveMixture,
 )
-from cornserve_policies.arrivals import ArrivalHistory
+from cornserve_policies.arrivals import ArrivalHistory, WindowCounts
 from cornserve_policies.autoscaling import ExecutorAutoscaling, ExecutorLimits, ReplicaChange, RunningReplicas
 from cornserve_policies.recorded_decisions import RecordingHistory
 
@@ -66,3 +68,26 @@ def decide_replicas(
     }
     record_decision(fields, seen)
     return change
+
+
+def log_mix(
+    app: str, planned: Mapping[str, float], window: WindowCounts, tolerance: float, observed: ObservedMix | None
+) -> None:
+    """Logs whether the mix of request types has shifted so that another plan is made.
+
+    Args:
+        planned: the shares of the plan.
+    """
+    seen = {
+        "planned": dict(planned),
+        "window": {**asdict(window), "counts": dict(window.counts)},
+        "tolerance": tolerance,
+    }
+    distance = None if observed is None else observed.distance
+    record_decision({"event": "mix", "app": app, "distance": distance}, seen)
+
+
+def log_plan(app: str, plan: PlanCapacity, running: PlanCapacity, target: float | None, *, is_better: bool) -> None:
+    """Logs whether another plan replaces the running one."""
+    seen = {"plan": asdict(plan), "running": asdict(running), "target": target}
+    record_decision({"event": "plan", "app": app, "better": is_better}, seen)

@@ -15,17 +15,15 @@ from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs
 from cornserve.app_host.describe import DescribeApp
 from cornserve.control.adaptation.cell_adaptation import MIX_SHIFT_END, CellAdaptation
+from cornserve.control.adaptation.decision_log import log_mix, log_plan
 from cornserve.control.adaptation.observed_frequency import TypeCounts, with_observed_frequency
 from cornserve.control.background_tasks import BackgroundTasks
 from cornserve.control.planning.job import PlanningJob, PlanningResult
 from cornserve.control.planning.planner_process import Planner
 from cornserve.control.store.base import AppRecord
-from cornserve_policies.adaptation import find_mix_shift
+from cornserve_policies.adaptation import PlanCapacity, find_mix_shift, is_better
 
 log = logging.getLogger(__name__)
-
-BENEFIT: Final = 0.05
-"""A plan replaces the running one if it serves more requests per second, or more for each GPU, by this fraction."""
 
 SAME_MIX: Final = 0.05
 """No other plan is made for the same running plan and a mix of which less than this share of requests differs from the
@@ -33,8 +31,6 @@ last one."""
 
 LEAST_SHARE: Final = 0.005
 """Each type keeps this share in a plan: requests of a type that has become rare are still served."""
-
-RATE_TOLERANCE: Final = 1e-6
 
 
 @dataclass
@@ -109,6 +105,8 @@ class Replanning:
         window = app.arrivals.window(window_seconds, now)
         planned = {name: kind.share for name, kind in app.plan.types.items()}
         observed = None if window is None else find_mix_shift(planned, window, tolerance=MIX_SHIFT_END)
+        if window is not None and app.record.spec.policies.log_decisions:
+            log_mix(app.record.name, planned, window, MIX_SHIFT_END, observed)
         if observed is None:
             return
         mix = _mix(app.plan, observed.shares)
@@ -142,7 +140,7 @@ def _proposal(app: CellAdaptation, state: _AppReplanning, result: PlanningResult
         log.warning("app %s: no plan could be made for the shifted mix: %s", name, result.error)
     elif plan.options != app.plan.options:
         log.warning("app %s: the running plan has other options than the app: deploy it with another plan", name)
-    elif not is_better(plan, app.plan, rate_now):
+    elif not _is_better(app, plan, rate_now):
         log.info("app %s: no plan serves the shifted mix notably better than the running one", name)
     else:
         reason = (
@@ -155,21 +153,13 @@ def _proposal(app: CellAdaptation, state: _AppReplanning, result: PlanningResult
     return None
 
 
-def is_better(plan: AppPlan, running: AppPlan, rate_now: float) -> bool:
-    """Returns whether a plan has a notable benefit and serves no fewer requests that are needed.
-
-    Args:
-        rate_now: the requests per second of the plan's mix that the running plan serves.
-    """
-    target = running.target
-    needed = rate_now if target is None else min(rate_now, target)
-    useful = plan.rate if target is None else min(plan.rate, target)
-    if plan.rate < needed * (1 - RATE_TOLERANCE):
-        return False
-    more = 1 + BENEFIT
-    return useful >= more * rate_now or (
-        plan.gpus < running.gpus and plan.rate * running.gpus >= more * rate_now * plan.gpus
-    )
+def _is_better(app: CellAdaptation, plan: AppPlan, rate_now: float) -> bool:
+    """Returns whether a plan has a notable benefit. `rate_now`: the requests per second of its mix that are served."""
+    found, running = PlanCapacity(plan.rate, plan.gpus), PlanCapacity(rate_now, app.plan.gpus)
+    better = is_better(found, running, app.plan.target)
+    if app.record.spec.policies.log_decisions:
+        log_plan(app.record.name, found, running, app.plan.target, is_better=better)
+    return better
 
 
 def _counts(app: CellAdaptation, seconds: float, now: float) -> dict[str, TypeCounts]:

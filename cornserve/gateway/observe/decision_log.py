@@ -1,4 +1,4 @@
-"""The decision log of a gateway: each choice of a path and of a replica, for apps that have it switched on."""
+"""The decision log of a gateway: admissions, and choices of paths and replicas, for apps that switch it on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from cornserve.gateway.request_route import RequestRoute
 from cornserve.observe.decision_file import log_decision
+from cornserve_policies.admission import AdmissionState, Refusal
 from cornserve_policies.board import Board, ReplicaLoad
 from cornserve_policies.path_table import CellPath
 from cornserve_policies.recorded_decisions import record_board, record_table
@@ -34,6 +35,17 @@ def log_path(
     else:
         seen = {"key": random_key, "type": known_type}
         log_decision(fields, seen, (plan, lambda: {"table": record_table(plan)}))
+
+
+def log_admission(state: AdmissionState, now: float, refusal: Refusal | None) -> None:
+    """Logs whether a request is refused early. The id of the request and its app are bound to the log."""
+    fields = {
+        "event": "admission",
+        "refused": "" if refusal is None else refusal.target,
+        "reason": "" if refusal is None else f"{refusal.expected_seconds:.3g} s of {refusal.target_seconds:g} s",
+    }
+    ttft, e2e = (None if each is None else each._asdict() for each in (state.ttft, state.e2e))
+    log_decision(fields, {"now": now, "next_probe": state.next_probe, "ttft": ttft, "e2e": e2e})
 
 
 def log_replica(

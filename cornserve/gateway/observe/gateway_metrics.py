@@ -40,10 +40,10 @@ class GatewayMetrics(Collector):
         """Returns the metrics of a new request. `app` must be deployed: it becomes a label."""
         return RequestStats(self._stats(app))
 
-    def set_targets(self, app: str, targets: LatencyTargetSettings | None) -> None:
-        """Sets the latency targets of an app's next requests."""
+    def set_targets(self, app: str, targets: LatencyTargetSettings | None, *, logs_decisions: bool = False) -> None:
+        """Sets the latency targets of an app's next requests, and whether decisions about them are logged."""
         if targets is not None or app in self._apps:
-            self._stats(app).set_targets(targets)
+            self._stats(app).set_targets(targets, logs_decisions=logs_decisions)
 
     def retain_groups(self, app: str, groups: Set[str], options: Mapping[str, str]) -> None:
         """Removes the loads of all executor groups and executors of an app except these.

@@ -6,6 +6,7 @@ import time
 from typing import NamedTuple
 
 from cornserve.app.settings import LatencyTargetSettings
+from cornserve.gateway.observe.decision_log import log_admission
 from cornserve_policies.admission import AdmittedRequest, LatencyAdmission, LatencyTarget, Refusal
 
 LATE_CHUNKS = 0.1
@@ -27,6 +28,7 @@ class AppTargets:
 
     def __init__(self, settings: LatencyTargetSettings) -> None:
         self.settings = settings
+        self.logs_decisions = False
         self._admission = (
             LatencyAdmission(settings.ttft_seconds, settings.end_to_end_seconds) if settings.admission else None
         )
@@ -40,7 +42,11 @@ class AppTargets:
         """Admits or refuses a request that arrives now."""
         if self._admission is None:
             return RequestTargets(self.settings, None, streams=streams)
-        admitted = self._admission.admit(time.perf_counter(), streams=streams)
+        now = time.perf_counter()
+        if self.logs_decisions:
+            state = self._admission.state(now, streams=streams)
+            log_admission(state, now, state.refusal(now))
+        admitted = self._admission.admit(now, streams=streams)
         if isinstance(admitted, Refusal):
             return admitted
         return RequestTargets(self.settings, admitted, streams=streams)

@@ -109,13 +109,15 @@ class AppStats:
         for key in [key for key in self.type_invocations if key[1] not in options]:
             del self.type_invocations[key]
 
-    def set_targets(self, settings: LatencyTargetSettings | None) -> None:
+    def set_targets(self, settings: LatencyTargetSettings | None, *, logs_decisions: bool = False) -> None:
         """Sets the targets of the next requests. Other targets begin without observations."""
         if settings is None:
             self.targets = None
-        elif self.targets is None or self.targets.settings != settings:
+            return
+        if self.targets is None or self.targets.settings != settings:
             self.targets = AppTargets(settings)
             self.refusals.update(dict.fromkeys(self.targets.refusing, 0))
+        self.targets.logs_decisions = logs_decisions
 
 
 class RequestStats:

@@ -12,9 +12,19 @@ from typing import Any, Final
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.files.bounded_text import bounded_lines
-from cornserve_policies.adaptation import AdaptationLimits, ObservedRateAdaptation, RunningMixture
+from cornserve_policies.adaptation import (
+    AdaptationLimits,
+    ObservedRateAdaptation,
+    PlanCapacity,
+    RunningMixture,
+    find_mix_shift,
+    is_better,
+)
+from cornserve_policies.admission import AdmissionState
+from cornserve_policies.arrivals import WindowCounts
 from cornserve_policies.autoscaling import ExecutorAutoscaling, ExecutorLimits, RunningReplicas
 from cornserve_policies.input_size import InputSize
+from cornserve_policies.latency_estimate import EstimateState
 from cornserve_policies.path_table import PathTable
 from cornserve_policies.recorded_decisions import (
     ReplayedHistory,
@@ -74,6 +84,9 @@ class DecisionReplay:
             "replica": self._repeat_replica,
             "cells": _repeat_cells,
             "replicas": _repeat_replicas,
+            "admission": _repeat_admission,
+            "mix": _repeat_mix,
+            "plan": _repeat_plan,
         }
         if routing is not None:
             self._policy(routing)
@@ -153,6 +166,24 @@ def _repeat_replicas(line: Mapping[str, Any]) -> tuple[Any, Any]:
     except UnrecordedWindowError as error:
         return line["replicas"], str(error)
     return line["replicas"], None if change is None else change.replicas
+
+
+def _repeat_admission(line: Mapping[str, Any]) -> tuple[Any, Any]:
+    seen = line["seen"]
+    ttft, e2e = (None if seen[name] is None else EstimateState(**seen[name]) for name in ("ttft", "e2e"))
+    refusal = AdmissionState(ttft, e2e, seen["next_probe"]).refusal(seen["now"])
+    return line["refused"], "" if refusal is None else refusal.target
+
+
+def _repeat_mix(line: Mapping[str, Any]) -> tuple[Any, Any]:
+    seen = line["seen"]
+    observed = find_mix_shift(seen["planned"], WindowCounts(**seen["window"]), tolerance=seen["tolerance"])
+    return line["distance"], None if observed is None else observed.distance
+
+
+def _repeat_plan(line: Mapping[str, Any]) -> tuple[Any, Any]:
+    seen = line["seen"]
+    return line["better"], is_better(PlanCapacity(**seen["plan"]), PlanCapacity(**seen["running"]), seen["target"])
 
 
 def _read_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -11,7 +11,6 @@ from cornserve.app.graph import GraphOption, GraphStep
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs, WorkloadType
 from cornserve.app.scale import ScaleError
-from cornserve.control.adaptation.replanning import is_better
 from cornserve.control.planning.job import PlanningResult
 from cornserve.control.planning.planner_process import PlannerProcessError
 from cornserve.control.store.base import APPS, Store
@@ -265,27 +264,6 @@ async def test_an_app_without_inputs_is_not_planned(store: Store) -> None:
     await app.run(16, 300, SHIFTED)
 
     assert app.replanning.jobs == []
-
-
-@pytest.mark.parametrize(
-    ("rate", "gpus", "target", "rate_now", "better"),
-    [
-        (30, 4, None, 20, True),
-        (20.5, 4, None, 20, False),
-        (20, 2, None, 20, True),  # fewer GPUs
-        (19, 2, None, 20, False),  # a loss
-        (30, 4, 15, 20, False),  # the target is served already
-        (16, 2, 15, 20, True),  # on fewer GPUs
-        (16, 6, 15, 12, True),  # the target needs more GPUs
-    ],
-)
-def test_a_plan_is_better_by_rate_or_by_gpus(
-    rate: float, gpus: int, target: float | None, rate_now: float, better: bool
-) -> None:
-    def planned(rate: float, gpus: int) -> AppPlan:
-        return plan(cell(gpus, {"EL": gpus}, count=1, rate=rate), target=target)
-
-    assert is_better(planned(rate, gpus), planned(20, 4), rate_now) is better
 
 
 def test_the_cost_of_a_plan_is_what_starts_and_stops() -> None:

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 
 from cornserve.app.app import App
 from cornserve.app.response_readers import JSON
-from cornserve.app.settings import AppPolicies
+from cornserve.app.settings import AppPolicies, LatencyTargetSettings
 from cornserve.blocking_apps import CurrentApp
 from cornserve.cli.commands import app as cli
+from cornserve.gateway.observe.latency_targets import AppTargets, RequestTargets
 from cornserve.gateway.observe.request_stats import AppStats
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request_route import RequestRoute
@@ -27,6 +28,7 @@ from cornserve.observe.decision_file import DECISIONS, DecisionFile
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.simulation.decision_replay import DecisionReplay
 from cornserve_policies import registry
+from cornserve_policies.admission import Refusal
 from cornserve_policies.registry import routing_policy, routing_policy_names
 from tests.credentials import CREDENTIALS
 from tests.unit.echo_executors import EchoExecutors
@@ -95,6 +97,26 @@ async def test_every_decision_is_repeated_equally(
 
     assert result.decisions == {"path": 60, "replica": 60}
     assert not result.different
+
+
+def test_early_refusals_are_repeated_equally(log: DecisionFile) -> None:
+    targets = AppTargets(LatencyTargetSettings(ttft_seconds=30, end_to_end_seconds=0.2, admission=True))
+    targets.logs_decisions = True
+    admitted = [targets.admit(streams=True) for _ in range(10)]
+    for each in admitted[:6]:
+        assert isinstance(each, RequestTargets)
+        each.record_end(200, 1.0)
+    assert isinstance(targets.admit(streams=False), RequestTargets)  # A probe.
+    refusal = targets.admit(streams=True)
+
+    result = DecisionReplay().run(log.path)
+
+    assert isinstance(refusal, Refusal)
+    assert result.decisions == {"admission": 12}
+    assert not result.different
+    lines = [json.loads(line) for line in log.path.read_text().splitlines()[1:]]
+    assert [line["refused"] for line in lines] == [""] * 11 + ["e2e"]
+    assert lines[-1]["reason"].endswith(" s of 0.2 s")
 
 
 async def test_another_policy_shows_what_it_would_have_chosen(

@@ -15,8 +15,10 @@ from cornserve_policies.adaptation import (
     AdaptationLimits,
     MixtureChange,
     ObservedRateAdaptation,
+    PlanCapacity,
     RunningMixture,
     find_mix_shift,
+    is_better,
 )
 from cornserve_policies.arrivals import ArrivalHistory, WindowCounts
 
@@ -208,3 +210,23 @@ def test_noise_and_small_differences_are_no_shift(counts: dict[str, int]) -> Non
 
 def test_a_type_that_was_not_planned_is_a_shift() -> None:
     assert find_mix_shift({"text": 1.0}, WindowCounts(900, {"text": 700, "video": 300}), tolerance=0.1) is not None
+
+
+@pytest.mark.parametrize(
+    ("rate", "gpus", "target", "rate_now", "better"),
+    [
+        (30, 4, None, 20, True),
+        (20.5, 4, None, 20, False),
+        (20, 2, None, 20, True),  # fewer GPUs
+        (19, 2, None, 20, False),  # a loss
+        (30, 4, 15, 20, False),  # the target is served already
+        (16, 2, 15, 20, True),  # on fewer GPUs
+        (16, 6, 15, 12, True),  # the target needs more GPUs
+    ],
+)
+def test_a_plan_is_better_by_rate_or_by_gpus(
+    rate: float, gpus: int, target: float | None, rate_now: float, better: bool
+) -> None:
+    found, running = PlanCapacity(rate, gpus), PlanCapacity(rate_now, 4)
+
+    assert is_better(found, running, target) is better

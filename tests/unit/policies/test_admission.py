@@ -187,7 +187,7 @@ def test_the_expected_latency_is_that_per_request_in_flight() -> None:
     for _ in range(3):
         estimate.start()
 
-    excess = estimate.excess(0.0)
+    excess = estimate.state(0.0).excess(0.0)
 
     assert excess is not None
     assert excess.latency == pytest.approx(4.0)  # 4 requests end in 4 s
@@ -200,8 +200,8 @@ def test_observations_are_forgotten() -> None:
     for _ in range(9):
         estimate.start()
 
-    assert estimate.excess(6.0) is not None
-    assert estimate.excess(6.1) is None
+    assert estimate.state(6.0).excess(6.0) is not None
+    assert estimate.state(6.1).excess(6.1) is None
 
 
 def test_three_observations_are_not_enough() -> None:
@@ -209,7 +209,7 @@ def test_three_observations_are_not_enough() -> None:
     for _ in range(9):
         estimate.start()
 
-    assert estimate.excess(0.0) is None
+    assert estimate.state(0.0).excess(0.0) is None
 
 
 def test_only_streams_are_refused_by_their_ttft() -> None:
