@@ -129,5 +129,6 @@ class SamplingFields(BaseModel):
         """Whether each token of a response depends only on the preceding ones, so that another executor can continue
         with those as a part of the prompt."""
         has_penalties = (self.presence_penalty, self.frequency_penalty, self.repetition_penalty) != (0, 0, 1)
-        is_plain = self.n == 1 and self.seed is None and self.prompt_logprobs is None
+        is_seeded = self.seed is not None and self.temperature != 0  # Greedy sampling does not use the seed.
+        is_plain = self.n == 1 and not is_seeded and self.prompt_logprobs is None
         return is_plain and not has_penalties and not self.min_tokens

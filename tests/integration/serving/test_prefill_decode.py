@@ -105,7 +105,10 @@ def test_late_binding_gives_the_same_tokens_and_restarts_nothing(
     assert after == before
 
 
-@pytest.mark.parametrize(("fields", "first_in_decode"), [({}, 0), ({"temperature": 1}, 0), ({"seed": 7}, 1)])
+@pytest.mark.parametrize(
+    ("fields", "first_in_decode"),
+    [({}, 0), ({"temperature": 1}, 0), ({"seed": 7}, 0), ({"temperature": 1, "seed": 7}, 1)],
+)
 def test_the_prefill_executor_samples_the_first_token_of_responses_that_can_be_continued(
     client: OpenAI, cornserve: CommandLine, apart: str, fields: dict[str, Any], first_in_decode: int
 ) -> None:
