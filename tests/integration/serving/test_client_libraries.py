@@ -57,7 +57,8 @@ def run(cornserve: CommandLine, smollm2: Path, directory: Path, command: Sequenc
 
 @pytest.mark.parametrize("program", programs("python", ".py"))
 def test_a_python_library_works(cornserve: CommandLine, smollm2: Path, program: str) -> None:
-    run(cornserve, smollm2, PROGRAMS / "python", [INSTALLED / "python/bin/python", program])
+    python = INSTALLED / "python" / Path(program).stem / "bin/python"
+    run(cornserve, smollm2, PROGRAMS / "python", [python, program])
 
 
 @pytest.mark.parametrize("program", programs("node", ".mjs"))
