@@ -1,4 +1,4 @@
-"""Combines the sections of the page."""
+"""Combines the sections of the pages."""
 
 from __future__ import annotations
 
@@ -15,9 +15,16 @@ from benchmarks.reproduction import (
     transfer,
 )
 from benchmarks.reproduction.markdown import prose
+from benchmarks.reproduction.simulated import modserve, queries, shares, stealing, triinfer
 
 SECTIONS = (omni, image, hybrid, static_routing, best_strategy, growth, mixtures, transfer, cost, predictor)
+
+SIMULATED = (shares, queries, modserve, triinfer, stealing)
 
 
 def page() -> str:
     return "\n".join([prose("head"), *(module.section() for module in SECTIONS)])
+
+
+def simulated_page() -> str:
+    return "\n".join([prose("simulated_head"), *(module.section() for module in SIMULATED)])

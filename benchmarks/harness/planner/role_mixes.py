@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from cornserve_planner.goodput.candidates import PlanCandidate, heuristic_mix, role_mixes, role_structures
 from cornserve_planner.goodput.search import GoodputSearch, describe
@@ -13,10 +15,18 @@ from cornserve_planner.inputs.service_targets import ServiceTargets, with_target
 from cornserve_planner.plan_file.provenance import plan_origin
 from cornserve_planner.planning.goodput_plan import ReplayedProblem
 from cornserve_planner.planning.request import PlanRequest
+from cornserve_planner.simulation.measurements import SimulationMeasurements
+from cornserve_planner.simulation.serving import ServingSimulation
+from cornserve_planner.simulation.serving_settings import ServingSettings
+from cornserve_planner.simulation.simulated_request import SimulatedRequest
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.capacity import capacity
+from cornserve_policies.registry import DEFAULT_ROUTING, routing_policy
 
 GPUS = 8
+
+EVEN = [2, 3, 3]
+"""The replicas of three roles with about equally many."""
 
 OPTIONS = ("E", "P", "D", "EP", "ED", "EPD")
 
@@ -77,7 +87,7 @@ class MixRanks:
     Args:
         mixes: the number of all mixes.
         heuristic, search: the rank of the chosen mix among all 35; 1 is best.
-        best: the highest goodput.
+        best: the highest goodput. `even`: that of three roles with about equally many replicas.
         all_runs, search_runs: simulations of all mixes, and of the search.
     """
 
@@ -89,6 +99,7 @@ class MixRanks:
     search: int
     best: float
     best_mix: str
+    even: float
     all_runs: int
     search_runs: int
 
@@ -105,29 +116,64 @@ def write_inputs(folder: Path, workload: ImageWorkload) -> tuple[Path, Path, Pat
     return files
 
 
+@dataclass(frozen=True, slots=True)
+class RoleProblem:
+    """The mixes of a workload and targets.
+
+    Args:
+        structures: the options of each separation.
+        candidates: all mixes, the highest bound first.
+    """
+
+    problem: ReplayedProblem
+    structures: list[tuple[str, ...]]
+    candidates: list[PlanCandidate]
+
+    @classmethod
+    def of(cls, folder: Path, workload: ImageWorkload, ttft: float, tbt: float, requests: int) -> RoleProblem:
+        """Returns the problem with a number of requests, whose files are in a folder."""
+        model, file, profile = write_inputs(folder, workload)
+        targets = GoodputTargets({"ttft": {"": ttft}, "tbt": {"": tbt}}, 90.0)
+        request = PlanRequest(str(model), GPUS, workload=file, profile=profile, targets=ServiceTargets(latency=targets))
+        inputs = with_targets(load_inputs(request.model, file, request.profile), request.targets)
+        origin = plan_origin(inputs, request.model, file, request.profile, None, factors={}, options={})
+        problem = ReplayedProblem(request, inputs, None, origin, requests)
+        structures = [options for options in role_structures(problem.fluid, inputs.graph) if len(options) > 1]
+        candidates = [
+            PlanCandidate("+".join(options), mix, capacity(problem.fluid, mix)[0])
+            for options in structures
+            for mix in role_mixes(problem.fluid, options, Budget(GPUS))
+        ]
+        return cls(problem, structures, sorted(candidates, key=lambda each: -each.bound))
+
+    def mean_latencies(self, mix: Mapping[str, int], rate: float) -> tuple[float, float]:
+        """Returns the mean time to the first token, and that between tokens, of a mix at a rate."""
+        system = self.problem.system_of(next(each for each in self.candidates if each.replicas == mix))
+        measurements = SimulationMeasurements()
+        simulation = ServingSimulation(
+            system.plan, system.models, routing_policy(DEFAULT_ROUTING), ServingSettings(), measurements
+        )
+        measurements.events = simulation.events
+        simulation.run(
+            SimulatedRequest(each.id, each.arrival / rate, each.kind, each.text, each.media, each.output)
+            for each in self.problem.replay.requests
+        )
+        ((_, columns),) = measurements.latencies.items()
+        return fmean(columns["ttft"].seconds), fmean(columns["tbt"].seconds)
+
+
 def rank_mixes(folder: Path, workload: ImageWorkload, ttft: float, tbt: float, requests: int) -> MixRanks:
     """Ranks all mixes by their goodput with a number of requests. Mixes of equal goodput have the same rank."""
-    model, file, profile = write_inputs(folder, workload)
-    targets = GoodputTargets({"ttft": {"": ttft}, "tbt": {"": tbt}}, 90.0)
-    request = PlanRequest(str(model), GPUS, workload=file, profile=profile, targets=ServiceTargets(latency=targets))
-    inputs = with_targets(load_inputs(request.model, file, request.profile), request.targets)
-    origin = plan_origin(inputs, request.model, file, request.profile, None, factors={}, options={})
-    problem = ReplayedProblem(request, inputs, None, origin, requests)
-    replay, budget = problem.replay, Budget(GPUS)
-    structures = [options for options in role_structures(problem.fluid, inputs.graph) if len(options) > 1]
-    candidates = [
-        PlanCandidate("+".join(options), mix, capacity(problem.fluid, mix)[0])
-        for options in structures
-        for mix in role_mixes(problem.fluid, options, budget)
-    ]
-    candidates.sort(key=lambda each: -each.bound)
+    roles = RoleProblem.of(folder, workload, ttft, tbt, requests)
+    problem, candidates, replay = roles.problem, roles.candidates, roles.problem.replay
     goodputs = [replay.goodput(problem.system_of(each), each.bound, 0, requests) for each in candidates]
     all_runs, replay.runs = replay.runs, 0
     ranked = GoodputSearch(replay, problem.system_of).rank(candidates)
     chosen = max((each for each in ranked if not each[2]), key=lambda each: each[1])[0]
-    mixes = [heuristic_mix(problem.fluid, options, budget) for options in structures]
+    mixes = [heuristic_mix(problem.fluid, options, Budget(GPUS)) for options in roles.structures]
     replicas = [each.replicas for each in candidates]
     best = max(goodputs)
+    even = [number for number, mix in enumerate(replicas) if sorted(mix.values()) == EVEN]
     return MixRanks(
         workload.name,
         ttft,
@@ -137,6 +183,7 @@ def rank_mixes(folder: Path, workload: ImageWorkload, ttft: float, tbt: float, r
         _rank(goodputs, goodputs[replicas.index(chosen.replicas)]),
         best,
         describe(candidates[goodputs.index(best)]),
+        max(goodputs[number] for number in even),
         all_runs,
         replay.runs,
     )

@@ -121,6 +121,7 @@ NOT_RUN_PAGES = [
     "docs/performance.md",  # needs an idle machine
     "docs/reference/gpu-assumptions.md",  # installs the packages for GPUs
     "docs/reproduction.md",  # checked by tests/integration/benchmarks
+    "docs/simulated-figures.md",  # checked by tests/integration/benchmarks
 ]
 REGISTRY = "registry.example.com/ml"
 NOT_RUN = {

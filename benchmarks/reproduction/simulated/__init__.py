@@ -1,0 +1,1 @@
+"""Experiments of the papers that the simulator repeats."""
