@@ -1,153 +1,168 @@
 #!/usr/bin/env python3
-"""Compares simulations with a real gateway and echo executors that have set service times, for every routing policy.
+"""Compares the simulator with theory, with other implementations, and with real executors.
 
-Requests arrive at the same random times in both. The tolerances are 5 % of the throughput, 10 % of the mean response
-time, and 25 % of its 99th percentile. A tolerance that is missed is printed with its size; a second measurement of each
-load shows the noise of the machine.
+V0 is queueing theory, V1 one event for each step of a language model, and V2 the logged decisions of gateways and
+controllers: their tests must all pass. V3 is a gateway with echo executors, for every routing policy. V4 are language
+models, alone and with their encoder apart, which are profiled before. V5 are replicas that start, fail and stop under
+load. V3 to V5 print the differences, the noise between two measurements, and the tolerances that are missed.
+
+    benchmarks/validation.py
+    benchmarks/validation.py V4 --text-model ~/models/SmolLM2-135M-Instruct --image-model ~/models/tiny-qwen25vl
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import random
-import statistics
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
-from itertools import accumulate
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-import uvloop
+from rich.table import Table
 
 from benchmarks.harness.machine import MachineInfo
 from benchmarks.harness.report import create_table, print_report
-from benchmarks.harness.routing.gateways import RouteTimes, RoutingGateway
-from benchmarks.harness.routing.replicas import ReplicaAddress, running_replicas
-from benchmarks.harness.routing.simulated import simulated_responses
+from benchmarks.harness.validation.changes import SCENARIOS, ChangeRow, compare_changes
+from benchmarks.harness.validation.differences import missed_text
+from benchmarks.harness.validation.engines import EngineRow, compare_engines
+from benchmarks.harness.validation.policies import PolicyRow, compare_policies
+from benchmarks.harness.validation.suites import SUITES, SuiteRow, run_suite
 from cornserve_policies.registry import routing_policy_names
 
 SIZES = (1, 2, 4, 8, 16)
-RATE = 40.0
-"""Requests per second. Service times are tens of milliseconds, of which the gateway takes a small part."""
-
-UTILIZATION = 0.7
-
-TOLERANCES = {"throughput": 0.05, "mean": 0.10, "p99": 0.25}
 
 
-@dataclass(frozen=True, slots=True)
-class LoadFigures:
-    """The figures of one load: requests per second, and response times in seconds."""
-
-    throughput: float
-    mean: float
-    p99: float
-
-    @classmethod
-    def of(cls, arrivals: Sequence[float], responses: Sequence[float], seconds: float) -> LoadFigures:
-        ordered = sorted(responses)
-        return cls(len(arrivals) / seconds, statistics.fmean(ordered), ordered[int(0.99 * len(ordered))])
-
-    def differences(self, other: LoadFigures) -> dict[str, float]:
-        """Returns the differences from another load, relative to it."""
-        return {name: getattr(self, name) / getattr(other, name) - 1 for name in TOLERANCES}
+def policy_rows(options: argparse.Namespace) -> list[PolicyRow]:
+    if options.quick:
+        return [*compare_policies(routing_policy_names()[:2], (2,), 0.5)]
+    return [*compare_policies(routing_policy_names(), SIZES, options.seconds)]
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationRow:
-    """A load in simulation and measured.
-
-    Args:
-        differences: those of the simulated figures from the measured ones, relative to them.
-        noise: those between two measurements.
-        missed: the tolerances that are missed.
-    """
-
-    policy: str
-    replicas: int
-    requests: int
-    measured: LoadFigures
-    simulated: LoadFigures
-    differences: dict[str, float]
-    noise: dict[str, float]
-    missed: list[str]
+def engine_rows(options: argparse.Namespace) -> list[EngineRow]:
+    rows: list[EngineRow] = []
+    for model, is_multimodal in ((options.text_model, False), (options.image_model, True)):
+        if model is not None:
+            with TemporaryDirectory(prefix="cornserve-benchmark-") as folder:
+                rows += compare_engines(
+                    Path(folder) / "instance", model, is_multimodal=is_multimodal, quick=options.quick
+                )
+    return rows
 
 
-def service_seconds(replicas: int) -> float:
-    return UTILIZATION * replicas / RATE
+def change_rows(options: argparse.Namespace) -> list[ChangeRow]:
+    with TemporaryDirectory(prefix="cornserve-benchmark-") as folder:
+        scenarios, seconds, starts = (SCENARIOS[:1], 4.0, 1) if options.quick else (SCENARIOS, options.seconds, 3)
+        return [*compare_changes(Path(folder) / "instance", scenarios, seconds, starts)]
 
 
-async def measure(policy: str, replicas: Sequence[ReplicaAddress], arrivals: Sequence[float]) -> LoadFigures:
-    times, running = RouteTimes(), dict.fromkeys((replica.endpoint for replica in replicas), 0)
-    async with AsyncExitStack() as stack:
-        gateway = RoutingGateway(policy, running, times)
-        await gateway.connect(replicas, stack)
-        loop = asyncio.get_running_loop()
-        begin = loop.time()
-        async with asyncio.TaskGroup() as requests:
-            for number, arrival in enumerate(arrivals):
-                await asyncio.sleep(begin + arrival - loop.time())
-                requests.create_task(gateway.serve(number))
-        seconds = loop.time() - begin
-    return LoadFigures.of(arrivals, times.response_seconds, seconds)
+MEASURES: dict[str, Callable[[argparse.Namespace], Sequence[Any]]] = {
+    "V3": policy_rows,
+    "V4": engine_rows,
+    "V5": change_rows,
+}
 
 
-def compare(policy: str, replicas: Sequence[ReplicaAddress], arrivals: Sequence[float]) -> ValidationRow:
-    first, measured = (uvloop.run(measure(policy, replicas, arrivals)) for _ in range(2))
-    load = simulated_responses(policy, len(replicas), service_seconds(len(replicas)), arrivals)
-    simulated = LoadFigures.of(arrivals, load.responses, load.end)
-    differences = simulated.differences(measured)
-    return ValidationRow(
-        policy=policy,
-        replicas=len(replicas),
-        requests=len(arrivals),
-        measured=measured,
-        simulated=simulated,
-        differences=differences,
-        noise=first.differences(measured),
-        missed=[name for name, tolerance in TOLERANCES.items() if abs(differences[name]) > tolerance],
-    )
+CASES = (*SUITES, *MEASURES)
 
 
 def main() -> None:
     options = _options()
     machine = MachineInfo.current()
-    sizes, seconds = ((2,), 0.5) if options.quick else (SIZES, options.seconds)
-    policies = routing_policy_names()[:2] if options.quick else routing_policy_names()
-    gaps = random.Random(1)
-    arrivals = list(accumulate(gaps.expovariate(RATE) for _ in range(round(RATE * seconds))))
-    rows = []
-    for size in sizes:
-        with running_replicas(size, service_seconds(size)) as replicas:
-            rows += [compare(policy, replicas, arrivals) for policy in policies]
+    found: dict[str, Sequence[Any]] = {}
+    for case in options.cases:
+        found[case] = [run_suite(case)] if case in SUITES else MEASURES[case](options)
     if options.json:
-        print(json.dumps({"machine": asdict(machine), "rows": [asdict(row) for row in rows]}))
+        rows = {case: [asdict(row) for row in of_case] for case, of_case in found.items()}
+        print(json.dumps({"machine": asdict(machine), **rows}))
         return
+    suites = [(case, row) for case in SUITES for row in found.get(case, ())]
+    tables = [_suite_table(suites)] if suites else []
+    tables += [table(found[case]) for case, table in TABLES.items() if found.get(case)]
+    print_report(
+        machine, "differences of simulated from measured figures; noise: those between two measurements", *tables
+    )
+
+
+def _suite_table(rows: Sequence[tuple[str, SuiteRow]]) -> Table:
+    table = create_table(["case", "compared with"], ["tests passed", "failed", "seconds"])
+    for case, row in rows:
+        table.add_row(case, row.compared_with, str(row.passed), str(row.failed), f"{row.seconds:.0f}")
+    return table
+
+
+def _policy_table(rows: Sequence[PolicyRow]) -> Table:
     names = ("replicas", "requests", "mean ms", "simulated", "noise", "P99 ms", "simulated", "noise", "missed")
-    table = create_table(["policy"], names)
+    table = create_table(["V3: policy"], names)
+    for row in rows:
+        texts = [
+            text
+            for name in ("mean", "p99")
+            for text in (f"{1000 * row.measured[name]:.1f}", f"{row.differences[name]:+.1%}", f"{row.noise[name]:+.1%}")
+        ]
+        missed = missed_text(row.differences, row.missed)
+        table.add_row(row.policy, str(row.replicas), str(row.requests), *texts, missed)
+    return table
+
+
+def _engine_table(rows: Sequence[EngineRow]) -> Table:
+    names = ("load", "requests", "figure", "measured", "simulated", "difference", "noise", "missed")
+    table = create_table(["V4: model"], names)
+    for row in rows:
+        for name, measured in row.measured.items():
+            table.add_row(
+                row.model,
+                f"{row.load:g}",
+                str(row.requests),
+                name,
+                f"{measured:.4g}",
+                f"{row.simulated[name]:.4g}",
+                f"{row.differences[name]:+.1%}",
+                f"{row.noise[name]:+.1%}",
+                "yes" if name in row.missed else "no",
+            )
+    return table
+
+
+def _change_table(rows: Sequence[ChangeRow]) -> Table:
+    names = ("requests", "start s", "recovery s", "simulated s", "difference", "noise", "failed", "simulated", "missed")
+    table = create_table(["V5: change"], names)
     for row in rows:
         table.add_row(
-            row.policy,
-            str(row.replicas),
+            row.change,
             str(row.requests),
-            *(text for name in ("mean", "p99") for text in _texts(row, name)),
-            ", ".join(f"{name} {row.differences[name]:+.0%}" for name in row.missed) or "none",
+            f"{row.startup:.2f}",
+            f"{row.measured.recovery:.2f}",
+            f"{row.simulated.recovery:.2f}",
+            f"{row.differences['recovery']:+.0%}",
+            f"{row.noise['recovery']:+.0%}",
+            str(row.measured.failed),
+            str(row.simulated.failed),
+            missed_text(row.differences, row.missed),
         )
-    print_report(machine, f"{RATE:g} requests/s, utilization {UTILIZATION:g}, one gateway", table)
+    return table
 
 
-def _texts(row: ValidationRow, name: str) -> tuple[str, str, str]:
-    measured: float = getattr(row.measured, name)
-    return f"{1000 * measured:.1f}", f"{row.differences[name]:+.1%}", f"{row.noise[name]:+.1%}"
+TABLES: dict[str, Callable[[Sequence[Any]], Table]] = {
+    "V3": _policy_table,
+    "V4": _engine_table,
+    "V5": _change_table,
+}
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=20.0, help="duration of each measurement (default: 20)")
-    parser.add_argument("--quick", action="store_true", help="run a minimal measurement")
+    parser.add_argument("cases", nargs="*", metavar="CASE", default=CASES, help=f"{', '.join(CASES)} (default: all)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration of each load of V3 and V5 (default: 20)")
+    parser.add_argument("--text-model", type=Path, help="V4: directory of a language model")
+    parser.add_argument("--image-model", type=Path, help="V4: directory of a model that reads images")
+    parser.add_argument("--quick", action="store_true", help="run minimal measurements")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if unknown := sorted({*options.cases}.difference(CASES)):
+        parser.error(f"unknown case {unknown[0]}: use {', '.join(CASES)}")
+    return options
 
 
 if __name__ == "__main__":

@@ -147,14 +147,45 @@ def test_the_simulator_is_measured_on_several_numbers_of_gpus() -> None:
 
 
 def test_simulations_are_compared_with_measured_loads() -> None:
-    report = run("validation.py")
+    rows = run("validation.py", "V3")["V3"]
 
-    assert [(row["policy"], row["replicas"]) for row in report["rows"]] == [("least-loaded", 2), ("least-tokens", 2)]
-    for row in report["rows"]:
+    assert [(row["policy"], row["replicas"]) for row in rows] == [("least-loaded", 2), ("least-tokens", 2)]
+    for row in rows:
         assert row["requests"] == 20
         for figures in (row["simulated"], row["measured"]):
             assert figures["p99"] >= figures["mean"] >= 0.035  # The time of a replica for a request.
         assert row["differences"].keys() == row["noise"].keys() == {"throughput", "mean", "p99"}
+
+
+@pytest.mark.slow
+def test_simulated_failures_are_compared_with_those_of_an_instance() -> None:
+    (row,) = run("validation.py", "V5")["V5"]
+
+    assert (row["change"], row["requests"]) == ("failure", 128)
+    assert row["measured"]["failed"] == row["simulated"]["failed"] == 0
+    assert row["startup"] > 0
+    assert min(row[side]["mean"] for side in ("measured", "simulated")) >= 0.05  # The time of a replica for a request.
+    assert row["differences"].keys() == row["noise"].keys() == {"recovery", "failed", "mean"}
+
+
+@pytest.mark.slow
+def test_the_simulator_is_compared_with_theory_steps_and_decisions() -> None:
+    report = run("validation.py", "V0", "V1", "V2")
+
+    for case in ("V0", "V1", "V2"):
+        (row,) = report[case]
+        assert row["passed"] > 0
+        assert not row["failed"]
+
+
+@pytest.mark.slow
+def test_simulations_are_compared_with_engines(tiny_llama: Path, tiny_qwen25vl: Path) -> None:
+    rows = run("validation.py", "V4", "--text-model", str(tiny_llama), "--image-model", str(tiny_qwen25vl))["V4"]
+
+    assert [row["load"] for row in rows] == [0.5, 0.5]
+    for row in rows:
+        assert row["measured"].keys() == row["simulated"].keys() == {"throughput", "tpot", "ttft p50", "ttft p90"}
+        assert min(*row["measured"].values(), *row["simulated"].values()) > 0
 
 
 @pytest.mark.slow

@@ -1,0 +1,1 @@
+"""Comparisons of simulations with theory, with other implementations and with real executors."""

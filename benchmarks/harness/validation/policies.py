@@ -1,0 +1,108 @@
+"""Routing policies: a gateway and echo executors with set service times, and the simulation of both (V3)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from itertools import accumulate
+
+import uvloop
+
+from benchmarks.harness.routing.gateways import RouteTimes, RoutingGateway
+from benchmarks.harness.routing.replicas import ReplicaAddress, running_replicas
+from benchmarks.harness.validation.differences import differences, missed
+from benchmarks.harness.validation.simulated import simulated_responses
+
+RATE = 40.0
+"""Requests per second. Service times are tens of milliseconds, of which the gateway takes a small part."""
+
+UTILIZATION = 0.7
+
+TOLERANCES = {"throughput": 0.05, "mean": 0.10, "p99": 0.25}
+
+Figures = dict[str, float]
+"""Requests per second as `throughput`, and the response times `mean` and `p99` in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRow:
+    """A load in simulation and measured.
+
+    Args:
+        differences: those of the simulated figures from the measured ones, relative to them.
+        noise: those between two measurements.
+        missed: the tolerances that are missed.
+    """
+
+    policy: str
+    replicas: int
+    requests: int
+    measured: Figures
+    simulated: Figures
+    differences: Figures
+    noise: Figures
+    missed: list[str]
+
+
+def compare_policies(policies: Sequence[str], sizes: Iterable[int], seconds: float) -> Iterator[PolicyRow]:
+    """Yields a row for each number of replicas and each policy, with loads of `seconds`."""
+    arrivals = poisson_arrivals(RATE, seconds)
+    for size in sizes:
+        with running_replicas(size, _service_seconds(size)) as replicas:
+            for policy in policies:
+                yield _compare(policy, replicas, arrivals)
+
+
+def poisson_arrivals(rate: float, seconds: float) -> list[float]:
+    """Returns the times of about `rate * seconds` requests, always the same ones."""
+    gaps = random.Random(1)
+    return list(accumulate(gaps.expovariate(rate) for _ in range(round(rate * seconds))))
+
+
+def _service_seconds(replicas: int) -> float:
+    return UTILIZATION * replicas / RATE
+
+
+def _figures(responses: Sequence[float], seconds: float) -> Figures:
+    ordered = sorted(responses)
+    return {
+        "throughput": len(ordered) / seconds,
+        "mean": statistics.fmean(ordered),
+        "p99": ordered[int(0.99 * len(ordered))],
+    }
+
+
+async def _measure(policy: str, replicas: Sequence[ReplicaAddress], arrivals: Sequence[float]) -> Figures:
+    times, running = RouteTimes(), dict.fromkeys((replica.endpoint for replica in replicas), 0)
+    async with AsyncExitStack() as stack:
+        gateway = RoutingGateway(policy, running, times)
+        await gateway.connect(replicas, stack)
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        async with asyncio.TaskGroup() as requests:
+            for number, arrival in enumerate(arrivals):
+                await asyncio.sleep(begin + arrival - loop.time())
+                requests.create_task(gateway.serve(number))
+        seconds = loop.time() - begin
+    return _figures(times.response_seconds, seconds)
+
+
+def _compare(policy: str, replicas: Sequence[ReplicaAddress], arrivals: Sequence[float]) -> PolicyRow:
+    first, measured = (uvloop.run(_measure(policy, replicas, arrivals)) for _ in range(2))
+    load = simulated_responses(policy, len(replicas), _service_seconds(len(replicas)), arrivals)
+    simulated = _figures([seconds for seconds in load.responses if seconds is not None], load.end)
+    found = differences(simulated, measured)
+    return PolicyRow(
+        policy=policy,
+        replicas=len(replicas),
+        requests=len(arrivals),
+        measured=measured,
+        simulated=simulated,
+        differences=found,
+        noise=differences(first, measured),
+        missed=missed(found, TOLERANCES),
+    )
