@@ -279,17 +279,19 @@ class LiveApp(_Figures):
 
 
 class AppSeries(_Figures):
-    """The last hour of an app in steps, oldest first."""
+    """The last hours of an app in steps, oldest first. Figures without data are null."""
 
     step_seconds: int
+    longest_hours: int = 1
+    """The hours that can be read: more than one with Prometheus."""
     gateways: ReadGateways
     times: list[int]
     """The end of each step, in seconds since 1970."""
-    requests_per_second: list[float] = Field(default_factory=list)
-    errors_per_second: list[float] = Field(default_factory=list)
-    running: list[int] = Field(default_factory=list)
-    generation_tokens_per_second: list[float] = Field(default_factory=list)
-    ready: list[int] = Field(default_factory=list)
+    requests_per_second: list[float | None] = Field(default_factory=list)
+    errors_per_second: list[float | None] = Field(default_factory=list)
+    running: list[float | None] = Field(default_factory=list)
+    generation_tokens_per_second: list[float | None] = Field(default_factory=list)
+    ready: list[float | None] = Field(default_factory=list)
     ttft_p50: list[float | None] = Field(default_factory=list)
     ttft_p90: list[float | None] = Field(default_factory=list)
     tbt_p50: list[float | None] = Field(default_factory=list)

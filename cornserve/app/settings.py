@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
@@ -292,6 +292,10 @@ class ModelStorage(SpecModel):
     download: DownloadStorage | None = None
 
     rules = (exactly_one("persistent_volume_claim", "image", "host_path", "download"),)
+
+
+ALL_EXECUTORS: Final = "*"
+"""The name of the settings of all executors."""
 
 
 class ExecutorOverride(SpecModel):

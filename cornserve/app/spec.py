@@ -16,6 +16,7 @@ from cornserve.app.path_weights import MAX_WEIGHT
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import AppProfile, PlanningInputs
 from cornserve.app.settings import (
+    ALL_EXECUTORS,
     MAX_EXECUTOR_OVERRIDES,
     MAX_REPLICAS,
     AllowedPaths,
@@ -226,6 +227,11 @@ class AppSpec(SpecModel):
     def replicas_of(self, executor: str) -> int:
         """Returns the number of replicas of an executor of an app without a plan."""
         return self.executor_replicas.get(executor, self.replicas) if self.replicas else 0
+
+    def gpu_type_of(self, executor: str) -> str | None:
+        """Returns the type of GPUs or slots in the settings of an executor, or else in those of all executors."""
+        types = {override.name: override.gpu_type for override in self.executors}
+        return types.get(executor) or types.get(ALL_EXECUTORS)
 
     @property
     def needs_plan(self) -> bool:

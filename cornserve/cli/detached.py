@@ -36,7 +36,7 @@ def start_detached(options: InstanceOptions) -> Instance:
         "--log-format",
         options.log_format,
         *(["--access-log"] if options.access_log else []),
-        *([] if options.console else ["--no-console"]),
+        *options.console_arguments,
     ]
     command += [*options.secret_arguments, *options.limits.cli_arguments, *options.media_allowlist.cli_arguments]
     command += [*options.origins.cli_arguments, "--unknown-fields", options.unknown_fields]

@@ -16,6 +16,7 @@ from cornserve.access import ADMIN_TOKEN
 from cornserve.browser_origins import BrowserOriginError, BrowserOrigins
 from cornserve.cli.console import CliError, print_json, print_warning, stderr, stdout
 from cornserve.cli.options import HomePath, Json, home_directory
+from cornserve.gpu_prices import GpuPriceError, GpuPrices
 from cornserve.limits import LimitError, Limits
 from cornserve.media_allowlist import MediaAllowlist, MediaAllowlistError
 from cornserve.observe.log_format import LogFormat
@@ -106,6 +107,21 @@ def up(
         ),
     ] = UnknownFields.REFUSE,
     console: Annotated[bool, typer.Option("--console/--no-console", help="Serve the web console at /console.")] = True,
+    gpu_price: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gpu-price",
+            metavar="[TYPE=]DOLLARS",
+            help="Dollars per hour of a GPU or slot, for costs of apps: 2.5, or L4=0.8 for a type. Can be repeated.",
+        ),
+    ] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Prometheus server that scrapes the instance: the console then shows more than an hour.",
+        ),
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Run in the background, and return when the gateway is ready.")
     ] = False,
@@ -136,7 +152,10 @@ def up(
         _origins(allow_origin or []),
         unknown_fields,
         console,
+        _gpu_prices(gpu_price or []),
+        _prometheus(prometheus),
     )
+    _check_prices(options)
     _warn_of_missing_gpus(gpus)
     try:
         if detach:
@@ -232,6 +251,32 @@ def _slot_types(settings: list[str], gpus: int | None, cpu_slots: int | None) ->
         return parse_slot_types(settings)
     except SlotTypeError as error:
         raise typer.BadParameter(str(error), param_hint="--slots") from error
+
+
+def _gpu_prices(settings: list[str]) -> GpuPrices:
+    try:
+        return GpuPrices.parse(settings)
+    except GpuPriceError as error:
+        raise typer.BadParameter(str(error), param_hint="--gpu-price") from error
+
+
+def _check_prices(options: InstanceOptions) -> None:
+    try:
+        _ = options.known_prices
+    except GpuPriceError as error:
+        raise typer.BadParameter(str(error), param_hint="--gpu-price") from error
+
+
+def _prometheus(url: str | None) -> str | None:
+    """Returns a valid address."""
+    if url is None:
+        return None
+    from cornserve.gateway.live.prometheus import PrometheusServer, PrometheusSettingError
+
+    try:
+        return PrometheusServer.parse(url).url
+    except PrometheusSettingError as error:
+        raise typer.BadParameter(str(error), param_hint="--prometheus") from error
 
 
 def _origins(settings: list[str]) -> BrowserOrigins:

@@ -10,13 +10,11 @@ from math import ceil
 
 from cornserve.app.plan import AppPlan
 from cornserve.app.plan_resolution import by_executor
-from cornserve.app.settings import GpuTypeName
+from cornserve.app.settings import ALL_EXECUTORS, GpuTypeName
 from cornserve.app.spec import AppSpec
 from cornserve.control.launcher.base import AppOwner, ExecutorCell, ExecutorGroup, GroupKey, PodSettings
 from cornserve.task.spec import ExecutorSpec
 from cornserve_plan.plan import PlanCell
-
-ALL_EXECUTORS = "*"
 
 LOAD_TOLERANCE = 1e-6
 """Loads are computed from rounded numbers: a load of 2.0000001 needs 2 replicas."""
@@ -84,10 +82,9 @@ def _restarted(spec: ExecutorSpec, app: AppSpec) -> ExecutorSpec:
 
 def _pod(spec: ExecutorSpec, app: AppSpec, planned: GpuTypeName | None) -> PodSettings:
     templates = {override.name: override.pod_template for override in app.executors}
-    gpu_types = {override.name: override.gpu_type for override in app.executors}
     return PodSettings(
         template=templates.get(spec.executor) or templates.get(ALL_EXECUTORS) or {},
-        gpu_type=(planned or gpu_types.get(spec.executor) or gpu_types.get(ALL_EXECUTORS)) if spec.gpus else None,
+        gpu_type=(planned or app.gpu_type_of(spec.executor)) if spec.gpus else None,
         storage=None if app.model is None else app.model.storage,
     )
 

@@ -24,10 +24,12 @@ from cornserve.control.local_instance.managed_process import EXIT_NO_RESTART
 from cornserve.gateway.api import create_gateway
 from cornserve.gateway.backend import Backend, kubernetes_backend, local_backend
 from cornserve.gateway.http.server import BACKLOG, GRACE_SECONDS, HttpServer, server_config
+from cornserve.gateway.live.prometheus import PrometheusServer, PrometheusSettingError
 from cornserve.gateway.media.fetch import MediaFetcher
 from cornserve.gateway.media.media_loader import MediaLoader
 from cornserve.gateway.memory_tuning import reduce_garbage_collection, return_large_blocks_to_the_system
 from cornserve.gateway.observe import access_log
+from cornserve.gpu_prices import GpuPriceError, GpuPrices
 from cornserve.heartbeat import start_heartbeats
 from cornserve.home import PRIVATE_UMASK, Home
 from cornserve.instance_secret import InstanceSecretError
@@ -43,7 +45,14 @@ from cornserve.wire.credentials import ConnectionCredentials, TlsFilesError
 log = logging.getLogger(__name__)
 
 
-SETTING_ERRORS = (LimitError, MediaAllowlistError, AccessError, BrowserOriginError)
+SETTING_ERRORS = (
+    LimitError,
+    MediaAllowlistError,
+    AccessError,
+    BrowserOriginError,
+    GpuPriceError,
+    PrometheusSettingError,
+)
 """Raised for command-line arguments that are not valid."""
 
 
@@ -62,6 +71,8 @@ def main() -> int:
         access = ReloadedFiles(partial(_load_access, options), files, AccessError, "secrets")
         origins = BrowserOrigins.parse(options.allow_origin)
         origins.check_access(access.current())
+        prices = GpuPrices.parse(options.gpu_price)
+        prometheus = options.prometheus and PrometheusServer.parse(options.prometheus, options.prometheus_label)
         credentials = ConnectionCredentials.load(options.secret or home.secret, options.tls)
         listeners = _listen(options.host, options.port, options.own_address)
     except (*SETTING_ERRORS, InstanceSecretError, TlsFilesError) as error:
@@ -92,6 +103,8 @@ def main() -> int:
             controller_metrics=options.controller_metrics,
             ignores_unknown_fields=options.unknown_fields == UnknownFields.WARN,
             serves_console=not options.no_console,
+            prices=prices,
+            prometheus=prometheus,
         )
         uvloop.run(serve(backend, listeners, limits, create, options.drain_seconds))
     except BaseException:
@@ -126,6 +139,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--read-token", type=Path, metavar="FILE", help=f"a file with one line (default: {READ_TOKEN})")
     parser.add_argument("--no-console", action="store_true", help="do not serve the web console")
+    parser.add_argument("--prometheus", metavar="URL", help="the server that scrapes the metrics")
+    parser.add_argument(
+        "--prometheus-label", action="append", default=[], metavar="NAME=VALUE", help="a label of all metrics"
+    )
+    parser.add_argument("--gpu-price", action="append", default=[], metavar="[TYPE=]DOLLARS", help="per hour")
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--allow-origin", action="append", default=[], metavar="ORIGIN")
     parser.add_argument("--unknown-fields", type=UnknownFields, default=UnknownFields.REFUSE, choices=UnknownFields)

@@ -47,6 +47,7 @@ from cornserve.gateway.http.middleware import RequestMiddleware
 from cornserve.gateway.http.server import SYNCED
 from cornserve.gateway.live.feed import LiveFeed
 from cornserve.gateway.live.peers import GatewayPeers
+from cornserve.gateway.live.prometheus import PrometheusServer
 from cornserve.gateway.media.fetch import MediaFetcher
 from cornserve.gateway.media.media_loader import MediaLoader
 from cornserve.gateway.observe.app_changes import AppChanges
@@ -54,6 +55,7 @@ from cornserve.gateway.observe.gateway_logs import GatewayLogs
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics
 from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.gpu_prices import GpuPrices
 from cornserve.limits import Limits
 from cornserve.wire.credentials import ConnectionCredentials
 
@@ -82,6 +84,8 @@ def create_gateway(
     controller_metrics: str | None = None,
     ignores_unknown_fields: bool = False,
     serves_console: bool = True,
+    prices: GpuPrices = GpuPrices(),  # noqa: B008 - it is frozen
+    prometheus: PrometheusServer | None = None,
 ) -> ASGIApp:
     """Returns the application. While it runs, it follows the store.
 
@@ -93,6 +97,8 @@ def create_gateway(
         origins: the web pages that may call it.
         ignores_unknown_fields: whether it serves requests with fields that it does not know.
         serves_console: whether it serves the web console.
+        prices: the prices of GPUs and slots.
+        prometheus: the server that scrapes the metrics of the instance.
     """
     admission, metrics = RequestAdmission(limits), GatewayMetrics()
     replicas = ReplicaPool(credentials, backend.find_start_problem)
@@ -114,8 +120,11 @@ def create_gateway(
         GatewayLogs(find_gateways, credentials.secret.token(APP_LOGS_TOKEN)),
         draw_key=credentials.secret.token(DRAWS_TOKEN).encode(),
         ignores_unknown_fields=ignores_unknown_fields,
+        prices=prices,
+        kill_replica=backend.kill_replica,
     )
-    feed = LiveFeed(context, changes, GatewayPeers(find_gateways, credentials.secret.token(LIVE_TOKEN)))
+    peers = GatewayPeers(find_gateways, credentials.secret.token(LIVE_TOKEN))
+    feed = LiveFeed(context, changes, peers, prometheus)
     router = v1_router.V1Router(HeadMiddleware(create_api(context, feed)), context)
     origins = origins or BrowserOrigins()
     authenticator = Authenticator(read_access, host, credentials.secret, origins)

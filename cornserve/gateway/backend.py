@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from cornserve.control.adaptation.arrival_reader import FindGateways
+from cornserve.control.launcher.base import ReplicaId
 from cornserve.control.launcher.local.logs import LocalReplicaLogs
 from cornserve.control.launcher.local.state_dir import StateDir
 from cornserve.control.store.base import Store
 from cornserve.control.store.sqlite import SqliteStore
-from cornserve.gateway.context import AppEventReader, ReplicaLogReader
+from cornserve.gateway.context import AppEventReader, ReplicaKiller, ReplicaLogReader
 from cornserve.gateway.executor_endpoints import EndpointSource
 from cornserve.gateway.state_events import state_events
 from cornserve.home import Home
@@ -23,6 +25,8 @@ class Backend:
     store: Store
     logs: ReplicaLogReader
     events: AppEventReader = state_events
+    kill_replica: ReplicaKiller | None = None
+    """Kills replicas, if they are processes of this machine."""
     endpoints: EndpointSource | None = None
     """The source of endpoints, or None if the apps' records contain them."""
     on_kubernetes: bool = False
@@ -36,9 +40,15 @@ class Backend:
 @asynccontextmanager
 async def local_backend(home: Home) -> AsyncIterator[Backend]:
     """Uses the files in the home of an instance."""
-    store = SqliteStore(home.store)
+    store, state_dir = SqliteStore(home.store), StateDir(home.replicas)
+
+    async def kill_replica(replica: str) -> bool:
+        return await asyncio.to_thread(state_dir.kill, ReplicaId(replica))
+
     try:
-        yield Backend(store, LocalReplicaLogs(home), find_start_problem=StateDir(home.replicas).find_problem)
+        yield Backend(
+            store, LocalReplicaLogs(home), kill_replica=kill_replica, find_start_problem=state_dir.find_problem
+        )
     finally:
         await store.close()
 
@@ -63,4 +73,4 @@ async def kubernetes_backend(instance: str) -> AsyncIterator[Backend]:
         store = KubernetesStore(client, record_codecs())
         logs, events = ClusterReplicaLogs(client, instance), KubernetesEvents(client)
         endpoints, find_gateways = EndpointSliceSource(client, instance), partial(cluster_gateways, client, instance)
-        yield Backend(store, logs, events, endpoints, on_kubernetes=True, find_gateways=find_gateways)
+        yield Backend(store, logs, events, endpoints=endpoints, on_kubernetes=True, find_gateways=find_gateways)

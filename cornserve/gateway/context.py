@@ -18,11 +18,17 @@ from cornserve.gateway.observe.gateway_logs import GatewayLogs
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.state_events import state_events
+from cornserve.gpu_prices import GpuPrices
 
 
 class ReplicaLogReader(Protocol):
     async def __call__(self, replica: str, lines: int) -> list[str]:
         """Returns the last lines of a replica's log, or an empty list if the replica is unknown."""
+
+
+class ReplicaKiller(Protocol):
+    async def __call__(self, replica: str) -> bool:
+        """Kills the process of a replica. Returns whether it ran."""
 
 
 class AppEventReader(Protocol):
@@ -53,6 +59,10 @@ class GatewayContext:
     """The secret of the instance with which the ids of requests determine random choices."""
     ignores_unknown_fields: bool = False
     """Whether requests may have fields that Cornserve does not know."""
+    prices: GpuPrices = field(default_factory=GpuPrices)
+    """The prices of GPUs and slots."""
+    kill_replica: ReplicaKiller | None = None
+    """Kills replicas, if they are processes of this machine."""
 
 
 async def _context(request: Request) -> GatewayContext:

@@ -8,6 +8,7 @@ from pathlib import Path
 from cornserve.access import Access, AccessError
 from cornserve.browser_origins import BrowserOriginError, BrowserOrigins
 from cornserve.control.launcher.local.slot_types import SlotType
+from cornserve.gpu_prices import GpuPrices
 from cornserve.home import Home
 from cornserve.instance_secret import InstanceSecret, InstanceSecretError
 from cornserve.limits import Limits
@@ -50,6 +51,10 @@ class InstanceOptions:
     unknown_fields: UnknownFields = UnknownFields.REFUSE
     console: bool = True
     """Whether the gateways serve the web console."""
+    gpu_prices: GpuPrices = field(default_factory=GpuPrices)
+    """The prices of GPUs and slots, in addition to those of `slot_types`."""
+    prometheus: str | None = None
+    """The address of the Prometheus server that scrapes the instance."""
 
     def read_access(self) -> Access:
         """Reads the secrets. Raises `InstanceStartError` if they are invalid or do not suffice for the host."""
@@ -74,6 +79,24 @@ class InstanceOptions:
             raise InstanceStartError(
                 f"cannot use {self.home.path}: {error.strerror}: choose another directory with --home"
             ) from error
+
+    @property
+    def known_prices(self) -> GpuPrices:
+        """The prices of GPUs and slots. Executors that select no type run on the slots of the only type.
+
+        Raises `GpuPriceError` for a type with two prices.
+        """
+        slots = [f"{slot.name}={slot.price:f}" for slot in self.slot_types if slot.price is not None]
+        if slots and len(self.slot_types) == 1 and not self.gpu_prices.by_type:
+            slots.append(slots[0].rpartition("=")[2])
+        return GpuPrices.parse([*slots, *self.gpu_prices.settings])
+
+    @property
+    def console_arguments(self) -> list[str]:
+        """The command line arguments of `cornserve up` for the console and its figures."""
+        arguments = [] if self.console else ["--no-console"]
+        arguments += self.gpu_prices.cli_arguments
+        return arguments if self.prometheus is None else [*arguments, "--prometheus", self.prometheus]
 
     @property
     def slot_arguments(self) -> list[str]:

@@ -33,6 +33,9 @@ def _gateways(options: InstanceOptions, addresses: InstanceAddresses) -> Iterato
     command += ["--controller-metrics", addresses.controller_metrics, *options.secret_arguments]
     command += [*options.tls_arguments, *_gateway_limits(options).cli_arguments, *options.media_allowlist.cli_arguments]
     command += [*options.origins.cli_arguments, "--unknown-fields", options.unknown_fields]
+    command += options.known_prices.cli_arguments
+    if options.prometheus is not None:
+        command += ["--prometheus", options.prometheus]
     if options.access_log:
         command.append("--access-log")
     if not options.console:

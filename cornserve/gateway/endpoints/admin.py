@@ -118,6 +118,19 @@ async def restart(name: str, context: Context) -> AppView:
             return app_view(await context.store.update_spec(APPS, name, spec, record.version), context)
 
 
+@router.post("/apps/{name}/replicas/{replica}/kill", status_code=204)
+async def kill_replica(name: str, replica: str, context: Context) -> None:
+    """Kills the process of a replica, to try the recovery: the controller starts another one."""
+    record = await _get(context.store, name)
+    if context.kill_replica is None:
+        message = f"replicas are not processes of this machine: on Kubernetes, run `kubectl delete pod {replica}`"
+        raise ApiError(400, message, code="cannot_kill")
+    known = {each.id for group in record.status.groups for each in group.replicas}
+    if replica not in known or not await context.kill_replica(replica):
+        message = f"{name} has no running replica {replica!r}: `cornserve status {name}` lists its replicas"
+        raise ApiError(404, message, param="replica", code="replica_not_found")
+
+
 @router.get("/apps/{name}")
 async def get_app(name: str, context: Context, memory: bool = False) -> AppView:
     """Returns an app, on request with the shared memory that its replicas have for tensors."""

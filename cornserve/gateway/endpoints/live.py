@@ -13,6 +13,7 @@ from cornserve.app.overview import AppSeries, LiveApp, Overview, RequestList, Re
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.live.feed import FoundRequests, LiveFeed
 from cornserve.gateway.live.figures import GatewayFigures
+from cornserve.gateway.live.prometheus import LONGEST_HOURS
 from cornserve.gateway.live.series import GatewaySteps
 
 router = APIRouter(prefix="/admin/v1")
@@ -54,9 +55,9 @@ async def watch_live(name: str, feed: Feed) -> StreamingResponse:
 
 
 @router.get("/apps/{name}/series")
-async def get_series(name: str, feed: Feed) -> AppSeries:
-    """Returns the last hour of an app in steps of 15 seconds."""
-    return await feed.series(name)
+async def get_series(name: str, feed: Feed, hours: Annotated[float, Query(gt=0, le=LONGEST_HOURS)] = 1) -> AppSeries:
+    """Returns the last hour of an app in steps of 15 seconds, or more hours from Prometheus in 240 steps."""
+    return await feed.series(name, hours)
 
 
 @router.get("/requests")

@@ -26,10 +26,12 @@ from cornserve.app.overview import (
 from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppView, GroupStatus, ReplicaStatus
 from cornserve.gateway.context import GatewayContext
+from cornserve.gateway.live.costs import cell_cost, total_cost
 from cornserve.gateway.live.figures import AppSums, ReplicaSums, Sums
 from cornserve.gateway.live.overview import app_figures, percentiles
 from cornserve.gateway.live.replica_reports import ReplicaReport
 from cornserve.gateway.observe.app_counts import select
+from cornserve.gpu_prices import GpuPrices
 
 LIVE_SECONDS: Final = 10.0
 """The window of rates is at least this long, and at most one step of the history longer."""
@@ -59,8 +61,8 @@ def app_live(
         edges=_edges(app, seconds, received),
         paths=_paths(app, seconds, shares),
         planned_paths=[_planned_path(app, kind.request_type, kind.cell, kind.path, share) for kind, share in planned],
-        cells=[] if view.spec.plan is None else _cells(view, view.spec.plan),
-        plan=None if view.spec.plan is None else _plan(view, view.spec.plan),
+        cells=[] if view.spec.plan is None else _cells(view, view.spec.plan, context.prices),
+        plan=None if view.spec.plan is None else _plan(view, view.spec.plan, context.prices),
         proposal=None if view.pending_proposal is None else _described(view.pending_proposal),
     )
 
@@ -163,19 +165,26 @@ def _planned_path(app: AppSums, kind: str, cell: str, path: int, share: float) -
     )
 
 
-def _cells(view: AppView, plan: AppPlan) -> list[LiveCell]:
+def _cells(view: AppView, plan: AppPlan, prices: GpuPrices) -> list[LiveCell]:
     ready, wanted = Counter[str](), Counter[str]()
     for group in view.status.groups:
         if group.cell is not None:
             ready[group.cell] += group.ready
             wanted[group.cell] += group.wanted
     return [
-        LiveCell(name=name, gpus=cell.gpus, rate=cell.rate, ready=ready[name], wanted=wanted[name])
+        LiveCell(
+            name=name,
+            gpus=cell.gpus,
+            rate=cell.rate,
+            ready=ready[name],
+            wanted=wanted[name],
+            dollars_per_hour=cell_cost(view.spec, plan, cell, prices),
+        )
         for name, cell in plan.running_cells
     ]
 
 
-def _plan(view: AppView, plan: AppPlan) -> LivePlan:
+def _plan(view: AppView, plan: AppPlan, prices: GpuPrices) -> LivePlan:
     rates = {} if view.status.adaptation is None else {rate.type: rate for rate in view.status.adaptation.rates}
     observed = sum(rate.observed for rate in rates.values()) if rates else None
     load = plan.target if observed is None else observed
@@ -191,6 +200,7 @@ def _plan(view: AppView, plan: AppPlan) -> LivePlan:
         observed_per_second=observed,
         headroom=None if load is None else 1 - load / plan.rate,
         gpus=plan.gpus,
+        dollars_per_hour=total_cost(cell_cost(view.spec, plan, cell, prices) for _, cell in plan.running_cells),
         default_type=plan.default_type,
         types=[
             LiveType(

@@ -22,6 +22,7 @@ from cornserve.gateway.live.app_view import app_view
 from cornserve.gateway.live.figures import GatewayFigures, Sums, gateway_figures
 from cornserve.gateway.live.overview import OVERVIEW_SECONDS, overview
 from cornserve.gateway.live.peers import GatewayPeers
+from cornserve.gateway.live.prometheus import LONGEST_HOURS, PrometheusError, PrometheusServer
 from cornserve.gateway.live.replica_reports import ReplicaReport, read_reports
 from cornserve.gateway.live.series import GatewaySteps, app_series
 from cornserve.gateway.observe.app_changes import AppChanges
@@ -64,10 +65,17 @@ class FoundRequests(BaseModel):
 class LiveFeed:
     """The figures of all gateways, for the console and the command line."""
 
-    def __init__(self, context: GatewayContext, changes: AppChanges, peers: GatewayPeers) -> None:
+    def __init__(
+        self,
+        context: GatewayContext,
+        changes: AppChanges,
+        peers: GatewayPeers,
+        prometheus: PrometheusServer | None = None,
+    ) -> None:
         self._context = context
         self._changes = changes
         self._peers = peers
+        self._prometheus = prometheus
         self.history = FigureHistory(lambda: context.metrics.apps, self._ready)
         self._computed: dict[str, _Computed] = {}
         self._received: dict[str, _Received] = {}
@@ -80,12 +88,31 @@ class LiveFeed:
         self._view(name)
         return await self._compute(name, lambda: self._app(name))
 
-    async def series(self, name: str) -> AppSeries:
-        """Returns the last hour of an app. Raises a 404 for an unknown one."""
-        self._view(name)
+    async def series(self, name: str, hours: float = 1) -> AppSeries:
+        """Returns the last hours of an app: more than one from Prometheus.
+
+        Raises:
+            ApiError: the app is unknown (404), the instance has no Prometheus (400), or it does not answer (503).
+        """
+        view = self._view(name)
+        if hours > 1:
+            return await self._long_series(view, hours)
         path = f"{LIVE_PATH}/series/{name}"
         found, gateways = await self._peers.read(path, {}, GatewaySteps, lambda: self.own_steps(name))
-        return app_series(found, gateways, time.time())
+        return app_series(found, gateways, time.time(), 1 if self._prometheus is None else LONGEST_HOURS)
+
+    async def _long_series(self, view: AppView, hours: float) -> AppSeries:
+        if self._prometheus is None:
+            message = (
+                "gateways keep the last hour: for more, run `cornserve up --prometheus URL`, or set the value "
+                "gateway.prometheus of the chart"
+            )
+            raise ApiError(400, message, param="hours", code="no_prometheus")
+        groups = [group.key for group in view.status.groups]
+        try:
+            return await self._prometheus.series(view.name, groups, hours, time.time())
+        except PrometheusError as error:
+            raise ApiError(503, str(error), code="prometheus_unavailable") from error
 
     async def requests(self, app: str | None) -> RequestList:
         """Returns the last, the slow and the failed requests of an app or of all apps."""
@@ -152,7 +179,10 @@ class LiveFeed:
         return Sums.of(found, seconds), gateways
 
     def _bytes_per_second(self, view: AppView, reports: dict[str, ReplicaReport]) -> dict[str, dict[str, float]]:
-        """Returns the growth of the received bytes since the last figures, by executor group and kind of transfer."""
+        """Returns the growth of the received bytes since the last figures, by executor group and kind of transfer.
+
+        Kinds by which a group has received nothing so far are left out.
+        """
         now = time.monotonic()
         last = self._received.get(view.name)
         self._received[view.name] = _Received(now, reports)
@@ -164,7 +194,7 @@ class LiveFeed:
             for replica in group.replicas:
                 before = last.replicas.get(replica.id, ReplicaReport()).received_bytes
                 for kind, count in reports.get(replica.id, ReplicaReport()).received_bytes.items():
-                    if replica.id in last.replicas:
+                    if count and replica.id in last.replicas:
                         kinds[kind] = kinds.get(kind, 0.0) + max(0, count - before.get(kind, 0)) / (now - last.at)
         return rates
 

@@ -12,6 +12,7 @@ from cornserve.control.store.base import AppRecord
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.live.app_view import app_view
 from cornserve.gateway.live.attention import find_attention
+from cornserve.gateway.live.costs import Cost, replica_costs, total_cost
 from cornserve.gateway.live.figures import AppSums, Sums
 from cornserve.gateway.observe.app_changes import AppChanges
 from cornserve.gateway.observe.app_counts import Counts, errors, percentile, requests, select
@@ -30,6 +31,7 @@ def overview(context: GatewayContext, changes: AppChanges, sums: Sums, gateways:
         window_seconds=sums.window_seconds,
         gateways=gateways,
         gpus=_used_gpus(records.values()),
+        dollars_per_hour=_dollars(views, context),
         apps=apps,
         unreadable=unreadable,
         attention=find_attention(views, apps, unreadable, gateways),
@@ -57,6 +59,7 @@ def app_figures(view: AppView, sums: AppSums, seconds: float, context: GatewayCo
         wanted=sum(group.wanted for group in status.groups),
         replicas=ReplicaCounts.model_validate({state.value: states.count(state) for state in ReplicaState}),
         gpus=sum(group.gpus * len(group.replicas) for group in status.groups),
+        dollars_per_hour=_dollars([view], context),
         has_plan=view.spec.plan is not None,
         has_proposal=view.pending_proposal is not None,
         operations=None if served is None else sorted(served.code.operations),
@@ -99,6 +102,16 @@ def _targets(view: AppView, total: Counts, window: Counts) -> list[TargetFigures
             )
             found.append(figures)
     return found
+
+
+def _dollars(views: Iterable[AppView], context: GatewayContext) -> Cost:
+    """Returns the cost of the replicas of apps, each of which counts once, or None if a price is unknown."""
+    if not context.prices.by_type:
+        return None
+    costs: dict[str, Cost] = {}
+    for view in views:
+        costs |= replica_costs(view.spec, view.status.groups, context.prices)
+    return total_cost(costs.values())
 
 
 def _used_gpus(records: Iterable[AppRecord]) -> int:

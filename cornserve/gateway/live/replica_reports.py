@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cornserve.app.record import GroupStatus, ReplicaState
+from cornserve.gateway.live.bounded_body import read_body
 
 if TYPE_CHECKING:  # It takes long to import, and gateways need it only for this and for logs.
     from aiohttp import ClientSession
@@ -77,7 +78,7 @@ async def _read(session: ClientSession, address: str) -> ReplicaReport | None:
 
     try:
         async with session.get(f"http://{address}/metrics") as response:
-            text = (await response.content.read(MAX_BYTES)).decode()
+            text = (await read_body(response, MAX_BYTES)).decode()
         # Parsing all metrics would delay the streams of the event loop.
         lines = [line for line in text.splitlines() if line.startswith(_READ)]
         families = [*text_string_to_metric_families("\n".join(lines) + "\n")]

@@ -25,7 +25,7 @@ class GatewaySteps(BaseModel):
         return cls(steps=[(step.number, [*step.values]) for step in steps])
 
 
-def app_series(gateways: Iterable[GatewaySteps], read: ReadGateways, now: float) -> AppSeries:
+def app_series(gateways: Iterable[GatewaySteps], read: ReadGateways, now: float, longest_hours: int = 1) -> AppSeries:
     """Adds the steps of gateways. Replicas are those of the gateway that knows most."""
     last = int(now / STEP_SECONDS)
     values: dict[int, list[int]] = {}
@@ -39,7 +39,7 @@ def app_series(gateways: Iterable[GatewaySteps], read: ReadGateways, now: float)
     numbers = range(max(first, last - STEPS + 1), last + 1)
     empty = [0] * (_FIGURES + len(LATENCIES) * BUCKETS)
     rows = [values.get(number, empty) for number in numbers]
-    replicas, present = list[int](), 0
+    replicas, present = list[float | None](), 0
     for number in numbers:
         present = ready.get(number, present)
         replicas.append(present)
@@ -50,6 +50,7 @@ def app_series(gateways: Iterable[GatewaySteps], read: ReadGateways, now: float)
     }
     return AppSeries(
         step_seconds=STEP_SECONDS,
+        longest_hours=longest_hours,
         gateways=read,
         times=[number * STEP_SECONDS for number in numbers],
         requests_per_second=[row[0] / STEP_SECONDS for row in rows],

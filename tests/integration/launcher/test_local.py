@@ -344,6 +344,19 @@ class TestEndOfAReplica:
         assert folders.logs(ReplicaId("r1"), 10) == ["1"]
         assert folders.logs(ReplicaId(f"r{KEPT_LOGS}"), 10) == [str(KEPT_LOGS)]
 
+    async def test_a_killed_replica_is_replaced(self, site: LocalSite) -> None:
+        folders = StateDir(site.home.replicas)
+        async with site.open() as launcher:
+            [replica] = await started(launcher)
+            assert await asyncio.to_thread(folders.kill, replica.id)
+            await observed(launcher, lambda replicas: replica.id not in ids(replicas))
+
+    def test_replicas_that_do_not_run_are_not_killed(self, tmp_path: Path) -> None:
+        folders = StateDir(tmp_path / "replicas")
+        folders.create_replica_dir(ReplicaId("ended"))
+        for replica in ("ended", "unknown", "../replicas/ended", "..", ""):
+            assert not folders.kill(ReplicaId(replica))
+
     async def test_a_corrupt_record_is_removed(self, site: LocalSite) -> None:
         folder = StateDir(site.home.replicas).create_replica_dir(ReplicaId("corrupt"))
         (folder.path / "process.json").write_text('{"spec": ')

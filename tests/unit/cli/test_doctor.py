@@ -228,6 +228,12 @@ def test_slots_exclude_other_limits_of_slots_and_name_the_wrong_text(cli: CliRun
     assert "'small' is not a slot type" in cli.invoke(app, ["up", "--slots", "small"]).stderr
 
 
+def test_a_wrong_price_of_gpus_is_refused(cli: CliRunner) -> None:
+    assert "'cheap' is not a price" in cli.invoke(app, ["up", "--gpu-price", "cheap"]).stderr
+    twice = cli.invoke(app, ["up", "--slots", "small=1@0.5", "--gpu-price", "small=2"])
+    assert "the price of the type small is given more than once" in twice.stderr
+
+
 def test_a_store_that_has_lost_the_deployed_apps_is_reported_with_the_way_back(cli: CliRunner, tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.apps_file.write_text('{"apps": {"a": {"model": "m/m"}}}')

@@ -18,8 +18,10 @@ from cornserve.control.store.base import APPS, ROUTES, Store
 from cornserve.gateway.api import create_gateway
 from cornserve.gateway.backend import Backend
 from cornserve.gateway.http.server import HttpServer, server_config
+from cornserve.gateway.live.prometheus import PrometheusServer
 from cornserve.gateway.media.fetch import MediaFetcher
 from cornserve.gateway.media.media_loader import MediaLoader
+from cornserve.gpu_prices import GpuPrices
 from cornserve.limits import Limits
 from cornserve.media_allowlist import MediaAllowlist
 from tests.credentials import CREDENTIALS
@@ -36,6 +38,8 @@ class GatewayOptions:
     allow_origin: tuple[str, ...] = ()
     ignores_unknown_fields: bool = False
     serves_console: bool = True
+    prices: GpuPrices = field(default_factory=GpuPrices)
+    prometheus: PrometheusServer | None = None
 
 
 def with_gateway_options(options: GatewayOptions) -> pytest.MarkDecorator:
@@ -59,6 +63,8 @@ async def running_gateway(store: Store, options: GatewayOptions, fork_server: Fo
         fork_server=fork_server,
         ignores_unknown_fields=options.ignores_unknown_fields,
         serves_console=options.serves_console,
+        prices=options.prices,
+        prometheus=options.prometheus,
     )
     server = HttpServer(server_config(app, options.limits))
     server.config.port = listener.getsockname()[1]

@@ -454,6 +454,18 @@ async def test_a_restart_is_a_new_generation_of_the_same_app(gateway: httpx.Asyn
     assert (await gateway.post("/admin/v1/apps/unknown/restart")).status_code == 404
 
 
+async def test_replicas_that_are_no_processes_of_this_machine_are_not_killed(
+    gateway: httpx.AsyncClient, deploy: Deploy
+) -> None:
+    await deploy(ECHO)
+
+    unknown = await gateway.post("/admin/v1/apps/nothing/replicas/x/kill")
+    refused = await gateway.post("/admin/v1/apps/echo/replicas/x/kill")
+
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "app_not_found")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "cannot_kill")
+
+
 async def test_without_kubernetes_the_history_is_the_last_exits_and_the_current_state(
     gateway: httpx.AsyncClient, store: Store
 ) -> None:

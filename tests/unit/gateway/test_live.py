@@ -11,13 +11,17 @@ import pytest
 
 from cornserve.app.live_figures import LIVE_PATH, LIVE_TOKEN
 from cornserve.app.overview import AppSeries, LiveApp, Overview
+from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppStatus, FailureReason, Phase, ReplicaExit, ReplicaState
-from cornserve.app.settings import AppPolicies, LatencyTargetSettings
+from cornserve.app.settings import AppPolicies, ExecutorOverride, LatencyTargetSettings
 from cornserve.app.spec import AppModel, AppSpec
 from cornserve.control.store.base import APPS, Store
+from cornserve.gpu_prices import GpuPrices
 from tests.credentials import CREDENTIALS
+from tests.unit.app.plans import cell, plan_document
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.published_route import publish_status, ready_group
+from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
 from tests.unit.gateway.sources import CHAT, ECHO
 from tests.unit.gateway.test_metrics import sample, samples
 from tests.unit.gateway.test_stages import CAPTIONS
@@ -74,6 +78,7 @@ async def test_the_figures_of_an_app_are_those_of_its_metrics_and_its_status(
     assert (figures.phase, figures.generation) == (record["status"]["phase"], record["generation"])
     assert (figures.ready, figures.wanted) == (1, record["status"]["groups"][0]["wanted"])
     assert figures.operations == ["chat"]
+    assert figures.dollars_per_hour is None
     assert figures.ttft_seconds is not None
     assert figures.tbt_seconds is not None
     assert figures.requests_per_second > 0
@@ -142,6 +147,52 @@ async def test_the_overview_has_all_apps_and_what_needs_attention(gateway: httpx
         ("error", "broken", "Failed", HOSTILE, "cornserve logs broken")
     ]
     assert found.gateways.missing == []
+
+
+class TestCosts:
+    @with_gateway_options(GatewayOptions(prices=GpuPrices.parse(["2", "L4=0.5"])))
+    async def test_replicas_cost_the_price_of_their_gpus(self, gateway: httpx.AsyncClient, store: Store) -> None:
+        await self.deploy(gateway, store)
+
+        found = await live(gateway, "planned")
+        total = await overview(gateway)
+
+        assert found.plan is not None
+        assert [found.app.dollars_per_hour, found.plan.dollars_per_hour, found.cells[0].dollars_per_hour] == [4.5] * 3
+        assert {app.name: app.dollars_per_hour for app in total.apps} == {"planned": 4.5, "sharing": 0.5}
+        assert total.dollars_per_hour == 4.5
+
+    @with_gateway_options(GatewayOptions(prices=GpuPrices.parse(["L4=0.5"])))
+    async def test_a_cost_without_a_price_is_unknown(self, gateway: httpx.AsyncClient, store: Store) -> None:
+        await self.deploy(gateway, store)
+
+        found = await live(gateway, "planned")
+        total = await overview(gateway)
+
+        assert found.plan is not None
+        assert (found.app.dollars_per_hour, found.plan.dollars_per_hour) == (None, None)
+        assert {app.name: app.dollars_per_hour for app in total.apps} == {"planned": None, "sharing": 0.5}
+
+    async def deploy(self, gateway: httpx.AsyncClient, store: Store) -> None:
+        """Deploys an app with an encoder on an L4 and two language models on other GPUs, and one that shares the L4."""
+        document = plan_document(cell(3, {"E": 1, "L": 2}, count=1))
+        document["options"]["E"]["gpu_type"] = "L4"
+        spec = AppSpec(model=AppModel(id="model"), plan=AppPlan.model_validate(document))
+        encoder = ready_group("encoder", ["127.0.0.1:1"]).model_copy(update={"gpus": 1})
+        llm = ready_group("llm", ["127.0.0.1:2", "127.0.0.1:3"]).model_copy(update={"gpus": 1})
+        planned = [
+            group.model_copy(update={"cell": "3-0", "option": option}) for group, option in ((encoder, "E"), (llm, "L"))
+        ]
+        record = await store.create(APPS, "planned", spec)
+        await publish_status(store, record, AppStatus(phase=Phase.SERVING, generation=1, groups=planned))
+        spec = AppSpec(model=AppModel(id="model"), executors=[ExecutorOverride(name="*", gpu_type="L4")])
+        record = await store.create(APPS, "sharing", spec)
+        await publish_status(store, record, AppStatus(phase=Phase.SERVING, generation=1, groups=[encoder]))
+
+        async def is_seen() -> bool:
+            return {app.name: app.ready for app in (await overview(gateway)).apps} == {"planned": 3, "sharing": 1}
+
+        await until(is_seen)
 
 
 async def test_changes_of_apps_and_exits_of_executors_are_events(gateway: httpx.AsyncClient, store: Store) -> None:

@@ -57,6 +57,15 @@ class ProcessGroup(ProcessId):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.terminate()
 
+    def kill_leader(self) -> bool:
+        """Sends SIGKILL to the leader only, like the kernel when memory is short. Returns whether it ran."""
+        process = self.find_process()
+        if process is None or is_zombie(process):
+            return False
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+        return True
+
     def reap_leader(self) -> int | None:
         """Reaps the leader and returns its exit status, negative for a signal.
 

@@ -233,10 +233,22 @@ class StateDir:
                 rotated_path(expired).unlink(missing_ok=True)
                 expired.unlink()
 
+    def kill(self, replica: ReplicaId) -> bool:
+        """Kills the leader of a replica, which its launcher then replaces. Returns whether it ran."""
+        if not _is_name(replica):
+            return False
+        process = ReplicaDir(self.path / replica).read_process()
+        return process is not None and process.process_group.kill_leader()
+
     def logs(self, replica: ReplicaId, lines: int) -> list[str]:
-        if Path(replica).name != replica:
-            return []  # Users choose the id: it must not lead to another directory.
+        if not _is_name(replica):
+            return []
         for path in (ReplicaDir(self.path / replica).log, self._ended / f"{replica}.log"):
             with suppress(FileNotFoundError):
                 return tail(path, lines)
         return []
+
+
+def _is_name(replica: ReplicaId) -> bool:
+    """Whether an id, which users choose, does not lead to another directory."""
+    return Path(replica).name == replica != ".."

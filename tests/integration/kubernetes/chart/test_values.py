@@ -20,6 +20,8 @@ from tests.kubernetes.helm import CHART, HelmError, Manifests, render, run_helm
         ("gateway.replica=3", "at '/gateway': additional properties 'replica' not allowed"),
         ("gateway.replicas=0", "at '/gateway/replicas': minimum"),
         ("gateway.replicas=two", "at '/gateway/replicas': got string, want integer"),
+        ("gateway.gpuPrices={cheap}", "at '/gateway/gpuPrices/0'"),
+        ("gateway.prometheus=prometheus:9090", "at '/gateway/prometheus'"),
         ("limits.in-flight=many", "at '/limits/in-flight': got string, want integer"),
         ("access.adminToken=short", "at '/access/adminToken'"),
         ("access.apiKeys={#sixteencharacters}", "at '/access/apiKeys/0'"),
