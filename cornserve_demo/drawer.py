@@ -22,6 +22,12 @@ SOURCE = Path(__file__).with_name("round_trip.py")
 
 APP = "demo"
 
+MODEL = Path(__file__).with_name("drawer-model")
+"""The weights, as `python -m cornserve_demo.train` makes them."""
+
+MODEL_APP = "demo-drawer"
+"""The app of the model alone, which shares the executor of `APP`."""
+
 _CONCURRENCY = 8
 
 

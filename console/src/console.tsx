@@ -6,6 +6,7 @@ import { Playground } from "./playground/playground";
 import { href, type Route, useRoute } from "./routes";
 import { SessionContext } from "./session";
 import { AppView } from "./views/app";
+import { DemoView } from "./views/demo";
 import { Deploy } from "./views/deploy";
 import { LogsView } from "./views/logs";
 import { OverviewView } from "./views/overview";
@@ -75,6 +76,8 @@ function View({ route }: { route: Route }) {
       return <Playground key={route.app} app={route.app} />;
     case "deploy":
       return <Deploy />;
+    case "demo":
+      return <DemoView />;
     case "unknown":
       return (
         <>

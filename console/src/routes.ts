@@ -9,6 +9,7 @@ export type Route =
   | { view: "request"; id: string }
   | { view: "playground"; app: string | null }
   | { view: "deploy" }
+  | { view: "demo" }
   | { view: "unknown" };
 
 export function href(route: Route): string {
@@ -27,7 +28,8 @@ export function href(route: Route): string {
     case "playground":
       return route.app === null ? "#/playground" : `#/playground/${encodeURIComponent(route.app)}`;
     case "deploy":
-      return "#/deploy";
+    case "demo":
+      return `#/${route.view}`;
   }
 }
 
@@ -47,7 +49,8 @@ export function parseRoute(hash: string): Route {
     case "playground":
       return { view: "playground", app: second || null };
     case "deploy":
-      return { view: "deploy" };
+    case "demo":
+      return { view: first };
   }
   return { view: "unknown" };
 }

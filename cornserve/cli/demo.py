@@ -149,9 +149,10 @@ def _deploy(client: Client) -> None:
     console = stderr()
     client.deploy(reader.MODEL, name=reader.APP, on_progress=report)
     client.deploy(drawer.SOURCE, on_progress=report)
+    client.deploy(drawer.MODEL, name=drawer.MODEL_APP, on_progress=report)
     client.deploy(speller.MODEL, name=speller.APP, shares=speller.SHARES, on_progress=report)
-    address = f"{client.url}/console/#/apps/{drawer.APP}"
-    report(f"The console shows the executors while they work: {address}")
+    address = f"{client.url}/console/#/demo"
+    report(f"The console shows the executors while they work, kills one, and splits the image model: {address}")
     if sys.stdout.isatty() and any(os.environ.get(name) for name in _DISPLAYS):
         webbrowser.open(address)
 

@@ -5,6 +5,8 @@ export class ApiError extends Error {
     readonly status: number,
     readonly code: string | null,
     message: string,
+    /** The field of the request that the error is about. */
+    readonly param: string | null = null,
   ) {
     super(message);
   }
@@ -53,7 +55,7 @@ async function readError(response: Response): Promise<ApiError> {
   const text = await response.text();
   try {
     const { error } = JSON.parse(text);
-    return new ApiError(response.status, error.code ?? null, String(error.message));
+    return new ApiError(response.status, error.code ?? null, String(error.message), error.param ?? null);
   } catch {
     return new ApiError(response.status, null, text.slice(0, 500) || `The gateway returned status ${response.status}.`);
   }

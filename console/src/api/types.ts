@@ -202,9 +202,11 @@ export interface LiveApp {
 
 type Values = (number | null)[];
 
-/** The last hour of an app. */
+/** The last hours of an app. */
 export interface Series {
   step_seconds: number;
+  /** The hours that can be read: more than one with Prometheus. */
+  longest_hours: number;
   gateways: Gateways;
   times: number[];
   requests_per_second: Values;
@@ -245,14 +247,18 @@ export interface RequestLists {
 export interface Span {
   name: string;
   kind: "media" | "run" | "invocation";
-  group: string | null;
-  replica: string | null;
+  group: string;
+  replica: string;
   index: number | null;
   attempt: number;
+  /** The call of an invocation, which waits for a replica until its start. */
+  queued: number | null;
   start: number;
-  end: number;
+  end: number | null;
   code: string;
   after: number[];
+  /** The end of the transfer of the inputs. */
+  inputs_read: number | null;
   first_output: number | null;
   items: number;
 }

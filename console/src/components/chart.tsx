@@ -86,7 +86,9 @@ function options(element: HTMLElement, lines: Line[], format: (value: number) =>
     series: [
       {
         value: (_plot, time) =>
-          time === null ? "" : new Date(time * 1000).toLocaleTimeString("en", { hour12: false }),
+          time === null
+            ? ""
+            : new Date(time * 1000).toLocaleString("en", { hour12: false, dateStyle: "medium", timeStyle: "medium" }),
       },
       ...lines.map((line) => ({
         label: line.label,

@@ -3,6 +3,7 @@ import type { Edge, Node } from "../api/types";
 import { bytes, medianAndTail, number, rate } from "../format";
 import { edgeKey, GATEWAY, NODE_HEIGHT, NODE_WIDTH, type Placed, placeGraph } from "./layout";
 import { Scroll } from "./scroll";
+import { Table } from "./table";
 
 const NARROW = 720;
 const SHOWN_REPLICAS = 20;
@@ -12,10 +13,26 @@ const KINDS: Record<string, string> = {
   pulled: "network",
 };
 
-/** The executor groups, and what flows between them. Groups with running invocations and edges in use are highlighted. */
-export function ExecutorGraph({ nodes, edges }: { nodes: Node[]; edges: Edge[] }) {
+/** Returns the groups with invocations since the last figures. */
+function useActiveGroups(nodes: Node[]): Set<string> {
+  const last = useRef({ nodes, totals: totalsOf(nodes), active: new Set<string>() });
+  if (last.current.nodes !== nodes) {
+    const { totals } = last.current;
+    const active = nodes.filter((node) => node.invocations_total > (totals.get(node.group) ?? Infinity));
+    last.current = { nodes, totals: totalsOf(nodes), active: new Set(active.map((node) => node.group)) };
+  }
+  return last.current.active;
+}
+
+function totalsOf(nodes: Node[]): Map<string, number> {
+  return new Map(nodes.map((node) => [node.group, node.invocations_total]));
+}
+
+/** The executor groups, and what flows between them. Groups with invocations and edges in use are highlighted. */
+export function ExecutorGraph({ label, nodes, edges }: { label: string; nodes: Node[]; edges: Edge[] }) {
   const frame = useRef<HTMLElement>(null);
   const [narrow, setNarrow] = useState(false);
+  const active = useActiveGroups(nodes);
   useEffect(() => {
     const observer = new ResizeObserver(([entry]) => setNarrow((entry?.contentRect.width ?? NARROW) < NARROW));
     if (frame.current) observer.observe(frame.current);
@@ -26,7 +43,7 @@ export function ExecutorGraph({ nodes, edges }: { nodes: Node[]; edges: Edge[] }
   const placed = useMemo(() => placeGraph(nodes, edges, narrow), [shape]);
   const gateway = placed.nodes.get(GATEWAY);
   return (
-    <Scroll label="Executor graph" class="graph" frame={frame}>
+    <Scroll label={label} class="graph" frame={frame}>
       <svg width={placed.width} height={placed.height} role="group" aria-label="Executors and the data between them">
         <defs>
           <marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
@@ -45,14 +62,19 @@ export function ExecutorGraph({ nodes, edges }: { nodes: Node[]; edges: Edge[] }
           </g>
         )}
         {nodes.map((node) => (
-          <NodeBox key={node.group} node={node} center={placed.nodes.get(node.group) ?? { x: 0, y: 0 }} />
+          <NodeBox
+            key={node.group}
+            node={node}
+            isActive={active.has(node.group)}
+            center={placed.nodes.get(node.group) ?? { x: 0, y: 0 }}
+          />
         ))}
       </svg>
     </Scroll>
   );
 }
 
-function NodeBox({ node, center }: { node: Node; center: Placed }) {
+function NodeBox({ node, isActive, center }: { node: Node; isActive: boolean; center: Placed }) {
   const running = total(node, (replica) => replica.running) ?? 0;
   const batch = total(node, (replica) => replica.batch_size);
   const queue = total(node, (replica) => replica.queue);
@@ -65,7 +87,7 @@ function NodeBox({ node, center }: { node: Node; center: Placed }) {
   return (
     <g
       transform={`translate(${center.x - NODE_WIDTH / 2} ${center.y - NODE_HEIGHT / 2})`}
-      class={`node ${running > 0 ? "busy" : ""} ${node.ready < node.wanted ? "degraded" : ""}`}
+      class={`node ${running > 0 || isActive ? "busy" : ""} ${node.ready < node.wanted ? "degraded" : ""}`}
       data-group={node.group}
       data-ready={node.ready}
       data-wanted={node.wanted}
@@ -151,44 +173,30 @@ function edgeFigures(edge: Edge): string[] {
 /** The figures of the graph as a table, with a row for each replica. */
 export function ReplicaTable({ nodes }: { nodes: Node[] }) {
   return (
-    <Scroll label="Replicas">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Replica</th>
-            <th scope="col">Executor</th>
-            <th scope="col">State</th>
-            <th scope="col">Running</th>
-            <th scope="col">Invocations</th>
-            <th scope="col">p50 / p99</th>
-            <th scope="col">Batch</th>
-            <th scope="col">Queue</th>
-            <th scope="col">KV cache</th>
+    <Table
+      label="Replicas"
+      columns={["Replica", "Executor", "State", "Running", "Invocations", "p50 / p99", "Batch", "Queue", "KV cache"]}
+    >
+      {nodes.flatMap((node) =>
+        node.replicas.map((replica) => (
+          <tr key={replica.id}>
+            <th scope="row">
+              {replica.id}
+              {replica.message && <div class="message">{replica.message}</div>}
+            </th>
+            <td>{node.executor}</td>
+            <td>
+              <span class={`state state-${replica.state}`}>{replica.state}</span>
+            </td>
+            <td>{replica.running}</td>
+            <td>{number(replica.invocations_total)}</td>
+            <td>{medianAndTail(replica.seconds)}</td>
+            <td>{number(replica.batch_size)}</td>
+            <td>{number(replica.queue)}</td>
+            <td>{replica.kv_cache_usage === null ? "–" : `${number(replica.kv_cache_usage * 100)} %`}</td>
           </tr>
-        </thead>
-        <tbody>
-          {nodes.flatMap((node) =>
-            node.replicas.map((replica) => (
-              <tr key={replica.id}>
-                <th scope="row">
-                  {replica.id}
-                  {replica.message && <div class="message">{replica.message}</div>}
-                </th>
-                <td>{node.executor}</td>
-                <td>
-                  <span class={`state state-${replica.state}`}>{replica.state}</span>
-                </td>
-                <td>{replica.running}</td>
-                <td>{number(replica.invocations_total)}</td>
-                <td>{medianAndTail(replica.seconds)}</td>
-                <td>{number(replica.batch_size)}</td>
-                <td>{number(replica.queue)}</td>
-                <td>{replica.kv_cache_usage === null ? "–" : `${number(replica.kv_cache_usage * 100)} %`}</td>
-              </tr>
-            )),
-          )}
-        </tbody>
-      </table>
-    </Scroll>
+        )),
+      )}
+    </Table>
   );
 }

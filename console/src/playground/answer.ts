@@ -1,9 +1,9 @@
 /** The answer of an app, which grows while it arrives. */
 
-import { messageOf, send } from "../api/client";
+import { ApiError, messageOf, send } from "../api/client";
 import { type ServerEvent, serverEvents } from "../api/sse";
-import { type Json, type JsonObject, type ModelRequest, requestBody } from "./draft";
-import { PcmPlayer } from "./pcm_player";
+import { type Json, type JsonObject, type ModelRequest, requestBody, withoutDefault } from "./draft";
+import { decodeBase64, PcmPlayer } from "./pcm_player";
 
 export interface Answer {
   text: string;
@@ -40,17 +40,27 @@ const EMPTY: Answer = {
 
 const CHAT_SAMPLE_RATE = 24_000;
 
-/** Sends a request, and calls `onChange` with the answer after each part. */
-export async function ask(request: ModelRequest, signal: AbortSignal, onChange: (answer: Answer) => void) {
+type OnChange = (answer: Answer, request: ModelRequest) => void;
+
+/** Sends a request, and calls `onChange` with the answer after each part and with the request that was sent.
+ *
+ * If the app refuses a field that the user has not chosen, the request is sent again without this field. */
+export async function ask(request: ModelRequest, signal: AbortSignal, onChange: OnChange): Promise<void> {
+  let next: ModelRequest | null = request;
+  while (next !== null) next = await askOnce(next, signal, onChange);
+}
+
+/** Returns the request to send in place of a refused one, or null. */
+async function askOnce(request: ModelRequest, signal: AbortSignal, onChange: OnChange): Promise<ModelRequest | null> {
   const start = performance.now();
   const elapsed = () => (performance.now() - start) / 1000;
   let answer: Answer = EMPTY;
-  const speech = new Speech();
+  const speech = new Speech(request.mode !== "speech" || request.body.response_format === "pcm");
   function update(change: Partial<Answer>) {
     answer = { ...answer, ...change };
-    onChange(answer);
+    onChange(answer, request);
   }
-  onChange(answer);
+  update({});
   try {
     const headers = { accept: "text/event-stream, application/json" };
     const response = await send("POST", request.path, requestBody(request), { signal, headers });
@@ -64,16 +74,28 @@ export async function ask(request: ModelRequest, signal: AbortSignal, onChange: 
       update({ values: [(await response.json()) as Json], firstSeconds: elapsed() });
     }
   } catch (problem) {
+    const reduced = withoutUnused(request, problem);
+    if (reduced !== null) return reduced;
     update({ error: signal.aborted ? "Stopped." : messageOf(problem) });
   }
+  speech.end(signal.aborted);
   update({ seconds: elapsed(), step: null, speech: speech.address() });
+  return null;
+}
+
+function withoutUnused(request: ModelRequest, problem: unknown): ModelRequest | null {
+  if (!(problem instanceof ApiError) || problem.code !== "unused_field" || problem.param === null) return null;
+  return withoutDefault(request, problem.param);
 }
 
 /** Returns the changes of an answer by an event. Raises an error for an event of an error. */
 function apply(answer: Answer, request: ModelRequest, event: ServerEvent, speech: Speech): Partial<Answer> {
   if (event.data === "" || event.data === "[DONE]") return {};
   const document = JSON.parse(event.data);
-  if (event.name === "error" || document?.error) throw new Error(document.error?.message ?? event.data);
+  if (event.name === "error" || document?.error) {
+    const { message, code, param } = document.error ?? {};
+    throw new ApiError(200, code ?? null, message ?? event.data, param ?? null);
+  }
   switch (request.mode) {
     case "chat":
       return chatChange(answer, document, speech);
@@ -133,20 +155,34 @@ function imageChange(answer: Answer, event: ImageEvent): Partial<Answer> {
   return { images, usage: event.usage ?? answer.usage };
 }
 
-/** The speech of an answer. The player starts with the first samples, which have the sample rate. */
+/** The speech of an answer. Samples are played as they arrive; the parts of an audio file are kept until its end. */
 class Speech {
   private player: PcmPlayer | null = null;
+  private readonly file: BlobPart[] = [];
+
+  constructor(private readonly isPcm: boolean) {}
 
   get seconds(): number {
     return this.player?.seconds ?? 0;
   }
 
-  play(samples: string, sampleRate: number): void {
-    this.player ??= new PcmPlayer(sampleRate);
-    this.player.play(samples);
+  /** Adds the next part, in base64. */
+  play(part: string, sampleRate: number): void {
+    if (this.isPcm) {
+      this.player ??= new PcmPlayer(sampleRate);
+      this.player.play(part);
+    } else {
+      this.file.push(decodeBase64(part));
+    }
   }
 
+  end(isAborted: boolean): void {
+    this.player?.closeAfter(isAborted ? 0 : this.player.remainingSeconds);
+  }
+
+  /** Returns the address of all that was received, or an empty text. */
   address(): string {
-    return this.player === null ? "" : URL.createObjectURL(this.player.wav());
+    if (this.player !== null) return URL.createObjectURL(this.player.wav());
+    return this.file.length === 0 ? "" : URL.createObjectURL(new Blob(this.file));
   }
 }

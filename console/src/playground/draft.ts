@@ -58,8 +58,11 @@ export const EMPTY_DRAFT: Draft = {
   speed: "",
   size: "",
   steps: "",
-  previews: "3",
+  previews: "",
 };
+
+/** The previews of an image, unless the user chooses a number. */
+export const DEFAULT_PREVIEWS = 3;
 
 export type Json = string | number | boolean | null | Json[] | { [key: string]: Json };
 export type JsonObject = { [key: string]: Json };
@@ -71,6 +74,8 @@ export interface ModelRequest {
   body: JsonObject;
   /** Files of a form, or those whose content `body` has as `data:` URLs. */
   files: MediaFile[];
+  /** Fields of `body` that the user has not chosen, and that an app may make no use of. */
+  defaults: string[];
 }
 
 /** Returns whether an app has the operations of a mode. Any mode is possible for an app whose operations are unknown. */
@@ -86,13 +91,14 @@ export function modeOf(app: AppFigures): Mode {
 
 /** Returns the mode's request to an app. `history` has the earlier messages of a chat. Raises `SyntaxError` for JSON. */
 export function modelRequest(mode: Mode, app: string, draft: Draft, history: Json[]): ModelRequest {
-  const files = draft.files;
+  const { files } = draft;
   const seed = optional("seed", draft.seed);
   switch (mode) {
     case "chat":
       return {
         mode,
         files,
+        defaults: [],
         path: "v1/chat/completions",
         body: {
           model: app,
@@ -110,13 +116,14 @@ export function modelRequest(mode: Mode, app: string, draft: Draft, history: Jso
       return {
         mode,
         files: mode === "edit" ? files.slice(0, 1) : [],
+        defaults: draft.previews === "" ? ["partial_images"] : [],
         path: mode === "image" ? "v1/images/generations" : "v1/images/edits",
         body: {
           model: app,
           prompt: draft.text,
           stream: true,
           progress: true,
-          partial_images: Number(draft.previews),
+          partial_images: draft.previews === "" ? DEFAULT_PREVIEWS : Number(draft.previews),
           ...(draft.size ? { size: draft.size } : {}),
           ...optional("num_inference_steps", draft.steps),
           ...seed,
@@ -126,6 +133,7 @@ export function modelRequest(mode: Mode, app: string, draft: Draft, history: Jso
       return {
         mode,
         files: [],
+        defaults: ["response_format"],
         path: "v1/audio/speech",
         body: {
           model: app,
@@ -138,15 +146,29 @@ export function modelRequest(mode: Mode, app: string, draft: Draft, history: Jso
         },
       };
     case "transcription":
-      return { mode, files: files.slice(0, 1), path: "v1/audio/transcriptions", body: { model: app, stream: true } };
+      return {
+        mode,
+        files: files.slice(0, 1),
+        defaults: [],
+        path: "v1/audio/transcriptions",
+        body: { model: app, stream: true },
+      };
     case "invoke":
       return {
         mode,
         files: [],
+        defaults: [],
         path: `v1/apps/${encodeURIComponent(app)}/invoke`,
         body: JSON.parse(draft.text) as JsonObject,
       };
   }
+}
+
+/** Returns the request without a field that it has by default. Returns null if the user has chosen the field. */
+export function withoutDefault(request: ModelRequest, field: string): ModelRequest | null {
+  if (!request.defaults.includes(field)) return null;
+  const { [field]: _, ...body } = request.body;
+  return { ...request, body, defaults: request.defaults.filter((name) => name !== field) };
 }
 
 /** Returns a form for the operations that take a file, and JSON otherwise. */

@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { type Draft, type Mode, readFiles } from "./draft";
+import { DEFAULT_PREVIEWS, type Draft, type Mode, readFiles } from "./draft";
 
 const TEXT_LABELS: Record<Mode, string> = {
   chat: "Message",
@@ -84,7 +84,7 @@ export function DraftForm({ mode, draft, onChange, onSubmit, onStop, running, sp
           <>
             {field("size", "Size", { type: "text", placeholder: "256x256", pattern: "auto|\\d+x\\d+" })}
             {field("steps", "Steps", { type: "number", min: 1 })}
-            {field("previews", "Previews", { type: "number", min: 0, max: 3, required: true })}
+            {field("previews", "Previews", { type: "number", min: 0, max: 3, placeholder: DEFAULT_PREVIEWS })}
             {field("seed", "Seed", { type: "number" })}
           </>
         )}

@@ -1,7 +1,11 @@
+export function decodeBase64(text: string): Uint8Array<ArrayBuffer> {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}
+
 /** Plays mono 16-bit samples as they arrive. */
 export class PcmPlayer {
   private readonly context: AudioContext;
-  private readonly received: Uint8Array[] = [];
+  private readonly received: Uint8Array<ArrayBuffer>[] = [];
   /** The time of the context at which the samples so far end. */
   private end = 0;
   private oddByte: number | null = null;
@@ -16,9 +20,19 @@ export class PcmPlayer {
     return this.samples / this.sampleRate;
   }
 
+  /** The duration of the samples that were not played yet. */
+  get remainingSeconds(): number {
+    return Math.max(0, this.end - this.context.currentTime);
+  }
+
+  /** Frees the audio device: browsers have few of them. */
+  closeAfter(seconds: number): void {
+    setTimeout(() => this.context.close(), seconds * 1000);
+  }
+
   /** Appends samples in base64. A sample may be divided between two calls. */
   play(base64: string): void {
-    const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+    const bytes = decodeBase64(base64);
     this.received.push(bytes);
     const whole = this.wholeSamples(bytes);
     const view = new DataView(whole.buffer);
@@ -55,7 +69,7 @@ export class PcmPlayer {
     header.setUint16(34, 16, true);
     text(36, "data");
     header.setUint32(40, size, true);
-    return new Blob([header, ...(this.received as BlobPart[])], { type: "audio/wav" });
+    return new Blob([header, ...this.received], { type: "audio/wav" });
   }
 
   private wholeSamples(bytes: Uint8Array): Uint8Array {

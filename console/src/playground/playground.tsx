@@ -69,8 +69,10 @@ function Conversations({ apps, first }: { apps: AppFigures[]; first: string | nu
 
   async function run(name: string, exchange: Exchange, signal: AbortSignal) {
     change(name, (exchanges) => [...exchanges, exchange]);
-    await ask(exchange.request, signal, (answer) =>
-      change(name, (exchanges) => exchanges.map((each) => (each.id === exchange.id ? { ...each, answer } : each))),
+    await ask(exchange.request, signal, (answer, request) =>
+      change(name, (exchanges) =>
+        exchanges.map((each) => (each.id === exchange.id ? { ...each, answer, request } : each)),
+      ),
     );
   }
 

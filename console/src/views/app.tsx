@@ -5,15 +5,16 @@ import type { Edge, LiveApp, Series } from "../api/types";
 import { Chart } from "../components/chart";
 import { ExecutorGraph, ReplicaTable } from "../components/executor_graph";
 import { Figure, MissingGateways, Problem, State } from "../components/notices";
-import { Scroll } from "../components/scroll";
+import { Table } from "../components/table";
 import { bytes, dollars, number, rate, seconds, share } from "../format";
 import { href } from "../routes";
 import { useIsAdmin } from "../session";
 import { AppActions } from "./app_actions";
 import { PlanSection } from "./plan";
 
-const RANGES = [5, 15, 60];
 const SERIES_SECONDS = 10;
+const LONG_SERIES_SECONDS = 60;
+const SERIES_STEPS = 240;
 
 /** An app: its executor graph with live figures, its paths and plan, and charts of the last hour. */
 export function AppView({ name }: { name: string }) {
@@ -83,7 +84,7 @@ function Content({ live }: { live: LiveApp }) {
       </dl>
       <section aria-labelledby="graph">
         <h2 id="graph">Executors</h2>
-        <ExecutorGraph nodes={live.nodes} edges={live.edges} />
+        <ExecutorGraph label="Executor graph" nodes={live.nodes} edges={live.edges} />
         <details>
           <summary>Replicas and edges as tables</summary>
           <ReplicaTable nodes={live.nodes} />
@@ -98,32 +99,18 @@ function Content({ live }: { live: LiveApp }) {
 
 function EdgeTable({ edges }: { edges: Edge[] }) {
   return (
-    <Scroll label="Edges">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">From</th>
-            <th scope="col">To</th>
-            <th scope="col">Invocations</th>
-            <th scope="col">Rate</th>
-            <th scope="col">Bytes per second</th>
-            <th scope="col">Transfer</th>
-          </tr>
-        </thead>
-        <tbody>
-          {edges.map((edge) => (
-            <tr key={`${edge.source} ${edge.target}`}>
-              <td>{edge.source ?? "gateway"}</td>
-              <td>{edge.target}</td>
-              <td>{number(edge.invocations_total)}</td>
-              <td>{rate(edge.invocations_per_second)}</td>
-              <td>{bytes(edge.bytes_per_second)}</td>
-              <td>{Object.keys(edge.kinds).join(", ").replaceAll("_", " ")}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </Scroll>
+    <Table label="Edges" columns={["From", "To", "Invocations", "Rate", "Bytes per second", "Transfer"]}>
+      {edges.map((edge) => (
+        <tr key={`${edge.source} ${edge.target}`}>
+          <td>{edge.source ?? "gateway"}</td>
+          <td>{edge.target}</td>
+          <td>{number(edge.invocations_total)}</td>
+          <td>{rate(edge.invocations_per_second)}</td>
+          <td>{bytes(edge.bytes_per_second)}</td>
+          <td>{Object.keys(edge.kinds).join(", ").replaceAll("_", " ")}</td>
+        </tr>
+      ))}
+    </Table>
   );
 }
 
@@ -137,32 +124,20 @@ function Paths({ live }: { live: LiveApp }) {
   return (
     <section aria-labelledby="paths">
       <h2 id="paths">Paths</h2>
-      <Scroll label="Shares of the paths">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Path</th>
-              <th scope="col">Planned share</th>
-              <th scope="col">Actual share</th>
-              <th scope="col">Requests</th>
-            </tr>
-          </thead>
-          <tbody>
-            {rows.map((path) => (
-              <tr key={path.label}>
-                <th scope="row">{path.label}</th>
-                <td>
-                  <Bar value={path.planned} kind="planned" />
-                </td>
-                <td>
-                  <Bar value={path.actual} kind="actual" />
-                </td>
-                <td>{number(path.requests_total)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </Scroll>
+      <Table label="Shares of the paths" columns={["Path", "Planned share", "Actual share", "Requests"]}>
+        {rows.map((path) => (
+          <tr key={path.label}>
+            <th scope="row">{path.label}</th>
+            <td>
+              <Bar value={path.planned} kind="planned" />
+            </td>
+            <td>
+              <Bar value={path.actual} kind="actual" />
+            </td>
+            <td>{number(path.requests_total)}</td>
+          </tr>
+        ))}
+      </Table>
     </section>
   );
 }
@@ -178,70 +153,91 @@ function Bar({ value, kind }: { value: number | null; kind: string }) {
   );
 }
 
+/** The ranges of the charts in minutes, with their names. */
+const RANGES: [number, string][] = [
+  [5, "5 minutes"],
+  [15, "15 minutes"],
+  [60, "hour"],
+  [6 * 60, "6 hours"],
+  [24 * 60, "day"],
+  [7 * 24 * 60, "week"],
+];
+
 function Charts({ name }: { name: string }) {
   const [minutes, setMinutes] = useState(15);
-  const { value: series, error } = usePolled<Series>(`${appPath(name)}/series`, SERIES_SECONDS);
+  const hours = Math.max(minutes / 60, 1);
+  const refresh = hours > 1 ? LONG_SERIES_SECONDS : SERIES_SECONDS;
+  const { value: series, error } = usePolled<Series>(`${appPath(name)}/series?hours=${hours}`, refresh);
   if (series === null) return <Problem error={error} />;
   const steps = Math.ceil((minutes * 60) / series.step_seconds);
-  const last = (values: (number | null)[]) => values.slice(-steps);
-  const times = series.times.slice(-steps);
-  const line = (label: string, values: (number | null)[], color: string) => ({ label, values: last(values), color });
+  const shown = RANGES.filter(([range]) => range <= 60 * series.longest_hours);
+  // Until the figures of another range have arrived, or if they do not, the known ones may be too short.
+  const isCovered = series.step_seconds * SERIES_STEPS >= minutes * 60;
   return (
     <section aria-labelledby="charts">
       <div class="row">
-        <h2 id="charts">Last {minutes} minutes</h2>
+        <h2 id="charts">Last {shown.find(([range]) => range === minutes)?.[1]}</h2>
         <fieldset class="ranges">
           <legend class="hidden">Time range</legend>
-          {RANGES.map((range) => (
+          {shown.map(([range, label]) => (
             <label key={range}>
-              <input type="radio" name="range" checked={range === minutes} onChange={() => setMinutes(range)} /> {range}{" "}
-              min
+              <input type="radio" name="range" checked={range === minutes} onChange={() => setMinutes(range)} /> {label}
             </label>
           ))}
         </fieldset>
       </div>
+      <Problem error={error} />
       <MissingGateways gateways={series.gateways} />
-      <div class="charts">
-        <Chart
-          title="Requests per second"
-          times={times}
-          format={(value) => number(value, 2)}
-          lines={[
-            line("requests", series.requests_per_second, "--line-1"),
-            line("errors", series.errors_per_second, "--line-2"),
-          ]}
-        />
-        <Chart
-          title="TTFT"
-          times={times}
-          format={seconds}
-          lines={[line("p50", series.ttft_p50, "--line-1"), line("p90", series.ttft_p90, "--line-3")]}
-        />
-        <Chart
-          title="TBT"
-          times={times}
-          format={seconds}
-          lines={[line("p50", series.tbt_p50, "--line-1"), line("p90", series.tbt_p90, "--line-3")]}
-        />
-        <Chart
-          title="End to end"
-          times={times}
-          format={seconds}
-          lines={[line("p50", series.e2e_p50, "--line-1"), line("p90", series.e2e_p90, "--line-3")]}
-        />
-        <Chart
-          title="Generated tokens per second"
-          times={times}
-          format={(value) => number(value)}
-          lines={[line("tokens", series.generation_tokens_per_second, "--line-1")]}
-        />
-        <Chart
-          title="Running requests and ready replicas"
-          times={times}
-          format={(value) => number(value)}
-          lines={[line("running", series.running, "--line-1"), line("ready", series.ready, "--line-4")]}
-        />
-      </div>
+      {isCovered ? <ChartGrid series={series} steps={steps} /> : !error && <p class="quiet">Reading…</p>}
     </section>
+  );
+}
+
+function ChartGrid({ series, steps }: { series: Series; steps: number }) {
+  const last = (values: (number | null)[]) => values.slice(-steps);
+  const times = series.times.slice(-steps);
+  const line = (label: string, values: (number | null)[], color: string) => ({ label, values: last(values), color });
+  return (
+    <div class="charts">
+      <Chart
+        title="Requests per second"
+        times={times}
+        format={(value) => number(value, 2)}
+        lines={[
+          line("requests", series.requests_per_second, "--line-1"),
+          line("errors", series.errors_per_second, "--line-2"),
+        ]}
+      />
+      <Chart
+        title="TTFT"
+        times={times}
+        format={seconds}
+        lines={[line("p50", series.ttft_p50, "--line-1"), line("p90", series.ttft_p90, "--line-3")]}
+      />
+      <Chart
+        title="TBT"
+        times={times}
+        format={seconds}
+        lines={[line("p50", series.tbt_p50, "--line-1"), line("p90", series.tbt_p90, "--line-3")]}
+      />
+      <Chart
+        title="End to end"
+        times={times}
+        format={seconds}
+        lines={[line("p50", series.e2e_p50, "--line-1"), line("p90", series.e2e_p90, "--line-3")]}
+      />
+      <Chart
+        title="Generated tokens per second"
+        times={times}
+        format={(value) => number(value)}
+        lines={[line("tokens", series.generation_tokens_per_second, "--line-1")]}
+      />
+      <Chart
+        title="Running requests and ready replicas"
+        times={times}
+        format={(value) => number(value)}
+        lines={[line("running", series.running, "--line-1"), line("ready", series.ready, "--line-4")]}
+      />
+    </div>
   );
 }

@@ -6,9 +6,9 @@ import { href } from "../routes";
 
 const MAX_REPLICAS = 64;
 
-type Action = "scale" | "restart" | "delete";
+type Action = "scale" | "restart" | "kill" | "delete";
 
-/** Buttons that scale, restart and delete an app after a confirmation. */
+/** Buttons that scale, restart and delete an app, and kill a replica, after a confirmation. */
 export function AppActions({ live }: { live: LiveApp }) {
   const [action, setAction] = useState<Action | null>(null);
   const { name } = live.app;
@@ -21,10 +21,14 @@ export function AppActions({ live }: { live: LiveApp }) {
       <button type="button" onClick={() => setAction("restart")}>
         Restart…
       </button>
+      <button type="button" class="danger" onClick={() => setAction("kill")}>
+        Kill a replica…
+      </button>
       <button type="button" class="danger" onClick={() => setAction("delete")}>
         Delete…
       </button>
       {action === "scale" && <Scale live={live} onClose={close} />}
+      {action === "kill" && <Kill live={live} onClose={close} />}
       {action === "restart" && (
         <Confirmation
           title={`Restart ${name}?`}
@@ -51,6 +55,34 @@ export function AppActions({ live }: { live: LiveApp }) {
         </Confirmation>
       )}
     </div>
+  );
+}
+
+/** Asks for the replica to kill, to try the recovery. */
+function Kill({ live, onClose }: { live: LiveApp; onClose: () => void }) {
+  const replicas = live.nodes.flatMap((node) => node.replicas.map((replica) => replica.id));
+  const [chosen, setChosen] = useState(replicas[0] ?? "");
+  const { name } = live.app;
+  return (
+    <Confirmation
+      title="Kill a replica?"
+      action="Kill"
+      dangerous
+      run={() => sendJson("POST", `${appPath(name)}/replicas/${encodeURIComponent(chosen)}/kill`)}
+      onClose={onClose}
+    >
+      <label>
+        Replica
+        <select value={chosen} onChange={(event) => setChosen(event.currentTarget.value)}>
+          {replicas.map((id) => (
+            <option key={id} value={id}>
+              {id}
+            </option>
+          ))}
+        </select>
+      </label>
+      <p>Its process ends at once, and the controller starts another one.</p>
+    </Confirmation>
   );
 }
 

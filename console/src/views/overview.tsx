@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { useEvents } from "../api/hooks";
 import type { AppEvent, AppFigures, Attention, Overview } from "../api/types";
 import { Figure, MissingGateways, Problem, State } from "../components/notices";
-import { Scroll } from "../components/scroll";
+import { Table } from "../components/table";
 import { clock, dollars, medianAndTail, number, plural, rate, seconds, share } from "../format";
 import { href } from "../routes";
 import { useIsAdmin } from "../session";
@@ -33,6 +33,11 @@ function Content({ overview }: { overview: Overview }) {
         <Figure label="GPUs" value={number(overview.gpus)} />
         {overview.dollars_per_hour !== null && <Figure label="Cost" value={dollars(overview.dollars_per_hour)} />}
       </dl>
+      {overview.apps.some((app) => app.name === "demo") && (
+        <p>
+          <a href={href({ view: "demo" })}>Demo: draw, name and spell</a>
+        </p>
+      )}
       <AttentionList attention={overview.attention} />
       <Apps apps={overview.apps} window={overview.window_seconds} />
       {overview.unreadable.map((app) => (
@@ -94,30 +99,26 @@ function Apps({ apps, window }: { apps: AppFigures[]; window: number }) {
         />
         <span class="quiet">rates and percentiles of the last {plural(window, "second")}</span>
       </div>
-      <Scroll label="Figures of the apps">
-        <table class="apps">
-          <thead>
-            <tr>
-              <th scope="col">App</th>
-              <th scope="col">Phase</th>
-              <th scope="col">Replicas</th>
-              <th scope="col">GPUs</th>
-              <th scope="col">Requests</th>
-              <th scope="col">Running</th>
-              <th scope="col">TTFT p50 / p99</th>
-              <th scope="col">TBT p50 / p99</th>
-              <th scope="col">Tokens</th>
-              <th scope="col">Attainment</th>
-              <th scope="col">Errors</th>
-            </tr>
-          </thead>
-          <tbody>
-            {shown.map((app) => (
-              <AppRow key={app.name} app={app} />
-            ))}
-          </tbody>
-        </table>
-      </Scroll>
+      <Table
+        label="Figures of the apps"
+        columns={[
+          "App",
+          "Phase",
+          "Replicas",
+          "GPUs",
+          "Requests",
+          "Running",
+          "TTFT p50 / p99",
+          "TBT p50 / p99",
+          "Tokens",
+          "Attainment",
+          "Errors",
+        ]}
+      >
+        {shown.map((app) => (
+          <AppRow key={app.name} app={app} />
+        ))}
+      </Table>
     </section>
   );
 }

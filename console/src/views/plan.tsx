@@ -3,7 +3,7 @@ import { appPath, sendJson } from "../api/client";
 import type { LiveApp, Plan, Proposal } from "../api/types";
 import { Confirmation } from "../components/dialog";
 import { Figure } from "../components/notices";
-import { Scroll } from "../components/scroll";
+import { Table } from "../components/table";
 import { dollars, number, plural, rate, share } from "../format";
 import { useIsAdmin } from "../session";
 
@@ -40,59 +40,32 @@ function PlanFigures({ live, plan }: { live: LiveApp; plan: Plan }) {
         </ul>
       )}
       <div class="columns">
-        <Scroll label="Cells">
-          <table>
-            <caption>Cells</caption>
-            <thead>
-              <tr>
-                <th scope="col">Cell</th>
-                <th scope="col">GPUs</th>
-                <th scope="col">Rate</th>
-                <th scope="col">Cost</th>
-                <th scope="col">Replicas ready</th>
-              </tr>
-            </thead>
-            <tbody>
-              {live.cells.map((cell) => (
-                <tr key={cell.name}>
-                  <th scope="row">{cell.name}</th>
-                  <td>{cell.gpus}</td>
-                  <td>{rate(cell.rate)}</td>
-                  <td>{dollars(cell.dollars_per_hour)}</td>
-                  <td>
-                    {cell.ready}/{cell.wanted}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </Scroll>
-        <Scroll label="Request types">
-          <table>
-            <caption>Request types</caption>
-            <thead>
-              <tr>
-                <th scope="col">Type</th>
-                <th scope="col">Share</th>
-                <th scope="col">Planned</th>
-                <th scope="col">Observed</th>
-              </tr>
-            </thead>
-            <tbody>
-              {plan.types.map((type) => (
-                <tr key={type.type}>
-                  <th scope="row">
-                    {type.type}
-                    {type.type === plan.default_type && <span class="tag">default</span>}
-                  </th>
-                  <td>{share(type.share)}</td>
-                  <td>{rate(type.planned_per_second)}</td>
-                  <td>{rate(type.observed_per_second)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </Scroll>
+        <Table label="Cells" caption="Cells" columns={["Cell", "GPUs", "Rate", "Cost", "Replicas ready"]}>
+          {live.cells.map((cell) => (
+            <tr key={cell.name}>
+              <th scope="row">{cell.name}</th>
+              <td>{cell.gpus}</td>
+              <td>{rate(cell.rate)}</td>
+              <td>{dollars(cell.dollars_per_hour)}</td>
+              <td>
+                {cell.ready}/{cell.wanted}
+              </td>
+            </tr>
+          ))}
+        </Table>
+        <Table label="Request types" caption="Request types" columns={["Type", "Share", "Planned", "Observed"]}>
+          {plan.types.map((type) => (
+            <tr key={type.type}>
+              <th scope="row">
+                {type.type}
+                {type.type === plan.default_type && <span class="tag">default</span>}
+              </th>
+              <td>{share(type.share)}</td>
+              <td>{rate(type.planned_per_second)}</td>
+              <td>{rate(type.observed_per_second)}</td>
+            </tr>
+          ))}
+        </Table>
       </div>
     </section>
   );

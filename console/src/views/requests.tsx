@@ -2,7 +2,7 @@ import { useState } from "preact/hooks";
 import { usePolled } from "../api/hooks";
 import type { RequestLists, RequestSummary } from "../api/types";
 import { MissingGateways, Problem } from "../components/notices";
-import { Scroll } from "../components/scroll";
+import { Table } from "../components/table";
 import { clock, number, seconds } from "../format";
 import { href } from "../routes";
 import { AppHeading } from "./app";
@@ -42,45 +42,31 @@ export function RequestsView({ app }: { app: string | null }) {
 function RequestTable({ requests }: { requests: RequestSummary[] }) {
   if (requests.length === 0) return <p class="quiet">No requests.</p>;
   return (
-    <Scroll label="Requests">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Request</th>
-            <th scope="col">Time</th>
-            <th scope="col">App</th>
-            <th scope="col">Operation</th>
-            <th scope="col">Status</th>
-            <th scope="col">Duration</th>
-            <th scope="col">First output</th>
-            <th scope="col">Tokens</th>
-            <th scope="col">Path</th>
-          </tr>
-        </thead>
-        <tbody>
-          {requests.map((request) => (
-            <tr key={request.id}>
-              <th scope="row">
-                <a href={href({ view: "request", id: request.id })}>{request.id.slice(0, 16)}</a>
-                {request.error && <div class="message">{request.error}</div>}
-              </th>
-              <td>{clock(request.time)}</td>
-              <td>{request.app}</td>
-              <td>{request.operation}</td>
-              <td class={request.status >= 400 ? "bad" : ""}>
-                {request.status}
-                {request.retries > 0 && ` (${request.retries} retried)`}
-              </td>
-              <td>{seconds(request.seconds)}</td>
-              <td>{seconds(request.first_chunk_seconds)}</td>
-              <td>
-                {number(request.prompt_tokens)} + {number(request.generation_tokens)}
-              </td>
-              <td>{request.path ?? "–"}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </Scroll>
+    <Table
+      label="Requests"
+      columns={["Request", "Time", "App", "Operation", "Status", "Duration", "First output", "Tokens", "Path"]}
+    >
+      {requests.map((request) => (
+        <tr key={request.id}>
+          <th scope="row">
+            <a href={href({ view: "request", id: request.id })}>{request.id.slice(0, 16)}</a>
+            {request.error && <div class="message">{request.error}</div>}
+          </th>
+          <td>{clock(request.time)}</td>
+          <td>{request.app}</td>
+          <td>{request.operation}</td>
+          <td class={request.status >= 400 ? "bad" : ""}>
+            {request.status}
+            {request.retries > 0 && ` (${request.retries} retried)`}
+          </td>
+          <td>{seconds(request.seconds)}</td>
+          <td>{seconds(request.first_chunk_seconds)}</td>
+          <td>
+            {number(request.prompt_tokens)} + {number(request.generation_tokens)}
+          </td>
+          <td>{request.path ?? "–"}</td>
+        </tr>
+      ))}
+    </Table>
   );
 }

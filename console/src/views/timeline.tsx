@@ -4,7 +4,7 @@ import { Figure, Problem } from "../components/notices";
 import { clock, number, seconds } from "../format";
 import { href } from "../routes";
 
-/** The timeline of a request: media, the app's code, and the invocations with their first output. */
+/** The timeline of a request: media, the app's code, and the phases of the invocations. */
 export function TimelineView({ id }: { id: string }) {
   const { value: request, error } = usePolled<RequestTimeline>(`admin/v1/requests/${encodeURIComponent(id)}`, 0);
   return (
@@ -33,6 +33,7 @@ function Content({ request }: { request: RequestTimeline }) {
         <Figure label="Path" value={request.path === null ? "–" : String(request.path)} />
         <Figure label="Retries" value={number(request.retries)} />
       </dl>
+      {request.spans.length > 0 && <Legend />}
       <ol class="timeline" aria-label="Stages">
         {request.spans.map((span) => (
           <SpanRow
@@ -47,20 +48,49 @@ function Content({ request }: { request: RequestTimeline }) {
   );
 }
 
+const PHASE_LABELS = {
+  media: "media",
+  run: "code of the app",
+  queue: "queue",
+  transfer: "transfer of inputs",
+  compute: "compute",
+  stream: "streamed output",
+};
+
+interface Phase {
+  name: keyof typeof PHASE_LABELS;
+  start: number;
+  end: number;
+}
+
+/** Returns the phases of a span. An executor that reports no end of the transfer has it in `compute`. */
+function phasesOf(span: Span, length: number): Phase[] {
+  const end = span.end ?? length;
+  if (span.kind !== "invocation") return [{ name: span.kind, start: span.start, end }];
+  const computing = span.inputs_read ?? span.start;
+  const phases: Phase[] = [
+    { name: "queue", start: span.queued ?? span.start, end: span.start },
+    { name: "transfer", start: span.start, end: computing },
+    { name: "compute", start: computing, end: Math.max(computing, span.first_output ?? end) },
+    { name: "stream", start: Math.max(computing, span.first_output ?? end), end },
+  ];
+  return phases.filter((phase) => phase.end > phase.start || phase.name === "compute");
+}
+
 function SpanRow({ span, length }: { span: Span; length: number }) {
+  const phases = phasesOf(span, length);
   const percent = (time: number) => `${(100 * Math.min(Math.max(time, 0), length)) / Math.max(length, 1e-9)}%`;
-  const wait = span.first_output === null ? null : span.first_output - span.start;
   const notes = [
-    seconds(span.end - span.start),
-    wait === null ? "" : `first output after ${seconds(wait)}`,
+    ...phases.map((phase) => `${PHASE_LABELS[phase.name]} ${seconds(phase.end - phase.start)}`),
+    span.end === null ? "did not end" : "",
     span.items > 0 ? `${number(span.items)} items` : "",
     span.after.length > 0 ? `reads ${span.after.join(", ")}` : "",
     span.attempt > 0 ? `attempt ${span.attempt + 1}` : "",
-    span.code !== "OK" ? span.code : "",
-    span.replica ?? "",
+    ["OK", ""].includes(span.code) ? "" : span.code,
+    span.replica,
   ];
   return (
-    <li class={span.code === "OK" ? "" : "failed"}>
+    <li class={["OK", ""].includes(span.code) ? "" : "failed"}>
       <div class="label">
         <b>
           {span.kind === "invocation" ? `${span.index} ` : ""}
@@ -69,14 +99,23 @@ function SpanRow({ span, length }: { span: Span; length: number }) {
         <span class="quiet">{notes.filter(Boolean).join(" · ")}</span>
       </div>
       <div class="track">
-        <div class={`part ${span.kind}`} style={{ left: percent(span.start), width: percent(span.end - span.start) }} />
-        {span.first_output !== null && (
-          <div
-            class="part stream"
-            style={{ left: percent(span.first_output), width: percent(span.end - span.first_output) }}
-          />
-        )}
+        {phases.map(({ name, start, end }) => (
+          <div key={name} class={`part ${name}`} style={{ left: percent(start), width: percent(end - start) }} />
+        ))}
       </div>
     </li>
+  );
+}
+
+/** The colors of the phases. */
+function Legend() {
+  return (
+    <p class="legend" aria-hidden="true">
+      {Object.entries(PHASE_LABELS).map(([name, label]) => (
+        <span key={name}>
+          <span class={`part ${name}`} /> {label}
+        </span>
+      ))}
+    </p>
   );
 }

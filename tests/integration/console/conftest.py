@@ -18,7 +18,7 @@ from cornserve.access import ADMIN_TOKEN
 from cornserve.client import Client
 from cornserve.home import Home
 from tests.integration.cli.cli_instance import CliInstance
-from tests.integration.console.console_apps import CHATTER, HUMMER, SKETCHER
+from tests.integration.console.console_apps import CHATTER, HUMMER, SKETCHER, TAPE
 from tests.unit.gateway.sources import SCRIBE, SPEAKING_PARROT
 from tests.waiting import wait_until
 
@@ -59,9 +59,9 @@ def instance(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iter
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(ADMIN_TOKEN, TOKEN)
         try:
-            instance.up("--admin-token", str(tokens[0]), "--read-token", str(tokens[1]))
+            instance.up("--admin-token", str(tokens[0]), "--read-token", str(tokens[1]), "--gpu-price", "2.5")
             with Client(instance.url) as client:
-                for number, source in enumerate((CHATTER, SKETCHER, HUMMER, SCRIBE, SPEAKING_PARROT)):
+                for number, source in enumerate((CHATTER, SKETCHER, HUMMER, TAPE, SCRIBE, SPEAKING_PARROT)):
                     file = directory / f"app_{number}.py"
                     file.write_text(source)
                     client.deploy(str(file), replicas=2)

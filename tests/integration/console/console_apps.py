@@ -47,7 +47,7 @@ def png(gray: int) -> str:
     return b64encode(b"\\x89PNG\\r\\n\\x1a\\n" + b"".join(parts)).decode()
 
 class Sketcher(Task[ImageGenerationRequest, ImageGenerationResponse]):
-    '''Draws gray squares in three steps, a preview every half second.'''
+    '''Draws gray squares in three steps, a preview every half second. Ignores the number of previews.'''
 
     def post_init(self) -> None:
         self.echo = EchoTask()
@@ -75,12 +75,14 @@ def hum(word: str) -> SpeechChunk:
     return SpeechChunk(audio=b64encode(bytes(16_000)).decode(), seconds=0.5, sample_rate=16_000)
 
 class Hummer(Task[SpeechRequest, SpeechResponse]):
-    '''Sends half a second of silence for each word, a word every half second.'''
+    '''Sends half a second of silence as samples for each word, a word every half second.'''
 
     def post_init(self) -> None:
         self.echo = EchoTask()
 
     def invoke(self, request: SpeechRequest) -> SpeechResponse:
+        if request.response_format != "pcm":
+            raise ValueError("only samples")
         words = request.input.split()
         output = self.echo.invoke(EchoRequest(text=request.input, seconds=len(words) / 2))
         usage = Usage(prompt_tokens=1, completion_tokens=1)
@@ -88,3 +90,39 @@ class Hummer(Task[SpeechRequest, SpeechResponse]):
 
 app = App(name="hummer", paths=[Hummer()])
 """
+
+TAPE = """
+from base64 import b64encode
+from io import BytesIO
+from wave import open as open_wave
+
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import SpeechChunk, SpeechRequest, SpeechResponse, Usage
+
+def record(word: str) -> SpeechChunk:
+    with BytesIO() as file:
+        with open_wave(file, "wb") as wave:
+            wave.setparams((1, 2, 16_000, 0, "NONE", ""))
+            wave.writeframes(bytes(32_000))
+        return SpeechChunk(audio=b64encode(file.getvalue()).decode(), seconds=1, sample_rate=16_000)
+
+class Tape(Task[SpeechRequest, SpeechResponse]):
+    '''Sends a WAV file with a second of silence, whatever format was asked for.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: SpeechRequest) -> SpeechResponse:
+        output = self.echo.invoke(EchoRequest(text=request.input))
+        return SpeechResponse(audio=output.words.map(record), seconds=1, usage=Usage())
+
+app = App(name="tape", paths=[Tape()])
+"""
+
+PLANNED = """
+from cornserve_echo.stages import caption_app
+
+app = caption_app("planned", encoder=0.1, llm=0.1)
+"""
+"""An app of `tests.unit.app.plans`."""

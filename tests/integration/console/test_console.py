@@ -7,14 +7,17 @@ import subprocess
 import httpx2 as httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import FilePayload, Page, expect
+from playwright.sync_api import BrowserContext, FilePayload, Page, expect
 
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.client import Client
 from tests.audio import audio_file, sound
 from tests.images import encode_file, noise
 from tests.integration.cli.cli_instance import CliInstance
-from tests.integration.console.conftest import MINUTE, TOKEN, OpenConsole
-from tests.integration.console.console_apps import HOSTILE
+from tests.integration.console.conftest import MINUTE, TOKEN, OpenConsole, PageProblems
+from tests.integration.console.console_apps import HOSTILE, PLANNED
+from tests.integration.console.prefix_proxy import PREFIX, prefix_proxy
+from tests.unit.app.plans import cell, plan
 from tests.video import video_file
 from tests.waiting import wait_until
 
@@ -81,12 +84,58 @@ class TestViews:
         page.evaluate("window.loaded = 1")
         before = page.locator("[data-replica]").evaluate_all("dots => dots.map(dot => dot.dataset.replica)")
 
-        instance.processes("cornserve_executors.base")[0].kill()
+        page.get_by_role("button", name="Kill a replica…").click()
+        page.get_by_role("dialog").get_by_role("button", name="Kill").click()
 
         others = "".join(f':not([data-replica="{replica}"])' for replica in before)
         expect(page.locator(f"[data-replica]{others}")).to_have_count(1)
         expect(node).to_have_attribute("data-ready", "2")
         assert page.evaluate("window.loaded") == 1
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("replica", ["unknown", "..%2f..%2fstate.db", "%00", "x" * 300, "<b>"])
+    def test_other_processes_are_not_killed(self, console: OpenConsole, replica: str) -> None:
+        url = f"{console.url}/console/admin/v1/apps/chatter/replicas/{replica}/kill"
+        refused = console.page.request.post(url, headers={"x-cornserve-console": "1"})
+
+        assert refused.status in (400, 404)
+        assert "replica" in refused.text() or "path" in refused.text()
+
+    @pytest.mark.slow
+    def test_a_plan_has_its_promise_its_cells_and_its_costs(self, console: OpenConsole, instance: CliInstance) -> None:
+        cells = cell(1, {"EL": 1}, count=1, rate=4.0), cell(2, {"EL": 2}, rate=10.0)
+        spec = AppSpec(source=AppSource(inline=PLANNED), plan=plan(*cells))
+        with Client(instance.url) as client:
+            client.deploy(spec, name="planned")
+            for number in range(4):
+                client.invoke("planned", {"text": "a", "images": number % 2})
+        page = console.show("apps/planned")
+        running = page.get_by_role("region", name="Cells").get_by_role("row")
+
+        expect(running).to_have_count(2)
+        expect(running.nth(1)).to_contain_text("4/s$2.5/h1/1")
+        for figure in ("Promised4/s", "GPUs1", "Cost$2.5/h"):
+            expect(page.locator(".figure", has_text=figure).last).to_be_visible()
+        shares = page.get_by_role("region", name="Shares of the paths")
+        expect(shares.get_by_role("row", name="images: path 0 of cell")).to_contain_text("100 %")
+        page.get_by_role("button", name="Scale…").click()
+        page.get_by_role("spinbutton").fill("8")
+        page.get_by_role("dialog").get_by_role("button", name="Scale").click()
+
+        expect(running.nth(1)).to_contain_text("10/s$5/h2/2")
+        with Client(instance.url) as client:
+            client.delete("planned")
+
+    @pytest.mark.slow
+    def test_the_stages_of_a_request_have_phases(self, console: OpenConsole, instance: CliInstance) -> None:
+        with Client(instance.url) as client:
+            client.complete("chatter", [{"role": "user", "content": "one two"}])
+        page = console.show("apps/chatter/requests")
+        page.get_by_role("region", name="Requests").get_by_role("link").first.click()
+
+        stage = page.get_by_role("list", name="Stages").get_by_role("listitem").filter(has_text="EchoTask")
+        expect(stage).to_contain_text("compute")
+        expect(stage).to_contain_text("streamed output")
 
     @pytest.mark.slow
     @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -114,6 +163,7 @@ class TestChanges:
         scale = page.get_by_role("button", name="Scale…")
 
         scale.press("Enter")
+        expect(page.get_by_role("dialog")).to_be_visible()
         page.keyboard.press("Escape")
         expect(page.get_by_role("dialog")).to_have_count(0)
         scale.press("Enter")
@@ -158,6 +208,51 @@ class TestPlayground:
         texts = _recorded_texts(page)
         assert any("one" in text and "four" not in text for text in texts)
         assert "one two three four" in texts[-1]
+
+    @pytest.mark.slow
+    def test_an_image_has_its_steps_and_previews_although_the_app_ignores_their_number(
+        self, console: OpenConsole
+    ) -> None:
+        page = console.show("playground/sketcher")
+        _record_answer(page)
+        _send(page, "a square", "What to draw")
+
+        _wait_for_answer(page)
+        previews = set(page.evaluate("window.images"))
+        assert len(previews) > 1
+        assert any("Step 1 of 3" in text for text in _recorded_texts(page))
+        expect(page.locator(".answer img")).to_have_count(1)
+        expect(page.locator(".answer").get_by_role("alert")).to_have_count(0)
+        page.get_by_text("The last request as code").click()
+        expect(page.get_by_label("curl", exact=True)).not_to_contain_text("partial_images")
+
+    @pytest.mark.slow
+    def test_a_field_that_the_user_has_chosen_is_not_left_out(self, console: OpenConsole) -> None:
+        page = console.show("playground/sketcher")
+        page.get_by_label("Previews").fill("2")
+        _send(page, "a square", "What to draw")
+
+        expect(page.locator(".answer").get_by_role("alert")).to_contain_text("no use of 'partial_images'")
+
+    @pytest.mark.slow
+    def test_speech_is_played_while_it_arrives(self, console: OpenConsole) -> None:
+        page = console.show("playground/hummer")
+        _record_speech(page)
+        _record_answer(page)
+        _send(page, "one two three", "Text to speak")
+
+        _wait_for_answer(page)
+        assert any("500 ms of speech" in text for text in _recorded_texts(page))
+        assert page.evaluate("window.played") == [0.5, 0.5, 0.5]
+        assert _duration(page) == pytest.approx(1.5)
+
+    @pytest.mark.slow
+    def test_an_audio_file_is_played_if_the_app_sends_no_samples(self, console: OpenConsole) -> None:
+        page = console.show("playground/tape")
+        _send(page, "one", "Text to speak")
+
+        _wait_for_answer(page)
+        assert _duration(page) == pytest.approx(1)
 
     @pytest.mark.slow
     def test_apps_answer_next_to_each_other(self, console: OpenConsole) -> None:
@@ -210,6 +305,28 @@ class TestPlayground:
         printed = subprocess.run(["bash", "-c", command], check=True, capture_output=True, text=True).stdout
         for word in ("it's", "$HOME", "`six`"):
             assert f'{word} "' in printed
+
+
+class TestPathPrefix:
+    @pytest.mark.slow
+    def test_a_proxy_serves_the_page_below_a_prefix(self, context: BrowserContext, instance: CliInstance) -> None:
+        with prefix_proxy(instance.url) as url:
+            page, problems = context.new_page(), PageProblems(url, [])
+            problems.watch(page)
+            page.goto(f"{url}/console")
+            page.get_by_label("Admin token").fill(TOKEN)
+            page.keyboard.press("Enter")
+            page.get_by_role("row", name="chatter").get_by_role("link").click()
+            expect(page.locator("[data-group]")).to_have_count(1)
+            page.get_by_role("navigation", name="Views of chatter").get_by_role("link", name="Playground").click()
+            _send(page, "hello")
+            expect(page.locator(".answer")).to_contain_text("hello")
+            page.get_by_text("The last request as code").click()
+            expect(page.get_by_label("curl", exact=True)).to_contain_text(f"{url}/v1/chat/completions")
+            page.close()
+
+        assert problems.found == []
+        assert [cookie["path"] for cookie in context.cookies()] == [f"{PREFIX}/console"]
 
 
 class TestHostileTexts:
@@ -267,6 +384,28 @@ def _record_answer(page: Page) -> None:
 def _recorded_texts(page: Page) -> list[str]:
     texts: list[str] = page.evaluate("window.texts")
     return texts
+
+
+def _record_speech(page: Page) -> None:
+    """Records the durations of the parts of speech that the page plays."""
+    page.evaluate(
+        """() => {
+            window.played = [];
+            const start = AudioBufferSourceNode.prototype.start;
+            AudioBufferSourceNode.prototype.start = function (...args) {
+                window.played.push(this.buffer.duration);
+                return start.apply(this, args);
+            };
+        }"""
+    )
+
+
+def _duration(page: Page) -> float:
+    """Returns the seconds of the audio player, which the browser has decoded."""
+    audio = page.locator("audio")
+    page.wait_for_function("audio => audio.readyState > 0", arg=audio.element_handle())
+    duration: float = audio.evaluate("audio => audio.duration")
+    return duration
 
 
 def _wait_for(page: Page) -> None:
