@@ -92,6 +92,7 @@ SLOW = {
     "docs/how-to/plan-an-app.md",
     "docs/how-to/route-requests.md",
     "docs/how-to/set-latency-targets.md",
+    "docs/how-to/simulate-a-plan.md",
     "docs/how-to/test-a-task.md",
     "docs/how-to/use-the-sdk.md",
     "docs/how-to/write-an-agent.md",

@@ -187,7 +187,13 @@ async def test_the_memory_of_a_response_that_is_cancelled_during_its_hand_over_i
 
 
 @pytest.mark.parametrize(
-    "fields", [{"stop": ["never generated"]}, {"seed": 7}, {"n": 2, "temperature": 1, "seed": 7}, {"logprobs": True}]
+    "fields",
+    [
+        {"stop": ["never generated"]},
+        {"temperature": 1, "seed": 7},
+        {"n": 2, "temperature": 1, "seed": 7},
+        {"logprobs": True},
+    ],
 )
 async def test_other_responses_are_not_handed_over(client: ExecutorClient, fields: dict[str, Any]) -> None:
     invocation = await client.start(ask(max_tokens=TOKENS, ignore_eos=True, **fields))

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from cornserve.app.live_figures import LIVE_PATH
 from cornserve.gateway.live.peers import GatewayPeers
 from cornserve.gateway.live.series import GatewaySteps
+from tests.unit.gateway.answering_server import answering_server
 
 OWN = GatewaySteps(steps=[(1, [1])])
-
-
-@asynccontextmanager
-async def answering(body: str) -> AsyncIterator[str]:
-    """A server that answers every request with the body. Returns its URL."""
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n{body}".encode())
-        await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
 def unused_address() -> str:
@@ -41,7 +25,7 @@ async def test_a_single_gateway_answers_itself() -> None:
 
 async def test_gateways_that_do_not_answer_are_missing() -> None:
     dead = unused_address()
-    async with answering('{"steps": [[2, [3]]]}') as good, answering("<html>") as bad:
+    async with answering_server(b'{"steps": [[2, [3]]]}') as (good, _), answering_server(b"<html>") as (bad, _):
 
         async def find() -> list[str]:
             return [good, bad, f"http://{dead}"]

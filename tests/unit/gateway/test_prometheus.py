@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import httpx2 as httpx
 import pytest
 
 from cornserve.gateway.live import prometheus
 from cornserve.gateway.live.prometheus import PrometheusError, PrometheusServer, PrometheusSettingError
+from tests.unit.gateway.answering_server import answering_server
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
 from tests.unit.gateway.sources import ECHO
@@ -20,28 +20,10 @@ EMPTY = '{"status": "success", "data": {"resultType": "matrix", "result": []}}'
 
 
 @asynccontextmanager
-async def answering(body: str, status: str = "200 OK") -> AsyncIterator[tuple[PrometheusServer, list[str]]]:
+async def answering(body: str, status: int = 200) -> AsyncIterator[tuple[PrometheusServer, Sequence[str]]]:
     """A server that answers every query with the body, and the received requests."""
-    received, writers = list[str](), list[asyncio.StreamWriter]()
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers.append(writer)
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-            length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
-            received.append((await reader.readexactly(length)).decode())
-        except (asyncio.IncompleteReadError, OSError):  # The client has cancelled the query.
-            writer.close()
-            return
-        writer.write(f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n{body}".encode())
-        writer.close()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        yield PrometheusServer.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"), received
-    for writer in writers:
-        writer.close()
-        with suppress(OSError):  # The client has not read all.
-            await writer.wait_closed()
+    async with answering_server(body.encode(), status=status) as (url, received):
+        yield PrometheusServer.parse(url), received
 
 
 class TestGateway:
@@ -107,7 +89,7 @@ class TestAnswers:
                 await server.series("app", [], 24, 1e9)
 
     async def test_a_refused_query_is_an_error(self) -> None:
-        async with answering(EMPTY, "503 Service Unavailable") as (server, _):
+        async with answering(EMPTY, 503) as (server, _):
             with pytest.raises(PrometheusError, match="status 503"):
                 await server.series("app", [], 24, 1e9)
 
