@@ -197,6 +197,11 @@ function ChartGrid({ series, steps }: { series: Series; steps: number }) {
   const last = (values: (number | null)[]) => values.slice(-steps);
   const times = series.times.slice(-steps);
   const line = (label: string, values: (number | null)[], color: string) => ({ label, values: last(values), color });
+  const latencies: [string, (number | null)[], (number | null)[]][] = [
+    ["TTFT", series.ttft_p50, series.ttft_p90],
+    ["TBT", series.tbt_p50, series.tbt_p90],
+    ["End to end", series.e2e_p50, series.e2e_p90],
+  ];
   return (
     <div class="charts">
       <Chart
@@ -208,24 +213,15 @@ function ChartGrid({ series, steps }: { series: Series; steps: number }) {
           line("errors", series.errors_per_second, "--line-2"),
         ]}
       />
-      <Chart
-        title="TTFT"
-        times={times}
-        format={seconds}
-        lines={[line("p50", series.ttft_p50, "--line-1"), line("p90", series.ttft_p90, "--line-3")]}
-      />
-      <Chart
-        title="TBT"
-        times={times}
-        format={seconds}
-        lines={[line("p50", series.tbt_p50, "--line-1"), line("p90", series.tbt_p90, "--line-3")]}
-      />
-      <Chart
-        title="End to end"
-        times={times}
-        format={seconds}
-        lines={[line("p50", series.e2e_p50, "--line-1"), line("p90", series.e2e_p90, "--line-3")]}
-      />
+      {latencies.map(([title, p50, p90]) => (
+        <Chart
+          key={title}
+          title={title}
+          times={times}
+          format={seconds}
+          lines={[line("p50", p50, "--line-1"), line("p90", p90, "--line-3")]}
+        />
+      ))}
       <Chart
         title="Generated tokens per second"
         times={times}
