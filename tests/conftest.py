@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import os
+import sys
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.loop_clock import LoopClock
 # By default, pytest rewrites the assertions of test modules only.
 pytest.register_assert_rewrite("tests.unit.store.conformance", "tests.integration.launcher.conformance")
 
-pytest_plugins = ["tests.costs.plugin", "tests.kubernetes.api_server", "tests.kubernetes.record_resources"]
+pytest_plugins = ["tests.costs.plugin", "tests.kubernetes.api_server"]
 
 
 # Several processes with engines share few cores. Threads of OpenMP spin while they wait for each other.
@@ -26,6 +27,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The duration of an example depends on what else the machine does.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+ENGINES = {"diffusers", "torch", "transformers", "vllm"}
 
 CLUSTER_TIMEOUT_SECONDS = 600
 """The time limit of a test on a cluster. Such tests wait for several pods in turn, up to 180 s for each."""
@@ -76,7 +79,12 @@ def _require_coroutine_function(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Excludes the tests and all loaded modules from garbage collection, which would examine them again and again."""
+    """Refuses test modules that import engines, which each worker would load: tests and fixtures import them.
+
+    Excludes the tests and all loaded modules from garbage collection, which would examine them again and again.
+    """
+    if loaded := ENGINES & sys.modules.keys():
+        raise pytest.UsageError(f"a test module imports {', '.join(sorted(loaded))}: import it in tests or fixtures")
     gc.collect()
     gc.freeze()
 

@@ -84,6 +84,7 @@ async def test_kills_during_streams_of_tensors_repeat_them_exactly_or_end_with_a
         record_fault(killed(load, killer, "kill -9 while streams of tensors are read", leaks=0))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_disconnecting_clients_leak_nothing(machine: CliInstance, record_fault: FaultRecorder) -> None:
     rng = random.Random(seed())

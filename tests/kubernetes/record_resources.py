@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from pydantic import BaseModel
 
 from cornserve.control.store.base import APPS, RecordKind, Spec, Status
@@ -32,12 +31,6 @@ def _encode(model: BaseModel, current: JsonObject | None) -> JsonObject:
 
 
 PLAIN_CODECS = {APPS.name: plain_codec(APPS, APP_RECORDS)}
-
-
-@pytest.fixture(scope="session")
-def record_crds(api_server: ApiServer) -> None:
-    """Installs the CRDs of the store's tests."""
-    install_record_crds(api_server)
 
 
 def install_record_crds(api_server: ApiServer) -> None:

@@ -64,6 +64,7 @@ class TestSignIn:
 
 
 class TestViews:
+    @pytest.mark.slow
     def test_the_overview_has_the_figures_of_the_status_and_of_the_metrics(
         self, console: OpenConsole, instance: CliInstance
     ) -> None:

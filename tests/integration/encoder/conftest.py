@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cornserve_executors.encoder.engine import EncoderEngine
 
 
-@pytest.fixture(params=["tiny_qwen25vl", "tiny_internvl"])
+@pytest.fixture(params=["tiny_qwen25vl", pytest.param("tiny_internvl", marks=pytest.mark.slow)])
 def model(request: pytest.FixtureRequest) -> Path:
     """A tiny model whose images keep their size, and one whose images have tiles."""
     path: Path = request.getfixturevalue(request.param)

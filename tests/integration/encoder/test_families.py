@@ -19,7 +19,13 @@ PICTURES = [noise(seed, width, height) for seed, (width, height) in enumerate(SI
 families = pytest.mark.parametrize("family", FAMILIES, ids=str)
 
 
-@families
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, id=str(family), marks=[pytest.mark.slow] * (str(family) not in ("qwen25vl", "internvl")))
+        for family in FAMILIES
+    ],
+)
 async def test_images_are_encoded_as_by_transformers_alone_and_in_a_batch(family: TinyFamily) -> None:
     import torch
 

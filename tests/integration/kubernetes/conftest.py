@@ -1,11 +1,25 @@
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from cornserve.kubernetes.client import KubeClient
-from tests.kubernetes.api_server import ApiServer
+from tests.kubernetes.api_server import ApiServer, api_server_process
 from tests.kubernetes.api_server_proxy import ApiServerProxy
+from tests.kubernetes.record_resources import install_record_crds
+
+
+@pytest.fixture(scope="package")
+def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """An API server without controllers: nothing but the test changes objects."""
+    with api_server_process(tmp_path_factory.mktemp("api-server")) as server:
+        yield server
+
+
+@pytest.fixture(scope="package")
+def record_crds(api_server: ApiServer) -> None:
+    """Installs the CRDs of the store's tests."""
+    install_record_crds(api_server)
 
 
 @pytest.fixture

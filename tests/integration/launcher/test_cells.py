@@ -10,18 +10,12 @@ from cornserve.control.launcher.base import ExecutorCell, ExecutorGroup, Replica
 from cornserve.kubernetes.resources import POD_GROUPS, PODS
 from tests.integration.launcher.cluster_site import ClusterSite
 from tests.integration.launcher.conformance import ECHO, OTHER, ids, observed, ready, ready_groups
-from tests.kubernetes.api_server import ApiServer
 from tests.waiting import until
 
 ONE_GPU = ECHO.model_copy(update={"gpus": 1, "config": {"prefix": "one: "}})
 ALSO_ONE_GPU = ECHO.model_copy(update={"gpus": 1, "config": {"prefix": "also: "}})
 ANY_ONE_GPU = ECHO.model_copy(update={"gpus": 1, "config": {"prefix": "any: "}})
 CELL = ExecutorCell("a", pods=2)
-
-
-@pytest.fixture(scope="module")
-def api_server(control_plane: ApiServer) -> ApiServer:
-    return control_plane
 
 
 @pytest.mark.slow

@@ -66,11 +66,6 @@ def written(deployment: dict[str, Any]) -> Any:
     return [(each["time"], each["fieldsV1"]) for each in managers if each.get("subresource") != "status"]
 
 
-@pytest.fixture(scope="module")
-def api_server(control_plane: ApiServer) -> ApiServer:
-    return control_plane
-
-
 @pytest.fixture
 async def site(api_server: ApiServer, kubeconfig: Path, node_files: NodeFiles) -> AsyncIterator[ClusterSite]:
     async with cluster_site(api_server, kubeconfig, node_files) as site:

@@ -60,7 +60,13 @@ REPEATED = {
 """Requests whose tokens do not suffice to continue, and whose responses are the same each time."""
 
 
-@pytest.mark.parametrize("request_", REPEATED.values(), ids=REPEATED.keys())
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(request, id=name, marks=[pytest.mark.slow] * (name not in ("choices", "json", "tools")))
+        for name, request in REPEATED.items()
+    ],
+)
 async def test_other_responses_are_generated_again_and_continued(
     client: ExecutorClient, request_: ChatRequest | CompletionRequest
 ) -> None:

@@ -103,7 +103,7 @@ async def test_a_single_response_equals_vllms(
 
 
 @pytest.mark.parametrize("name", SAMPLING)
-@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "unstreamed"])
+@pytest.mark.parametrize("stream", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["streamed", "unstreamed"])
 async def test_a_response_with_an_option_equals_vllms(
     executor: ExecutorProcess, reference_tokens: dict[str, list[list[int]]], name: str, stream: bool
 ) -> None:

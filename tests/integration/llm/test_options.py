@@ -145,7 +145,7 @@ CONSTRAINTS: dict[str, tuple[dict[str, object], str]] = {
 
 @streams
 @pytest.mark.parametrize(("constraint", "pattern"), CONSTRAINTS.values(), ids=CONSTRAINTS.keys())
-@pytest.mark.parametrize("create", [ask, complete], ids=["chat", "completion"])
+@pytest.mark.parametrize("create", [ask, pytest.param(complete, marks=pytest.mark.slow)], ids=["chat", "completion"])
 async def test_a_response_follows_a_constraint(
     client: ExecutorClient,
     create: Callable[..., ChatRequest | CompletionRequest],
@@ -204,7 +204,9 @@ async def test_a_named_tool_is_called(client: ExecutorClient, stream: bool) -> N
 
 @streams
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "look"}}])
-@pytest.mark.parametrize("parameters", [{}, {"parameters": {}}], ids=["without", "empty"])
+@pytest.mark.parametrize(
+    "parameters", [{}, pytest.param({"parameters": {}}, marks=pytest.mark.slow)], ids=["without", "empty"]
+)
 async def test_a_function_without_parameters_is_called_without_arguments(
     client: ExecutorClient, stream: bool, choice: object, parameters: dict[str, object]
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -72,11 +72,9 @@ ONE_MEDIUM = {"paligemma": "one image", "audio_flamingo3": "one"}
 """A chat with each model that reads only one medium."""
 
 
-def marks(name: str) -> Sequence[pytest.MarkDecorator]:
+def mark(name: str) -> pytest.MarkDecorator:
     """The tier of a model's tests: most run in `make families` only."""
-    if name in ("paligemma", "qwen3_asr"):
-        return ()
-    return (pytest.mark.slow,) if name == "llava_next" else (pytest.mark.families,)
+    return pytest.mark.slow if name in ("llava_next", "paligemma", "qwen3_asr") else pytest.mark.families
 
 
 CONCURRENT = 8
@@ -84,7 +82,7 @@ CONCURRENT = 8
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [pytest.param(kind, name, marks=marks(name)) for kind, models in CONTENTS.items() for name in models],
+    [pytest.param(kind, name, marks=mark(name)) for kind, models in CONTENTS.items() for name in models],
 )
 async def test_concurrent_chats_get_the_tokens_of_vllm_alone(
     kind: str, name: str, fork_variables: dict[str, str]
@@ -116,7 +114,7 @@ APART = [
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        pytest.param(kind, name, marks=pytest.mark.families if name == "qwen3_asr" else marks(name))
+        pytest.param(kind, name, marks=pytest.mark.families if name == "qwen3_asr" else mark(name))
         for kind, name in APART
     ],
 )

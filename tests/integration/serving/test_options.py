@@ -17,6 +17,7 @@ class City(BaseModel):
     is_capital: bool
 
 
+@pytest.mark.slow
 def test_a_response_can_be_parsed(client: OpenAI, model: str) -> None:
     completion = client.chat.completions.parse(
         model=model, messages=QUESTION, response_format=City, temperature=0, max_tokens=100
@@ -25,6 +26,7 @@ def test_a_response_can_be_parsed(client: OpenAI, model: str) -> None:
     assert isinstance(completion.choices[0].message.parsed, City)
 
 
+@pytest.mark.slow
 def test_a_response_is_one_of_the_choices(client: OpenAI, model: str) -> None:
     constraint = {"structured_outputs": {"choice": ["Madrid", "Oslo"]}}
     chat = client.chat.completions.create(model=model, messages=QUESTION, temperature=0, extra_body=constraint)

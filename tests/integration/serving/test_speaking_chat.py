@@ -234,6 +234,7 @@ def test_audio_arrives_before_the_text_is_complete(cornserve: CommandLine) -> No
     assert first_audio < last_text
 
 
+@pytest.mark.slow
 def test_a_disconnect_stops_text_and_speech(cornserve: CommandLine, app: str) -> None:
     given: dict[str, Any] = {"model": app, "messages": CHAT, "modalities": ["text", "audio"], "stream": True}
 
