@@ -51,6 +51,19 @@ async def test_the_paths_of_vllm_are_served(gateway: httpx.AsyncClient, alias: s
     assert {**found, "id": "", "created": 0} == {**expected, "id": "", "created": 0}
 
 
+@pytest.mark.parametrize(
+    "document",
+    [{"text": "abcd"}, {"content": [{"type": "text", "text": "abcd"}]}],
+    ids=["the objects of Cohere and Jina", "the objects of vLLM"],
+)
+async def test_texts_may_be_objects(gateway: httpx.AsyncClient, document: dict[str, Any]) -> None:
+    ranking = await post(gateway, RERANK, query={"text": "ab"}, documents=["x", document])
+    scored = [await post(gateway, SCORE, queries="ab", items=items) for items in (document, [document])]
+
+    assert ranking["results"][0] == {"index": 1, "document": {"text": "abcd"}, "relevance_score": 4.25}
+    assert [each["data"][0]["score"] for each in scored] == [4.25, 4.25]
+
+
 async def test_equal_documents_keep_their_order(gateway: httpx.AsyncClient) -> None:
     ranking = await post(gateway, RERANK, query="ab", documents=["x", "y", "z"])
 
@@ -90,7 +103,10 @@ async def test_one_or_many_queries_are_compared(
         (RERANK, {"query": ["x"], "documents": ["x"]}, "query", "valid string"),
         (RERANK, {"query": "x", "documents": []}, "documents", "at least 1 item"),
         (RERANK, {"query": "x", "documents": ["x", 1]}, "documents[1]", "string"),
-        (RERANK, {"query": "x", "documents": [{"text": "x"}]}, "documents[0]", "valid string"),
+        (RERANK, {"query": "x", "documents": [{"text": 1}]}, "documents[0]", 'give a text, {"text": "…"}'),
+        (RERANK, {"query": "x", "documents": ["x", {"text": "x", "title": "y"}]}, "documents[1]", "other fields"),
+        (RERANK, {"query": "x", "documents": [{"image": "https://x/y.png"}]}, "documents[0]", "media"),
+        (SCORE, {"queries": {"content": []}, "documents": ["x"]}, "queries[0]", "give a text"),
         (RERANK, {"query": "x", "documents": ["x"] * 2049}, "documents", "at most 2048"),
         (RERANK, {"query": "x", "documents": ["x"], "top_n": -1}, "top_n", "greater than or equal to 0"),
         (RERANK, {"query": "x", "documents": ["x"], "truncate_prompt_tokens": -2}, "truncate_prompt_tokens", "-1"),

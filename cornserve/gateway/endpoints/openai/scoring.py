@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, MaxLen, MinLen
 from fastapi import Request
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 from pydantic_core import to_json
@@ -18,19 +18,42 @@ from cornserve.gateway.endpoints.openai.common_fields import OpenAIRequest, Prom
 from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.request.session import Session
-from cornserve_tasklib.sampling_fields import listed
-from cornserve_tasklib.scoring import Documents, ScoringOptions, ScoringRequest, Texts
+from cornserve_tasklib.embedding import MAX_INPUTS
+from cornserve_tasklib.scoring import ScoringOptions, ScoringRequest
 
-OneOrManyTexts = Annotated[Texts, BeforeValidator(listed, json_schema_input_type=str | Texts)]
-"""A text or a list of texts."""
-OneOrManyDocuments = Annotated[Documents, BeforeValidator(listed, json_schema_input_type=str | Documents)]
-"""A document or a list of documents."""
+
+def _text_of(given: object) -> object:
+    """Returns the text of a document of Cohere and Jina (`text`), or of vLLM (`content`)."""
+    match given:
+        case {"text": str(text), **others} if not others:
+            return text
+        case {"content": [{"type": "text", "text": str(text), **further}], **others} if not (further or others):
+            return text
+        case Mapping():
+            raise ValueError(
+                'give a text, {"text": "…"} or {"content": [{"type": "text", "text": "…"}]}: other fields, and media, '
+                "are not supported"
+            )
+    return given
+
+
+def _listed(given: object) -> object:
+    return [given] if isinstance(given, str | Mapping) else given
+
+
+Object = dict[str, Any]
+Query = Annotated[Text, BeforeValidator(_text_of, json_schema_input_type=Text | Object)]
+Document = Annotated[str, BeforeValidator(_text_of, json_schema_input_type=str | Object)]
+Queries = Annotated[list[Query], MinLen(1), MaxLen(MAX_INPUTS)]
+Documents = Annotated[list[Document], MinLen(1), MaxLen(MAX_INPUTS)]
+OneOrManyQueries = Annotated[Queries, BeforeValidator(_listed, json_schema_input_type=str | Object | Queries)]
+OneOrManyDocuments = Annotated[Documents, BeforeValidator(_listed, json_schema_input_type=str | Object | Documents)]
 
 
 class ScoreRequest(ScoringRequest, OpenAIRequest):
     """vLLM's request body. The texts have one of several names."""
 
-    queries: OneOrManyTexts = Field(  # type: ignore[pydantic-alias]
+    queries: OneOrManyQueries = Field(  # type: ignore[pydantic-alias]
         validation_alias=AliasChoices("queries", "text_1", "data_1")
     )
     documents: OneOrManyDocuments = Field(  # type: ignore[pydantic-alias]
@@ -41,7 +64,7 @@ class ScoreRequest(ScoringRequest, OpenAIRequest):
 class RerankRequest(ScoringOptions, OpenAIRequest):
     """vLLM's request body, which is that of Jina's and Cohere's rerank API."""
 
-    query: Text
+    query: Query
     documents: OneOrManyDocuments
     top_n: Annotated[int, Ge(0)] = 0
     """The number of results. 0 stands for all."""
