@@ -7,16 +7,11 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
-
-from pydantic import ValidationError
+from typing import Final
 
 from cornserve.app.arrivals import ARRIVALS_PATH, GatewayArrivals
-from cornserve.exception_text import exception_text
+from cornserve.http_reader import HttpReader, ReadError
 from cornserve.observe.error_log import ErrorLog
-
-if TYPE_CHECKING:  # It takes long to import, and most instances never read arrivals.
-    from aiohttp import ClientSession
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +56,7 @@ class ArrivalReader:
 
     def __init__(self, find_gateways: FindGateways, token: str) -> None:
         self._find_gateways = find_gateways
-        self._headers = {"authorization": f"Bearer {token}"}
-        self._session: ClientSession | None = None
+        self._reader = HttpReader(RESPONSE_SECONDS, token)
         self._last: Mapping[str, GatewayArrivals] = {}
         """The answer of each gateway in the last round, by URL."""
         self._last_round: float | None = None
@@ -112,22 +106,14 @@ class ArrivalReader:
         self._last, self._last_round = {}, None
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._reader.close()
 
     async def _ask(self, url: str) -> GatewayArrivals | None:
-        from aiohttp import ClientError, ClientSession, ClientTimeout
-
-        if self._session is None:
-            timeout = ClientTimeout(total=RESPONSE_SECONDS)
-            self._session = ClientSession(headers=self._headers, timeout=timeout, raise_for_status=True)
         errors = self._errors.setdefault(url, ErrorLog(log, f"the gateway {url} does not count arrivals: %s"))
         try:
-            async with self._session.get(url + ARRIVALS_PATH) as response:
-                answer = GatewayArrivals.model_validate_json(await response.read())
-        except (ClientError, OSError, ValidationError) as error:  # A timeout is an OSError.
-            errors.report(exception_text(error))
+            answer = await self._reader.read(url + ARRIVALS_PATH, GatewayArrivals.model_validate_json)
+        except ReadError as error:
+            errors.report(str(error))
             return None
         errors.clear()
         return answer

@@ -13,10 +13,11 @@ from importlib.metadata import version
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cornserve.gateway.console.sessions import SESSION_SECONDS, BrowserSession, BrowserSessions, Role
-from cornserve.gateway.console.static_files import INDEX, StaticFiles
+from cornserve.gateway.console.static_files import INDEX, console_files
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.auth import READING_METHODS, read_only_error
 from cornserve.gateway.http.request_id import REQUEST_ID, RequestId
@@ -76,7 +77,7 @@ class ConsoleMiddleware:
         self._api = api
         self._other = other
         self._sessions = sessions
-        self._files = StaticFiles()
+        self._files = console_files()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not (scope["path"] == PATH or scope["path"].startswith(f"{PATH}/")):
@@ -106,10 +107,8 @@ class ConsoleMiddleware:
         elif path.startswith(("/admin/", "/v1/")):
             _check_same_site(method, headers)
             await self._forward(scope, path, self._session(headers), receive, send)
-        elif method in READING_METHODS:
-            await self._send_file(path[1:] or INDEX, method, headers, send)
         else:
-            raise ApiError(405, f"{path!r} has no method {method}")
+            await self._send_file(scope, path, receive, send)
 
     def _session(self, headers: Mapping[bytes, bytes]) -> BrowserSession | None:
         return self._sessions.find(_cookie(headers))
@@ -150,17 +149,13 @@ class ConsoleMiddleware:
         raw_path = scope.get("raw_path", b"").removeprefix(PATH.encode())
         await self._api({**scope, "path": path, "raw_path": raw_path, "headers": headers}, receive, send)
 
-    async def _send_file(self, name: str, method: str, headers: Mapping[bytes, bytes], send: Send) -> None:
-        file = await self._files.get(name)
-        if file is None:
-            raise ApiError(404, f"the console has no file {name!r}")
-        if headers.get(b"if-none-match") == file.etag:
-            await _respond(send, 304, b"", None, file.headers)
-        elif file.compressed is not None and b"gzip" in headers.get(b"accept-encoding", b""):
-            encoded = [*file.headers, (b"content-encoding", b"gzip")]
-            await _respond(send, 200, file.compressed, None, encoded, is_head=method == "HEAD")
-        else:
-            await _respond(send, 200, file.content, None, file.headers, is_head=method == "HEAD")
+    async def _send_file(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
+        name = path.removeprefix("/") or INDEX
+        try:
+            await self._files({**scope, "path": f"/{name}", "root_path": ""}, receive, send)
+        except HTTPException as error:
+            reason = f"has no file {name!r}" if error.status_code != 405 else f"has no method {scope['method']}"
+            raise ApiError(error.status_code, f"the console {reason}") from error
 
 
 def _check_same_site(method: str, headers: Mapping[bytes, bytes]) -> None:
@@ -212,11 +207,9 @@ async def _respond(
     content: bytes,
     content_type: bytes | None,
     headers: Sequence[tuple[bytes, bytes]],
-    *,
-    is_head: bool = False,
 ) -> None:
     sent = [*headers] if content_type is None else [(b"content-type", content_type), *headers]
     if status not in (204, 304):
         sent.append((b"content-length", b"%d" % len(content)))
     await send({"type": "http.response.start", "status": status, "headers": sent})
-    await send({"type": "http.response.body", "body": b"" if is_head else content, "more_body": False})
+    await send({"type": "http.response.body", "body": content, "more_body": False})

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from cornserve.app.overview import MissingGateway, ReadGateways
 from cornserve.control.adaptation.arrival_reader import FindGateways
-from cornserve.exception_text import exception_text
-
-if TYPE_CHECKING:  # It takes long to import, and most instances have one gateway.
-    from aiohttp import ClientSession
+from cornserve.http_reader import HttpReader, ReadError
 
 RESPONSE_SECONDS: Final = 1.0
 """A gateway that takes longer counts as missing."""
@@ -35,7 +32,7 @@ class GatewayPeers:
 
     def __init__(self, find_gateways: FindGateways | None, token: str) -> None:
         self._find_gateways = find_gateways
-        self._headers = {"authorization": f"Bearer {token}"}
+        self._token = token
         self._addresses: Sequence[str] = ()
         self._found_at = -ADDRESS_SECONDS
 
@@ -55,11 +52,8 @@ class GatewayPeers:
                 self._found_at = time.monotonic()
         except OSError as error:
             return [own()], ReadGateways(missing=[MissingGateway(gateway="the others", error=str(error))])
-        from aiohttp import ClientSession, ClientTimeout
-
-        timeout = ClientTimeout(total=RESPONSE_SECONDS)
-        async with ClientSession(headers=self._headers, timeout=timeout, raise_for_status=True) as session:
-            read = (_read(session, address, path, parameters, kind) for address in self._addresses)
+        async with HttpReader(RESPONSE_SECONDS, self._token) as reader:
+            read = (_read(reader, address, path, parameters, kind) for address in self._addresses)
             answers = await asyncio.gather(*read)
         missing = [answer for answer in answers if isinstance(answer, MissingGateway)]
         found = [answer for answer in answers if not isinstance(answer, MissingGateway)]
@@ -67,12 +61,9 @@ class GatewayPeers:
 
 
 async def _read(
-    session: ClientSession, address: str, path: str, parameters: Mapping[str, str], kind: type[Answer]
+    reader: HttpReader, address: str, path: str, parameters: Mapping[str, str], kind: type[Answer]
 ) -> Answer | MissingGateway:
-    from aiohttp import ClientError
-
     try:
-        async with session.get(address + path, params=parameters) as response:
-            return kind.model_validate_json(await response.read())
-    except (ClientError, OSError, ValidationError) as error:  # A timeout is an OSError.
-        return MissingGateway(gateway=address.removeprefix("http://"), error=exception_text(error))
+        return await reader.read(address + path, kind.model_validate_json, parameters)
+    except ReadError as error:
+        return MissingGateway(gateway=address.removeprefix("http://"), error=str(error))

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from cornserve.app.overview import AppSeries, ReadGateways
 from cornserve.concurrency import gather_all
 from cornserve.exception_text import exception_text
-from cornserve.gateway.live.bounded_body import read_body
+from cornserve.http_reader import read_body
 
 if TYPE_CHECKING:  # It takes long to import, and most instances have no Prometheus.
     from aiohttp import ClientSession

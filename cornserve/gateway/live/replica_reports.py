@@ -6,13 +6,10 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cornserve.app.record import GroupStatus, ReplicaState
-from cornserve.gateway.live.bounded_body import read_body
-
-if TYPE_CHECKING:  # It takes long to import, and gateways need it only for this and for logs.
-    from aiohttp import ClientSession
+from cornserve.http_reader import HttpReader, ReadError
 
 RESPONSE_SECONDS: Final = 0.5
 """The time after which a replica does not answer."""
@@ -20,7 +17,7 @@ RESPONSE_SECONDS: Final = 0.5
 MAX_REPLICAS: Final = 64
 """Replicas of an app that are read."""
 
-MAX_BYTES: Final = 1 << 20
+MAX_METRICS_BYTES: Final = 1 << 20
 
 BATCHES: Final = (
     "cornserve_llm_num_requests_running",
@@ -59,30 +56,25 @@ class ReplicaReport:
 
 async def read_reports(groups: Iterable[GroupStatus]) -> dict[str, ReplicaReport]:
     """Returns the reports of the ready replicas that answer, by id."""
-    from aiohttp import ClientSession, ClientTimeout
-
     ready = (each for group in groups for each in group.replicas if each.state is ReplicaState.READY)
     addresses = [(replica.id, replica.metrics) for replica in ready if replica.metrics is not None][:MAX_REPLICAS]
     if not addresses:
         return {}
-    timeout = ClientTimeout(total=RESPONSE_SECONDS)
-    async with ClientSession(timeout=timeout, raise_for_status=True) as session:
-        reports = await asyncio.gather(*(_read(session, address) for _, address in addresses))
+    async with HttpReader(RESPONSE_SECONDS, max_bytes=MAX_METRICS_BYTES) as reader:
+        reports = await asyncio.gather(*(_read(reader, address) for _, address in addresses))
     found = zip((id for id, _ in addresses), reports, strict=True)
     return {id: report for id, report in found if report is not None}
 
 
-async def _read(session: ClientSession, address: str) -> ReplicaReport | None:
-    from aiohttp import ClientError
+async def _read(reader: HttpReader, address: str) -> ReplicaReport | None:
     from prometheus_client.parser import text_string_to_metric_families
 
     try:
-        async with session.get(f"http://{address}/metrics") as response:
-            text = (await read_body(response, MAX_BYTES)).decode()
+        text = await reader.read(f"http://{address}/metrics", bytes.decode)
         # Parsing all metrics would delay the streams of the event loop.
         lines = [line for line in text.splitlines() if line.startswith(_READ)]
         families = [*text_string_to_metric_families("\n".join(lines) + "\n")]
-    except (ClientError, OSError, ValueError):  # A timeout is an OSError.
+    except (ReadError, ValueError):
         return None
     values: defaultdict[str, float] = defaultdict(float)
     received: defaultdict[str, int] = defaultdict(int)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from cornserve.app.app_logs import APP_LOGS_PATH
 from cornserve.app.record import ReplicaLog
 from cornserve.control.adaptation.arrival_reader import FindGateways
-from cornserve.exception_text import exception_text
 from cornserve.gateway.observe.app_logs import AppLogLines
-
-if TYPE_CHECKING:  # It takes long to import, and most instances have one gateway.
-    from aiohttp import ClientSession
+from cornserve.http_reader import HttpReader, ReadError
 
 RESPONSE_SECONDS: Final = 2.0
 """A gateway that takes longer counts as unreachable."""
@@ -33,7 +30,7 @@ class GatewayLogs:
     def __init__(self, find_gateways: FindGateways | None = None, token: str = "") -> None:
         self.own = AppLogLines()
         self._find_gateways = find_gateways
-        self._headers = {"authorization": f"Bearer {token}"}
+        self._token = token
 
     async def last(self, app: str, count: int) -> list[ReplicaLog]:
         """Returns the last lines of each gateway that has lines, or cannot be read."""
@@ -48,19 +45,14 @@ class GatewayLogs:
         return [log for log in logs if log.lines or log.error]
 
     async def _read_all(self, urls: list[str], app: str, count: int) -> list[ReplicaLog]:
-        from aiohttp import ClientSession, ClientTimeout
-
-        timeout = ClientTimeout(total=RESPONSE_SECONDS)
-        async with ClientSession(headers=self._headers, timeout=timeout, raise_for_status=True) as session:
-            return await asyncio.gather(*(_read(session, url, app, count) for url in urls))
+        async with HttpReader(RESPONSE_SECONDS, self._token) as reader:
+            return await asyncio.gather(*(_read(reader, url, app, count) for url in urls))
 
 
-async def _read(session: ClientSession, url: str, app: str, count: int) -> ReplicaLog:
-    from aiohttp import ClientError
-
+async def _read(reader: HttpReader, url: str, app: str, count: int) -> ReplicaLog:
     name = f"gateway {url.removeprefix('http://')}"
     try:
-        async with session.get(f"{url}{APP_LOGS_PATH}/{app}", params={"lines": count}) as response:
-            return ReplicaLog(id=name, lines=_LINES.validate_json(await response.read()))
-    except (ClientError, OSError, ValidationError) as error:  # A timeout is an OSError.
-        return ReplicaLog(id=name, lines=[], error=exception_text(error))
+        lines = await reader.read(f"{url}{APP_LOGS_PATH}/{app}", _LINES.validate_json, {"lines": str(count)})
+    except ReadError as error:
+        return ReplicaLog(id=name, lines=[], error=str(error))
+    return ReplicaLog(id=name, lines=lines)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cornserve.app.record import GroupStatus, ReplicaMemory
-
-if TYPE_CHECKING:  # It takes long to import, and gateways need it only for this and for logs.
-    from aiohttp import ClientSession
+from cornserve.http_reader import HttpReader, ReadError
 
 RESPONSE_SECONDS: Final = 1.0
 """The time after which a replica does not answer."""
@@ -24,26 +22,22 @@ _READ: Final = (_SLAB, _RESIDENT, _KV_COPY, _KV_BYTES)
 
 async def read_replica_memory(groups: Sequence[GroupStatus]) -> list[ReplicaMemory]:
     """Returns the memory of each replica that answers, and has taken some or copied KV caches."""
-    from aiohttp import ClientSession, ClientTimeout
-
     metrics = {replica.id: replica.metrics for group in groups for replica in group.replicas}
-    timeout = ClientTimeout(total=RESPONSE_SECONDS)
-    async with ClientSession(timeout=timeout, raise_for_status=True) as session:
-        found = await asyncio.gather(*(_read(session, id, address) for id, address in metrics.items() if address))
+    async with HttpReader(RESPONSE_SECONDS) as reader:
+        found = await asyncio.gather(*(_read(reader, id, address) for id, address in metrics.items() if address))
     return [memory for memory in found if memory is not None and (memory.resident or memory.kv_copies)]
 
 
-async def _read(session: ClientSession, id: str, address: str) -> ReplicaMemory | None:
-    from aiohttp import ClientError
+async def _read(reader: HttpReader, id: str, address: str) -> ReplicaMemory | None:
     from prometheus_client.parser import text_string_to_metric_families
 
     try:
-        async with session.get(f"http://{address}/metrics") as response:
-            # Parsing all metrics would delay the streams of the event loop.
-            lines = [line for line in (await response.text()).splitlines() if any(name in line for name in _READ)]
-            families = text_string_to_metric_families("\n".join(lines) + "\n")
-            parsed = [sample for family in families for sample in family.samples]
-    except (ClientError, OSError, ValueError):  # A timeout is an OSError.
+        text = await reader.read(f"http://{address}/metrics", bytes.decode)
+        # Parsing all metrics would delay the streams of the event loop.
+        lines = [line for line in text.splitlines() if any(name in line for name in _READ)]
+        families = text_string_to_metric_families("\n".join(lines) + "\n")
+        parsed = [sample for family in families for sample in family.samples]
+    except (ReadError, ValueError):
         return None
     slab = {sample.labels["state"]: int(sample.value) for sample in parsed if sample.name == _SLAB}
     total: defaultdict[str, float] = defaultdict(float)

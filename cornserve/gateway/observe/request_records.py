@@ -44,18 +44,7 @@ class EndedRequest(NamedTuple):
 
     def _summary_fields(self) -> dict[str, Any]:
         return {
-            "id": self.id,
-            "app": self.app,
-            "operation": self.operation,
-            "time": self.time,
-            "seconds": self.seconds,
-            "first_chunk_seconds": self.stats.first_chunk_seconds,
-            "status": self.status,
-            "path": self.stats.path,
-            "prompt_tokens": self.stats.prompt_tokens,
-            "generation_tokens": self.stats.generation_tokens,
-            "retries": self.stats.retries,
-            "error": self.error,
+            name: getattr(self if name in self._fields else self.stats, name) for name in RequestSummary.model_fields
         }
 
 

@@ -78,9 +78,34 @@ class TestWithTokens:
 
         assert (again.status_code, again.content) == (304, b"")
 
-    @pytest.mark.parametrize("path", ["/console/../access.py", "/console/assets/%2e%2e/index.html", "/console/x"])
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "../access.py", "assets/%2e%2e/%2e%2e/middleware.py", "..%2fmiddleware.py", "%2fetc%2fpasswd",
+            "/etc/passwd", "assets", "assets/", "x", "%00", "x%00.js", "%ff", "x" * 5000,
+        ],
+    )  # fmt: skip
     async def test_other_files_are_not_served(self, gateway: httpx.AsyncClient, path: str) -> None:
-        assert (await gateway.get(path)).status_code in (401, 404)
+        refused = await gateway.get(f"/console/{path}")
+
+        assert refused.status_code in (401, 404)
+        assert refused.json()["error"]["message"]
+
+    async def test_files_are_only_read(self, gateway: httpx.AsyncClient) -> None:
+        refused = await gateway.post("/console/", headers=CHANGE)
+
+        assert (refused.status_code, refused.json()["error"]["message"]) == (405, "the console has no method POST")
+
+    async def test_files_with_a_digest_in_their_names_are_kept_by_browsers(self, gateway: httpx.AsyncClient) -> None:
+        page = await gateway.get("/console/")
+        script = page.text.split('src="./')[1].split('"')[0]
+        found = [await gateway.request(method, f"/console/{script}") for method in ("GET", "HEAD")]
+
+        assert page.headers["cache-control"] == "no-cache"
+        for each in found:
+            assert each.headers["cache-control"] == "public, max-age=31536000, immutable"
+            assert each.headers["content-type"].startswith(("text/javascript", "application/javascript"))
+        assert found[1].content == b""
 
     async def test_without_a_session_only_the_sign_in_is_shown(self, gateway: httpx.AsyncClient) -> None:
         assert (await gateway.get("/console/session")).json() == {

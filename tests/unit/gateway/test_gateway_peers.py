@@ -38,6 +38,23 @@ async def test_gateways_that_do_not_answer_are_missing() -> None:
     assert all(missing.error for missing in gateways.missing)
 
 
+async def test_a_gateway_with_a_huge_answer_or_a_redirect_is_missing() -> None:
+    async with (
+        answering_server(*[b" " * (1 << 20)] * 33) as (huge, _),
+        answering_server(b'{"steps": []}', status=302) as (moved, _),
+    ):
+
+        async def find() -> list[str]:
+            return [huge, moved]
+
+        found, gateways = await GatewayPeers(find, "token").read(LIVE_PATH, {}, GatewaySteps, lambda: OWN)
+
+    assert found == []
+    errors = {missing.gateway: missing.error for missing in gateways.missing}
+    assert "more than 33554432 bytes" in errors[huge.removeprefix("http://")]
+    assert errors[moved.removeprefix("http://")] == "status 302"
+
+
 async def test_without_their_addresses_the_others_are_missing() -> None:
     async def fail() -> list[str]:
         raise OSError("no API server")
