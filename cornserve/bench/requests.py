@@ -15,7 +15,11 @@ from pydantic_core import from_json
 from cornserve.bench.server_api import ServerApi
 from cornserve.client import calls
 from cornserve.client.calls import ApiCall
+from cornserve_plan.bounded_file import read_bounded
 from cornserve_tasklib.media import Modality
+
+MAX_MIB = 1024
+"""Maximum size of a file of requests, which is read as a whole."""
 
 WORDS = (
     "time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school", "state",
@@ -169,7 +173,7 @@ def _lines(path: Path) -> Sequence[tuple[int, Any]]:
 
 def _text(path: Path) -> str:
     try:
-        return path.expanduser().read_text()
+        return read_bounded(path.expanduser(), MAX_MIB)
     except (OSError, RuntimeError, UnicodeDecodeError) as error:  # RuntimeError: "~" of an unknown user.
         raise RequestError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from cornserve_plan.printable import printable
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -60,11 +62,11 @@ def print_rows(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
 def print_error(message: str) -> None:
     from rich.text import Text
 
-    stderr().print(Text.assemble(("error: ", "bold red"), message))
+    stderr().print(Text.assemble(("error: ", "bold red"), printable(message)))
 
 
 def print_warning(message: str) -> None:
-    stderr().print(f"warning: {message}", markup=False)
+    stderr().print(f"warning: {printable(message)}", markup=False)
 
 
 def expanded(path: Path | str) -> Path:

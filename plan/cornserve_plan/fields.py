@@ -7,6 +7,8 @@ from typing import Annotated, Final
 from annotated_types import Ge, Gt, Le
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from cornserve_plan.printable import require_printable
+
 MAX_COUNT: Final = 10**18
 """Limit of counts: their products remain in the range of floats."""
 
@@ -18,7 +20,7 @@ def _check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-Name = Annotated[str, Field(min_length=1, max_length=200)]
+Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(require_printable)]
 Names = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(_check_distinct)]
 Fraction = Annotated[float, Ge(0), Le(1)]
 Positive = Annotated[float, Gt(0)]

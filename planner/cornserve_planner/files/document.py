@@ -22,6 +22,9 @@ from cornserve_planner.files.bounded_text import read_document
 
 FAMILY = "cornserve-planner"
 
+LONGEST_NUMBER = 1000
+"""Characters of a whole number in YAML, which may be written in base 60."""
+
 LARGEST = 100_000
 """Maximum number of values in a YAML document, counting each use of an alias."""
 
@@ -132,8 +135,8 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Rejects duplicate fields, keys that are not text, and aliases that multiply the document. Parses 1e-3 as a
-    number, like JSON."""
+    """Rejects duplicate fields, keys that are not text, aliases that multiply the document, and whole numbers that
+    cannot be printed. Parses 1e-3 as a number, like JSON."""
 
     def get_single_node(self) -> yaml.Node | None:
         node: yaml.Node | None = super().get_single_node()
@@ -142,6 +145,11 @@ class _StrictLoader(yaml.SafeLoader):
                 "document", f"its aliases expand to more than {LARGEST:,} values: write the values instead"
             )
         return node
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        if len(node.value) > LONGEST_NUMBER:
+            raise ValueError(f"a number has {len(node.value)} characters")
+        return int(super().construct_yaml_int(node))
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -169,6 +177,7 @@ def _expanded_size(node: yaml.Node, sizes: dict[int, float]) -> float:
     return sizes[id(node)]
 
 
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", _StrictLoader.construct_yaml_int)
 _StrictLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+"), list("-+.0123456789")
 )

@@ -147,7 +147,7 @@ def _duplicate_field_error(line: str) -> InvalidInputError | None:
         json.loads(line, object_pairs_hook=reject_duplicates)
     except InvalidInputError as error:
         return error
-    except ValueError:  # invalid JSON, which `_request` reports
+    except (ValueError, RecursionError):  # invalid JSON, which `_request` reports
         pass
     return None
 

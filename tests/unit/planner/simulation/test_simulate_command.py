@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from cornserve.cli.commands import app
@@ -308,3 +309,18 @@ def test_plans_with_huge_batches_are_refused(plan: str, tmp_path: Path) -> None:
     result = run(str(tmp_path / "changed.json"))
 
     assert "options.E.batch: is a batch of 1000000000000000: at most 4096 requests are simulated" in result.stderr
+
+
+@pytest.mark.parametrize("program", [app, alone], ids=["cornserve", "the planner alone"])
+def test_a_plan_does_not_control_the_terminal(plan: str, tmp_path: Path, program: typer.Typer) -> None:
+    document = json.loads(Path(plan).read_text())
+    document["options"] = {f"\x1b[31m{name}\x1b]0;title\x07": option for name, option in document["options"].items()}
+    hostile = tmp_path / "hostile.json"
+    hostile.write_text(json.dumps(document))
+
+    result = CliRunner().invoke(program, ["simulate", str(hostile)])
+
+    assert result.exit_code == 1
+    assert "must not have control characters" in result.stderr
+    assert r"\x1b[31m" in result.stderr
+    assert not {"\x1b", "\x07"} & {*result.stderr}

@@ -108,6 +108,7 @@ def _file(folder: Path, name: str, text: str) -> Path:
         ('{"arrival": 1, "text_tokens": 1, "text_tokens": 2}', "text_tokens: is given twice"),
         ('{"arrival": 1, "images": [{"tokens": 1, "tokens": 2}]}', "tokens: is given twice"),
         ('{"arrival": 1, "text_tok', "document: Invalid JSON"),
+        ('{"arrival": 1, "images": ' + "[" * 100_000, "document: Invalid JSON: recursion limit exceeded"),
         ('{"arrival": 1, "text_tokens": 1, "after": ["x"]}', "after: 'x' is not the id of an earlier request"),
         ('{"arrival": 1, "text_tokens": 1, "id": "x", "after": ["x"]}', "after: 'x' is not the id of an earlier"),
         ('{"arrival": 1, "text_tokens": 1, "after": ["x", "x"]}', "document: names a request twice in after"),
