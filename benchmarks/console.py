@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The CPU time of a gateway while browsers watch the console: `python benchmarks/console.py`.
+"""The CPU time of a gateway while browsers watch the console, and of the page: `python benchmarks/console.py`.
 
-It starts a gateway whose store has apps with replicas that do not run, and opens the streams that the page reads.
+It starts a gateway whose store has apps with replicas that do not run, opens the streams that the page reads, and then
+the page in Chromium. Each update of the page changes the rows of all apps.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 import psutil
 from aiohttp import ClientError, ClientSession
 
+from benchmarks.harness.console_page import measure_page
 from benchmarks.harness.instance import free_port
 from cornserve.app.record import AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus
 from cornserve.app.spec import AppModel, AppSpec
@@ -33,7 +35,7 @@ async def main() -> None:
     options = _parser().parse_args()
     port = free_port()
     if options.quick:
-        options.apps, options.replicas, options.consoles, options.seconds = 5, 50, 2, 3.0
+        options.consoles, options.seconds, options.updates = 2, 3.0, 3
     with tempfile.TemporaryDirectory() as directory:
         home = Home(Path(directory))
         home.create_private()
@@ -81,6 +83,7 @@ async def _measure(options: argparse.Namespace, port: int, gateway: psutil.Proce
         "idle_cpu_share": idle,
         "updates_per_second": received["events"] / options.consoles / options.seconds,
         "update_bytes": received["bytes"] / received["events"],
+        "page": await measure_page(f"http://127.0.0.1:{port}", options.apps, options.updates),
     }
     if options.json:
         print(json.dumps(figures, indent=2))
@@ -89,6 +92,10 @@ async def _measure(options: argparse.Namespace, port: int, gateway: psutil.Proce
     print(f"gateway: {share:.2%} of a core, without consoles {idle:.2%}")
     rate, size = figures["updates_per_second"], figures["update_bytes"] / 1000
     print(f"updates: {rate:.2f} per second and console, {size:.0f} kB each")
+    page = figures["page"]
+    print(f"page: first paint after {page['first_paint_seconds']:.2f} s, all rows after {page['rows_seconds']:.2f} s")
+    median, most = page["script_ms_per_update"], page["most_script_ms_per_update"]
+    print(f"scripts of the page: {median:.0f} ms of CPU time per update, at most {most:.0f} ms")
 
 
 async def _wait_until_ready(session: ClientSession) -> None:
@@ -131,7 +138,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--replicas", type=int, default=2000, help="replicas of all apps")
     parser.add_argument("--consoles", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--quick", action="store_true", help="check that the script runs: 5 apps, 3 seconds")
+    parser.add_argument("--updates", type=int, default=20, help="updates of the page in Chromium")
+    parser.add_argument("--quick", action="store_true", help="check that the script runs: 3 seconds and 3 updates")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     return parser
 

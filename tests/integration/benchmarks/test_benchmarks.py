@@ -15,6 +15,7 @@ import pytest
 
 from tests.kubernetes.api_server import require_programs
 from tests.models.tiny_families import tiny_model
+from tests.programs import require_program
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
@@ -233,12 +234,17 @@ def test_the_processes_of_idle_instances_are_measured() -> None:
 
 
 @pytest.mark.slow
-def test_the_gateway_is_measured_while_consoles_watch() -> None:
+def test_the_page_of_a_large_instance_is_drawn_and_updated_quickly() -> None:
+    require_program("chromium")
+
     figures = run("console.py")
 
     assert figures["updates_per_second"] > 0
     assert figures["update_bytes"] > 0
     assert figures["cpu_share"] > figures["idle_cpu_share"]
+    page = figures["page"]
+    assert page["script_ms_per_update"] < 50  # CPU time, which a busy machine does not change much
+    assert 0 < page["first_paint_seconds"] <= page["rows_seconds"]
 
 
 @pytest.mark.slow

@@ -1,12 +1,10 @@
 """An instance with a console, and pages of it in a real Chromium.
 
-All fixtures of the browser have the scope of a module: while Playwright runs, the thread has a running event loop.
+All tests share a browser. It has the scope of the package, because the thread has a running event loop until it ends.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,8 @@ from cornserve.access import ADMIN_TOKEN
 from cornserve.client import Client
 from cornserve.home import Home
 from tests.integration.cli.cli_instance import CliInstance
-from tests.integration.console.console_apps import CHATTER, HUMMER, SKETCHER, TAPE
+from tests.integration.console.console_apps import CHATTER, DEMO, DEMO_DRAWER, DEMO_SPELLER, HUMMER, SKETCHER, TAPE
+from tests.programs import require_program
 from tests.unit.gateway.sources import SCRIBE, SPEAKING_PARROT
 from tests.waiting import wait_until
 
@@ -28,18 +27,7 @@ MINUTE = 60_000
 """Milliseconds that a page may take on a busy machine."""
 
 
-def require_program(name: str) -> str:
-    """Returns the path of a program. Without it, skips the test, and fails it in CI."""
-    path = shutil.which(name)
-    if path is not None:
-        return path
-    message = f"{name} is not installed: apt-get install {name}"
-    if os.environ.get("CI"):
-        pytest.fail(message)
-    pytest.skip(message)
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     chromium = require_program("chromium")
     with sync_playwright() as playwright:
@@ -69,6 +57,16 @@ def instance(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iter
             yield instance
         finally:
             instance.remove()
+
+
+@pytest.fixture(scope="module")
+def demo_apps(instance: CliInstance, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Deploys echo apps with the names of the apps of `cornserve demo`."""
+    file = tmp_path_factory.mktemp("demo") / "app.py"
+    with Client(instance.url) as client:
+        for source in (DEMO, DEMO_SPELLER, DEMO_DRAWER):
+            file.write_text(source)
+            client.deploy(str(file), replicas=2)
 
 
 def _write(file: Path, secret: str) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.unit.gateway.sources import SPEAKING_PARROT
+
 HOSTILE = "<img src=x onerror=window.attacked=1>"
 """A text that runs code if the page inserts it as HTML."""
 
@@ -126,3 +128,44 @@ from cornserve_echo.stages import caption_app
 app = caption_app("planned", encoder=0.1, llm=0.1)
 """
 """An app of `tests.unit.app.plans`."""
+
+DEMO = """
+from base64 import b64encode
+from struct import pack
+from zlib import compress, crc32
+
+from pydantic import BaseModel
+
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return pack(">I", len(data)) + kind + data + pack(">I", crc32(kind + data))
+
+HEADER, ROWS = pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, 0), (b"\\0" + bytes([99] * 8)) * 8
+PNG = b"\\x89PNG\\r\\n\\x1a\\n" + chunk(b"IHDR", HEADER) + chunk(b"IDAT", compress(ROWS)) + chunk(b"IEND", b"")
+
+class Text(BaseModel):
+    prompt: str
+    seed: int = 0
+
+class NamedImage(BaseModel):
+    b64_json: str
+    answer: str
+
+class Namer(Task[Text, NamedImage]):
+    '''Returns a gray square, and the prompt as its name.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: Text) -> NamedImage:
+        answer = self.echo.invoke(EchoRequest(text=request.prompt, seconds=0.5)).text
+        return NamedImage(b64_json=b64encode(PNG).decode(), answer=answer)
+
+app = App(name="demo", paths=[Namer()])
+"""
+
+DEMO_SPELLER = SPEAKING_PARROT.replace("speaking-parrot", "demo-speller")
+
+DEMO_DRAWER = SKETCHER.replace("sketcher", "demo-drawer")

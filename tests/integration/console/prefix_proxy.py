@@ -1,57 +1,66 @@
-"""A reverse proxy that serves an instance below a path prefix, like an Ingress that rewrites the path."""
+"""nginx as a reverse proxy that serves an instance below a path prefix, like an Ingress that rewrites the path."""
 
 from __future__ import annotations
 
+import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from urllib.parse import urlsplit
+from pathlib import Path
+from typing import Final
 
-PREFIX = "/ml/corn"
+import httpx2 as httpx
+
+from tests.programs import require_program
+from tests.waiting import wait_until
+
+PREFIX: Final = "/ml/corn"
+
+_CONFIGURATION: Final = """
+daemon off;
+worker_processes 1;
+error_log stderr;
+pid {directory}/nginx.pid;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {directory}/body;
+    proxy_temp_path {directory}/proxy;
+    fastcgi_temp_path {directory}/fastcgi;
+    uwsgi_temp_path {directory}/uwsgi;
+    scgi_temp_path {directory}/scgi;
+    server {{
+        listen 127.0.0.1:{port};
+        location {prefix}/ {{
+            proxy_pass {url}/;
+            proxy_http_version 1.1;
+            proxy_set_header Host $http_host;
+            proxy_buffering off;
+        }}
+    }}
+}}
+"""
 
 
 @contextmanager
-def prefix_proxy(url: str) -> Iterator[str]:
-    """Starts a proxy in front of `url`. Returns the URL with the prefix, below which it forwards requests."""
-    target = urlsplit(url).netloc
+def prefix_proxy(url: str, directory: Path) -> Iterator[str]:
+    """Starts nginx in front of `url`. Returns the URL with the prefix, below which it forwards requests."""
+    program = require_program("nginx")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    configuration = directory / "nginx.conf"
+    configuration.write_text(_CONFIGURATION.format(directory=directory, port=port, prefix=PREFIX, url=url))
+    below = f"http://127.0.0.1:{port}{PREFIX}"
+    with subprocess.Popen([program, "-c", str(configuration)]) as process:
+        try:
+            wait_until(lambda: _answers(f"{below}/livez"))
+            yield below
+        finally:
+            process.terminate()
 
-    class PrefixHandler(BaseHTTPRequestHandler):
-        def forward(self) -> None:
-            if not self.path.startswith(f"{PREFIX}/"):
-                self.send_error(404)
-                return
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            connection = HTTPConnection(target)
-            connection.request(self.command, self.path.removeprefix(PREFIX), body, dict(self.headers))
-            response = connection.getresponse()
-            self.send_response(response.status)
-            for name, value in response.getheaders():
-                if name.lower() not in ("transfer-encoding", "connection", "keep-alive"):
-                    self.send_header(name, value)
-            self.send_header("connection", "close")
-            self.end_headers()
-            try:
-                while chunk := response.read1():
-                    self.wfile.write(chunk)
-                    self.wfile.flush()
-            except OSError:  # The browser has closed a stream.
-                pass
-            finally:
-                connection.close()
 
-        do_GET = do_POST = do_PUT = do_DELETE = forward  # noqa: N815
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), PrefixHandler)
-    server.daemon_threads = True
-    thread = Thread(target=server.serve_forever)
-    thread.start()
+def _answers(url: str) -> bool:
     try:
-        yield f"http://127.0.0.1:{server.server_port}{PREFIX}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        return httpx.get(url, trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False

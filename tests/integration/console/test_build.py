@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.console.conftest import require_program
+from tests.programs import require_program
 
 ROOT = Path(__file__).parents[3]
 SOURCES, BUILT = ROOT / "console", ROOT / "cornserve/gateway/console/static"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import httpx2 as httpx
 import pytest
@@ -27,7 +28,54 @@ PNG = FilePayload(name="corn.png", mimeType="image/png", buffer=encode_file(nois
 WAV = FilePayload(name="corn.wav", mimeType="audio/wav", buffer=audio_file(sound(0)))
 MP4 = FilePayload(name="corn.mp4", mimeType="video/mp4", buffer=video_file(count=4))
 
-VIEWS = ["", "apps/chatter", "apps/chatter/logs", "apps/chatter/requests", "playground/chatter", "deploy"]
+REQUEST_ID = "request-of-the-timeline"
+
+VIEWS = [
+    "",
+    "apps/chatter",
+    "apps/chatter/logs",
+    "apps/chatter/requests",
+    "requests",
+    f"requests/{REQUEST_ID}",
+    "playground/chatter",
+    "deploy",
+    "demo",
+]
+
+UNREACHED = """() => {
+    const controls = document.querySelectorAll("a[href], button, input, select, textarea, summary");
+    const reachable = [...controls].filter(each => !each.disabled && each.checkVisibility())
+        .filter(each => each.type !== "radio" || each.checked);
+    return reachable.filter(each => !each.dataset.reached).map(each => each.outerHTML);
+}"""
+"""Returns the controls of a page that were not marked as reached. The arrow keys reach the other radio buttons."""
+
+RECORD_KILL = """() => {
+    const send = window.fetch;
+    window.fetch = (path, ...more) => {
+        if (String(path).endsWith("/kill")) window.killed = performance.now();
+        return send(path, ...more);
+    };
+    const dots = () => [...document.querySelectorAll("[data-replica]")]
+        .map(each => each.dataset.replica + each.classList).join();
+    window.watch = () => {
+        window.before = dots();
+        window.shown = null;
+    };
+    new MutationObserver(() => {
+        if (window.shown === null && dots() !== window.before) window.shown = performance.now();
+    }).observe(document.body, { subtree: true, childList: true, attributes: true });
+}"""
+"""Records when a page asks to kill a replica, and when it shows a change of a replica."""
+
+
+@pytest.fixture
+def all_views(instance: CliInstance, demo_apps: None) -> None:
+    """Gives each view something to show."""
+    body = {"model": "chatter", "messages": [{"role": "user", "content": "hello"}]}
+    headers = {"authorization": f"Bearer {TOKEN}", "x-request-id": REQUEST_ID}
+    url = f"{instance.url}/v1/chat/completions"
+    assert httpx.post(url, json=body, headers=headers, timeout=60, trust_env=False).status_code == 200
 
 
 class TestSignIn:
@@ -139,6 +187,38 @@ class TestViews:
         expect(stage).to_contain_text("streamed output")
 
     @pytest.mark.slow
+    def test_a_killed_executor_is_shown_within_two_seconds(self, console: OpenConsole, instance: CliInstance) -> None:
+        page = console.show("apps/tape")
+        expect(page.locator("[data-group]")).to_have_attribute("data-ready", "2")
+        page.evaluate(RECORD_KILL)
+        seconds: list[float] = []
+        while not seconds or (min(seconds) > 2 and len(seconds) < 3):  # Other tests may use all cores.
+            page.evaluate("window.watch()")
+            page.get_by_role("button", name="Kill a replica…").click()
+            page.get_by_role("dialog").get_by_role("button", name="Kill").click()
+            expect(page.get_by_role("dialog")).to_have_count(0)
+            wait_until(lambda: page.evaluate("window.shown") is not None)
+            seconds.append(page.evaluate("(window.shown - window.killed) / 1000"))
+            expect(page.locator("[data-group]")).to_have_attribute("data-ready", "2")
+
+        assert min(seconds) <= 2
+
+    @pytest.mark.slow
+    @pytest.mark.usefixtures("all_views")
+    def test_the_tab_key_reaches_every_control(self, console: OpenConsole) -> None:
+        unreached = {}
+        for view in VIEWS:
+            page = console.show(view)
+            _wait_for(page)
+            for _ in range(page.locator("a[href], button, input, select, textarea, summary").count() + 1):
+                page.keyboard.press("Tab")
+                page.evaluate("document.activeElement.dataset.reached = 1")
+            unreached[view] = page.evaluate(UNREACHED)
+
+        assert not any(unreached.values()), unreached
+
+    @pytest.mark.slow
+    @pytest.mark.usefixtures("all_views")
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_all_views_are_accessible(self, console: OpenConsole, scheme: str) -> None:
         console.page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
@@ -147,6 +227,7 @@ class TestViews:
         assert not any(violations.values()), violations
 
     @pytest.mark.slow
+    @pytest.mark.usefixtures("all_views")
     @pytest.mark.parametrize("width", [360, 2560])
     def test_no_view_is_wider_than_the_window(self, console: OpenConsole, width: int) -> None:
         console.page.set_viewport_size({"width": width, "height": 800})
@@ -310,8 +391,10 @@ class TestPlayground:
 
 class TestPathPrefix:
     @pytest.mark.slow
-    def test_a_proxy_serves_the_page_below_a_prefix(self, context: BrowserContext, instance: CliInstance) -> None:
-        with prefix_proxy(instance.url) as url:
+    def test_a_proxy_serves_the_page_below_a_prefix(
+        self, context: BrowserContext, instance: CliInstance, tmp_path: Path
+    ) -> None:
+        with prefix_proxy(instance.url, tmp_path) as url:
             page, problems = context.new_page(), PageProblems(url, [])
             problems.watch(page)
             page.goto(f"{url}/console")

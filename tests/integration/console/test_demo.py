@@ -12,49 +12,12 @@ from cornserve.client import Client
 from cornserve.home import Home
 from cornserve_demo import drawer
 from tests.integration.cli.cli_instance import CliInstance
-from tests.unit.gateway.sources import SPEAKING_PARROT
+from tests.integration.console.console_apps import DEMO, DEMO_SPELLER
 
 pytestmark = pytest.mark.slow
 
 MINUTES = 240_000
 """Milliseconds that executors may take to start on a busy machine."""
-
-NAMED = """
-from base64 import b64encode
-from struct import pack
-from zlib import compress, crc32
-
-from pydantic import BaseModel
-
-from cornserve import App, Task
-from cornserve_echo import EchoRequest, EchoTask
-
-def chunk(kind: bytes, data: bytes) -> bytes:
-    return pack(">I", len(data)) + kind + data + pack(">I", crc32(kind + data))
-
-HEADER, ROWS = pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, 0), (b"\\0" + bytes([99] * 8)) * 8
-PNG = b"\\x89PNG\\r\\n\\x1a\\n" + chunk(b"IHDR", HEADER) + chunk(b"IDAT", compress(ROWS)) + chunk(b"IEND", b"")
-
-class Text(BaseModel):
-    prompt: str
-    seed: int = 0
-
-class NamedImage(BaseModel):
-    b64_json: str
-    answer: str
-
-class Namer(Task[Text, NamedImage]):
-    '''Returns a gray square, and the prompt as its name.'''
-
-    def post_init(self) -> None:
-        self.echo = EchoTask()
-
-    def invoke(self, request: Text) -> NamedImage:
-        answer = self.echo.invoke(EchoRequest(text=request.prompt, seconds=0.5)).text
-        return NamedImage(b64_json=b64encode(PNG).decode(), answer=answer)
-
-app = App(name="demo", paths=[Namer()])
-"""
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +27,9 @@ def demo(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     try:
         instance.up(cpu_slots=6, slab_mib=128)
         with Client(instance.url) as client:
-            for name, source in (("demo", NAMED), ("demo-speller", SPEAKING_PARROT)):
-                file: Path = directory / f"{name}.py"
-                file.write_text(source.replace("speaking-parrot", name))
+            for source in (DEMO, DEMO_SPELLER):
+                file: Path = directory / "app.py"
+                file.write_text(source)
                 client.deploy(str(file))
             client.deploy(drawer.MODEL, name=drawer.MODEL_APP)
         page = browser.new_page()

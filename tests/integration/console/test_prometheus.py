@@ -17,8 +17,9 @@ from playwright.sync_api import Browser, expect
 from cornserve.client import Client
 from cornserve.home import Home
 from tests.integration.cli.cli_instance import CliInstance
-from tests.integration.console.conftest import MINUTE, require_program
+from tests.integration.console.conftest import MINUTE
 from tests.integration.console.console_apps import CHATTER
+from tests.programs import require_program
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
