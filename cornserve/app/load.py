@@ -79,7 +79,7 @@ def _build(name: str, spec: AppSpec, module: str) -> App:
             "executors: options cannot be set for an app with source: set them in the source, such as "
             "LLMTask(…, options=EngineOptions(…))"
         )
-    app = load_app_source(spec.source.inline, module)
+    app = load_app_source(spec.source.inline, module, filename=spec.source.filename)
     if app.name != name:
         unload_app(module)
         raise SourceError(

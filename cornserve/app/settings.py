@@ -42,6 +42,11 @@ AbsolutePath = Annotated[str, Field(pattern=r"^(/([^/.][^/]*|\.[^/.][^/]*))+$", 
 
 MAX_ALLOWED_PATHS = 16
 
+DEFAULT_FILENAME: Final = "app.py"
+
+SourceFilename = Annotated[str, Field(pattern=r"^[A-Za-z0-9_. +-]+$", max_length=128)]
+"""The name of a file with the source of an app. Stack traces and messages contain it."""
+
 AllowedPaths = Annotated[list[AbsolutePath], Field(max_length=MAX_ALLOWED_PATHS)]
 """Paths outside of its own directory that the code of an app may read and change."""
 

@@ -14,6 +14,7 @@ from types import ModuleType
 from pydantic import ValidationError
 
 from cornserve.app.app import App
+from cornserve.app.settings import DEFAULT_FILENAME
 from cornserve.exception_text import exception_text
 from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
@@ -23,12 +24,12 @@ class SourceError(DefinitionError):
     """The source does not define an app. The message contains the line and the reason."""
 
 
-def source_path(module: str, filename: str = "app.py") -> str:
+def source_path(module: str, filename: str) -> str:
     """Returns the file name that stack traces show for code of the module."""
     return f"<{module}>/{filename}"
 
 
-def load_app_source(source: str, module: str, *, filename: str = "app.py") -> App:
+def load_app_source(source: str, module: str, *, filename: str = DEFAULT_FILENAME) -> App:
     """Imports the source and returns the `App` that it defines at its top level.
 
     Args:

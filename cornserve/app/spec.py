@@ -17,6 +17,7 @@ from cornserve.app.plan import AppPlan
 from cornserve.app.planning import AppProfile, PlanningInputs
 from cornserve.app.settings import (
     ALL_EXECUTORS,
+    DEFAULT_FILENAME,
     MAX_EXECUTOR_OVERRIDES,
     MAX_REPLICAS,
     AllowedPaths,
@@ -30,6 +31,7 @@ from cornserve.app.settings import (
     RestartId,
     Revision,
     Rollout,
+    SourceFilename,
 )
 from cornserve.app.spec_rules import SpecModel, SpecRule, exactly_one
 from cornserve_tasklib.media_options import MediaOptions
@@ -94,6 +96,10 @@ class AppSource(SpecModel):
     allow_paths: AllowedPaths = Field(default_factory=list)
     """Files and directories of the gateways' and the controller's containers that the code may read and change,
     besides its temporary ones."""
+    filename: SourceFilename = DEFAULT_FILENAME
+    """The name of the file in stack traces and messages."""
+    log_messages: bool = False
+    """Whether logs contain the messages of errors of the code. They may quote requests."""
 
     rules = (exactly_one("inline", "config_map_key_ref"),)
 
@@ -203,6 +209,11 @@ class AppSpec(SpecModel):
     def allow_paths(self) -> list[str]:
         """The paths that the code of the app may read and change, besides its temporary ones."""
         return [] if self.source is None else self.source.allow_paths
+
+    @property
+    def source_filename(self) -> str:
+        """The name of the file in stack traces of the app's code."""
+        return DEFAULT_FILENAME if self.source is None else self.source.filename
 
     @property
     def restart_id(self) -> str:

@@ -39,11 +39,11 @@ _NO_EFFECT: Final = pb.HostCommand(end_session=pb.EndSession(session=0))
 class AppHost:
     """A process that has loaded one version of an app. `start` creates it, `close` ends it."""
 
-    def __init__(self, process: HostProcess, name: str, module: str, limits: Limits) -> None:
+    def __init__(self, process: HostProcess, name: str, filename: str, module: str, limits: Limits) -> None:
         self._process = process
         self._name = name
         self._module = module
-        self._source = source_path(module)
+        self._source = source_path(module, filename)
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._connection = MessageConnection(PARENT, self._receive, memory=REPLY_MEMORY)
@@ -81,7 +81,7 @@ class AppHost:
             if not await asyncio.to_thread(os.path.exists, path):
                 raise DefinitionError(f"allow_paths: {path} does not exist where the gateway runs: create it")
         process = await fork_server.fork(limits.app_mib * MIB, _model_directories(spec), spec.allow_paths)
-        host = cls(process, name, module, limits)
+        host = cls(process, name, spec.source_filename, module, limits)
         try:
             await host._connect()
             host.description = await host._load(spec)

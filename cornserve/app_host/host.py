@@ -31,8 +31,8 @@ class Sessions(Protocol):
         """Handles any command except `load`."""
 
 
-CreateSessions = Callable[[App, str, HostConnection, Activity], Sessions]
-"""Takes the app, the name of its module, the connection to the parent, and the activity page."""
+CreateSessions = Callable[[App, AppSpec, str, HostConnection, Activity], Sessions]
+"""Takes the app, its spec, the name of its module, the connection to the parent, and the activity page."""
 
 
 def run_host(forked: ForkedProcess, *, create_sessions: CreateSessions) -> None:
@@ -79,15 +79,13 @@ class Host:
         reply = pb.HostReply(call=command.call)
         try:
             with _without_running_loop():
-                app = self._import_app(command.load)
-                self._sessions = self._create_sessions(app, command.load.module, self._connection, self._activity)
+                spec, module = AppSpec.model_validate_json(command.load.spec), command.load.module
+                app = load_app(command.load.name, spec, module)
+                self._sessions = self._create_sessions(app, spec, module, self._connection, self._activity)
                 reply.loaded.description = AppDescription.of_app(app).model_dump_json().encode()
         except BaseException as error:  # Some would end the process.
             reply.error.CopyFrom(describe_load_error(error))
         return reply
-
-    def _import_app(self, load: pb.LoadApp) -> App:
-        return load_app(load.name, AppSpec.model_validate_json(load.spec), load.module)
 
 
 @contextmanager

@@ -27,14 +27,19 @@ _NO_THREAD = "can't start new thread"
 """The message of the interpreter's `RuntimeError`."""
 
 
-def describe_error(error: BaseException, module: str) -> pb.HostError:
-    """Returns the description of an exception that the app's code raised. `module` is the name of its module."""
+def describe_error(error: BaseException, module: str, logs_messages: bool = False) -> pb.HostError:
+    """Returns the description of an exception that the app's code raised.
+
+    Args:
+        module: the name of the app's module.
+        logs_messages: whether the traceback has the messages of errors.
+    """
     source = source_path(module, filename="")
     described = pb.HostError(
         type=type(error).__name__,
         message=_message(error) + _refusal_hint(error),
         location=_location(error, source),
-        traceback=redacted_traceback(error, source),
+        traceback=redacted_traceback(error, source, shows_messages=logs_messages),
         is_definition=isinstance(error, DefinitionError),
         is_exhausted=_is_exhausted(error),
     )

@@ -12,6 +12,7 @@ from cornserve.app.app import App
 from cornserve.app.media_slots import find_media_slots
 from cornserve.app.response_readers import encode_item
 from cornserve.app.source import source_path
+from cornserve.app.spec import AppSpec
 from cornserve.app_host.activity import Activity
 from cornserve.app_host.host_error import describe_error, describe_invalid_request
 from cornserve.app_host.host_session import HostSession, LoadedApp, NativeRequestError
@@ -35,17 +36,19 @@ class HostSessions:
     """Handles the commands that concern requests.
 
     Args:
+        spec: the spec of the app.
         module: the name of the app's module.
         activity: records when code of the app runs.
     """
 
-    def __init__(self, app: App, module: str, connection: Connection, activity: Activity) -> None:
+    def __init__(self, app: App, spec: AppSpec, module: str, connection: Connection, activity: Activity) -> None:
         self._app = LoadedApp(app, module)
         self._connection = connection
         self._activity = activity
-        self._prints = PrintCapture(source_path(module))
+        self._prints = PrintCapture(source_path(module, spec.source_filename))
         self._prints.install()
-        self._side_effects = SideEffectRunner(self._prints)
+        self._logs_messages = spec.source is not None and spec.source.log_messages
+        self._side_effects = SideEffectRunner(self._prints, source_path(module, filename=""), self._logs_messages)
         self._sources = StreamSources(connection, activity)
         self._sessions: dict[int, HostSession] = {}
         self._reads: dict[int, set[asyncio.Task[None]]] = {}
@@ -168,11 +171,11 @@ class HostSessions:
         if isinstance(error, NativeRequestError):
             described = describe_invalid_request(error.cause)
         elif isinstance(error, Exception):
-            described = describe_error(error, self._app.module)
+            described = describe_error(error, self._app.module, self._logs_messages)
         else:
             aborted = AbortedError(self._app.app.name, error)
             aborted.__cause__ = error
-            described = describe_error(aborted, self._app.module)
+            described = describe_error(aborted, self._app.module, self._logs_messages)
         clear_traceback(error)
         return described
 

@@ -16,8 +16,17 @@ MAX_THREADS: Final = 16
 
 
 class SideEffectRunner:
-    def __init__(self, prints: PrintCapture) -> None:
+    """Runs calls.
+
+    Args:
+        source: the directory of the app's source in stack traces.
+        logs_messages: whether tracebacks have the messages of errors.
+    """
+
+    def __init__(self, prints: PrintCapture, source: str, logs_messages: bool) -> None:
         self._prints = prints
+        self._source = source
+        self._logs_messages = logs_messages
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="side-effect")
 
     async def run(self, call: int, effect: SideEffect, deadline: float) -> pb.HostReply:
@@ -39,7 +48,7 @@ class SideEffectRunner:
             reply.side_effect.error = "no thread was free in time"
             return reply
         with self._prints.collected(reply):
-            result = effect.run()
+            result = effect.run(self._source, logs_messages=self._logs_messages)
         reply.side_effect.CopyFrom(
             pb.SideEffectResult(value=result.value, error=result.error, traceback=result.traceback)
         )

@@ -127,6 +127,14 @@ def deploy(
             rich_help_panel=APP,
         ),
     ] = None,
+    log_messages: Annotated[
+        bool,
+        typer.Option(
+            "--log-messages",
+            help="Log the messages of errors of the app's code, not only their types. They may quote requests.",
+            rich_help_panel=APP,
+        ),
+    ] = False,
     plan: Annotated[
         Path | None,
         typer.Option(
@@ -329,6 +337,7 @@ def deploy(
         drawer=drawer,
         media_options=default_media_options(media_io_kwargs, mm_processor_kwargs),
         allow_paths=[os.path.abspath(path) for path in allow_path or []],
+        log_messages=log_messages,
         plan=plan,
     )
     resolved = run_import(target, resolve, timeout)

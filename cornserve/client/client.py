@@ -133,7 +133,7 @@ class Client:
             timeout: how long to wait. The deployment continues after a timeout.
             on_progress: receives a line of text for each step, for example `print`.
             options: see `DeployOptions`: `name`, `replicas`, `routing`, `binding`, `shares`, `options`, `revision`,
-                `lora`, `drawer`, `media_options`, `allow_paths` and `plan`.
+                `lora`, `drawer`, `media_options`, `allow_paths`, `log_messages` and `plan`.
         Raises:
             DeployTargetError: the target is not valid.
             DeploymentError: the app failed to start. The previous generation continues to serve.

@@ -14,7 +14,7 @@ from cornserve.app.app import App, check_name
 from cornserve.app.declared_name import declared_name
 from cornserve.app.path_weights import weights_of
 from cornserve.app.plan import AppPlan
-from cornserve.app.settings import AppPolicies, ExecutorOverride
+from cornserve.app.settings import DEFAULT_FILENAME, AppPolicies, ExecutorOverride
 from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.app.spec import AppModel, AppSource, AppSpec
 from cornserve.client.errors import DeployTargetError
@@ -29,6 +29,7 @@ from cornserve_tasklib.model_summary import ModelSummary
 MAX_SOURCE_MIB = 16
 
 MakeSpec = Callable[[str], AppSpec]
+MakeSourceSpec = Callable[[str, Path], AppSpec]
 
 
 class DeployOptions(TypedDict, total=False):
@@ -58,6 +59,8 @@ class DeployOptions(TypedDict, total=False):
     """The frames and sizes in which the model receives media, unless a request sets others."""
     allow_paths: Sequence[str]
     """Paths that the code of an app with source may read and change, besides its temporary files."""
+    log_messages: bool
+    """Whether logs contain the messages of errors of the code, which may quote requests."""
     plan: AppPlan | Path | str | None
     """A plan file, or a plan, by which the app is deployed instead of by `replicas`."""
 
@@ -85,14 +88,16 @@ def resolve_target(
     drawer: str | None = None,
     media_options: MediaOptions | None = None,
     allow_paths: Sequence[str] = (),
+    log_messages: bool = False,
     plan: AppPlan | Path | str | None = None,
 ) -> DeployTarget:
     """Resolves a target. Raises `DeployTargetError` if it cannot be deployed. May import the app, which is slow.
 
     A planned model has all paths of its family, unless shares are given.
     """
+    source_settings = {"allow_paths": list(allow_paths), "log_messages": log_messages}
     target = _resolve(
-        what, name, replicas, routing, binding, shares, options, revision, lora, drawer, media_options, allow_paths
+        what, name, replicas, routing, binding, shares, options, revision, lora, drawer, media_options, source_settings
     )
     if plan is None:
         return target
@@ -124,7 +129,7 @@ def _resolve(
     lora: str | None,
     drawer: str | None,
     media_options: MediaOptions | None,
-    allow_paths: Sequence[str],
+    source_settings: Mapping[str, Any],
 ) -> DeployTarget:
     model_options = {
         "revision": revision,
@@ -134,17 +139,20 @@ def _resolve(
         "drawer": drawer,
     }
 
-    def source_spec(text: str) -> AppSpec:
+    def source_spec(text: str, file: Path | None = None) -> AppSpec:
         for option, value in model_options.items():
             if value is not None:
                 raise DeployTargetError(
                     f"{option}: cannot be set for an app with source: remove it, or set it in the source"
                 )
-        return AppSpec(source=AppSource(inline=text, allow_paths=list(allow_paths)), **settings)
+        fields = {"inline": text, "filename": _filename(file), **source_settings}
+        # Fields with their defaults are not sent, so that an earlier gateway accepts them.
+        sent = {name: value for name, value in fields.items() if value != AppSource.model_fields[name].get_default()}
+        return AppSpec(source=AppSource.model_validate(sent), **settings)
 
     def model_spec(id: str) -> AppSpec:
-        if allow_paths:
-            raise DeployTargetError("allow_paths: only code of an app with source uses paths: remove them")
+        for field in filter(source_settings.get, source_settings):
+            raise DeployTargetError(f"{field}: only the code of an app with source uses it: remove it")
         fields = {option: value for option, value in model_options.items() if value is not None}
         if shares is not None:
             fields["shares"] = _weights(shares)
@@ -196,14 +204,14 @@ def _executor_overrides(options: Mapping[str, JsonValue]) -> list[ExecutorOverri
     return [ExecutorOverride(name=executor, options=values) for executor, values in by_executor.items()]
 
 
-def _path_or_hub_id(what: str, name: str | None, source_spec: MakeSpec, model_spec: MakeSpec) -> DeployTarget:
+def _path_or_hub_id(what: str, name: str | None, source_spec: MakeSourceSpec, model_spec: MakeSpec) -> DeployTarget:
     try:
         path = Path(what).expanduser()
         is_directory, exists = path.is_dir(), path.exists()
     except (OSError, RuntimeError) as error:  # RuntimeError: "~" of an unknown user.
         raise DeployTargetError(f"cannot access {what}: {getattr(error, 'strerror', None) or error}") from error
     if what.endswith(".py"):
-        return _spec(source_spec(_text(path)), path, name)
+        return _spec(source_spec(_text(path), path), path, name)
     if is_directory:
         return _spec(model_spec(str(path.resolve())), path, name)
     if exists or not is_hub_id(what) or "/" not in what:  # a name without "/" is more likely a missing file
@@ -221,6 +229,12 @@ def _drawer(what: str) -> str:
     if not is_hub_id(what) or "/" not in what:
         raise DeployTargetError(f"cannot draw with {what}: give a model directory or a Hugging Face id (OWNER/NAME)")
     return what
+
+
+def _filename(file: Path | None) -> str:
+    """Returns the name of a file for stack traces, or the default if it has characters that they cannot have."""
+    is_known = file is not None and re.fullmatch(r"[A-Za-z0-9_. +-]{1,128}", file.name) is not None
+    return file.name if file is not None and is_known else DEFAULT_FILENAME
 
 
 def _text(path: Path) -> str:

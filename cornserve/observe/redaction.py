@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from itertools import repeat
 
 _REDACTED_LOGGERS = ("asyncio", "grpc", "uvicorn", "vllm.renderers")
 """Loggers of libraries that log errors of requests with their messages."""
@@ -12,14 +13,18 @@ _REDACTED_LOGGERS = ("asyncio", "grpc", "uvicorn", "vllm.renderers")
 MAX_CAUSES = 20
 """The number of errors of a chain that a traceback shows, the last ones."""
 
+MAX_MESSAGE_CHARACTERS = 500
+"""Longer messages of errors are cut in logs."""
+
 TRACEBACK = "redacted_traceback"
 """The attribute of a log record with the traceback that formatters write."""
 
 
-def redacted_traceback(error: BaseException, source: str = "") -> str:
+def redacted_traceback(error: BaseException, source: str = "", *, shows_messages: bool = False) -> str:
     """Returns the traceback with the type of the error, without its message.
 
     Args:
+        shows_messages: whether to add the message, in one line of at most `MAX_MESSAGE_CHARACTERS`.
         source: the directory of an app's source. The frames before its first one are left out, and its files are
             named without it.
     """
@@ -28,7 +33,11 @@ def redacted_traceback(error: BaseException, source: str = "") -> str:
     while cause is not None and id(cause) not in chain and len(chain) < MAX_CAUSES:
         chain[id(cause)] = cause
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
-    return "\nled to\n".join(_frames_and_type(link, source) for link in reversed(chain.values()))
+    links = [*reversed(chain.values())]
+    messages = map(_message, links) if shows_messages else repeat("")
+    return "\nled to\n".join(
+        f"{_frames_and_type(link, source)}{message}" for link, message in zip(links, messages, strict=False)
+    )
 
 
 def _frames_and_type(error: BaseException, source: str) -> str:
@@ -37,6 +46,15 @@ def _frames_and_type(error: BaseException, source: str) -> str:
     shown = "".join(traceback.format_list(frames[first:]))
     shown = shown.replace(f'File "{source}', 'File "') if source else shown
     return f"{shown}{type(error).__module__}.{type(error).__qualname__}"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        message = " ".join(str(error).split())
+    except Exception as failure:  # An app may define the error's class.
+        message = f"(its text raises {type(failure).__name__})"
+    cut = message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:MAX_MESSAGE_CHARACTERS]}…"
+    return cut and f": {cut.encode(errors='replace').decode()}"
 
 
 class RedactionFilter(logging.Filter):

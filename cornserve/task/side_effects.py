@@ -27,23 +27,30 @@ class SideEffect:
     function: Callable[[], Any]
     """The function with its arguments."""
 
-    def run(self) -> SideEffectResult:
-        """Runs the call. It is an error of the call if its result cannot be written as JSON."""
+    def run(self, source: str = "", *, logs_messages: bool = False) -> SideEffectResult:
+        """Runs the call. It is an error of the call if its result cannot be written as JSON.
+
+        Args:
+            source: the directory of the app's source: see `redacted_traceback`.
+            logs_messages: whether the traceback has the messages of errors.
+        """
         try:
             value = self.function()
         except BaseException as error:  # Some would end the thread.
-            return self._failure(f"{type(error).__name__}: {_message(error)}".removesuffix(": "), error)
+            description = f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
+            return self._failure(description, error, source, logs_messages)
         try:
             encoded = to_json(value)
             from_json(encoded)  # It refuses some numbers that `to_json` writes.
             return SideEffectResult(self.call, value=encoded)
         except ValueError as error:
-            return self._failure(f"its result cannot be written as JSON: {_message(error)}", error)
+            description = f"its result cannot be written as JSON: {_message(error)}"
+            return self._failure(description, error, source, logs_messages)
 
-    def _failure(self, description: str, error: BaseException) -> SideEffectResult:
+    def _failure(self, description: str, error: BaseException, source: str, logs_messages: bool) -> SideEffectResult:
         own_frame = error.__traceback__
         inner = error.with_traceback(None if own_frame is None else own_frame.tb_next)
-        traceback = _encodable(redacted_traceback(inner))
+        traceback = _encodable(redacted_traceback(inner, source, shows_messages=logs_messages))
         clear_traceback(error)
         return SideEffectResult(self.call, error=_encodable(description), traceback=traceback)
 
@@ -55,7 +62,7 @@ class SideEffectResult:
     Args:
         value: the returned value as JSON.
         error: the error of a call without a value, otherwise empty.
-        traceback: the frames and the type of the error, without its message.
+        traceback: the frames and the type of the error.
     """
 
     call: SideEffectCall

@@ -296,7 +296,7 @@ async def test_the_logs_of_an_app_have_the_prints_in_each_gateway(shared: CliIns
     }
     line = next(number for number, text in enumerate(PRINTER.splitlines(), start=1) if "print(" in text)
     assert {gateway: written[f"gateway {gateway}"] for gateway in prints} == {
-        gateway: [f"PRINT app.py:{line}: got {text}"] for gateway, text in prints.items()
+        gateway: [f"PRINT printer.py:{line}: got {text}"] for gateway, text in prints.items()
     }
 
 

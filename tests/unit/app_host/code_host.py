@@ -6,6 +6,7 @@ import sys
 from functools import partial
 
 from cornserve.app.app import App
+from cornserve.app.spec import AppSpec
 from cornserve.app_host.activity import Activity
 from cornserve.app_host.fork_server import run_fork_server
 from cornserve.app_host.host import HostConnection, run_host
@@ -13,8 +14,8 @@ from cornserve.v1 import app_host_pb2 as pb
 
 
 class CodeRunner:
-    def __init__(self, app: App, module: str, connection: HostConnection, activity: Activity) -> None:
-        self._file = f"<{module}>/app.py"
+    def __init__(self, app: App, spec: AppSpec, module: str, connection: HostConnection, activity: Activity) -> None:
+        self._file = f"<{module}>/{spec.source_filename}"
         self._connection = connection
         self._activity = activity
 

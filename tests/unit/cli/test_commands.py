@@ -272,7 +272,7 @@ def test_paths_that_the_code_may_use_are_part_of_the_spec(cli: CliRunner, server
 def test_a_model_cannot_have_paths_for_code(cli: CliRunner, server: StubServer) -> None:
     result = cli.invoke(app, ["deploy", "a/b", "--allow-path", "/data", "--url", server.url])
     assert result.exit_code == 1
-    assert "allow_paths: only code of an app with source uses paths" in " ".join(result.stderr.split())
+    assert "allow_paths: only the code of an app with source uses it" in " ".join(result.stderr.split())
 
 
 OPTIONS_OF_MEDIA = [

@@ -57,6 +57,20 @@ def test_a_file_does_not_run_under_a_wrong_name(tmp_path: Path, name: str, messa
     assert not ran.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "filename"), [("corn-shop.py", "corn-shop.py"), ("app.py", "app.py"), ("\x1bmaïs.py", "app.py")]
+)
+def test_the_source_has_the_name_of_its_file(tmp_path: Path, name: str, filename: str) -> None:
+    file = tmp_path / name
+    file.write_text(CHAT)
+
+    source = resolve_target(str(file), name=None).spec.source
+
+    assert source is not None
+    assert source.filename == filename
+    assert ("filename" in source.model_fields_set) == (filename != "app.py")
+
+
 def test_an_error_in_the_file_names_its_line(file: Path) -> None:
     file.write_text("x = 1\ny = 1 / 0\n")
     with pytest.raises(DeployTargetError, match=r"app.py:2: ZeroDivisionError: division by zero"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import httpx2 as httpx
 import pytest
@@ -33,9 +33,9 @@ from tests.waiting import until
 
 
 class Deploy(Protocol):
-    """Deploys an app, whose code may use the paths."""
+    """Deploys an app, whose code may use the paths. `fields`: further ones of its `AppSource`."""
 
-    async def __call__(self, source: str, *, allow_paths: Sequence[str] = TEST_FILES) -> None: ...
+    async def __call__(self, source: str, *, allow_paths: Sequence[str] = TEST_FILES, **fields: Any) -> None: ...
 
 
 INTERVAL = 0.02
@@ -93,9 +93,10 @@ async def deploy_for_module(
     """Deploys an app that all tests of the module share, because deploying it takes longer than most tests."""
     executors = EchoExecutors(QUEUE)
 
-    async def deploy(source: str, *, allow_paths: Sequence[str] = TEST_FILES) -> None:
+    async def deploy(source: str, *, allow_paths: Sequence[str] = TEST_FILES, **fields: Any) -> None:
         kept_apps.add(_name_of(source))
-        await _deploy(source, allow_paths, module_store, module_client, executors)
+        app_source = AppSource(inline=source, allow_paths=list(allow_paths), **fields)
+        await _deploy(app_source, module_store, module_client, executors)
 
     yield deploy
     for name in kept_apps:
@@ -147,12 +148,10 @@ def _module_of(name: str) -> str:
     return f"{name}_of_the_test"
 
 
-async def _deploy(
-    source: str, allow_paths: Sequence[str], store: Store, client: httpx.AsyncClient, executors: EchoExecutors
-) -> None:
+async def _deploy(source: AppSource, store: Store, client: httpx.AsyncClient, executors: EchoExecutors) -> None:
     """Deploys an app like a controller whose executors are all ready, and waits until the gateway serves it."""
-    name = _name_of(source)
-    app_spec = AppSpec(source=AppSource(inline=source, allow_paths=list(allow_paths)))
+    name = _name_of(source.inline or "")
+    app_spec = AppSpec(source=source)
     app: App = await asyncio.to_thread(load_app, name, app_spec, _module_of(name))
     endpoints = {key: [await executors.endpoint(spec)] for key, spec in app.executor_specs().items()}
     record = await store.create(APPS, name, app_spec)
@@ -165,9 +164,9 @@ async def deploy(store: Store, gateway: httpx.AsyncClient, executors: EchoExecut
     """Deploys an app for a test."""
     names: list[str] = []
 
-    async def deploy(source: str, *, allow_paths: Sequence[str] = TEST_FILES) -> None:
+    async def deploy(source: str, *, allow_paths: Sequence[str] = TEST_FILES, **fields: Any) -> None:
         names.append(_name_of(source))
-        await _deploy(source, allow_paths, store, gateway, executors)
+        await _deploy(AppSource(inline=source, allow_paths=list(allow_paths), **fields), store, gateway, executors)
 
     yield deploy
     for name in names:

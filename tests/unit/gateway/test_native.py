@@ -239,6 +239,24 @@ async def test_the_logs_of_an_app_have_the_tracebacks_of_its_code_without_conten
     assert (await gateway.get("/admin/v1/apps/logged/logs?lines=1")).json()["replicas"][0]["lines"] == frames[-1:]
 
 
+async def test_tracebacks_and_prints_name_the_file_and_have_messages_if_the_app_sets_it(
+    gateway: httpx.AsyncClient, deploy: Deploy
+) -> None:
+    source = STEPS.replace('"steps"', '"frank"').replace("raise KeyError", "print('sold')\n        raise KeyError")
+    await deploy(source, filename="corn shop.py", log_messages=True)
+    mode = "a secret\n" + "x" * 600
+    failed = await gateway.post("/v1/apps/frank/invoke", json={"words": [], "mode": mode})
+
+    lines = (await gateway.get("/admin/v1/apps/frank/logs")).json()["replicas"][0]["lines"]
+
+    raised_at = source.splitlines().index("        raise KeyError(order.mode)") + 1
+    assert f"corn shop.py:{raised_at} in invoke" in failed.json()["error"]["message"]
+    assert f"PRINT corn shop.py:{raised_at - 1}: sold" in lines[0]
+    assert any(line.endswith(f'File "corn shop.py", line {raised_at}, in invoke') for line in lines)
+    assert lines[-1].startswith(r"builtins.KeyError: 'a secret\nxxx")
+    assert len(lines[-1]) < 600
+
+
 @pytest.mark.parametrize(("app", "accept"), [("whole", "application/json"), ("streamed", "text/event-stream")])
 async def test_the_logs_of_an_app_have_what_its_code_prints_once_for_each_request(
     gateway: httpx.AsyncClient, deploy: Deploy, app: str, accept: str

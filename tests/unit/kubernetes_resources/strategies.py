@@ -109,7 +109,12 @@ media_options = st.builds(
 )
 
 sources = st.fixed_dictionaries(
-    {"inline": texts}, optional={"allow_paths": st.lists(relative_paths.map(lambda path: f"/{path}"), max_size=3)}
+    {"inline": texts},
+    optional={
+        "allow_paths": st.lists(relative_paths.map(lambda path: f"/{path}"), max_size=3),
+        "filename": st.from_regex(r"[A-Za-z0-9_. +-]{1,20}", fullmatch=True),
+        "log_messages": st.booleans(),
+    },
 ) | st.fixed_dictionaries({"config_map_key_ref": st.builds(ConfigMapKeyRef, name=object_names, key=keys)})
 
 models = st.fixed_dictionaries(
