@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.serving.conftest import CommandLine
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
 APP = "assistant"
 ROOT = Path(__file__).parents[3]
@@ -49,7 +49,7 @@ def run(cornserve: CommandLine, smollm2: Path, directory: Path, command: Sequenc
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     }
     completed = subprocess.run(
-        command, cwd=directory, env=os.environ | variables, capture_output=True, text=True, timeout=200, check=False
+        command, cwd=directory, env=os.environ | variables, capture_output=True, text=True, timeout=800, check=False
     )
     print(completed.stdout)
     assert completed.returncode == 0, completed.stderr
