@@ -8,12 +8,12 @@ therefore works behind a proxy that adds a prefix, and the cookie authorizes not
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from http.cookies import CookieError, SimpleCookie
 from importlib.metadata import version
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cornserve.gateway.console.sessions import SESSION_SECONDS, BrowserSession, BrowserSessions, Role
@@ -23,7 +23,6 @@ from cornserve.gateway.http.auth import READING_METHODS, read_only_error
 from cornserve.gateway.http.request_id import REQUEST_ID, RequestId
 
 PATH: Final = "/console"
-COOKIE: Final = "cornserve_console"
 
 CHANGE_HEADER: Final = b"x-cornserve-console"
 """Requests that may change something have this header. Pages of other sites cannot send it without a permission."""
@@ -111,7 +110,8 @@ class ConsoleMiddleware:
             await self._send_file(scope, path, receive, send)
 
     def _session(self, headers: Mapping[bytes, bytes]) -> BrowserSession | None:
-        return self._sessions.find(_cookie(headers))
+        cookies = cookie_parser(headers.get(b"cookie", b"").decode("latin-1"))
+        return self._sessions.find(cookies.get(self._sessions.cookie, ""))
 
     async def _serve_session(self, method: str, headers: Mapping[bytes, bytes], receive: Receive, send: Send) -> None:
         """Signs in, signs out, or returns the session."""
@@ -122,9 +122,9 @@ class ConsoleMiddleware:
                 raise ApiError(401, "unknown token: give the admin token or the read-only token", code="invalid_token")
             if signed_in is not None:
                 session, value = signed_in
-                cookies.append(_set_cookie(value, SESSION_SECONDS, headers))
+                cookies.append(_set_cookie(self._sessions.cookie, value, SESSION_SECONDS, headers))
         elif method == "DELETE":
-            await _respond(send, 204, b"", None, [_set_cookie("", 0, headers)])
+            await _respond(send, 204, b"", None, [_set_cookie(self._sessions.cookie, "", 0, headers)])
             return
         elif method not in READING_METHODS:
             raise ApiError(405, f"the session has no method {method}")
@@ -171,18 +171,10 @@ def _check_same_site(method: str, headers: Mapping[bytes, bytes]) -> None:
         raise ApiError(403, message, code="cross_site")
 
 
-def _cookie(headers: Mapping[bytes, bytes]) -> str:
-    try:
-        cookie = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(COOKIE)
-    except CookieError:
-        return ""
-    return "" if cookie is None else cookie.value
-
-
-def _set_cookie(value: str, seconds: int, headers: Mapping[bytes, bytes]) -> tuple[bytes, bytes]:
+def _set_cookie(name: str, value: str, seconds: int, headers: Mapping[bytes, bytes]) -> tuple[bytes, bytes]:
     is_encrypted = headers.get(b"origin", b"").startswith(b"https:") or headers.get(b"x-forwarded-proto") == b"https"
     flags = "; Secure" if is_encrypted else ""
-    return b"set-cookie", f"{COOKIE}={value}; Max-Age={seconds}; HttpOnly; SameSite=Strict{flags}".encode()
+    return b"set-cookie", f"{name}={value}; Max-Age={seconds}; HttpOnly; SameSite=Strict{flags}".encode()
 
 
 async def _read_token(receive: Receive) -> str:

@@ -1,4 +1,4 @@
-"""BrowserSessions of browsers: signed cookies, which all gateways of an instance accept."""
+"""Sessions of browsers: signed cookies, which all gateways of an instance accept."""
 
 from __future__ import annotations
 
@@ -54,6 +54,8 @@ class BrowserSessions:
     def __init__(self, read_access: Callable[[], Access], secret: InstanceSecret) -> None:
         self._read_access = read_access
         self._key = secret.token(SESSION_TOKEN).encode()
+        self.cookie = f"cornserve_console_{hmac.digest(self._key, b'cookie', 'sha256').hex()[:8]}"
+        """The name of the cookie. Browsers send cookies to all ports of a machine: each instance has its name."""
 
     @property
     def needs_token(self) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from http.cookies import SimpleCookie
+from pathlib import Path
 
 import httpx2 as httpx
 import pytest
 
 from cornserve.access import Access
 from cornserve.gateway.console.sessions import SESSION_SECONDS, BrowserSessions, Role
+from cornserve.instance_secret import InstanceSecret
 from tests.credentials import CREDENTIALS
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
@@ -37,8 +38,7 @@ async def sign_in(gateway: httpx.AsyncClient, token: str = TOKEN, **headers: str
     response = await gateway.post("/console/session", json={"token": token}, headers=CHANGE | headers)
     assert response.status_code == 200
     gateway.cookies.clear()
-    cookie = SimpleCookie(response.headers["set-cookie"])["cornserve_console"]
-    return {"cookie": f"cornserve_console={cookie.value}"}
+    return {"cookie": response.headers["set-cookie"].partition(";")[0]}
 
 
 @with_gateway_options(GatewayOptions(access=Access((KEY,), TOKEN, READER)))
@@ -185,10 +185,12 @@ class TestWithTokens:
             assert (refused.status_code, refused.json()["error"]["code"]) == (403, "cross_site")
 
     async def test_signing_out_deletes_the_cookie(self, gateway: httpx.AsyncClient) -> None:
-        response = await gateway.delete("/console/session", headers=await sign_in(gateway) | CHANGE)
+        session = await sign_in(gateway)
+        response = await gateway.delete("/console/session", headers=session | CHANGE)
 
         assert response.status_code == 204
-        assert "cornserve_console=; Max-Age=0" in response.headers["set-cookie"]
+        name = session["cookie"].partition("=")[0]
+        assert response.headers["set-cookie"].startswith(f"{name}=; Max-Age=0")
 
     @pytest.mark.parametrize("token", ["", "x", KEY, TOKEN + "x", "ü" * 32, "\x00", "<script>alert(1)</script>"])
     async def test_other_tokens_are_rejected(self, gateway: httpx.AsyncClient, token: str) -> None:
@@ -210,8 +212,16 @@ class TestWithTokens:
         "cookie", ["", "x", "admin.9999999999.0.00", "admin", "viewer..", "=;=", 'cornserve_console="', "admin.x.y.z"]
     )
     async def test_forged_cookies_are_rejected(self, gateway: httpx.AsyncClient, cookie: str) -> None:
-        for header in (cookie, f"cornserve_console={cookie}"):
+        name = (await sign_in(gateway))["cookie"].partition("=")[0]
+        for header in (cookie, f"{name}={cookie}"):
             assert (await gateway.get("/console/admin/v1/apps", headers={"cookie": header})).status_code == 401
+
+    @pytest.mark.parametrize("other", ['a={"b": [1]}', "a b=c", "x=\xff", "=", "cornserve_console_00000000=admin"])
+    async def test_cookies_of_other_programs_do_not_sign_out(self, gateway: httpx.AsyncClient, other: str) -> None:
+        cookie = (await sign_in(gateway))["cookie"]
+        for header in (f"{other}; {cookie}", f"{cookie}; {other}"):
+            response = await gateway.get("/console/admin/v1/apps", headers={b"cookie": header.encode("latin-1")})
+            assert response.status_code == 200
 
     async def test_a_viewer_cannot_change_the_role_in_the_cookie(self, gateway: httpx.AsyncClient) -> None:
         cookie = (await sign_in(gateway, READER))["cookie"].replace("viewer", "admin")
@@ -268,3 +278,9 @@ class TestSessions:
         monkeypatch.setattr("time.time", lambda: later)
 
         assert console.find(cookie) is None
+
+    def test_instances_of_a_machine_have_different_cookies(self, tmp_path: Path) -> None:
+        secrets = [InstanceSecret.load_or_create(tmp_path / name) for name in "ab"]
+        names = {BrowserSessions(lambda: Access(admin_token=TOKEN), secret).cookie for secret in secrets}
+
+        assert len(names) == 2
