@@ -39,8 +39,8 @@ def read_sound_header(data: bytes, max_packets: int) -> AudioHeader:
             return matroska.read_audio_header(data, max_packets, of_video=True)
         if isobmff.is_isobmff(data):
             return isobmff.read_audio_header(data, max_packets)
+        if avi.is_avi(data):
+            return avi.read_audio_header(data)
     except (struct.error, IndexError, OverflowError):
         raise truncated_header() from None
-    if avi.is_avi(data):
-        raise MediaError("unsupported", "the sound of AVI files is not supported: convert the video to MP4")
     raise no_sound("GIF")

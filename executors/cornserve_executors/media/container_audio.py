@@ -11,11 +11,12 @@ import numpy.typing as npt
 from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib.media import Audio
 
-DEMUXERS = {"AAC": "aac", "M4A": "mov", "WEBM": "matroska"}
+DEMUXERS = {"AAC": "aac", "M4A": "mov", "WEBM": "matroska", "AVI": "avi"}
 """FFmpeg's names of the containers that the gateway detects."""
 
 _DECODERS = ("aac", "opus", "vorbis")
 """FFmpeg's decoders that may run."""
+_AVI_DECODERS = ("mp3float",)
 _FLOAT_PLANAR = "fltp"
 """The format of the samples of these decoders: float32, each channel apart."""
 
@@ -26,7 +27,8 @@ def read_packets(audio: Audio) -> Generator[tuple[npt.NDArray[np.float32], int]]
 
     data = b"" if audio.data is None else audio.data.data
     demuxer = DEMUXERS[audio.format]
-    options = {"codec_whitelist": ",".join(_DECODERS), "format_whitelist": demuxer}
+    decoders = _AVI_DECODERS if audio.format == "AVI" else _DECODERS
+    options = {"codec_whitelist": ",".join(decoders), "format_whitelist": demuxer}
     try:
         with av.open(
             io.BytesIO(data), "r", format=demuxer, container_options=options, metadata_errors="replace"
@@ -34,9 +36,7 @@ def read_packets(audio: Audio) -> Generator[tuple[npt.NDArray[np.float32], int]]
             if not container.streams.audio:
                 raise UnusableMediaError(audio.where, "the file has no audio")
             stream = container.streams.audio[0]
-            if (
-                getattr(stream.codec_context, "name", None) not in _DECODERS
-            ):  # None for codecs that FFmpeg does not know
+            if getattr(stream.codec_context, "name", None) not in decoders:  # None for codecs that FFmpeg does not know
                 raise UnusableMediaError(audio.where, "the codec of the audio is not supported: convert it to WAV")
             for frame in container.decode(stream):
                 if frame.format.name != _FLOAT_PLANAR or frame.sample_rate != stream.rate:

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from cornserve.gateway.media.audio_header import read_audio_header
+from cornserve.gateway.media.video_header import read_sound_header
 from cornserve.task import Blob
 from cornserve_executors.media.audio_decoding import decode_audio
 from tests.audio import audio_file, sound
+from tests.video import video_file
 
 UNCOMPRESSED = ("WAV", "WAV MS_ADPCM", "WAV IMA_ADPCM", "AIFF", "AIFF FLOAT")
 COMPRESSED = ("MP3", "AAC", "FLAC", "OGG", "M4A", "WEBM")
@@ -32,6 +34,21 @@ def test_samples_are_those_of_vllm(format: str, channels: int, cut: int) -> None
     data = audio_file(sound(0, 1, 48_000, channels), 48_000, name, **options)
     data = data[: len(data) - cut]
     audio = read_audio_header(data, 600).to_media(Blob(data), "digest", "messages[0].content[0]")
+    expected, sample_rate = load_audio(io.BytesIO(data), sr=None)
+
+    decoded = decode_audio(audio)
+
+    assert decoded.sample_rate == sample_rate
+    np.testing.assert_array_equal(decoded.samples, expected)
+
+
+@pytest.mark.parametrize(("format", "codec"), [("AVI", "mp3"), ("MP4", "aac"), ("MKV", "aac"), ("WEBM", "libopus")])
+def test_the_sound_of_a_video_has_the_samples_of_vllm(format: str, codec: str) -> None:
+    from vllm.multimodal.media.audio import load_audio
+
+    picture = "libvpx" if format == "WEBM" else "mpeg4"
+    data = video_file(format, picture, sound=codec, samples=sound(0, 1, 48_000).T)
+    audio = read_sound_header(data, 100_000).to_media(Blob(data), "digest", "messages[0].content[0]")
     expected, sample_rate = load_audio(io.BytesIO(data), sr=None)
 
     decoded = decode_audio(audio)

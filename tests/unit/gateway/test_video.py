@@ -170,6 +170,16 @@ async def test_the_sound_of_videos_follows_them(gateway: httpx.AsyncClient) -> N
     assert without.json()["choices"][0]["message"]["content"].split() == [video, image]
 
 
+async def test_the_sound_of_avi_files_is_mp3(gateway: httpx.AsyncClient) -> None:
+    video = video_file("AVI", "mpeg4", sound="mp3")
+
+    response = await gateway.post(CHAT, json=chat(video_part(video)) | SOUND)
+
+    found = response.json()["choices"][0]["message"]["content"].split()
+    place = "messages[0].content[0]"
+    assert found == [describe(place, video, "2.1s", "AVI"), describe(place, video, "1.032s", "AVI")]
+
+
 async def test_sound_that_cannot_be_used_is_a_400_that_names_it(gateway: httpx.AsyncClient) -> None:
     option, part = "mm_processor_kwargs.use_audio_in_video", "messages[0].content[0].video_url"
     silent = "the video has no sound: send it without use_audio_in_video"
@@ -178,6 +188,8 @@ async def test_sound_that_cannot_be_used_is_a_400_that_names_it(gateway: httpx.A
     invalid = [
         (chat(video_part(MP4)) | SOUND, part, f"{part}: {silent}"),
         (chat(video_part(GIF, "image/gif")) | SOUND, part, f"{part}: {silent}"),
+        (chat(video_part(video_file("AVI", "mpeg4"))) | SOUND, part, f"{part}: {silent}"),
+        (chat(video_part(video_file("AVI", "mpeg4", sound="aac"))) | SOUND, part, "unsupported audio codec '0xff'"),
         (chat(video_part(WITH_SOUND), audio) | SOUND, option, "the chat contains videos and audio"),
         (chat({"type": "video_sound"}), "messages[0].content[0]", "invalid part type"),
         (chat() | unknown, "mm_processor_kwargs.size", "unknown"),

@@ -1,10 +1,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 from struct import unpack_from
 from typing import NamedTuple
 
-from cornserve.gateway.media.formats.base import VideoHeader, broken, too_many_frames, truncated, unsupported_codec
+from cornserve.gateway.media.formats.base import (
+    AudioHeader,
+    VideoHeader,
+    broken,
+    no_sound,
+    too_many_frames,
+    truncated,
+    unsupported_audio_codec,
+    unsupported_codec,
+)
 
 MAGIC = b"RIFF"
 
@@ -16,7 +26,10 @@ _CODECS = frozenset(
         *(b"MP4V", b"FMP4", b"XVID", b"DIVX", b"DX50"),
     )
 )
-_VIDEO = b"vids"
+_VIDEO, _AUDIO = b"vids", b"auds"
+
+_MP3 = 0x55
+"""The only codec of sound. vLLM returns samples of PCM in AVI files without scaling them to ±1."""
 
 
 class _AviChunk(NamedTuple):
@@ -34,13 +47,11 @@ def read_header(data: bytes, max_frames: int) -> VideoHeader:
     (size,) = unpack_from("<I", data, 4)
     if size > len(data) - 8:
         raise truncated("AVI", f"ends in a chunk of {size} bytes")
-    chunks = _read_chunks(data)
-    track = next((chunk for chunk in chunks if _is_video(data, chunk)), None)
-    layout = next((chunk for chunk in chunks if chunk.kind == b"strf"), None)
-    if track is None or layout is None:
+    track = _first_track(data, _VIDEO)
+    if track is None:
         raise broken("AVI", "has no video")
-    scale, rate, _, frames = unpack_from("<IIII", data, track.start + 20)
-    width, height, codec = unpack_from("<ii4x4s", data, layout.start + 4)
+    scale, rate, frames, layout = track
+    width, height, codec = unpack_from("<ii4x4s", data, layout + 4)
     if codec.upper() not in _CODECS:
         raise unsupported_codec(codec.decode("latin-1"))
     if frames > max_frames:
@@ -48,8 +59,38 @@ def read_header(data: bytes, max_frames: int) -> VideoHeader:
     return VideoHeader("AVI", abs(width), abs(height), frames, frames * scale / rate if rate else 0)
 
 
-def _is_video(data: bytes, chunk: _AviChunk) -> bool:
-    return chunk.kind == b"strh" and data.startswith(_VIDEO, chunk.start)
+def read_audio_header(data: bytes) -> AudioHeader:
+    """Reads the first sound track. Raises a `MediaError`."""
+    track = _first_track(data, _AUDIO)
+    if track is None:
+        raise no_sound("AVI")
+    scale, rate, parts, layout = track
+    codec, channels, sample_rate = unpack_from("<HHI", data, layout)
+    if codec != _MP3:
+        raise unsupported_audio_codec(f"{codec:#x}")
+    if rate == 0:
+        raise broken("AVI", "has sound without a rate")
+    return AudioHeader("AVI", sample_rate, channels, ceil(parts * scale * sample_rate / rate))
+
+
+class _AviTrack(NamedTuple):
+    scale: int
+    rate: int
+    """`rate / scale` is the number of parts per second."""
+    parts: int
+    """Frames of a video, or parts of sound."""
+    layout: int
+    """The position of the format of the parts."""
+
+
+def _first_track(data: bytes, kind: bytes) -> _AviTrack | None:
+    chunks = _read_chunks(data)
+    track = next((chunk for chunk in chunks if chunk.kind == b"strh" and data.startswith(kind, chunk.start)), None)
+    layout = next((chunk for chunk in chunks if chunk.kind == b"strf"), None)
+    if track is None or layout is None:
+        return None
+    scale, rate, _, parts = unpack_from("<IIII", data, track.start + 20)
+    return _AviTrack(scale, rate, parts, layout.start)
 
 
 def _read_chunks(data: bytes) -> Iterator[_AviChunk]:

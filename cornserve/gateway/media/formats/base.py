@@ -20,7 +20,7 @@ class ImageHeader(NamedTuple):
 
 
 class AudioHeader(NamedTuple):
-    format: Literal["WAV", "AIFF", "MP3", "AAC", "FLAC", "OGG", "M4A", "WEBM"]
+    format: Literal["WAV", "AIFF", "MP3", "AAC", "FLAC", "OGG", "M4A", "WEBM", "AVI"]
     sample_rate: int
     channels: int
     samples: int
