@@ -5,7 +5,6 @@
 * the fewest GPUs for a rate, without cells;
 * all cells up to 64 GPUs for the shipped models;
 * mixtures for a million GPUs;
-* placements on nodes with a network between them;
 * the paper's greedy mixtures, and mixtures of cells, compared with the optimum.
 """
 
@@ -21,7 +20,7 @@ from rich.table import Table
 from benchmarks.harness.machine import MachineInfo
 from benchmarks.harness.planner import comparisons, speed
 from benchmarks.harness.planner.comparisons import MixtureQuality
-from benchmarks.harness.planner.speed import MixtureSpeed, ModelCells, PlacementTimings, SolveTimings
+from benchmarks.harness.planner.speed import MixtureSpeed, ModelCells, SolveTimings
 from benchmarks.harness.report import create_table, print_report
 
 
@@ -33,13 +32,12 @@ class PlannerReport:
     rates: list[SolveTimings]
     models: list[ModelCells]
     mixtures: list[MixtureSpeed]
-    placements: list[PlacementTimings]
     quality: MixtureQuality
 
     def show(self) -> None:
         note = f"seconds: median (longest); time limit of each solve {self.time_limit:g} s"
         solves = _solves("One cell of 64 GPUs", self.cells), _solves("Fewest GPUs for a rate", self.rates)
-        others = _models(self.models), _mixtures(self.mixtures), _placements(self.placements)
+        others = _models(self.models), _mixtures(self.mixtures)
         print_report(self.machine, note, *solves, *others, _quality(self.quality))
 
 
@@ -54,9 +52,6 @@ def main() -> None:
         rates=speed.rates(sizes, instances, largest, limit),
         models=speed.shipped(largest, limit),
         mixtures=speed.mixtures(),
-        placements=speed.placements(
-            1 if options.quick else max(1, instances // 5), (2,) if options.quick else (2, 4, 8), limit
-        ),
         quality=comparisons.mixtures(instances, targets),
     )
     if options.json:
@@ -104,18 +99,6 @@ def _mixtures(rows: Sequence[MixtureSpeed]) -> Table:
     for row in rows:
         counts = " + ".join(f"{count:,} × {gpus}" for gpus, count in row.counts.items())
         table.add_row(row.what, f"{row.gpus:,}", f"{row.microseconds:.0f}", counts)
-    return table
-
-
-def _placements(rows: Sequence[PlacementTimings]) -> Table:
-    numbers = ("nodes", "network", "placements", "not slowed down", "proven", "worst gap", "wall s", "CPU s")
-    table = create_table(("problem",), numbers, "Placements on nodes of 8 GPUs")
-    for row in rows:
-        table.add_row(
-            *(row.size, str(row.nodes), row.network, str(row.count), f"{row.not_slowed} of {row.count}"),
-            *(f"{row.proven} of {row.count}", f"{row.worst_gap:.2%}"),
-            *(f"{timing.median:.1f} ({timing.longest:.1f})" for timing in (row.wall, row.cpu)),
-        )
     return table
 
 

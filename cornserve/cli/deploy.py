@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,18 @@ from cornserve.cli.gateway import open_client
 from cornserve.cli.media_options import MediaIoKwargs, MmProcessorKwargs, default_media_options
 from cornserve.cli.options import BUDGET, Json, Url, WaitTimeout
 from cornserve.cli.target_options import with_latency_targets
+from cornserve_planner.commands.plan_options import (
+    INPUTS,
+    Gpus,
+    GpusOf,
+    Percentile,
+    PlanObjective,
+    ProfileFile,
+    Rate,
+    Survive,
+    Utilization,
+    WorkloadFile,
+)
 
 if TYPE_CHECKING:
     from cornserve.app.record import AppView
@@ -27,7 +39,7 @@ if TYPE_CHECKING:
     from cornserve.client.deploy_target import DeployTarget
 
 
-APP, SERVING, PLAN = "App", "Load and latency", "Plan"
+APP, SERVING = "App", "Load and latency"
 """Groups of options in the help."""
 
 
@@ -141,7 +153,7 @@ def deploy(
             "--plan",
             metavar="FILE",
             help="Deploy the cells of this plan file, which `cornserve plan --save` writes.",
-            rich_help_panel=PLAN,
+            rich_help_panel=INPUTS,
         ),
     ] = None,
     adapt: Annotated[
@@ -181,14 +193,7 @@ def deploy(
             rich_help_panel=SERVING,
         ),
     ] = None,
-    percentile: Annotated[
-        float | None,
-        typer.Option(
-            "--percentile",
-            help="Percentage of the requests that meet all targets in the simulations of a plan. By default, 95.",
-            rich_help_panel=PLAN,
-        ),
-    ] = None,
+    percentile: Percentile = None,
     admission: Annotated[
         bool,
         typer.Option(
@@ -207,86 +212,23 @@ def deploy(
             rich_help_panel=SERVING,
         ),
     ] = None,
-    gpus: Annotated[
-        int | None,
-        typer.Option(
-            "--gpus",
-            min=1,
-            help="Make and deploy a plan that serves the most requests on N GPUs.",
-            rich_help_panel=PLAN,
-        ),
-    ] = None,
-    gpus_of: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--gpus-of",
-            metavar="TYPE=N",
-            help="Make and deploy a plan that serves the most requests on N GPUs or slots of this type. Can be "
-            "repeated: --gpus-of H100=2 --gpus-of L4=4.",
-            rich_help_panel=PLAN,
-        ),
-    ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            "--rate",
-            help="Make and deploy a plan that serves this many requests/s on the fewest GPUs.",
-            rich_help_panel=PLAN,
-        ),
-    ] = None,
-    objective: Annotated[
-        Literal["gpus", "dollars", "goodput"] | None,
-        typer.Option(
-            "--objective",
-            help="Cost that --rate minimizes: gpus, or dollars, the default for several GPU types. With --gpus and"
-            " targets: goodput.",
-            rich_help_panel=PLAN,
-        ),
-    ] = None,
-    utilization: Annotated[
-        float | None,
-        typer.Option(
-            "--utilization",
-            "--utilisation",
-            help="Maximum fraction of the replicas' time that the plan uses. By default, 0.8.",
-            rich_help_panel=PLAN,
-        ),
-    ] = None,
-    survive: Annotated[
-        int | None,
-        typer.Option(
-            "--survive",
-            min=0,
-            max=1,
-            help="1: the plan serves its rate also after losing any one replica, in one cell for all GPUs.",
-            rich_help_panel=PLAN,
-        ),
-    ] = None,
+    gpus: Gpus = None,
+    gpus_of: GpusOf = None,
+    rate: Rate = None,
+    objective: PlanObjective = None,
+    utilization: Utilization = None,
+    survive: Survive = None,
     options: Annotated[
         Path | None,
         typer.Option(
             "--options",
             metavar="FILE",
             help="File with the GPU types of the deployment options to plan.",
-            rich_help_panel=PLAN,
+            rich_help_panel=INPUTS,
         ),
     ] = None,
-    workload: Annotated[
-        Path | None,
-        typer.Option(
-            "--workload", metavar="FILE", help="Requests to plan for, or shares of their types.", rich_help_panel=PLAN
-        ),
-    ] = None,
-    profile: Annotated[
-        Path | None,
-        typer.Option(
-            "--profile",
-            metavar="FILE",
-            help="Profile to plan with. The options that it lacks, by default all, are measured: see `cornserve "
-            "profile`.",
-            rich_help_panel=PLAN,
-        ),
-    ] = None,
+    workload: WorkloadFile = None,
+    profile: ProfileFile = None,
     measuring: Annotated[str | None, BUDGET] = None,
     timeout: WaitTimeout = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the app serves.")] = True,

@@ -16,8 +16,6 @@ from cornserve_planner.files.output_file import expanded
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-MOST_NODES = 64
-
 FILE_COLUMNS = 160
 """Width of a report if the output is not a terminal."""
 
@@ -52,20 +50,6 @@ def parse_count(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise ValueError(text)
     return int(text)
-
-
-def parse_nodes(text: str | None) -> tuple[int, ...]:
-    """Returns the GPUs of each node of `2x8`."""
-    if text is None:
-        return ()
-    nodes, _, gpus = text.partition("x")
-    try:
-        parsed = parse_count(nodes), parse_count(gpus)
-    except ValueError:
-        parsed = (0, 0)
-    if min(parsed) < 1 or parsed[0] > MOST_NODES:
-        raise PlannerError(f"--nodes must be NODESxGPUS, such as 2x8, with at most {MOST_NODES} nodes, not {text!r}")
-    return (parsed[1],) * parsed[0]
 
 
 def parse_bandwidth(text: str | None) -> float | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cornserve_planner.model.graph import DeploymentOption, PathStep
@@ -63,17 +63,6 @@ def random_problem(seed: int, size: ProblemSize) -> PlanningProblem:
         shares={_name(kind): weight / sum(weights) for kind, weight in zip(kinds, weights, strict=True)},
         paths=tuple(paths),
     )
-
-
-def random_traffic(seed: int, problem: PlanningProblem) -> Mapping[tuple[str, str], float]:
-    """Returns the bytes that a request sends from one option to another: embeddings of an image or a video, or a KV
-    cache."""
-    rng = random.Random(seed)
-    return {
-        edge: rng.choice((4.5e6, 50e6, 350e6))
-        for path in problem.paths
-        for edge in itertools.pairwise(step.option for step in path.steps)
-    }
 
 
 def _options(rng: random.Random, size: ProblemSize) -> list[frozenset[int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import resource
 import statistics
 import time
@@ -18,17 +17,14 @@ from benchmarks.harness.planner.instances import (
     OMNI,
     ProblemSize,
     random_problem,
-    random_traffic,
 )
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.inputs.planning_inputs import PlanInputs, load_inputs
-from cornserve_planner.model.problem import PlanningProblem, RequestPath
+from cornserve_planner.model.problem import PlanningProblem
 from cornserve_planner.model.shipped import shipped_models
 from cornserve_planner.model.solution import Solution
-from cornserve_planner.solve import placement
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.cells import efficient_cells, fewest_gpus, most_requests, solve_cells
-from cornserve_planner.solve.cluster import Cluster
 from cornserve_planner.solve.optimization import max_rate, min_gpus
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings
 
@@ -37,8 +33,6 @@ T = TypeVar("T")
 SHORT_SIZES = (MULTIMODAL_LLM, OMNI, LARGE)
 SIZES = (*SHORT_SIZES, MANY_ROUTES)
 MILLION_GPUS = 1_000_000
-SCARCE = 2e6
-"""Bytes per second of a link for each request per second: less than most edges need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +79,6 @@ class MixtureSpeed:
     microseconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementTimings:
-    size: str
-    nodes: int
-    network: str
-    count: int
-    not_slowed: int
-    """The number of placements that the network does not slow down."""
-    proven: int
-    worst_gap: float
-    wall: SecondsSummary
-    cpu: SecondsSummary
-
-
 def cells(sizes: Iterable[ProblemSize], instances: int, gpus: int, limit: float) -> list[SolveTimings]:
     """Measures the maximum rate of a number of GPUs."""
     return [
@@ -122,16 +102,6 @@ def rates(sizes: Iterable[ProblemSize], instances: int, gpus: int, limit: float)
             jobs = [partial(min_gpus, *pair, solver=solver) for pair in zip(problems, wanted, strict=True)]
             rows.append(_solves(size.name, engine, jobs))
     return rows
-
-
-def placements(instances: int, nodes: Iterable[int], limit: float) -> list[PlacementTimings]:
-    """Measures placements on nodes of 8 GPUs with 400 Gbit/s between them [C §7.1], and with a scarce network."""
-    return [
-        _placement(size, count, network, instances, limit)
-        for size in (OMNI, LARGE)
-        for count in nodes
-        for network in ("400 Gbit/s", "scarce")
-    ]
 
 
 def shipped(largest: int, limit: float) -> list[ModelCells]:
@@ -165,31 +135,6 @@ def _solves(size: str, engine: SolverEngine, jobs: Sequence[Callable[[], Solutio
     )
 
 
-def _placement(size: ProblemSize, nodes: int, network: str, instances: int, limit: float) -> PlacementTimings:
-    runs = []
-    for seed in range(instances):
-        problem = random_problem(seed, size)
-        sizes = random_traffic(seed, problem)
-        bandwidth = (
-            50e9 if network == "400 Gbit/s" else SCARCE * _most(problem, 8 * nodes, SolverSettings(gap=0.05)).rate
-        )
-        cluster = Cluster.uniform(nodes, 8, bandwidth)
-        traffic = partial(_traffic, sizes)
-        runs.append(_timed(partial(placement.max_rate, problem, cluster, traffic, SolverSettings(time_limit=limit))))
-    placed = [run[0] for run in runs]
-    return PlacementTimings(
-        size=size.name,
-        nodes=nodes,
-        network=network,
-        count=instances,
-        not_slowed=sum(placement.plan.rate >= placement.unconstrained * (1 - 1e-6) for placement in placed),
-        proven=sum(placement.plan.proven for placement in placed),
-        worst_gap=max(placement.plan.gap for placement in placed),
-        wall=SecondsSummary.from_seconds(wall for _, wall, _ in runs),
-        cpu=SecondsSummary.from_seconds(cpu for _, _, cpu in runs),
-    )
-
-
 def _load(model: str) -> PlanInputs | None:
     """Loads the inputs of a shipped model. Returns None if its profile is incomplete."""
     try:
@@ -203,10 +148,6 @@ def _model_cells(inputs: PlanInputs, largest: int, limit: float) -> ModelCells:
     problem = inputs.problem
     kept = [cell.gpus for cell in efficient_cells(found)]
     return ModelCells(inputs.model.name, len(problem.shares), len(problem.paths), len(found), kept, wall, cpu)
-
-
-def _traffic(sizes: Mapping[tuple[str, str], float], path: RequestPath) -> Mapping[tuple[str, str], float]:
-    return {edge: sizes[edge] for edge in itertools.pairwise(step.option for step in path.steps)}
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float, float]:

@@ -63,8 +63,6 @@ def adapt_plan(file: PlanFile, rate: float, free: Mapping[str, int] | None = Non
     Raises `InfeasibleError` if the free GPUs are not enough.
     """
     require_positive("--rate", rate)
-    if file.cluster is not None:
-        raise InvalidInputError("cluster", "the plan is placed on nodes: make it again with --nodes and the new --rate")
     change = adapt_mixture(file.solved_cells, file.counts, rate + largest_loss(file.cells))
     adapted = file.with_counts(change.mixture.counts, rate)
     if free is None:

@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cornserve_planner.commands.joint_plan import refuse_others, run_joint
+from cornserve_planner.commands.plan_options import (
+    BUDGET,
+    INPUTS,
+    TARGETS,
+    Gpus,
+    GpusOf,
+    Percentile,
+    PlanObjective,
+    ProfileFile,
+    Rate,
+    Survive,
+    Utilization,
+    WorkloadFile,
+)
 from cornserve_planner.errors import PlannerError
 from cornserve_planner.solve.time_limit import DEFAULT_TIME_LIMIT
 from cornserve_planner.terminal import (
-    parse_bandwidth,
     parse_count,
-    parse_nodes,
     parse_settings,
     require_libraries,
     show,
@@ -32,12 +43,10 @@ EXAMPLES = [
     "cornserve plan internvl3-38b --gpus 16 --utilization 0.7 --robust",
     "cornserve plan llava-1.5-7b --gpus-of RTX-4090=2 --gpus-of A100-80GB=2",
     "cornserve plan llava-1.5-7b --dollars 20",
-    "cornserve plan internvl3-38b --nodes 2x8 --bandwidth 400Gbit/s",
     "cornserve plan chat.yaml --workload trace.jsonl --profile profile.yaml --gpus 8 --objective goodput --ttft 2",
-    "cornserve plan --model-rate qwen2.5-omni-7b=2 --model-rate qwen2.5-vl-32b=1",
 ]
 
-BUDGET, INPUTS, TARGETS, SOLVING, OUTPUT = "Budget", "Inputs", "Targets", "Solver", "Output"
+SOLVING, OUTPUT = "Solver", "Output"
 """Groups of options in the help."""
 
 
@@ -48,26 +57,14 @@ def model_names(incomplete: str) -> list[str]:
 
 
 def plan(
-    context: typer.Context,
     model: Annotated[
         str | None,
         typer.Argument(
             metavar="MODEL", help="Name of a shipped model, or a file that describes one.", autocompletion=model_names
         ),
     ] = None,
-    gpus: Annotated[
-        int | None,
-        typer.Option("--gpus", min=1, help="Maximize the rate within this many GPUs.", rich_help_panel=BUDGET),
-    ] = None,
-    gpus_of: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--gpus-of",
-            metavar="TYPE=N",
-            help="Use at most N GPUs of this type, in one plan. Can be repeated.",
-            rich_help_panel=BUDGET,
-        ),
-    ] = None,
+    gpus: Gpus = None,
+    gpus_of: GpusOf = None,
     dollars: Annotated[
         float | None,
         typer.Option(
@@ -77,54 +74,9 @@ def plan(
             rich_help_panel=BUDGET,
         ),
     ] = None,
-    nodes: Annotated[
-        str | None,
-        typer.Option(
-            "--nodes",
-            metavar="NODESxGPUS",
-            help="Place the replicas on nodes with this many GPUs each.",
-            rich_help_panel=BUDGET,
-        ),
-    ] = None,
-    bandwidth: Annotated[
-        str | None,
-        typer.Option(
-            "--bandwidth",
-            metavar="RATE",
-            help="Bandwidth between each pair of --nodes, such as 400Gbit/s.",
-            rich_help_panel=BUDGET,
-        ),
-    ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option("--rate", min=0, help="Serve this many requests/s at the lowest cost.", rich_help_panel=BUDGET),
-    ] = None,
-    model_rate: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model-rate",
-            metavar="MODEL[,PROFILE,WORKLOAD]=RATE",
-            help="Serve several models at the lowest cost, in one plan: requests/s of each. Repeat for each model.",
-            rich_help_panel=BUDGET,
-        ),
-    ] = None,
-    workload: Annotated[
-        Path | None,
-        typer.Option(
-            "--workload",
-            help="File with shares of request types, or with requests. Default: the workload of the published"
-            " measurements.",
-            rich_help_panel=INPUTS,
-        ),
-    ] = None,
-    profile: Annotated[
-        Path | None,
-        typer.Option(
-            "--profile",
-            help="File with rates of deployment options. Default: the published rates.",
-            rich_help_panel=INPUTS,
-        ),
-    ] = None,
+    rate: Rate = None,
+    workload: WorkloadFile = None,
+    profile: ProfileFile = None,
     gpu_types: Annotated[
         Path | None,
         typer.Option(
@@ -143,16 +95,7 @@ def plan(
             rich_help_panel=INPUTS,
         ),
     ] = None,
-    utilization: Annotated[
-        float,
-        typer.Option(
-            "--utilization",
-            "--utilisation",
-            help="Maximum fraction of the replicas' time to use. The rest is headroom: queues grow without bound at 1."
-            " With targets, simulations decide.",
-            rich_help_panel=TARGETS,
-        ),
-    ] = 0.8,
+    utilization: Utilization = None,
     ttft: Annotated[
         list[str] | None,
         typer.Option(
@@ -180,27 +123,14 @@ def plan(
             rich_help_panel=TARGETS,
         ),
     ] = None,
-    percentile: Annotated[
-        float,
-        typer.Option(
-            "--percentile", help="Percentage of the requests that meet all of their targets.", rich_help_panel=TARGETS
-        ),
-    ] = 95.0,
+    percentile: Percentile = None,
     robust: Annotated[
         bool,
         typer.Option(
             "--robust", help="Plan for the longest times of the profile's confidence intervals.", rich_help_panel=INPUTS
         ),
     ] = False,
-    objective: Annotated[
-        Literal["gpus", "dollars", "goodput"] | None,
-        typer.Option(
-            "--objective",
-            help="Cost that a --rate minimizes: gpus, or dollars, the default for several GPU types. With a budget:"
-            " goodput, the most requests/s that meet the targets.",
-            rich_help_panel=BUDGET,
-        ),
-    ] = None,
+    objective: PlanObjective = None,
     largest_cell: Annotated[
         int,
         typer.Option(
@@ -211,16 +141,7 @@ def plan(
             rich_help_panel=BUDGET,
         ),
     ] = 64,
-    survive: Annotated[
-        int,
-        typer.Option(
-            "--survive",
-            min=0,
-            max=1,
-            help="Serve the rate also after losing any one replica, in one plan for all GPUs.",
-            rich_help_panel=BUDGET,
-        ),
-    ] = 0,
+    survive: Survive = None,
     whole: Annotated[
         bool,
         typer.Option(
@@ -270,12 +191,6 @@ def plan(
     if schema:
         _print_schema()
         return
-    if model_rate:
-        refuse_others(context)
-        from cornserve_planner.inputs.service_targets import ServiceTargets
-
-        run_joint(context.params, ServiceTargets(utilization, robust=robust))
-        return
     if model is None:
         raise PlannerError("MODEL: is missing: give the name of a shipped model, or a file that describes one")
     from cornserve_planner.files.output_file import check_output, expanded
@@ -287,23 +202,21 @@ def plan(
         check_output("--save", save)
     if plot is not None:
         check_output("--plot", plot, (".svg", ".png", ".pdf"))
-    from cornserve_planner.inputs.request_targets import GoodputTargets
-    from cornserve_planner.inputs.service_targets import ServiceTargets
+    from cornserve_planner.inputs.request_targets import PERCENTILE, GoodputTargets
+    from cornserve_planner.inputs.service_targets import UTILIZATION, ServiceTargets
     from cornserve_planner.planning.request import PlanRequest
 
     given = {"ttft": ttft, "tbt": tbt, "e2e": e2e}
     form = "[TYPE=]SECONDS, such as 0.5 or image=2"
     latency = GoodputTargets(
         {kind: parsed for kind, texts in given.items() if (parsed := parse_settings(f"--{kind}", form, texts, float))},
-        percentile,
+        PERCENTILE if percentile is None else percentile,
     )
     request = PlanRequest(
         model=model,
         gpus=gpus,
         gpus_of=parse_settings("--gpus-of", "TYPE=N, a type and a whole number", gpus_of, parse_count),
         dollars=dollars,
-        nodes=parse_nodes(nodes),
-        bandwidth=parse_bandwidth(bandwidth),
         rate=rate,
         workload=workload,
         profile=profile,
@@ -314,9 +227,9 @@ def plan(
         whole=whole,
         solver=solver,
         time_limit=time_limit,
-        targets=ServiceTargets(utilization, latency, robust),
+        targets=ServiceTargets(UTILIZATION if utilization is None else utilization, latency, robust),
         explain=explain,
-        survive=survive > 0,
+        survive=bool(survive),
     )
     result = _make_plan(request, quiet=json)
     _show(result, json=json, explain=explain)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cornserve_planner.errors import PlannerError
 from cornserve_planner.terminal import parse_count, parse_settings, require_libraries, show, write_file
 
 if TYPE_CHECKING:
@@ -69,15 +68,9 @@ def check(
 
 
 def _workload(file: PlanFile, path: Path) -> Workload:
-    from cornserve_planner.workload.document import REQUEST_SUFFIXES, read_workload, workload_files
+    from cornserve_planner.workload.document import read_workload
 
-    models = list(file.models.values())
-    if len(models) > 1 and workload_files(path)[-1].suffix in REQUEST_SUFFIXES:
-        raise PlannerError(
-            f"--workload: {path.name} has requests, which do not name their model, but the plan serves "
-            f"{', '.join(file.models)}: give the shares of its types"
-        )
-    return read_workload(path, models[0].modalities if len(models) == 1 else None)
+    return read_workload(path, next(iter(file.models.values())).modalities)
 
 
 def _free_gpus(file: PlanFile, settings: list[str]) -> dict[str, int] | None:

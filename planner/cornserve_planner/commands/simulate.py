@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cornserve_planner.commands.plan_from import read_app
+from cornserve_planner.commands.plan_options import Gpus
 from cornserve_planner.errors import PlannerError
 from cornserve_planner.terminal import (
     parse_bandwidth,
@@ -85,12 +86,7 @@ def simulate(
             " the seconds of the plan.",
         ),
     ] = None,
-    gpus: Annotated[
-        int | None,
-        typer.Option(
-            "--gpus", min=1, help="With APP: plan for this many GPUs. Default: the fewest that serve the rate."
-        ),
-    ] = None,
+    gpus: Gpus = None,
     replicas: Annotated[
         list[str] | None,
         typer.Option(

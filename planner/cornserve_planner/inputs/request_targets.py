@@ -13,6 +13,9 @@ STEP_SHARE = 0.25
 """The part of the TTFT that a step or a batch takes at most which does not decode. A request waits for a running one,
 and passes through an encoder and a prefill [T §4.2, with α = β = 0.5 for both, which leaves no time for queues]."""
 
+PERCENTILE = 95.0
+"""The percentage of requests that meet their targets by default."""
+
 
 @dataclass(frozen=True, slots=True)
 class GoodputTargets:
@@ -24,7 +27,7 @@ class GoodputTargets:
     """
 
     seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    percentile: float = 95.0
+    percentile: float = PERCENTILE
 
     def __post_init__(self) -> None:
         for kind, of_types in self.seconds.items():

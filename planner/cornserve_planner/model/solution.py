@@ -26,15 +26,6 @@ class Objective(StrEnum):
     """Fewest dollars per hour for a rate [H §4.3]."""
 
 
-class Loss(StrEnum):
-    """A loss after which a plan still serves its rate."""
-
-    REPLICA = "replica"
-    """Any one replica."""
-    NODE = "node"
-    """All replicas on any one node."""
-
-
 class PathRate(DocumentPart):
     """Requests per second of a type on a path: x_{t,p} of [C App. B]."""
 
@@ -56,10 +47,9 @@ class Solution(DocumentPart):
         bound: no plan has a better value than this.
         relaxation: value with fractional replicas. The difference is the cost of whole replicas.
         proven: whether the solver closed the gap between value and bound.
-        survives: the loss after which `rate` is still served; None if the rate is not served after losses.
+        survives: whether `rate` is also served after the loss of any one replica.
         ties_settled: whether no plan of the same value needs fewer GPUs, or the same number and fewer kinds of
-            executors, or the same kinds and fewer components. The search is bounded, and is skipped for placements on
-            nodes.
+            executors, or the same kinds and fewer components. The search is bounded.
     """
 
     objective: Objective
@@ -73,7 +63,7 @@ class Solution(DocumentPart):
     bound: NonNegative
     relaxation: NonNegative
     proven: bool
-    survives: Loss | None = None
+    survives: bool = False
     ties_settled: bool
     solver: str
     solve_seconds: NonNegative

@@ -15,7 +15,6 @@ from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_file.parts import (
     ANY_GPU,
     PlannedCell,
-    PlannedCluster,
     PlannedComponent,
     PlannedGpuType,
     PlannedModalities,
@@ -32,8 +31,6 @@ from cornserve_planner.plan_file.parts import (
 from cornserve_planner.plan_file.provenance import PlanOrigin
 from cornserve_planner.solve.capacity import ReplicaCapacity
 from cornserve_planner.solve.cells import Cell, efficient_cells
-from cornserve_planner.solve.cluster import Cluster
-from cornserve_planner.solve.placement import PlacedPlan
 
 
 @dataclass(frozen=True)
@@ -68,14 +65,11 @@ def plan_file(
     counts: Mapping[int, int],
     target: float | None,
     origin: PlanOrigin,
-    placed: PlacedPlan | None = None,
-    cluster: Cluster | None = None,
 ) -> PlanFile:
     """
     Args:
         cells: all cells that were solved.
         counts: the number of running cells, by GPUs of a cell.
-        placed: the placement of the only cell on `cluster`, whose bandwidth is uniform.
     """
     usable = tuple(cell for cell in cells if cell.plan is not None)
     kept = {cell.gpus for cell in efficient_cells(usable)}
@@ -84,17 +78,12 @@ def plan_file(
         for cell in usable
         if cell.plan is not None
     )
-    if placed is not None and cluster is not None:
-        found = (found[0].model_copy(update={"placement": _nodes(placed, cluster)}),)
     return PlanFile(
         models=dict(parts.models),
         components=dict(parts.components),
         gpu_types=dict(parts.gpu_types),
         options=dict(parts.options),
         types=dict(parts.types),
-        cluster=None
-        if cluster is None
-        else PlannedCluster(gpus=cluster.gpus, bandwidth=max(map(max, cluster.bandwidth))),
         cells=found,
         default_type=_default_type(parts, found),
         target=target,
@@ -105,23 +94,12 @@ def plan_file(
 
 
 def _default_type(parts: PlannedParts, cells: Iterable[PlannedCell]) -> str | None:
-    """Returns the type with the most components that all cells serve: other requests are most likely a part of it.
-
-    Types of several models are not compared.
-    """
+    """Returns the type with the most components that all cells serve: other requests are most likely a part of it."""
     used = [cell for cell in cells if cell.kept or cell.count]
     served = [name for name in parts.types if all(name in cell.probabilities for cell in used)]
-    if len(parts.models) > 1 or not served:
+    if not served:
         return None
     return max(served, key=lambda name: (len(parts.types[name].components), parts.types[name].share))
-
-
-def _nodes(placed: PlacedPlan, cluster: Cluster) -> tuple[dict[str, int], ...]:
-    """Returns the replicas on each node."""
-    return tuple(
-        {name: counts[node] for name, counts in placed.replicas.items() if counts[node]}
-        for node in range(len(cluster.gpus))
-    )
 
 
 def _options(inputs: PlanInputs) -> dict[str, PlannedOption]:
@@ -185,7 +163,6 @@ def _cell(
         gpus_of=gpus,
         idle={name: idle for name, count in gpus.items() if (idle := count - used[name])},
         dollars=hourly_price(parts.gpu_types, gpus),
-        placement=None,
         probabilities=probabilities,
         rate=plan.capacity,
         loads=dict(plan.replicas) if plan.survives else loads(options, plan.replicas, plan.capacity, seconds),

@@ -92,7 +92,6 @@ def check_cells(file: PlanFields, cells: tuple[Cell, ...]) -> None:
     """Checks the probabilities and numbers of every cell."""
     for index, cell in enumerate(file.cells):
         _check_gpus(file, cell, f"cells.{index}")
-        _check_placement(file, cell, f"cells.{index}.placement")
         for name, kind in file.types.items():
             _check_probabilities(kind, cell, name, f"cells.{index}.probabilities.{name}")
         _check_rate(file, cell, f"cells.{index}")
@@ -139,26 +138,6 @@ def _check_gpus(file: PlanFields, cell: PlannedCell, where: str) -> None:
     _require_close(f"{where}.dollars", cell.dollars, hourly_price(file.gpu_types, cell.gpus_of), "its GPUs cost")
 
 
-def _check_placement(file: PlanFields, cell: PlannedCell, where: str) -> None:
-    """Checks that the replicas are placed on the nodes, and fit them."""
-    if file.cluster is None or cell.placement is None:
-        if file.cluster is not None or cell.placement is not None:
-            raise InvalidInputError(where, "and cluster: give both or neither")
-        return
-    if len(cell.placement) != len(file.cluster.gpus):
-        raise InvalidInputError(where, f"has {len(cell.placement)} nodes, but the cluster {len(file.cluster.gpus)}")
-    placed: dict[str, int] = {}
-    for node, replicas in enumerate(cell.placement):
-        for name, count in replicas.items():
-            _require_known(f"{where}.{node}", name, file.options, "an option")
-            placed[name] = placed.get(name, 0) + count
-        used = sum(gpus_by_type(file.options, replicas).values())
-        if used > file.cluster.gpus[node]:
-            raise InvalidInputError(f"{where}.{node}", f"uses {used} of {file.cluster.gpus[node]} GPUs of the node")
-    if placed != cell.replicas:
-        raise InvalidInputError(where, f"has the replicas {placed}, but the cell has {cell.replicas}")
-
-
 def _check_probabilities(kind: PlannedType, cell: PlannedCell, name: str, where: str) -> None:
     usable = [all(step.option in cell.replicas for step in path.steps) for path in kind.paths]
     if name not in cell.probabilities:
@@ -177,8 +156,7 @@ def _check_rate(file: PlanFields, cell: PlannedCell, where: str) -> None:
         name: cell.replicas[name] * file.options[name].max_utilization / seconds for name, seconds in needed.items()
     }
     limiting = min(limits, key=limits.__getitem__)
-    if cell.placement is None or cell.rate > limits[limiting]:  # the network can limit a placement further
-        _require_close(f"{where}.rate", cell.rate, limits[limiting], f"the replicas of {limiting} limit it to")
+    _require_close(f"{where}.rate", cell.rate, limits[limiting], f"the replicas of {limiting} limit it to")
     expected = cell.replicas if cell.rate_after_loss else loads(file.options, cell.replicas, cell.rate, needed)
     for name in cell.replicas:
         _require_close(f"{where}.loads.{name}", cell.loads.get(name), expected[name], "its requests need")
@@ -194,7 +172,7 @@ def _check_bounds(cell: PlannedCell, where: str) -> None:
     """Checks that the value is not better than the bound, and the bound not better than the relaxation."""
     if cell.proven:
         _require_close(f"{where}.bound", cell.bound, cell.value, "the plan is proven optimal, with a value of")
-    for first, second in (("value", "bound"), ("bound" if cell.placement is None else "value", "relaxation")):
+    for first, second in (("value", "bound"), ("bound", "relaxation")):
         value, limit = getattr(cell, first), getattr(cell, second)
         if (value - limit if cell.objective is Objective.RATE else limit - value) > TOLERANCE * max(value, limit):
             raise InvalidInputError(

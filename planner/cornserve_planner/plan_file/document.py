@@ -33,7 +33,7 @@ class PlanFile(PlanFields):
     """`format: cornserve-planner/plan`. Raises `InvalidInputError` if a name is unknown or numbers contradict."""
 
     kind = "plan"
-    version = 3
+    version = 4
 
     @model_validator(mode="after")
     def _check_planning(self) -> Self:
@@ -91,10 +91,6 @@ class PlanFile(PlanFields):
 
     def deployable(self) -> Plan:
         """Returns the part by which an app is deployed. Raises `InvalidInputError` if an app cannot be."""
-        if len(self.models) > 1:
-            raise InvalidInputError("models", f"the plan serves {', '.join(self.models)}: plan each app alone")
-        if self.cluster is not None:
-            raise InvalidInputError("cluster", "the plan places replicas on nodes: make it without --nodes")
         if self.default_type is None:
             raise InvalidInputError("cells", "no type is served by all of them: make the plan with --whole")
         for name, option in self.options.items():
@@ -123,7 +119,7 @@ class PlanFile(PlanFields):
             if fields.get("format") == f"{FAMILY}/proposal":
                 raise InvalidInputError("format", f"{fields['format']!r} is not read any more: {ADVICE}")
             is_plan = fields.get("format") == f"{FAMILY}/{cls.kind}"
-            if is_plan and fields.get("version") in (1, 2) and fields["version"] is not True:
+            if is_plan and fields.get("version") in (1, 2, 3) and fields["version"] is not True:
                 raise InvalidInputError("version", f"version {fields['version']} is not read any more: {ADVICE}")
         super()._pop_header(fields)
 

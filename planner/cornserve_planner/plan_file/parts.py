@@ -102,18 +102,6 @@ class PlannedType(DocumentPart, PlanType):
     paths: tuple[PlannedPath, ...] = Field(min_length=1)
 
 
-class PlannedCluster(DocumentPart):
-    """Nodes and the network between them.
-
-    Args:
-        gpus: GPUs of each node.
-        bandwidth: bytes/s from each node to each other node.
-    """
-
-    gpus: Annotated[tuple[PositiveCount, ...], Field(min_length=1)]
-    bandwidth: Positive
-
-
 class PlannedCell(DocumentPart, PlanCell):
     """A cell, or a plan without cells. The fields from `objective` on are those of `Solution`.
 
@@ -124,7 +112,6 @@ class PlannedCell(DocumentPart, PlanCell):
         dollars: price per hour of these GPUs; None if a price is unknown.
         rate_after_loss: maximum requests per second after the loss of any one replica; None if the plan is not made for
             losses.
-        placement: the replicas on each node of the cluster, by option; None without a cluster.
     """
 
     kept: bool
@@ -132,7 +119,6 @@ class PlannedCell(DocumentPart, PlanCell):
     idle: dict[Name, PositiveCount]
     dollars: NonNegative | None
     rate_after_loss: Positive | None
-    placement: tuple[dict[Name, PositiveCount], ...] | None
     objective: Objective
     value: Positive
     bound: Positive
@@ -174,17 +160,15 @@ class PlanFields(Document, Plan):
     """The fields of a plan file.
 
     Args:
-        cluster: nodes of a plan with placement; None for other plans.
         cells: all cells of the search that serve requests, smallest first; a single one for a plan without cells.
         target: requested requests per second; None for a budget.
     """
 
-    models: Annotated[dict[Name, PlannedModel], Field(min_length=1)]
+    models: Annotated[dict[Name, PlannedModel], Field(min_length=1, max_length=1)]
     components: Annotated[dict[Name, PlannedComponent], Field(min_length=1)]
     gpu_types: dict[Name, PlannedGpuType]
     options: Annotated[dict[Name, PlannedOption], Field(min_length=1)]
     types: Annotated[dict[Name, PlannedType], Field(min_length=1)]
-    cluster: PlannedCluster | None
     cells: Annotated[tuple[PlannedCell, ...], Field(min_length=1)]
     target: NonNegative | None
     inputs: Annotated[tuple[PlannedInput, ...], Field(min_length=1)]

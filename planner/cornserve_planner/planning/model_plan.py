@@ -10,7 +10,7 @@ from itertools import count
 from cornserve_planner.errors import InfeasibleError, InvalidInputError
 from cornserve_planner.inputs.planning_inputs import PlanInputs, load_inputs
 from cornserve_planner.inputs.service_targets import with_targets
-from cornserve_planner.model.solution import Loss, Solution
+from cornserve_planner.model.solution import Solution
 from cornserve_planner.plan_file.build import plan_file, planned_parts
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_file.provenance import PlanOrigin, plan_origin
@@ -18,12 +18,8 @@ from cornserve_planner.planning.confidence import PlanConfidence, estimate_sourc
 from cornserve_planner.planning.goodput_plan import plan_by_replay
 from cornserve_planner.planning.request import PlanRequest
 from cornserve_planner.planning.result import PlanResult, RunningCell
-from cornserve_planner.profiles.architecture import Architectures
-from cornserve_planner.profiles.edge_traffic import CORNSERVE_TABLE_1, EdgeBytes
-from cornserve_planner.solve import placement
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.cells import Cell, Mixture, fewest_gpus, most_requests, solve_cells
-from cornserve_planner.solve.cluster import Cluster
 from cornserve_planner.solve.explanation import explain_plan
 from cornserve_planner.solve.optimization import max_rate, min_dollars, min_gpus
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings
@@ -54,8 +50,6 @@ def make_plan(request: PlanRequest, progress: ProgressCallback = lambda done, to
     search = _PlanSearch(request, inputs, rate, solver, progress)
     if request.targets.latency:
         return search.replay()
-    if request.nodes:
-        return search.place()
     return search.plan_whole() if request.needs_one_plan else search.plan_cells()
 
 
@@ -75,11 +69,10 @@ class _PlanSearch:
     def plan_whole(self) -> PlanResult:
         """Returns one plan for all GPUs."""
         request, problem, budget = self.request, self.inputs.problem, self.request.budget
-        survive = Loss.REPLICA if request.survive else None
         if self.rate is None:
-            return self._one_plan(max_rate(problem, budget, self.solver, survive), budget)
+            return self._one_plan(max_rate(problem, budget, self.solver, request.survive), budget)
         minimize = min_dollars if request.objective == "dollars" else min_gpus
-        plan = minimize(problem, self.rate, budget, self.solver, survive)
+        plan = minimize(problem, self.rate, budget, self.solver, request.survive)
         return self._one_plan(
             plan, Budget(dollars=plan.dollars) if request.objective == "dollars" else Budget(plan.gpus)
         )
@@ -95,21 +88,6 @@ class _PlanSearch:
         search = replace(self, inputs=found.inputs)
         result = search._one_plan(found.plan, self.request.budget)
         return replace(result, candidates=found.candidates, limits=found.limits, running_goodput=found.running)
-
-    def place(self) -> PlanResult:
-        """Returns one plan with its placement on the nodes."""
-        nodes, name, known = self.request.nodes, self.inputs.model.name, Architectures.shipped().models
-        cluster = Cluster(nodes, ((self.request.bandwidth or 0.0,) * len(nodes),) * len(nodes))
-        if name not in known:
-            raise InvalidInputError(
-                "--nodes", f"the bytes between components of {name!r} are unknown: use one of {', '.join(known)}"
-            )
-        traffic = EdgeBytes(self.inputs.graph, known[name].decoder(), CORNSERVE_TABLE_1)
-        if self.rate is None:
-            placed = placement.max_rate(self.inputs.problem, cluster, traffic, self.solver)
-        else:
-            placed = placement.min_gpus(self.inputs.problem, cluster, traffic, self.rate, self.solver)
-        return self._one_plan(placed.plan, Budget(sum(nodes)), placed, cluster)
 
     def plan_cells(self) -> PlanResult:
         """Returns a mixture of cells. If one plan serves notably more than cells, returns that plan."""
@@ -172,23 +150,16 @@ class _PlanSearch:
             direct=direct,
         )
 
-    def _one_plan(
-        self,
-        plan: Solution,
-        limit: Budget,
-        placed: placement.PlacedPlan | None = None,
-        cluster: Cluster | None = None,
-    ) -> PlanResult:
+    def _one_plan(self, plan: Solution, limit: Budget) -> PlanResult:
         """Returns the result of a plan without cells. `limit`: the budget with which other plans are compared."""
         cells = (Cell(plan.gpus, plan.capacity, plan),)
         running = (RunningCell(1, plan.gpus, plan),)
-        budget = Budget(sum(self.request.nodes)) if self.request.nodes else self.request.budget
         return PlanResult(
             inputs=self.inputs,
             cells=cells,
             running=running,
-            explanations=(explain_plan(self.inputs.problem, plan, budget),),
-            file=self._file(cells, {plan.gpus: 1}, placed, cluster),
+            explanations=(explain_plan(self.inputs.problem, plan, self.request.budget),),
+            file=self._file(cells, {plan.gpus: 1}),
             confidence=self._confidence(running, limit),
             whole=True,
         )
@@ -200,16 +171,10 @@ class _PlanSearch:
             self.inputs.problem, self.inputs, sources, plans, budget, every_option=self.request.explain
         )
 
-    def _file(
-        self,
-        cells: Sequence[Cell],
-        counts: Mapping[int, int],
-        placed: placement.PlacedPlan | None = None,
-        cluster: Cluster | None = None,
-    ) -> PlanFile:
+    def _file(self, cells: Sequence[Cell], counts: Mapping[int, int]) -> PlanFile:
         inputs = self.inputs
         parts = planned_parts(inputs)
-        return plan_file(parts, inputs.problem, tuple(cells), counts, self.rate, self._origin, placed, cluster)
+        return plan_file(parts, inputs.problem, tuple(cells), counts, self.rate, self._origin)
 
     @property
     def _origin(self) -> PlanOrigin:

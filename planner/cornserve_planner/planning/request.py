@@ -28,15 +28,12 @@ class PlanRequest:
             GPU types, whose numbers cannot be added.
         running: the replicas that run now, whose goodput is also computed.
         survive: serve the rate also after the loss of any one replica, in one plan.
-        nodes: GPUs of each node, to place the replicas on nodes. `bandwidth`: bytes/s between each pair of nodes.
     """
 
     model: str | ModelDocument
     gpus: int | None = None
     gpus_of: Mapping[str, int] = field(default_factory=dict)
     dollars: float | None = None
-    nodes: tuple[int, ...] = ()
-    bandwidth: float | None = None
     rate: float | None = None
     workload: Path | None = None
     profile: Path | None = None
@@ -58,7 +55,7 @@ class PlanRequest:
 
     @property
     def has_budget(self) -> bool:
-        return self.budget != Budget() or bool(self.nodes and not self.rate)
+        return self.budget != Budget()
 
     @property
     def needs_one_plan(self) -> bool:
@@ -73,8 +70,6 @@ class PlanRequest:
             "gpus": self.gpus,
             "gpus_of": dict(self.gpus_of),
             "dollars": self.dollars,
-            "nodes": list(self.nodes),
-            "bandwidth": self.bandwidth,
             "rate": self.rate,
             "objective": self.objective,
             "largest_cell": self.largest_cell,
@@ -96,21 +91,13 @@ class PlanRequest:
             require_positive("--rate", self.rate)
         if self.dollars is not None:
             require_positive("--dollars", self.dollars)
-        if bool(self.nodes) != (self.bandwidth is not None):
-            raise InvalidInputError(
-                "--nodes, --bandwidth", "give both: a placement depends on the network between nodes"
-            )
-        if self.nodes and self.survive:
-            raise InvalidInputError("--survive", "is not supported with --nodes: remove one of them")
-        if self.nodes and self.budget != Budget():
-            raise InvalidInputError("--nodes", "is a budget of GPUs already: remove --gpus, --gpus-of and --dollars")
         if self.objective == "goodput" and not self.targets.latency:
             raise InvalidInputError("--objective", "goodput needs a target: give --ttft, --tbt or --e2e")
         if self.objective == "goodput" and self.budget == Budget():
             raise InvalidInputError("--objective", "goodput needs a budget: give --gpus or --gpus-of")
-        if self.targets.latency and (self.nodes or self.survive or self.dollars or self.objective == "dollars"):
+        if self.targets.latency and (self.survive or self.dollars or self.objective == "dollars"):
             raise InvalidInputError(
-                "--ttft, --tbt, --e2e", "are not supported with --nodes, --survive, --dollars and dollars: remove them"
+                "--ttft, --tbt, --e2e", "are not supported with --survive, --dollars and dollars: remove them"
             )
 
     def for_inputs(self, inputs: PlanInputs) -> PlanRequest:
@@ -129,10 +116,6 @@ def _with_objective(request: PlanRequest, inputs: PlanInputs) -> PlanRequest:
         raise InvalidInputError("--objective", "dollars needs a --rate; a budget in dollars is given by --dollars")
     types = usable_gpu_types(inputs.problem)
     listed = ", ".join(types)
-    if len(types) > 1 and request.nodes:
-        raise InvalidInputError(
-            "--nodes", f"needs options of one GPU type, not of {listed}: use a model file with one type, or --gpus-of"
-        )
     if len(types) > 1 and request.gpus is not None:
         raise InvalidInputError(
             "--gpus",

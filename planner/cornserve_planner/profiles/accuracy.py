@@ -14,10 +14,13 @@ from functools import partial
 from typing import Literal
 
 from cornserve_planner.profiles.architecture import Architecture, Architectures, DiffusionTransformerShape
-from cornserve_planner.profiles.edge_traffic import CORNSERVE_TABLE_1
 from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.profiles.profile import ModelProfile, Throughput
 from cornserve_planner.profiles.roofline import GpuMachine, decode_seconds, denoise, encode, prefill
+
+TEXT_TOKENS, OUTPUT_TOKENS = 1000, 100
+MEDIA_TOKENS = {"image_encoder": 600, "video_encoder": 10_000, "audio_encoder": 200}
+"""Token counts of [C Table 1, footnote 2]."""
 
 Kind = Literal["encoder", "language model", "diffusion", "diffusion on several GPUs"]
 
@@ -120,9 +123,9 @@ def _table_1_comparison(
         source=throughput.rate.source,
     )
     kind: Kind
-    if component in CORNSERVE_TABLE_1.media:
+    if component in MEDIA_TOKENS:
         tower = model.encoder("audio_encoder" if component == "audio_encoder" else "vision_encoder")
-        kind, work = "encoder", encode(tower, CORNSERVE_TABLE_1.media[component])
+        kind, work = "encoder", encode(tower, MEDIA_TOKENS[component])
         seconds = machine.seconds(work)
     elif component == "image_generator":
         dit = model.diffusion()
@@ -130,11 +133,11 @@ def _table_1_comparison(
         seconds = machine.seconds(work)
     else:
         decoder = model.decoder()
-        prompt = CORNSERVE_TABLE_1.text + _media_tokens(throughput.requests)
+        prompt = TEXT_TOKENS + _media_tokens(throughput.requests)
         kind, work = "language model", prefill(decoder, prompt)
         seconds = machine.seconds(work)
         if name != "qwen-image":  # the language model only embeds the prompt
-            seconds += decode_seconds(decoder, prompt, CORNSERVE_TABLE_1.output, machine)
+            seconds += decode_seconds(decoder, prompt, OUTPUT_TOKENS, machine)
     return compare(kind=kind, predicted=seconds, utilization=machine.utilization(work, published))
 
 

@@ -49,7 +49,6 @@ def report(result: PlanResult, *, everything: bool = False) -> RenderableType:
     for entry, explanation in shown if everything else islice(shown, 1):
         gpus = gpus_text(gpus_by_type(file.options, entry.plan.replicas))
         parts += ["", title(f"Plan for {gpus}: {entry.plan.capacity:.4g} requests/s")]
-        parts += _placement(file)
         parts += plan_parts(problem, entry.plan, explanation, everything=everything)
     return Group(*parts)
 
@@ -182,15 +181,6 @@ def confidence_lines(
             origin = found.sources[change.option].tag or "assumed"
             rows.add_row(change.option, f"{change.times:.2f}", origin, replicas_text(change.replicas))
         yield from ("", title("Times at which another plan serves at least 1% more"), rows)
-
-
-def _placement(file: PlanFile) -> Iterator[RenderableType]:
-    for cell in file.cells:
-        if cell.placement is not None:
-            rows = table(("node",), text=("replicas",))
-            for node, replicas in enumerate(cell.placement):
-                rows.add_row(str(node), replicas_text(replicas) or "none")
-            yield from (rows, "")
 
 
 def _unserved(file: PlanFile) -> str:

@@ -163,7 +163,7 @@ def read_load(
         types = tuple(TypeLoad(name, kind.share) for name, kind in plan.types.items() if kind.share)
         return _poisson(plan, types, rate, count, seed)
     modalities = next(iter(plan.models.values())).modalities
-    if modalities is None or len(plan.models) > 1:
+    if modalities is None:
         raise InvalidInputError(
             "--workload",
             f"{path.name} has requests, but the plan does not list the modalities of one model: give shares",

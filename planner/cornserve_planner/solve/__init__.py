@@ -2,5 +2,5 @@
 
 `optimization` plans without topology: it solves `milp` within a `budget`, and `infeasible` explains failures.
 `cells` plans for 1, 2, 4, … GPUs and mixes the results, `strategies` are fixed plans, and `explanation` names limits.
-`placement` plans for a `cluster`, and solves `topology_milp`. Both use `solver`.
+All use `solver`.
 """

@@ -10,10 +10,12 @@ import pulp
 
 from cornserve_planner.errors import InfeasibleError
 from cornserve_planner.model.problem import PlanningProblem
-from cornserve_planner.model.solution import Loss, Solution
+from cornserve_planner.model.solution import Solution
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.dominance import undominated
 from cornserve_planner.solve.solver import SolverSettings, solve_program
+
+AFTER_LOSS = " after the loss of a replica"
 
 
 def require_paths(problem: PlanningProblem) -> None:
@@ -38,10 +40,10 @@ def require_budget(problem: PlanningProblem, budget: Budget) -> None:
     The seconds of the paths do not matter.
     """
     if any(_smallest(problem, limit.weight)[0] > limit.most for limit in _limits(problem, budget)):
-        raise InfeasibleError(*explain_empty_plan(problem, budget, None))
+        raise InfeasibleError(*explain_empty_plan(problem, budget, survive=False))
 
 
-def explain_empty_plan(problem: PlanningProblem, budget: Budget, survive: Loss | None) -> tuple[str, str]:
+def explain_empty_plan(problem: PlanningProblem, budget: Budget, *, survive: bool) -> tuple[str, str]:
     """Explains a budget that does not allow one replica of each option on some set of paths."""
     needs = []
     for limit in _limits(problem, budget):
@@ -53,7 +55,7 @@ def explain_empty_plan(problem: PlanningProblem, budget: Budget, survive: Loss |
         why = f"{'more than' if survive else 'at least'} {'; or '.join(needs)}"
     else:
         why = f"more than {budget} for any choice of options"
-    return f"the budget of {budget}", f"to serve every type{_after(survive)}, a plan needs {why}"
+    return f"the budget of {budget}", f"to serve every type{AFTER_LOSS if survive else ''}, a plan needs {why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +84,12 @@ def _limits(problem: PlanningProblem, budget: Budget) -> list[_Limit]:
     return limits
 
 
-def explain_missed_rate(rate: float, budget: Budget, best: Solution, survive: Loss | None) -> tuple[str, str]:
+def explain_missed_rate(rate: float, budget: Budget, best: Solution, *, survive: bool) -> tuple[str, str]:
     """Explains a budget that does not allow a rate. `best` is the plan with the highest rate within the budget."""
     return (
         f"the budget of {budget}",
-        f"{rate:g} requests/s are requested, but at most {best.bound:.4g} can be served{_after(survive)}",
+        f"{rate:g} requests/s are requested, but at most {best.bound:.4g} can be served{AFTER_LOSS if survive else ''}",
     )
-
-
-def _after(survive: Loss | None) -> str:
-    return f" after the loss of a {survive}" if survive else ""
 
 
 def _gpus_of(problem: PlanningProblem, gpu: str, name: str) -> int:

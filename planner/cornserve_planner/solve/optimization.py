@@ -10,7 +10,7 @@ import math
 
 from cornserve_planner.errors import InfeasibleError, InvalidInputError, NoPlanFoundError, require_positive
 from cornserve_planner.model.problem import PlanningProblem
-from cornserve_planner.model.solution import Loss, Objective, Solution
+from cornserve_planner.model.solution import Objective, Solution
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.infeasible import explain_empty_plan, explain_missed_rate, require_paths
 from cornserve_planner.solve.milp import MilpProgram
@@ -26,17 +26,17 @@ MOST_REPLICAS = 1e14
 
 
 def max_rate(
-    problem: PlanningProblem, budget: Budget, solver: SolverSettings | None = None, survive: Loss | None = None
+    problem: PlanningProblem, budget: Budget, solver: SolverSettings | None = None, survive: bool = False
 ) -> Solution:
     """Returns the plan with the highest rate within a budget. Of these, it has the smallest `PlanSize`.
 
     Args:
-        survive: the loss after which the rate is served. Losses of nodes need a placement, see `placement.max_rate`.
+        survive: serve the rate also after the loss of any one replica.
 
     Raises `InfeasibleError` if no rate above 0 is possible, and `NoPlanFoundError` if the time limit is too short.
     """
     solver, problem = solver or SolverSettings(), problem.without_utilization_limits
-    search = _search(problem, solver, survive)
+    search = ReplicaSearch(problem, solver, survive)
     require_paths(problem)
     if budget == Budget():
         raise InvalidInputError("budget", "must have a limit; otherwise the rate is unbounded")
@@ -52,7 +52,7 @@ def max_rate(
     first = max(candidates, key=lambda candidate: candidate.rate)
     if first.rate <= relaxation * SLACK:
         _require_found(outcome.proven, solver)
-        raise InfeasibleError(*explain_empty_plan(problem, budget, survive))
+        raise InfeasibleError(*explain_empty_plan(problem, budget, survive=survive))
     ties = search.break_ties(budget, first.rate, first)
     best = ties.winner.rate
     proven = outcome.proven and best >= program.solved_rate() * (1 - TOLERATED)
@@ -69,12 +69,12 @@ def min_gpus(
     rate: float,
     budget: Budget | None = None,
     solver: SolverSettings | None = None,
-    survive: Loss | None = None,
+    survive: bool = False,
 ) -> Solution:
     """Returns the plan with the fewest GPUs that serves `rate`. Of these, it has the smallest `PlanSize`.
 
     Args:
-        survive: the loss after which the rate is served.
+        survive: serve the rate also after the loss of any one replica.
 
     Raises `InfeasibleError` if no plan within `budget` serves it, and `NoPlanFoundError` if the time limit is too
     short.
@@ -87,12 +87,12 @@ def min_dollars(
     rate: float,
     budget: Budget | None = None,
     solver: SolverSettings | None = None,
-    survive: Loss | None = None,
+    survive: bool = False,
 ) -> Solution:
     """Returns the plan with the fewest dollars per hour that serves `rate`. Of these, it has the smallest `PlanSize`.
 
     Args:
-        survive: the loss after which the rate is served.
+        survive: serve the rate also after the loss of any one replica.
 
     Raises `InvalidInputError` if an option's GPUs have no price; other errors as in `min_gpus`.
     """
@@ -105,10 +105,10 @@ def _min_cost(
     rate: float,
     budget: Budget,
     solver: SolverSettings,
-    survive: Loss | None,
+    survive: bool,
 ) -> Solution:
     problem = problem.without_utilization_limits
-    search = _search(problem, solver, survive)
+    search = ReplicaSearch(problem, solver, survive)
     require_paths(problem)
     require_positive("rate", rate)
     if rate * max(problem.shares[path.type] * max(path.seconds.values()) for path in problem.usable) > MOST_REPLICAS:
@@ -122,7 +122,7 @@ def _min_cost(
         raise _infeasible(problem, rate, budget, survive)
     candidates = [] if found.served is None else [found.served]
     if not outcome.proven:
-        spare = int(survive is not None)
+        spare = int(survive)
         fixed = (dict(result.replicas) for result in strategy_costs(problem, rate, objective))
         allowed = [{name: n + spare for name, n in replicas.items()} for replicas in fixed]
         candidates += [search.served(replicas) for replicas in allowed if budget.allows(problem, replicas)][:1]
@@ -141,12 +141,6 @@ def _min_cost(
     )  # fmt: skip
 
 
-def _search(problem: PlanningProblem, solver: SolverSettings, survive: Loss | None) -> ReplicaSearch:
-    if survive is Loss.NODE:
-        raise InvalidInputError("survive", "the loss of a node needs a plan for nodes: give the nodes of the cluster")
-    return ReplicaSearch(problem, solver, survive is Loss.REPLICA)
-
-
 def _at_cost(budget: Budget, objective: Objective, value: float) -> Budget:
     match objective:
         case Objective.DOLLARS:
@@ -155,11 +149,11 @@ def _at_cost(budget: Budget, objective: Objective, value: float) -> Budget:
             return Budget(round(value), budget.gpus_of, budget.dollars)
 
 
-def _infeasible(problem: PlanningProblem, rate: float, budget: Budget, survive: Loss | None) -> Exception:
+def _infeasible(problem: PlanningProblem, rate: float, budget: Budget, survive: bool) -> Exception:
     if budget == Budget():
         return _imprecise(rate)
     best = max_rate(problem, budget, SolverSettings(time_limit=10.0), survive)
-    return InfeasibleError(*explain_missed_rate(rate, budget, best, survive))
+    return InfeasibleError(*explain_missed_rate(rate, budget, best, survive=survive))
 
 
 def _imprecise(rate: float) -> InvalidInputError:
@@ -183,7 +177,7 @@ def _plan(
     proven: bool,
     seconds: float,
     solver: SolverSettings,
-    survive: Loss | None,
+    survive: bool,
 ) -> Solution:
     served = ties.winner
     return Solution(

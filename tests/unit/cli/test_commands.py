@@ -77,7 +77,7 @@ def test_every_command_has_examples_and_the_option_json(cli: CliRunner, command:
 @pytest.mark.parametrize(
     ("command", "groups"),
     [
-        (["deploy"], ["Options", "App", "Model", "Load and latency", "Plan"]),
+        (["deploy"], ["Options", "App", "Model", "Load and latency", "Budget", "Inputs", "Targets"]),
         (["plan", "model"], ["Options", "Budget", "Inputs", "Targets", "Solver", "Output"]),
     ],
 )

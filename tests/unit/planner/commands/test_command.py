@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -250,27 +249,6 @@ def test_a_budget_in_dollars_maximizes_the_rate(files: list[str]) -> None:
     assert "the budget of $12.3 an hour" in run(*files, "--dollars", "12.3").stdout
 
 
-@pytest.mark.slow
-def test_replicas_are_placed_on_nodes(tmp_path: Path) -> None:
-    saved = tmp_path / "plan.json"
-    found = document("internvl3-38b", "--nodes", "2x4", "--bandwidth", "0.1Gbit/s", "--save", str(saved))
-    fast = document("internvl3-38b", "--nodes", "2x4", "--bandwidth", "400Gbit/s")
-    (cell,) = found["cells"]
-
-    assert found["cluster"] == {"gpus": [4, 4], "bandwidth": 0.1e9 / 8}
-    assert found["rate"] <= fast["rate"]
-    placed = Counter[str]()
-    for node in cell["placement"]:
-        placed.update(node)
-        assert sum(found["options"][name]["gpus"] * count for name, count in node.items()) <= 4
-    assert placed == cell["replicas"]
-    assert PlanFile.read(saved).model_dump(mode="json") == {name: found[name] for name in PlanFile.model_fields}
-    for_rate = document("internvl3-38b", "--nodes", "2x4", "--bandwidth", "400Gbit/s", "--rate", "0.5")
-    assert for_rate["gpus"]["A100-80GB"] < fast["gpus"]["A100-80GB"]
-    refused = run("adapt", str(saved), "--rate", "2")
-    assert refused.stderr.startswith("error: cluster: the plan is placed on nodes: make it again with --nodes")
-
-
 def test_gpus_of_several_types_are_not_added() -> None:
     by_dollars = document("llava-1.5-7b", "--rate", "10")
     within = document("llava-1.5-7b", "--dollars", str(by_dollars["dollars"]))
@@ -345,17 +323,6 @@ def test_the_same_plan_gives_the_same_diagram(files: list[str], tmp_path: Path) 
         (
             ["llava-1.5-7b", "--rate", "8", "--objective", "gpus"],
             "error: --objective: GPUs of different types cannot be added (A100-80GB, RTX-4090): use --objective d",
-        ),
-        (
-            ["internvl3-38b", "--nodes", "2x8", "--bandwidth", "1Gbit/s", "--survive", "1"],
-            "error: --survive: is not supported with --nodes",
-        ),
-        (["internvl3-38b", "--nodes", "2x8"], "error: --nodes, --bandwidth: give both"),
-        (["internvl3-38b", "--nodes", "2", "--bandwidth", "1Gbit/s"], "error: --nodes must be NODESxGPUS, such as"),
-        (["internvl3-38b", "--nodes", "2x8", "--bandwidth", "400"], "error: --bandwidth must be a number of bits per"),
-        (
-            ["internvl3-38b", "--nodes", "2x8", "--bandwidth", "1Gbit/s", "--gpus", "8"],
-            "error: --nodes: is a budget of GPUs already",
         ),
         (["qwen-image", "--dollars", "0"], "error: --dollars: must be a finite number greater than 0, not 0"),
         (["qwen-image", "--dollars", "9", "--rate", "2"], "error: --gpus, --rate: give exactly one"),

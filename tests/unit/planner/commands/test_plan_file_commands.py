@@ -72,11 +72,6 @@ def test_a_budget_too_small_for_losses_is_refused_in_plain_words() -> None:
     assert "a plan needs more than 2 GPUs" in run("internvl3-38b", "--gpus", "2", "--survive", "1").stderr
 
 
-def test_nodes_are_refused_for_several_gpu_types_with_advice_that_helps() -> None:
-    error = run("llava-1.5-7b", "--nodes", "2x8", "--bandwidth", "1Gbit/s").stderr
-    assert "--nodes: needs options of one GPU type, not of A100-80GB, RTX-4090: use a model file with one type" in error
-
-
 def test_a_plan_file_is_adapted_to_a_new_rate(saved: str, tmp_path: Path) -> None:
     result = run("adapt", saved, "--rate", "13", "--free", "16", "--save", str(tmp_path / "next.json"))
     read = PlanFile.read(tmp_path / "next.json")

@@ -26,7 +26,6 @@ REQUESTS = {
     "hybrid paths": PlanRequest("internvl3-38b", gpus=16),
     "one plan": PlanRequest("qwen2.5-vl-32b", gpus=5, whole=True, factors={"monolith": 1.5}),
     "fewest dollars": PlanRequest("llava-1.5-7b", rate=10, objective="dollars"),
-    "nodes": PlanRequest("internvl3-38b", nodes=(4, 4), bandwidth=1e10),
     "two GPU types": PlanRequest("llava-1.5-7b", gpus_of={"RTX-4090": 2, "A100-80GB": 2}),
 }
 
@@ -38,7 +37,6 @@ FREE = [
     r"options\.[^.]*",
     r"types\.[^.]*\.components\..*",
     r"types\.[^.]*\.paths\..*\.(seconds|low|high|tag|components\..*)",
-    r"cluster\.(bandwidth|gpus\..*)",
     r"cells\.\d*",
     r"cells\.\d*\.count",
     r"cells\.\d*\.(relaxation|proven|ties_settled|solver|solve_seconds|kept)",
@@ -148,7 +146,7 @@ def parsed(text: str) -> tuple[PlanFile | None, str]:
         return None, str(error)
 
 
-@pytest.mark.parametrize("result", requests("hybrid paths", "nodes", "fewest dollars"), indirect=True)
+@pytest.mark.parametrize("result", requests("hybrid paths", "fewest dollars"), indirect=True)
 def test_an_altered_field_is_refused_by_name_or_changes_the_meaning(result: PlanResult) -> None:
     original = result.file
     document = json.loads(original.dump())
@@ -241,7 +239,7 @@ def test_a_plan_file_of_an_old_version_is_refused_with_advice() -> None:
             InvalidInputError, match=r"p\.json: (format|version): .*make the plan again with `cornserve"
         ):
             PlanFile.parse(json.dumps(head), "p.json")
-    with pytest.raises(InvalidInputError, match=r"version: unsupported version 7: this release reads version 3"):
+    with pytest.raises(InvalidInputError, match=r"version: unsupported version 7: this release reads version 4"):
         PlanFile.parse('{"format": "cornserve-planner/plan", "version": 7}', "p.json")
 
 

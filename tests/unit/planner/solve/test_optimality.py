@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cornserve_planner.errors import InfeasibleError
 from cornserve_planner.model.problem import PlanningProblem
-from cornserve_planner.model.solution import Loss, Objective, Solution
+from cornserve_planner.model.solution import Objective, Solution
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.optimization import max_rate, min_dollars, min_gpus
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings
@@ -91,12 +91,12 @@ def test_no_plan_serves_more_after_the_loss_of_a_replica(examples: int) -> None:
         rates = every.rates_after_a_loss
         if rates.max() == 0:
             with pytest.raises(InfeasibleError, match="to serve every type after the loss of a replica, a plan needs"):
-                max_rate(problem, Budget(gpus=gpus), survive=Loss.REPLICA)
+                max_rate(problem, Budget(gpus=gpus), survive=True)
             return
-        plan = max_rate(problem, Budget(gpus=gpus), survive=Loss.REPLICA)
+        plan = max_rate(problem, Budget(gpus=gpus), survive=True)
         assert plan.proven
         assert plan.ties_settled
-        assert plan.survives is Loss.REPLICA
+        assert plan.survives
         assert plan.rate == pytest.approx(rates.max(), rel=CLOSE)
         assert plan.rate <= plan.capacity
         assert plan.rate <= plan.bound <= plan.relaxation
@@ -115,10 +115,10 @@ def test_no_plan_serves_a_rate_after_a_loss_with_fewer_gpus_or_dollars(examples:
         if rate == 0:
             return
         serving = every.rates_after_a_loss >= rate * (1 - CLOSE)
-        plan = min_gpus(problem, rate, survive=Loss.REPLICA)
+        plan = min_gpus(problem, rate, survive=True)
         assert_smallest(plan, problem, every, serving)
         assert plan.capacity >= plan.rate == pytest.approx(rate, rel=CLOSE)
-        cheap = min_dollars(problem, rate, Budget(gpus=GPUS), survive=Loss.REPLICA)
+        cheap = min_dollars(problem, rate, Budget(gpus=GPUS), survive=True)
         best = least(every.dollars_of, serving)
         assert cheap.value == pytest.approx(every.dollars_of[best].min())
         assert_smallest(cheap, problem, every, best)
