@@ -94,7 +94,7 @@ class GroupStatus(BaseModel):
     executor: str = ""
     """The name of the executor."""
     gpus: int = 0
-    """Number of GPUs of one replica."""
+    """Number of GPUs or CPU slots of one replica."""
     apps: int = 1
     """Number of apps that need the group."""
     cell: str | None = None

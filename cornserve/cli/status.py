@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cornserve.cli.console import CliError, print_error, print_json, stdout
+from cornserve.cli.cost_table import show_costs
 from cornserve.cli.events import show_events
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import Json, Url, complete_app_names
@@ -44,14 +45,26 @@ def status(
             "their reasons, and the current state.",
         ),
     ] = False,
+    costs: Annotated[
+        bool,
+        typer.Option(
+            "--costs",
+            help="Show the GPU seconds and the dollars of the last hour, by app and executor. Executors that apps "
+            "share are divided by the seconds that their invocations took.",
+        ),
+    ] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Show all apps and their phases, or one app with its cells and replicas."""
     if app is None and events:
         raise CliError("--events: give the name of the app")
+    if costs and (events or watch):
+        raise CliError("--costs: remove --events and --watch")
     with open_client(ctx, url) as client:
-        if app is not None and events:
+        if costs:
+            show_costs(client, app, json=json)
+        elif app is not None and events:
             show_events(client, app, watch=watch, json=json)
         elif app is not None and watch:
             _watch(client, app, json)

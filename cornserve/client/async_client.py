@@ -12,6 +12,7 @@ import httpx2 as httpx
 from pydantic import BaseModel
 
 from cornserve.app.app import App
+from cornserve.app.costs import CostReport
 from cornserve.app.event import AppEvent
 from cornserve.app.graph import AppGraph
 from cornserve.app.overview import LiveApp, Overview
@@ -214,6 +215,10 @@ class AsyncClient:
     async def overview(self) -> Overview:
         """Returns all apps with their rates, latencies and errors, what needs attention, and the last events."""
         return await self._call(calls.overview(), responses.overview)
+
+    async def costs(self, minutes: float = 60) -> CostReport:
+        """Returns the GPU seconds and dollars of apps and their executors in the last minutes, at most 60."""
+        return await self._call(calls.costs(minutes), responses.cost_report)
 
     async def live(self, app: str) -> LiveApp:
         """Returns the executor graph of an app with the present load of its replicas, edges and paths."""

@@ -97,6 +97,10 @@ def overview() -> ApiCall:
     return ApiCall("GET", "/admin/v1/overview")
 
 
+def costs(minutes: float) -> ApiCall:
+    return ApiCall("GET", f"/admin/v1/costs?minutes={minutes:g}")
+
+
 def live(app: str) -> ApiCall:
     return ApiCall("GET", f"{_app(app)}/live")
 

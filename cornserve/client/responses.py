@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json
 
+from cornserve.app.costs import CostReport
 from cornserve.app.event import AppEvent
 from cornserve.app.overview import LiveApp, Overview
 from cornserve.app.record import AppView, ReplicaLog, UnreadableApp
@@ -170,6 +171,10 @@ def unreadable_apps(document: Any) -> list[UnreadableApp]:
 
 def overview(document: Any) -> Overview:
     return Overview.model_validate(document)
+
+
+def cost_report(document: Any) -> CostReport:
+    return CostReport.model_validate(document)
 
 
 def live_app(document: Any) -> LiveApp:

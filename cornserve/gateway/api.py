@@ -45,6 +45,7 @@ from cornserve.gateway.http.connection import STOPPING
 from cornserve.gateway.http.head import HeadMiddleware
 from cornserve.gateway.http.middleware import RequestMiddleware
 from cornserve.gateway.http.server import SYNCED
+from cornserve.gateway.live.cost_metrics import CostMetrics
 from cornserve.gateway.live.feed import LiveFeed
 from cornserve.gateway.live.peers import GatewayPeers
 from cornserve.gateway.live.prometheus import PrometheusServer
@@ -125,6 +126,7 @@ def create_gateway(
     )
     peers = GatewayPeers(find_gateways, credentials.secret.token(LIVE_TOKEN))
     feed = LiveFeed(context, changes, peers, prometheus)
+    metrics.registry.register(CostMetrics(feed.cost_history.groups))
     router = v1_router.V1Router(HeadMiddleware(create_api(context, feed)), context)
     origins = origins or BrowserOrigins()
     authenticator = Authenticator(read_access, host, credentials.secret, origins)
@@ -149,7 +151,8 @@ def create_api(context: GatewayContext, feed: LiveFeed) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[dict[str, object]]:
-        following = [asyncio.create_task(context.apps.watch_store()), asyncio.create_task(feed.history.run())]
+        forever = context.apps.watch_store(), feed.history.run(), feed.follow_costs()
+        following = [asyncio.create_task(each) for each in forever]
         try:
             with suppress(TimeoutError):  # Requests then get a 503 until the store is read.
                 async with asyncio.timeout(SYNC_SECONDS):

@@ -146,7 +146,7 @@ class Launcher(Protocol):
         """Deletes all groups that are not in `keep`, including groups that an earlier launcher started."""
 
     def gpus(self, spec: ExecutorSpec) -> int:
-        """Returns the number of GPUs that a replica of the executor occupies. 0 if it runs on the CPU."""
+        """Returns the number of GPUs or CPU slots that a replica of the executor occupies."""
 
     def slots(self, slot_type: str | None) -> SlotCount | None:
         """Returns the slots of a type, or of all types. None if the launcher cannot know what may become available."""

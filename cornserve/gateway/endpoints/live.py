@@ -8,9 +8,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from cornserve.app.costs import CostReport
 from cornserve.app.live_figures import LIVE_PATH
 from cornserve.app.overview import AppSeries, LiveApp, Overview, RequestList, RequestTimeline
 from cornserve.gateway.endpoints import sse
+from cornserve.gateway.live.cost_history import ComputeSeconds
 from cornserve.gateway.live.feed import FoundRequests, LiveFeed
 from cornserve.gateway.live.figures import GatewayFigures
 from cornserve.gateway.live.prometheus import LONGEST_HOURS
@@ -60,6 +62,12 @@ async def get_series(name: str, feed: Feed, hours: Annotated[float, Query(gt=0, 
     return await feed.series(name, hours)
 
 
+@router.get("/costs")
+async def get_costs(feed: Feed, minutes: Annotated[float, Query(gt=0, le=60)] = 60) -> CostReport:
+    """Returns the GPU seconds and the dollars of the last minutes, by app and executor group."""
+    return await feed.costs(minutes * 60)
+
+
 @router.get("/requests")
 async def list_requests(feed: Feed, app: str | None = None) -> RequestList:
     """Returns the last, the slow and the failed requests of an app or of all apps, without their content."""
@@ -81,6 +89,11 @@ async def own_figures(feed: Feed, window: Annotated[float, Query(gt=0, le=3600)]
 @internal_router.get("/series/{name}")
 async def own_steps(feed: Feed, name: str) -> GatewaySteps:
     return feed.own_steps(name)
+
+
+@internal_router.get("/costs")
+async def own_compute_seconds(feed: Feed, seconds: Annotated[float, Query(gt=0, le=3600)]) -> ComputeSeconds:
+    return feed.own_compute_seconds(seconds)
 
 
 @internal_router.get("/requests")

@@ -26,6 +26,7 @@ from cornserve.gateway.http.admission import MemoryReservation
 from cornserve.gateway.http.disconnect import CancelOnDisconnect
 from cornserve.gateway.http.request_id import REQUEST_ID, RequestIds
 from cornserve.gateway.http.response_body import send_chunk
+from cornserve.gateway.live.costs import RequestCost, request_cost
 from cornserve.gateway.observe import access_log
 from cornserve.gateway.observe.app_logs import RequestLog
 from cornserve.gateway.request.session import Session, StreamNotRequestedError
@@ -101,6 +102,13 @@ class RequestHandler:
     def count_media(self, modalities: Iterable[Modality]) -> None:
         """Counts media that the endpoint has loaded itself, in the metrics."""
         self._stats.record_media(modalities)
+
+    def cost(self) -> RequestCost:
+        """Returns the cost of the invocations that have ended."""
+        record = self._context.apps.records().get(self._app)
+        if record is None:  # the app was deleted meanwhile
+            return {"gpu_seconds": self._stats.compute_seconds, "dollars": None}
+        return request_cost(self._stats.group_seconds, record.spec, record.status.groups, self._context.prices)
 
     async def respond(self, create_body: CreateBody, content_type: str = "application/json") -> SendResponse:
         """Returns a response, by default JSON. A disconnect cancels the request."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+from typing_extensions import TypedDict
 
 from cornserve.app.plan import AppCell, AppPlan
 from cornserve.app.record import GroupStatus
@@ -11,6 +13,33 @@ from cornserve.gpu_prices import GpuPrices
 
 Cost = float | None
 """Dollars per hour. None: the price of a GPU or slot is unknown."""
+
+
+class RequestCost(TypedDict):
+    """The cost of a request in its `usage`, with `include_cost`."""
+
+    gpu_seconds: float
+    dollars: Cost
+
+
+def request_cost(
+    seconds: Mapping[str, float], spec: AppSpec, groups: Iterable[GroupStatus], prices: GpuPrices
+) -> RequestCost:
+    """Returns the cost of the time in which the invocations of a request computed.
+
+    Args:
+        seconds: time of replicas by executor group.
+        groups: the groups of the app. A group that has left meanwhile has one GPU, of an unknown price.
+    """
+    known = {group.key: group for group in groups}
+    spent, costs = 0.0, list[Cost]()
+    for key, each in seconds.items():
+        group = known.get(key)
+        gpu_seconds = each * (1 if group is None else group.gpus)
+        price = None if group is None else group_price(spec, group, prices)
+        spent += gpu_seconds
+        costs.append(None if price is None else gpu_seconds / 3600 * price)
+    return {"gpu_seconds": spent, "dollars": total_cost(costs) if prices.by_type else None}
 
 
 def total_cost(costs: Iterable[Cost]) -> Cost:
@@ -26,7 +55,7 @@ def total_cost(costs: Iterable[Cost]) -> Cost:
 def replica_costs(spec: AppSpec, groups: Iterable[GroupStatus], prices: GpuPrices) -> dict[str, Cost]:
     """Returns the cost of each replica of an app, by id."""
     return {
-        replica.id: _cost(group.gpus, prices.of(_gpu_type(spec, group)))
+        replica.id: _cost(group.gpus, group_price(spec, group, prices))
         for group in groups
         for replica in group.replicas
     }
@@ -38,6 +67,11 @@ def cell_cost(spec: AppSpec, plan: AppPlan, cell: AppCell, prices: GpuPrices) ->
         _cost(option.gpus * cell.replicas[name], prices.of(option.gpu_type or spec.gpu_type_of("")))
         for name, option in options.items()
     )
+
+
+def group_price(spec: AppSpec, group: GroupStatus, prices: GpuPrices) -> Cost:
+    """Returns the dollars per hour of one GPU or slot of a group."""
+    return prices.of(_gpu_type(spec, group))
 
 
 def _gpu_type(spec: AppSpec, group: GroupStatus) -> str | None:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
+from cornserve.app.costs import CostReport
 from cornserve.app.live_figures import LIVE_PATH
 from cornserve.app.overview import AppSeries, ReadGateways, RequestList, RequestTimeline
 from cornserve.app.record import AppView
@@ -19,6 +20,8 @@ from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.live.app_live import LIVE_SECONDS, app_live
 from cornserve.gateway.live.app_view import app_view
+from cornserve.gateway.live.cost_history import ComputeSeconds, CostHistory
+from cornserve.gateway.live.cost_report import cost_report
 from cornserve.gateway.live.figures import GatewayFigures, Sums, gateway_figures
 from cornserve.gateway.live.overview import OVERVIEW_SECONDS, overview
 from cornserve.gateway.live.peers import GatewayPeers
@@ -77,6 +80,9 @@ class LiveFeed:
         self._peers = peers
         self._prometheus = prometheus
         self.history = FigureHistory(lambda: context.metrics.apps, self._ready)
+        self.cost_history = CostHistory(
+            context.apps.records, lambda: context.metrics.apps, context.prices, time.monotonic()
+        )
         self._computed: dict[str, _Computed] = {}
         self._received: dict[str, _Received] = {}
 
@@ -100,6 +106,22 @@ class LiveFeed:
         path = f"{LIVE_PATH}/series/{name}"
         found, gateways = await self._peers.read(path, {}, GatewaySteps, lambda: self.own_steps(name))
         return app_series(found, gateways, time.time(), 1 if self._prometheus is None else LONGEST_HOURS)
+
+    async def follow_costs(self) -> None:
+        """Reads the costs after each change of an app, until cancelled."""
+        await self.cost_history.run(self._changes.broadcast)
+
+    async def costs(self, seconds: float) -> CostReport:
+        """Returns the costs of the last seconds, at most an hour."""
+        self.cost_history.read(time.monotonic())
+        length, occupied, own = self.cost_history.window(seconds)
+        parameters = {"seconds": f"{seconds:g}"}
+        found, gateways = await self._peers.read(f"{LIVE_PATH}/costs", parameters, ComputeSeconds, lambda: own)
+        return cost_report(length, occupied, found, self.cost_history.groups, gateways)
+
+    def own_compute_seconds(self, seconds: float) -> ComputeSeconds:
+        self.cost_history.read(time.monotonic())
+        return self.cost_history.window(seconds)[2]
 
     async def _long_series(self, view: AppView, hours: float) -> AppSeries:
         if self._prometheus is None:

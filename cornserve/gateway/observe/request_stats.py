@@ -131,9 +131,9 @@ class RequestStats:
         "_spans",
         "_started",
         "_targets",
-        "compute_seconds",
         "first_chunk_seconds",
         "generation_tokens",
+        "group_seconds",
         "path",
         "prompt_tokens",
         "retries",
@@ -149,8 +149,8 @@ class RequestStats:
         self._spans: list[AttemptSpan | GatewaySpan] = []
         self.path: int | None = None
         self.retries = 0
-        self.compute_seconds = 0.0
-        """Time of replicas that the request's invocations took."""
+        self.group_seconds: dict[str, float] = {}
+        """Time of replicas that the request's invocations took, by executor group."""
         self.prompt_tokens = 0
         self.generation_tokens = 0
         self.first_chunk_seconds: float | None = None
@@ -160,6 +160,11 @@ class RequestStats:
     def seconds(self) -> float:
         """Seconds since the request arrived."""
         return time.perf_counter() - self._started
+
+    @property
+    def compute_seconds(self) -> float:
+        """Time of replicas that the request's invocations took."""
+        return sum(self.group_seconds.values())
 
     @property
     def spans(self) -> list[RequestSpan]:
@@ -230,7 +235,7 @@ class RequestStats:
 
     def record_compute_time(self, group: str, seconds: float) -> None:
         """Adds the time of a replica of an executor group that an invocation took."""
-        self.compute_seconds += seconds
+        self.group_seconds[group] = self.group_seconds.get(group, 0.0) + seconds
         self._app.compute_seconds[group] += seconds
 
     def record_edges(self, producers: Iterable[str], group: str) -> None:

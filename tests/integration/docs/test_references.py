@@ -39,6 +39,8 @@ from cornserve.gateway.endpoints.openai.images import CreateImageRequest
 from cornserve.gateway.endpoints.openai.scoring import RerankRequest, ScoreRequest
 from cornserve.gateway.endpoints.openai.transcriptions import TranscriptionForm
 from cornserve.gateway.http.admission import RequestAdmission
+from cornserve.gateway.live.cost_history import GroupUse
+from cornserve.gateway.live.cost_metrics import CostMetrics
 from cornserve.gateway.live.feed import LiveFeed
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics, ReplicaStatsRegistry
@@ -262,6 +264,7 @@ def test_every_metric_of_the_gateway_is_documented() -> None:
     stats.for_endpoint("endpoint").record_end("OK", 1)
     metrics.registry.register(ReplicaMetrics(stats))
     metrics.registry.register(RequestAdmission())
+    metrics.registry.register(CostMetrics({"group": GroupUse(1, 2.5)}))
     metrics.record_error(404, "model_not_found")
     metrics.set_targets("app", LatencyTargetSettings(end_to_end_seconds=1.0, admission=True))
     request = metrics.new_request("app")

@@ -121,7 +121,7 @@ class LocalLauncher:
         return [supervisor for supervisor in self._supervisors if supervisor.group == key and supervisor.wanted]
 
     def gpus(self, spec: ExecutorSpec) -> int:
-        return spec.gpus if self._machine.device_slots.kind == "GPU" else 0
+        return spec.gpus
 
     def slots(self, slot_type: str | None) -> SlotCount:
         return self._machine.device_slots.count(slot_type)

@@ -20,6 +20,7 @@ from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openai.chunk_events import ChunkEvents
 from cornserve.gateway.endpoints.openai.common_fields import (
     CompletionUsage,
+    CostReader,
     GenerationRequest,
     check_app,
     join_text,
@@ -164,23 +165,27 @@ async def create_chat_completion(request: Request, context: Context) -> SendResp
     speaks = "spoken chat" in handler.served_app.code.operations
     check_app(handler.served_app, body.model, "spoken chat" if speaks else "chat")
     handler.set_media(find_media_slots(body))
-    chat = _create_handler(f"chatcmpl-{handler.ids.unique}", body, speaks=speaks)
+    chat = _create_handler(
+        f"chatcmpl-{handler.ids.unique}", body, handler.cost if body.include_cost else None, speaks=speaks
+    )
     if speaks:
         handler.set_field_names(rename_field)
     return handler.stream(chat.events) if body.stream else await handler.respond(chat.respond)
 
 
-def _create_handler(id: str, body: ChatCompletionRequest, *, speaks: bool) -> ChatHandler | SpokenChatHandler:
+def _create_handler(
+    id: str, body: ChatCompletionRequest, cost: CostReader | None, *, speaks: bool
+) -> ChatHandler | SpokenChatHandler:
     created = int(time.time())
     if not speaks:
         if body.audio is not None:
             message = f'modalities: the app {body.model!r} cannot speak: use ["text"]'
             raise ApiError(400, message, param="modalities", code="invalid_value")
-        return ChatHandler(id, created, body, body.chat)
+        return ChatHandler(id, created, body, body.chat, cost)
     request = spoken_request(body.chat, body.audio)
     if body.audio is None:
-        return ChatHandler(id, created, body, request)
-    return SpokenChatHandler(id, created, body.model, request, wants_usage=body.wants_usage)
+        return ChatHandler(id, created, body, request, cost)
+    return SpokenChatHandler(id, created, body.model, request, cost, wants_usage=body.wants_usage)
 
 
 async def run_chat(session: Session, chat: ChatRequest | SpokenChatRequest) -> tuple[WholeChat, str]:
@@ -207,15 +212,22 @@ class ChatHandler:
 
     Args:
         request: the request for the app.
+        cost: returns the cost of the request, if its usage contains it.
     """
 
     def __init__(
-        self, id: str, created: int, body: ChatCompletionRequest, request: ChatRequest | SpokenChatRequest
+        self,
+        id: str,
+        created: int,
+        body: ChatCompletionRequest,
+        request: ChatRequest | SpokenChatRequest,
+        cost: CostReader | None = None,
     ) -> None:
         self._id = id
         self._created = created
         self._body = body
         self._chat = request
+        self._cost = cost
         self._events = ChunkEvents(id, CHUNK, created, body.model, with_usage=body.wants_continuous_usage)
         self._started: set[int] = set()
         """The indices of the choices whose first chunk has been sent."""
@@ -236,7 +248,7 @@ class ChatHandler:
             "created": self._created,
             "model": self._body.model,
             "choices": choices,
-            "usage": openai_usage(chat.usage),
+            "usage": openai_usage(chat.usage, self._cost),
         }
         if chat.prompt_logprobs is not None:
             completion["prompt_logprobs"] = chat.prompt_logprobs
@@ -268,7 +280,7 @@ class ChatHandler:
             delta: Delta = {"images": _message_images(ending.images)}
             events.insert(0, self._events.choice(0, {"index": 0, "delta": delta}))
         if self._body.wants_usage:
-            events.append(self._events.usage(openai_usage(ending.usage)))
+            events.append(self._events.usage(openai_usage(ending.usage, self._cost)))
         return b"".join([*events, sse.DONE])
 
     def _chunk_event(self, chunk: ChatChunk) -> bytes:

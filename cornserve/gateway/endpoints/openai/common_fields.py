@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NotRequired, TypeVar
 
 from annotated_types import MaxLen, MinLen
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Strict, Tag, ValidationInfo, field_validator
 from typing_extensions import TypedDict
 
 from cornserve.app.operations import Operation
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.live.costs import RequestCost
 from cornserve.gateway.served_app import ServedApp
 from cornserve.task import Stream
 from cornserve_tasklib.chat_response import ChatChunk, Usage
@@ -100,6 +102,16 @@ class GenerationRequest(HintedRequest):
 
     return_token_ids: bool = False
     """Whether choices and chunks contain their token ids, as in vLLM."""
+    include_cost: Annotated[bool, Strict()] = False
+    """Whether the usage contains the cost of the request. Cornserve's field: other servers do not know it."""
+
+    @field_validator("include_cost")
+    @classmethod
+    def _require_usage(cls, is_wanted: bool, info: ValidationInfo) -> bool:
+        options = info.data.get("stream_options")
+        if is_wanted and info.data.get("stream") and not (options and options.include_usage):
+            raise ValueError('the cost is a part of the usage: add "stream_options": {"include_usage": true}')
+        return is_wanted
 
     @field_validator("prompt_logprobs", check_fields=False)
     @classmethod
@@ -136,6 +148,7 @@ class TokenCounts(TypedDict):
 
 class CompletionUsage(TokenCounts):
     prompt_tokens_details: PromptTokensDetails
+    cost: NotRequired[RequestCost]
 
 
 def prompt_usage(tokens: int) -> PromptUsage:
@@ -143,14 +156,21 @@ def prompt_usage(tokens: int) -> PromptUsage:
     return {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
-def openai_usage(usage: Usage) -> CompletionUsage:
+CostReader = Callable[[], RequestCost]
+
+
+def openai_usage(usage: Usage, cost: CostReader | None = None) -> CompletionUsage:
+    """Returns the usage, with the cost of the request if it is wanted."""
     prompt, completion = usage.prompt_tokens, usage.completion_tokens
-    return {
+    found: CompletionUsage = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
     }
+    if cost is not None:
+        found["cost"] = cost()
+    return found
 
 
 _PATHS: dict[Operation, str] = {

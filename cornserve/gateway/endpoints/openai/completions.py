@@ -17,6 +17,7 @@ from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openai.chunk_events import ChunkEvents
 from cornserve.gateway.endpoints.openai.common_fields import (
     CompletionUsage,
+    CostReader,
     GenerationRequest,
     OneOrMany,
     Text,
@@ -98,15 +99,18 @@ async def create_completion(request: Request, context: Context) -> SendResponse:
     body = await read_fields(request, TextCompletionRequest)
     handler = await RequestHandler.create(context, body.model, request, type(body))
     check_app(handler.served_app, body.model, "completion")
-    completion = CompletionHandler(f"cmpl-{handler.ids.unique}", int(time.time()), body)
+    completion = CompletionHandler(
+        f"cmpl-{handler.ids.unique}", int(time.time()), body, handler.cost if body.include_cost else None
+    )
     return handler.stream(completion.events) if body.stream else await handler.respond(completion.respond)
 
 
 class CompletionHandler:
     """Runs one request and writes its response. Choices are numbered across all prompts."""
 
-    def __init__(self, id: str, created: int, body: TextCompletionRequest) -> None:
+    def __init__(self, id: str, created: int, body: TextCompletionRequest, cost: CostReader | None) -> None:
         self._id = id
+        self._cost = cost
         self._created = created
         self._body = body
         self._requests = body.requests
@@ -121,7 +125,7 @@ class CompletionHandler:
         if len(whole) < len(chats):
             whole = await session.run_each(self._requests, WHOLE_CHAT)
         completion = self._completion(
-            self._choices(whole, texts), openai_usage(Usage.sum([chat.usage for chat in whole]))
+            self._choices(whole, texts), openai_usage(Usage.sum([chat.usage for chat in whole]), self._cost)
         )
         left_out = set() if self._body.return_token_ids else {"token_ids"}
         if self._body.prompt_logprobs is None:
@@ -154,7 +158,7 @@ class CompletionHandler:
         for index, reason in enumerate(reason for ending in endings for reason in ending.finish_reasons):
             yield self._events.choice(index, TextChoice(index=index, text=""), reason)
         if self._body.wants_usage:
-            yield self._events.usage(openai_usage(Usage.sum([ending.usage for ending in endings])))
+            yield self._events.usage(openai_usage(Usage.sum([ending.usage for ending in endings]), self._cost))
         yield sse.DONE
 
     def _chunk_event(self, prompt: int, chunk: ChatChunk) -> bytes:

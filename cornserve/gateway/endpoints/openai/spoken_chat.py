@@ -15,7 +15,7 @@ from cornserve.app.response_readers import ENDING, SPOKEN_STREAMS, WHOLE_CHAT, W
 from cornserve.app.unused_fields import tracked
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openai.chunk_events import ChunkEvents
-from cornserve.gateway.endpoints.openai.common_fields import openai_usage
+from cornserve.gateway.endpoints.openai.common_fields import CostReader, openai_usage
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.request.merge_streams import merge_streams
 from cornserve.gateway.request.session import Session
@@ -73,11 +73,21 @@ def spoken_request(chat: ChatRequest, audio: AudioOutput | None) -> SpokenChatRe
 class SpokenChatHandler:
     """Runs one chat whose response is spoken, and writes the response."""
 
-    def __init__(self, id: str, created: int, model: str, request: SpokenChatRequest, *, wants_usage: bool) -> None:
+    def __init__(
+        self,
+        id: str,
+        created: int,
+        model: str,
+        request: SpokenChatRequest,
+        cost: CostReader | None,
+        *,
+        wants_usage: bool,
+    ) -> None:
         self._id = id
         self._created = created
         self._model = model
         self._request = request
+        self._cost = cost
         self._wants_usage = wants_usage
 
     async def respond(self, session: Session) -> bytes:
@@ -93,7 +103,7 @@ class SpokenChatHandler:
                 "created": self._created,
                 "model": self._model,
                 "choices": [{"index": 0, "message": message, "finish_reason": reason, "logprobs": None}],
-                "usage": openai_usage(chat.usage),
+                "usage": openai_usage(chat.usage, self._cost),
             }
         )
 
@@ -113,7 +123,7 @@ class SpokenChatHandler:
         yield event(audio=self._audio() | self._expiry())
         yield event(_finish_reason(ending.finish_reasons[0], speech))
         if self._wants_usage:
-            yield events.usage(openai_usage(ending.usage))
+            yield events.usage(openai_usage(ending.usage, self._cost))
         yield sse.DONE
 
     async def _audio_deltas(self, session: Session) -> AsyncGenerator[dict[str, str], None]:
