@@ -259,6 +259,7 @@ class Start(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     CLIENT_REQUEST_ID_FIELD_NUMBER: _builtins.int
     HAS_STATE_FIELD_NUMBER: _builtins.int
+    DUE_US_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     invocation: _builtins.int
     """Index of the invocation within its request."""
@@ -284,6 +285,10 @@ class Start(_message.Message):
     has_state: _builtins.bool
     """Whether the last of `inputs` is the state of an earlier attempt, which has ended with CODE_HANDED_OVER. `request`
     does not refer to it. An executor that cannot read it does without.
+    """
+    due_us: _builtins.int
+    """The time by which the first output is due, in microseconds since 1970, by the clock of `arrived_us`. Executors serve
+    earlier ones first. 0: the app has no latency target.
     """
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Input]: ...
@@ -312,10 +317,11 @@ class Start(_message.Message):
         tokens: _builtins.int = ...,
         client_request_id: _builtins.str = ...,
         has_state: _builtins.bool = ...,
+        due_us: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrived_us", b"arrived_us", "attempt", b"attempt", "client_request_id", b"client_request_id", "delivered", b"delivered", "has_state", b"has_state", "inputs", b"inputs", "invocation", b"invocation", "outputs", b"outputs", "request", b"request", "request_id", b"request_id", "timeout_ms", b"timeout_ms", "tokens", b"tokens", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrived_us", b"arrived_us", "attempt", b"attempt", "client_request_id", b"client_request_id", "delivered", b"delivered", "due_us", b"due_us", "has_state", b"has_state", "inputs", b"inputs", "invocation", b"invocation", "outputs", b"outputs", "request", b"request", "request_id", b"request_id", "timeout_ms", b"timeout_ms", "tokens", b"tokens", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

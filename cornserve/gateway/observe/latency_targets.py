@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Set
 from typing import NamedTuple
 
 from cornserve.app.settings import LatencyTargetSettings
 from cornserve.gateway.observe.decision_log import log_admission
 from cornserve_policies.admission import AdmittedRequest, LatencyAdmission, LatencyTarget, Refusal
+from cornserve_policies.due_times import SizeTargets
 
 LATE_CHUNKS = 0.1
 """The share of the times between chunks of one response that may exceed the TBT target [T §4.4]."""
@@ -29,9 +31,30 @@ class AppTargets:
     def __init__(self, settings: LatencyTargetSettings) -> None:
         self.settings = settings
         self.logs_decisions = False
+        self._first_output_seconds = settings.ttft_seconds or settings.end_to_end_seconds
+        self._sizes: dict[str, SizeTargets] = {}
+        """The sizes of inputs, by executor group."""
         self._admission = (
             LatencyAdmission(settings.ttft_seconds, settings.end_to_end_seconds) if settings.admission else None
         )
+
+    def due_us(self, group: str, arrived_us: int, tokens: int) -> int:
+        """Returns when an invocation is due, in microseconds since 1970. 0 without a target for it.
+
+        Args:
+            tokens: the size of the request's inputs for the executor group so far.
+        """
+        if self._first_output_seconds is None:
+            return 0
+        sizes = self._sizes.get(group)
+        if sizes is None:
+            sizes = self._sizes[group] = SizeTargets(self._first_output_seconds)
+        return int(1e6 * sizes.due(arrived_us / 1e6, tokens))
+
+    def retain_groups(self, groups: Set[str]) -> None:
+        """Removes the sizes of all other executor groups."""
+        for group in self._sizes.keys() - groups:
+            del self._sizes[group]
 
     @property
     def refusing(self) -> list[LatencyTarget]:

@@ -104,6 +104,8 @@ class AppStats:
             del self.invocations[group], self.input_tokens[group]
         for group in self.compute_seconds.keys() - groups:
             del self.compute_seconds[group]
+        if self.targets is not None:
+            self.targets.retain_groups(groups)
         for edge in [edge for edge in self.edges if not {*edge} - {""} <= groups]:
             del self.edges[edge]
         for key in [key for key in self.type_invocations if key[1] not in options]:
@@ -125,6 +127,7 @@ class RequestStats:
 
     __slots__ = (
         "_app",
+        "_group_tokens",
         "_has_audio",
         "_last_chunk_at",
         "_request_type",
@@ -143,6 +146,7 @@ class RequestStats:
         self._app = app
         self._started = time.perf_counter()
         self._last_chunk_at = 0.0
+        self._group_tokens: dict[str, int] = {}
         self._has_audio = False
         self._request_type = ""
         self._targets: RequestTargets | None = None
@@ -232,6 +236,17 @@ class RequestStats:
         if self._request_type:
             self._app.type_invocations[self._request_type, executor] += 1
         self._app.input_tokens[group] += tokens
+
+    def due_us(self, group: str, arrived_us: int, tokens: int) -> int:
+        """Returns when a new invocation for an executor group is due, in microseconds since 1970.
+
+        0: the app has no target for it. Inputs that the request has sent to the group before add to its size.
+        """
+        targets = self._app.targets
+        if targets is None:
+            return 0
+        sent = self._group_tokens[group] = self._group_tokens.get(group, 0) + tokens
+        return targets.due_us(group, arrived_us, sent)
 
     def record_compute_time(self, group: str, seconds: float) -> None:
         """Adds the time of a replica of an executor group that an invocation took."""

@@ -56,6 +56,7 @@ class Dispatcher:
         self._trace = trace
         self._first_attempt = attempt
         self._deadline = deadline
+        self._arrived_us = arrived_us
         self._retries = RetryPolicy(self._dataflow)
         self._placement = InvocationPlacement(
             ids,
@@ -115,6 +116,7 @@ class Dispatcher:
             execution = InvocationExecution(
                 invocation, group, self, self._stats, self._trace, attempt=self._first_attempt, streams=streams
             )
+            execution.due_us = self._stats.due_us(group, self._arrived_us, invocation.size.tokens)
             self._dataflow.add(execution)
             producers = self._dataflow.producers(execution)
             self._stats.record_edges((each.group for each in producers), group)

@@ -107,6 +107,7 @@ class InvocationExecution:
         "_taken",
         "_trace",
         "attempt",
+        "due_us",
         "group",
         "handed_over_state",
         "input_losses",
@@ -144,6 +145,8 @@ class InvocationExecution:
         self.handed_over_state: HandedOverState | None = None
         """The state of an earlier attempt, until an attempt has taken it."""
         self.group = group
+        self.due_us = 0
+        """When the first output is due, in microseconds since 1970. 0: the app has no target for it."""
         self._handler = handler
         self._stats = stats
         self._trace = trace

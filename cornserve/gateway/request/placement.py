@@ -266,6 +266,7 @@ class InvocationPlacement:
         start.request = invocation.request
         start.tokens = invocation.size.tokens
         start.arrived_us = self._arrived_us
+        start.due_us = execution.due_us
         for reference in invocation.inputs:
             if isinstance(reference, Blob):
                 command.add_blob(reference.data)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Protocol, Self, TypeVar
 
+from cornserve.due_queue import DueTime
 from cornserve.task import Tensor, TensorStream
 from cornserve.transport import Slot, TensorView
 from cornserve.v1 import executor_pb2 as pb
@@ -45,6 +46,7 @@ class InvocationContext:
         "_outputs",
         "_tensors",
         "delivered",
+        "due",
         "id",
         "input_bytes",
         "request_id",
@@ -58,6 +60,7 @@ class InvocationContext:
         """The size of the invocation's input as JSON."""
         self.delivered = _items_by_output(start.delivered)
         """Items, as JSON and by output, that an earlier attempt has sent. For executors with `continues`."""
+        self.due = DueTime(start.arrived_us, start.due_us)
         self._invocation = start.invocation
         self._outputs = frozenset(start.outputs)
         self._tensors = tensors

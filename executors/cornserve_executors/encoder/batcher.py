@@ -3,6 +3,7 @@
 The batcher does not wait for a batch to fill. While the device encodes one batch, the media of the next one queue up,
 so batches grow with the load. Requests are served round-robin, and so are large media, which exceed the batch budget:
 a medium waits for the batch on the device and for at most one large one, however many media another request has.
+Media of apps with latency targets are served in the order in which they are due.
 Long media arrive in parts, which occupy the device only for a short time in each batch.
 """
 
@@ -15,7 +16,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from cornserve.fair_queue import FairQueue
+from cornserve.due_queue import DueQueue
 from cornserve_executors.base import EngineDeadError
 from cornserve_executors.encoder.stats import EncoderStats, EncodingWork
 
@@ -54,10 +55,10 @@ class Batcher(Generic[Input, Output]):
         self._device = device
         self._max_patches = max_patches
         self._stats = stats
-        self._small = FairQueue[_BatchItem[Input, Output]]()
-        self._large = FairQueue[_BatchItem[Input, Output]]()
+        self._small = DueQueue[_BatchItem[Input, Output]]()
+        self._large = DueQueue[_BatchItem[Input, Output]]()
         """Media that exceed the budget."""
-        self._parts = FairQueue[_BatchItem[Input, Output]]()
+        self._parts = DueQueue[_BatchItem[Input, Output]]()
         """Parts of long media."""
         self._order = [self._large, self._small]
         self._had_parts = False
@@ -76,14 +77,14 @@ class Batcher(Generic[Input, Output]):
             raise EngineDeadError(str(self._failure))
         item: _BatchItem[Input, Output] = _BatchItem(input, work)
         del input  # The traceback of a cancellation keeps this frame.
-        self._queue_for(work).push(item, work.request_id)
+        self._queue_for(work).push(item, work.request_id, work.due)
         self._arrived.set()
         try:
             return await item.output
         finally:
             item.input = None
 
-    def _queue_for(self, work: EncodingWork) -> FairQueue[_BatchItem[Input, Output]]:
+    def _queue_for(self, work: EncodingWork) -> DueQueue[_BatchItem[Input, Output]]:
         if work.patches > self._max_patches:
             return self._large
         return self._parts if work.is_part else self._small
@@ -122,7 +123,7 @@ class Batcher(Generic[Input, Output]):
         return batch
 
     def _take(
-        self, queue: FairQueue[_BatchItem[Input, Output]], batch: list[_BatchItem[Input, Output]], budget: float
+        self, queue: DueQueue[_BatchItem[Input, Output]], batch: list[_BatchItem[Input, Output]], budget: float
     ) -> None:
         """Moves items to the batch while its patches are within the budget. An empty batch takes any item."""
         patches = sum(item.work.patches for item in batch)

@@ -11,6 +11,7 @@ from typing import Self
 import torch
 
 from cornserve.concurrency import gather_all
+from cornserve.due_queue import NO_DUE_TIME, DueTime
 from cornserve.weighted_semaphore import Reservation
 from cornserve_executors import tensor_copies
 from cornserve_executors.base import InvalidRequestError
@@ -148,13 +149,19 @@ class EncoderEngine:
             raise
 
     @asynccontextmanager
-    async def encoded(self, media: Media, prepared: PreparedMedium, request_id: str) -> AsyncIterator[torch.Tensor]:
+    async def encoded(
+        self,
+        media: Media,
+        prepared: PreparedMedium,
+        request_id: str,
+        due: DueTime = NO_DUE_TIME,
+    ) -> AsyncIterator[torch.Tensor]:
         """Yields the embeddings on the device. Requests for the same medium share them until the block ends."""
         key = self.cache_key(media)
         if key in self._encoding:
             self._stats.count_deduplicated(media.modality)
             prepared.release()
-        encode = partial(self._encode, media, prepared, request_id)
+        encode = partial(self._encode, media, prepared, request_id, due)
         with _named(media):
             async with self._encoding.join(key, encode) as rows:
                 yield rows
@@ -182,7 +189,7 @@ class EncoderEngine:
             reason = f"the model does not accept the {media.modality}: {rejection_reason(error)}"
             raise UnusableMediaError(media.where, reason) from error
 
-    async def _encode(self, media: Media, prepared: PreparedMedium, request_id: str) -> torch.Tensor:
+    async def _encode(self, media: Media, prepared: PreparedMedium, request_id: str, due: DueTime) -> torch.Tensor:
         if self._is_constant:
             return torch.zeros(self.shape(media, prepared), dtype=self._tower.dtype)
         taken = prepared.take() or (await self.prepare(media, request_id)).take()
@@ -192,13 +199,15 @@ class EncoderEngine:
         # The traceback of a cancellation keeps this frame, which must not keep the pixels.
         del taken, processed
         with memory, self._stats.encoding(media.modality):
-            rows = await self._encode_parts(parts, prepared.rows, request_id)
+            rows = await self._encode_parts(parts, prepared.rows, request_id, due)
         self._stats.count_encoded(media.modality, prepared.rows)
         return rows
 
-    async def _encode_parts(self, parts: list[ProcessedMedium], rows: int, request_id: str) -> torch.Tensor:
+    async def _encode_parts(
+        self, parts: list[ProcessedMedium], rows: int, request_id: str, due: DueTime
+    ) -> torch.Tensor:
         """Returns the embeddings of a medium. Empties the list of its parts."""
-        works = [EncodingWork(request_id, part.modality, part.patches, len(parts) > 1) for part in parts]
+        works = [EncodingWork(request_id, part.modality, part.patches, len(parts) > 1, due) for part in parts]
         encoding = [self._batcher.encode(part, work) for part, work in zip(parts, works, strict=True)]
         parts.clear()
         encoded = await gather_all(encoding)

@@ -63,7 +63,7 @@ class EncoderExecutor(DeviceExecutor[EncoderTask, Media, Embeddings]):
                 slot.discard()
                 return Embeddings()
             metadata = prepared.describe(key).model_dump_json().encode()
-            async with self._engine.encoded(request, prepared, context.request_id) as rows:
+            async with self._engine.encoded(request, prepared, context.request_id, context.due) as rows:
                 await self._engine.write(rows, slot.buffer)
                 # Publish inside the block: other requests then find the medium either here or in shared memory.
                 slot.publish(self._engine.dtype, self._engine.shape(request, prepared), metadata, key)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from prometheus_client import Metric
 
+from cornserve.due_queue import NO_DUE_TIME, DueTime
 from cornserve.observe.histogram import TOKENS
 from cornserve_executors.engine_stats import EngineStats, counter, gauge, histogram
 from cornserve_tasklib.media import Modality
@@ -24,6 +25,7 @@ class EncodingWork:
     """See `ProcessedMedium.patches`."""
     is_part: bool = False
     """Whether the medium is encoded in parts, because it is long."""
+    due: DueTime = NO_DUE_TIME
 
 
 class _ModalityStats(EngineStats, prefix="cornserve_encoder"):

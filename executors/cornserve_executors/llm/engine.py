@@ -14,6 +14,7 @@ from vllm.lora.request import LoRARequest
 from vllm.v1.engine import exceptions as vllm_exceptions
 
 from cornserve.concurrency import gather_all
+from cornserve.due_queue import NO_DUE_TIME, DueTime
 from cornserve.transport import TensorView
 from cornserve_executors.base import (
     CannotContinueError,
@@ -72,6 +73,8 @@ class LLMEngine(VllmEngine):
         self._config = config
         arguments = engine_args(config)
         connector = arguments.get("kv_transfer_config", {}).get("kv_connector")
+        self._given_policy = config.options.engine_args.get("scheduling_policy")
+        """vLLM's scheduling policy that the app has set."""
         self._copies_kv = connector in (KvCacheConnector.__name__, HandOverConnector.__name__)
         super().__init__(arguments)
         self._adapters: dict[str, LoRARequest] = {}
@@ -112,6 +115,7 @@ class LLMEngine(VllmEngine):
         deliver_states: StatesDelivery | None = None,
         prefilled: PrefilledKv | None = None,
         hand_over: HandOver | None = None,
+        due: DueTime = NO_DUE_TIME,
     ) -> ChatResponse:
         """Generates a response, and streams its chunks to `deliver`. Cancelling stops the generation immediately.
 
@@ -124,6 +128,7 @@ class LLMEngine(VllmEngine):
                 chunk. Only for thinkers.
             prefilled: the KV cache of the prompt, or of a part of the prompt and the delivered chunks.
             hand_over: allows another executor to continue the response.
+            due: when the first token is due. Earlier ones run first, unless the app has set a scheduling policy.
 
         Raises `HandedOverError` if another executor continues after the chunks that `deliver` has received, and
         `UnusableKvError` if `prefilled` is unusable, before `deliver` has received a chunk.
@@ -157,7 +162,12 @@ class LLMEngine(VllmEngine):
                     states = await stack.enter_async_context(reader)
                     sampling = states.with_states(sampling)
                 outputs = self._vllm.generate(
-                    prompt, sampling, id, lora_request=adapter, priority=request.priority, **rendered.reasoning
+                    prompt,
+                    sampling,
+                    id,
+                    lora_request=adapter,
+                    priority=self._priority(request, due),
+                    **rendered.reasoning,
                 )
                 await stack.enter_async_context(aclosing(outputs))
                 async for output in outputs:
@@ -213,7 +223,7 @@ class LLMEngine(VllmEngine):
     async def _render(
         self, request: LLMRequest, id: str, embeddings: Sequence[TensorView], input_bytes: int, *, stream: bool
     ) -> RenderedRequest:
-        if request.priority and self._vllm.vllm_config.scheduler_config.policy != "priority":
+        if request.priority and self._given_policy != "priority":
             raise InvalidRequestError(
                 "priority: this app serves requests in their order: deploy it with "
                 "--engine-arg scheduling_policy=priority, or omit it"
@@ -221,6 +231,10 @@ class LLMEngine(VllmEngine):
         dtype = self._vllm.model_config.dtype
         await gather_all(asyncio.to_thread(_check_finite, tensor, dtype) for tensor in embeddings)
         return await self._prompt_renderer.render(request, embeddings, stream=stream, owner=id, input_bytes=input_bytes)
+
+    def _priority(self, request: LLMRequest, due: DueTime) -> int:
+        """Returns vLLM's priority: a smaller one runs first."""
+        return due.latest_us // 1000 if self._given_policy is None else request.priority
 
     async def prefill(
         self,
@@ -230,6 +244,7 @@ class LLMEngine(VllmEngine):
         embeddings: Sequence[TensorView] = (),
         *,
         samples_first: bool = False,
+        due: DueTime = NO_DUE_TIME,
     ) -> tuple[ChatChunk | None, int]:
         """Processes the prompt of a request, with the delivered tokens of a continued response. The engine saves its KV
         cache at the same time, or later.
@@ -258,7 +273,7 @@ class LLMEngine(VllmEngine):
                 sampling,
                 id,
                 lora_request=self._adapter(request),
-                priority=request.priority,
+                priority=self._priority(request, due),
             )
             async with aclosing(outputs):
                 async for output in outputs:

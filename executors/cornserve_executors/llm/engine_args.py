@@ -50,6 +50,8 @@ def engine_args(config: LLMSettings) -> dict[str, Any]:
             # By default the first constrained request selects the backend for all later ones, and not all backends
             # support tools.
             "structured_outputs_config": StructuredOutputsConfig(backend="xgrammar"),
+            # Requests are served in the order in which they are due. Those without targets are due in their order.
+            "scheduling_policy": config.options.engine_args.get("scheduling_policy", "priority"),
             "worker_extension_cls": f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}",
             # An engine with an encoder accepts encoded media, too.
             "ec_transfer_config": {

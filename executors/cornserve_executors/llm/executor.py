@@ -93,6 +93,7 @@ class LanguageModelExecutor(VllmExecutor[Settings, Request, Result]):
             deliver_states,
             prefilled,
             hand_over,
+            context.due,
         )
 
 
@@ -179,7 +180,7 @@ class PrefillExecutor(KvExecutor[PrefillTask, LLMRequest, PrefilledPrompt]):
         tokens = len(rendered.prompt_tokens)
         async with self._messages.lend(context.id, slot, tokens, self._engine.end_save) as lent:
             chunk, cached_tokens = await self._engine.prefill(
-                rendered, context.id, lent.target, embeddings, samples_first=seed is not None
+                rendered, context.id, lent.target, embeddings, samples_first=seed is not None, due=context.due
             )
             first = FirstToken(chunk=chunk, seed=seed if chunk is None else None)
             slot_of_first.publish("uint8", (1,), first.model_dump_json(exclude_defaults=True).encode())

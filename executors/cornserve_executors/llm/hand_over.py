@@ -61,7 +61,7 @@ class KvHandOver:
             asyncio.timeout(SAVE_SECONDS),
             self._messages.lend(key, slot, tokens, self._engine.end_save) as lent,
         ):
-            await self._engine.prefill(continued, key, lent.target, embeddings)
+            await self._engine.prefill(continued, key, lent.target, embeddings, due=self._context.due)
             await lent.wait_saved()
         metadata = KvMetadata(format, continued.digest(tokens), tokens, cached_tokens)
         slot.publish("uint8", (nbytes,), metadata.encode())

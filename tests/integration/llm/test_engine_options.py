@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,37 +48,64 @@ async def test_a_prompt_longer_than_max_model_len_is_rejected(limited: ExecutorP
     assert f"maximum context length is {CONTEXT} tokens" in reply.end.message
 
 
-@pytest.mark.slow
-async def test_waiting_requests_with_a_lower_priority_value_run_first(limited: ExecutorProcess) -> None:
-    """On one connection, the ends arrive in the order in which the executor sends them."""
+async def _order_of_ends(executor: ExecutorProcess, starts: Sequence[tuple[pb.Start, dict[str, Any]]]) -> list[int]:
+    """Returns the numbers of the starts in the order of their ends. The first one runs while the others arrive.
+
+    On one connection, the ends arrive in the order in which the executor sends them.
+    """
 
     async def wait_until_waiting(count: int) -> None:
         async def is_waiting() -> bool:
-            metrics = await limited.metrics()
+            metrics = await executor.metrics()
             names = ("cornserve_llm_num_requests_running", "cornserve_llm_num_requests_waiting")
             return [metrics[name] for name in names] == [1, count]
 
         await until(is_waiting)
 
-    priorities = [-9, 5, 3, 4]
     done: list[int] = []
-    async with calling(limited.endpoint) as caller:
-        for number, priority in enumerate(priorities):
+    async with calling(executor.endpoint) as caller:
+        for number, (start, fields) in enumerate(starts):
             if number:  # Nothing else waits for the first, so it runs at once.
                 await wait_until_waiting(number - 1)
-            tokens = 2 if number else CONTEXT - 10
-            fields: dict[str, Any] = {"max_tokens": tokens, "ignore_eos": True, "priority": priority}
+            fields |= {"max_tokens": 2 if number else CONTEXT - 10, "ignore_eos": True}
             request = CompletionRequest(prompt="Hello", **fields).model_dump_json(exclude_defaults=True).encode()
-            start = pb.Start(request_id=f"priority-{priority}", request=request)
+            start.request_id, start.request = f"request-{number}", request
             caller.send(pb.Command(call=number, start=start))
-        await wait_until_waiting(3)
-        while len(done) < len(priorities):
+        await wait_until_waiting(len(starts) - 1)
+        while len(done) < len(starts):
             event = await caller.read()
             assert event is not None
-            assert event.end.code == pb.CODE_OK, event.end.message
-            done.append(priorities[event.call])
+            if event.HasField("end"):
+                assert event.end.code == pb.CODE_OK, event.end.message
+                done.append(event.call)
+    return done
 
-    assert done == [-9, 3, 4, 5]
+
+@pytest.mark.slow
+async def test_waiting_requests_with_a_lower_priority_value_run_first(limited: ExecutorProcess) -> None:
+    starts = [(pb.Start(), {"priority": priority}) for priority in (-9, 5, 3, 4)]
+    assert await _order_of_ends(limited, starts) == [0, 2, 3, 1]
+
+
+@pytest.mark.slow
+async def test_waiting_requests_that_are_due_earlier_run_first(
+    tiny_llama: Path, fork_variables: dict[str, str], tmp_path: Path
+) -> None:
+    """A request without a due time is due ten seconds after its arrival."""
+    options = EngineOptions(
+        max_model_len=CONTEXT, max_num_seqs=1, max_num_batched_tokens=CONTEXT, kv_cache_memory_bytes=64 << 20
+    )
+    task, second, now = LLMTask(model_id=str(tiny_llama), options=options), 1_000_000, 1_700_000_000_000_000
+    starts = [
+        pb.Start(arrived_us=now),
+        pb.Start(arrived_us=now + 1),
+        pb.Start(arrived_us=now + 2, due_us=now + 12 * second),
+        pb.Start(arrived_us=now + 3),
+        pb.Start(arrived_us=now + 4, due_us=now + 2 * second),
+    ]
+    with running_executor(task, tmp_path, environment=fork_variables) as executor:
+        executor.until_ready()
+        assert await _order_of_ends(executor, [(start, {}) for start in starts]) == [0, 4, 1, 3, 2]
 
 
 async def test_max_num_seqs_limits_the_requests_that_run(limited: ExecutorProcess) -> None:

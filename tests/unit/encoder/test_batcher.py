@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from cornserve.due_queue import DueTime
 from cornserve_executors.base import EngineDeadError
 from cornserve_executors.encoder.batcher import Batcher
 from cornserve_executors.encoder.stats import EncoderStats, EncodingWork
@@ -238,3 +239,21 @@ async def test_metrics_describe_the_batches_by_modality(device: DoublingDevice, 
     assert (values["batch_items_count image"], values["batch_items_count audio"]) == (2, 1)
     assert (values["batch_items_sum image"], values["batch_items_sum audio"]) == (3, 1)
     assert (values["batch_patches_sum image"], values["batch_patches_sum audio"]) == (31, 30)
+
+
+async def test_media_of_apps_with_targets_are_encoded_in_the_order_in_which_they_are_due(
+    device: DoublingDevice, stats: EncoderStats
+) -> None:
+    async with running_batcher(device, stats, max_patches=1) as batcher:
+        first = asyncio.create_task(batcher.encode(0, EncodingWork("first", "image", 1)))
+        await until(lambda: bool(device.batches))
+        due = {1: 900, 2: 300, 3: 600}
+        rest = [
+            asyncio.create_task(batcher.encode(number, EncodingWork("many", "image", 1, due=DueTime(1, when))))
+            for number, when in due.items()
+        ]
+        await asyncio.sleep(0)
+        device.release()
+        await asyncio.gather(first, *rest)
+
+    assert device.batches == [[0], [2], [3], [1]]

@@ -11,7 +11,7 @@ import pytest_asyncio
 from pydantic import BaseModel
 
 from cornserve import Output, Stream, Tensor, TensorStream, UnitTask
-from cornserve.app.settings import AppPolicies
+from cornserve.app.settings import AppPolicies, LatencyTargetSettings
 from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
 from cornserve.gateway.request.dispatcher import Dispatcher
@@ -30,6 +30,9 @@ from tests.waiting import until
 
 Dispatch = Callable[[Sequence[Sequence[int]]], Dispatcher]
 """Dispatches a graph, which lists for each invocation the invocations whose tensors it consumes."""
+
+
+ARRIVED_US = 1_700_000_000_000_000
 
 
 class DispatchCode(Protocol):
@@ -120,9 +123,12 @@ class FakeReplica:
         self.discarded: list[tuple[int, list[str]]] = []
         self.handed_over: list[int] = []
         """The calls that may be handed over."""
+        self.due_us: list[int] = []
+        """The due time of each start."""
 
     def start_invocation(self, command: pb.Command, listener: InvocationListener, inputs: Sequence[bytes]) -> int:
         self.started.append((command.start.invocation, command.start.attempt))
+        self.due_us.append(command.start.due_us)
         self.listeners[command.start.invocation] = listener
         self.requested[command.start.invocation] = list(command.start.outputs)
         return command.start.invocation
@@ -193,8 +199,10 @@ async def dispatch_code(pool: FakePool, policies: AppPolicies) -> AsyncIterator[
             options={UnplannedTask().key: "unplanned"},
         )
         deadline = asyncio.get_running_loop().time() + 60
-        ids, stats = RequestIds("request", "request", "request"), RequestStats(AppStats())
-        dispatcher = Dispatcher(ids, route, pool, stats, None, attempt=0, arrived_us=0, deadline=deadline)
+        sums = AppStats()
+        sums.set_targets(policies.targets)
+        ids, stats = RequestIds("request", "request", "request"), RequestStats(sums)
+        dispatcher = Dispatcher(ids, route, pool, stats, None, attempt=0, arrived_us=ARRIVED_US, deadline=deadline)
         dispatchers.append(dispatcher)
         dispatcher.dispatch(recording.invocations, streams=streams)
         dispatcher.end_recording()
@@ -219,6 +227,17 @@ def dispatch(dispatch_code: DispatchCode) -> Dispatch:
 
 
 DIAMOND: list[list[int]] = [[], [0], [0, 1]]
+
+
+@pytest.mark.parametrize("policies", [AppPolicies(targets=LatencyTargetSettings(ttft_seconds=2))])
+async def test_invocations_of_apps_with_targets_have_a_due_time(pool: FakePool, dispatch: Dispatch) -> None:
+    dispatch(DIAMOND)
+    assert pool.replicas[0].due_us == [ARRIVED_US + 2_000_000] * 3
+
+
+async def test_invocations_of_other_apps_have_no_due_time(pool: FakePool, dispatch: Dispatch) -> None:
+    dispatch(DIAMOND)
+    assert pool.replicas[0].due_us == [0, 0, 0]
 
 
 async def test_a_consumer_of_several_abandoned_attempts_is_retried_once(pool: FakePool, dispatch: Dispatch) -> None:
