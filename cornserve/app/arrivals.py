@@ -37,3 +37,5 @@ class GatewayArrivals(BaseModel):
     """The requests that have met each latency target, by app."""
     missed: dict[str, dict[str, int]] = {}
     """The requests that have missed each latency target, or were refused by it, by app."""
+    late_us: dict[str, dict[str, int]] = {}
+    """Microseconds that requests with a missed target took longer than others, by app and executor group."""

@@ -45,6 +45,8 @@ class Arrivals:
     """Requests that have met each latency target, by app."""
     missed: Counts = field(default_factory=dict)
     """Requests that have missed each latency target, or were refused by it, by app."""
+    late_us: Counts = field(default_factory=dict)
+    """Microseconds that requests with a missed target took longer than others, by app and executor group."""
 
 
 class ArrivalReader:
@@ -79,7 +81,7 @@ class ArrivalReader:
         self._errors = {url: errors for url, errors in self._errors.items() if url in answers}
         known = {url: answer for url, answer in answers.items() if answer is not None}
         seconds = 0.0 if self._last_round is None else now - self._last_round
-        apps, met, missed = (defaultdict[str, Counter[str]](Counter) for _ in range(3))
+        apps, met, missed, late_us = (defaultdict[str, Counter[str]](Counter) for _ in range(4))
         invocations, tokens = Counter[str](), Counter[str]()
         by_type: dict[str, dict[str, Counter[str]]] = {}
         is_complete = len(known) == len(urls) and bool(urls)
@@ -91,6 +93,7 @@ class ArrivalReader:
             _add_increase(apps, before.apps, answer.apps)
             _add_increase(met, before.met, answer.met)
             _add_increase(missed, before.missed, answer.missed)
+            _add_increase(late_us, before.late_us, answer.late_us)
             for app, counts in answer.invocations.items():
                 invocations.update(_increase(before.invocations.get(app, {}), counts))
             for app, types in answer.type_invocations.items():
@@ -99,7 +102,7 @@ class ArrivalReader:
             for app, counts in answer.tokens.items():
                 tokens.update(_increase(before.tokens.get(app, {}), counts))
         self._last, self._last_round = known, now
-        return Arrivals(apps, is_complete, invocations, tokens, by_type, met, missed)
+        return Arrivals(apps, is_complete, invocations, tokens, by_type, met, missed, late_us)
 
     def forget(self) -> None:
         """Begins again: the next round has no arrivals."""

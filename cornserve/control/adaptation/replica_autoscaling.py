@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from cornserve.app.adaptation_status import AdaptationStatus, AutoscaledLoad
@@ -99,6 +100,8 @@ class ReplicaAutoscaling:
         self._decided: Mapping[str, int] = {}
         """The replicas of the change that was decided here, and is not applied yet, by executor."""
         self._attainment = TargetAttainment(settings.window_seconds, now)
+        self._late_us = ArrivalHistory(settings.window_seconds, now)
+        """The time that requests with missed targets took longer than others, by executor group."""
         self._complete_since = now
         """The time since which all replicas are ready."""
         self._missed_at = float("-inf")
@@ -119,6 +122,7 @@ class ReplicaAutoscaling:
             scaled.observe(arrivals, groups, now)
         name = self.record.name
         self._attainment.add(arrivals.met.get(name, {}), arrivals.missed.get(name, {}), now)
+        self._late_us.add(arrivals.late_us.get(name, {}), now)
         if any(group.ready < group.wanted for group in self.record.status.groups):
             self._complete_since = now
         loads = [scaled.load(now) for scaled in self._executors]
@@ -145,7 +149,7 @@ class ReplicaAutoscaling:
     def _changes(self, now: float) -> Mapping[ScaledExecutor, ReplicaChange]:
         """Returns the executors that should have other numbers of replicas.
 
-        While a target is missed, the executor with the highest utilization gets a replica, and none loses one.
+        While a target is missed, the executor that causes most of the missed time gets a replica, and none loses one.
         """
         decided = {scaled: scaled.decide(now, self.record) for scaled in self._executors}
         changes = {scaled: change for scaled, change in decided.items() if change is not None}
@@ -155,11 +159,26 @@ class ReplicaAutoscaling:
             self._missed_at = now
         if now < self._missed_at + self.settings.shrink_seconds:
             changes = {scaled: change for scaled, change in changes.items() if not scaled.is_surplus(change)}
-        growing = [scaled for scaled in self._executors if scaled.may_grow]
-        if missed is None or changes or not growing or now < last_change + self.settings.dwell_seconds:
+        if missed is None or changes or now < last_change + self.settings.dwell_seconds:
             return changes
-        busiest = max(growing, key=lambda scaled: scaled.utilization(now))
-        return {busiest: ReplicaChange(busiest.running.replicas + 1, missed)}
+        slowest, reason = self._slowest(now)
+        if not slowest.may_grow:
+            return changes
+        return {slowest: ReplicaChange(slowest.running.replicas + 1, missed + reason)}
+
+    def _slowest(self, now: float) -> tuple[ScaledExecutor, str]:
+        """Returns the executor that causes most of the missed time, and its share for users.
+
+        If the time is unknown, because requests were refused, the one with the highest utilization that may grow.
+        """
+        window = self._late_us.window(self.settings.window_seconds, now)
+        late_us = Counter[str]()
+        for group in self.record.status.groups:
+            late_us[group.executor] += 0 if window is None else window.counts.get(group.key, 0)
+        slowest = max(self._executors, key=lambda scaled: late_us[scaled.executor.name])
+        if most := late_us[slowest.executor.name]:
+            return slowest, f", and {slowest.executor.name} causes {most / late_us.total():.0%} of the missed time"
+        return max(self._executors, key=lambda scaled: (scaled.may_grow, scaled.utilization(now))), ""
 
     def news(self, before: AdaptationStatus) -> Iterator[tuple[str, str]]:
         yield from ()

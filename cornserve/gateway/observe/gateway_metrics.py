@@ -95,6 +95,7 @@ class GatewayMetrics(Collector):
             type_invocations={app: found for app, stats in self._apps.items() if (found := stats.option_invocations)},
             tokens={app: dict(stats.input_tokens) for app, stats in self._apps.items() if stats.invocations},
             met={app: stats.met_targets for app, stats in self._apps.items() if stats.targets is not None},
+            late_us={app: dict(late) for app, stats in self._apps.items() if (late := stats.stage_times.late_us)},
             missed={app: stats.missed_targets for app, stats in self._apps.items() if stats.targets is not None},
         )
 
@@ -149,6 +150,11 @@ class GatewayMetrics(Collector):
         retries = _counter("retries", "Invocations retried on another replica.", ["app"])
         moves = _counter("moved_streams", "Streams that continued on another replica because theirs left.", ["app"])
         code = _counter("app_code_seconds", "Time for which the app's code ran: tasks and stream functions.", ["app"])
+        late = _counter(
+            "late_seconds",
+            "Time that requests with a missed latency target took longer in a stage than others.",
+            ["app", "group"],
+        )
         compute = _counter(
             "compute_seconds",
             "Time of replicas that invocations took. Invocations that compute at the same time divide it.",
@@ -200,6 +206,8 @@ class GatewayMetrics(Collector):
             retries.add_metric([app], stats.retries)
             moves.add_metric([app], stats.moves)
             code.add_metric([app], stats.run_seconds)
+            for group, late_us in stats.stage_times.late_us.items():
+                late.add_metric([app, group], late_us / 1e6)
             for group, spent in stats.compute_seconds.items():
                 compute.add_metric([app, group], spent)
             prompt.add_metric([app], stats.prompt_tokens)
@@ -213,7 +221,7 @@ class GatewayMetrics(Collector):
             stats.chunk_seconds.add_to(chunk, [app])
         tokens, times = (prompt, generation), (media_seconds, seconds, first_chunk, first_audio, chunk)
         plan = (planned_paths, shares, type_invocations, edges, unknown_types)
-        outcomes = (targets, refusals, retries, moves, code, compute)
+        outcomes = (targets, refusals, retries, moves, code, late, compute)
         yield from (running, requests, paths, *plan, *outcomes, *tokens, media, *times)
 
 

@@ -54,6 +54,22 @@ class AttemptSpan:
         self.inputs_read: float | None = None
         self.items = 0
 
+    @property
+    def group(self) -> str:
+        return self._fields[1]
+
+    @property
+    def index(self) -> int:
+        return self._fields[3]
+
+    @property
+    def after(self) -> Sequence[int]:
+        return self._fields[5]
+
+    @property
+    def queued(self) -> float:
+        return self._fields[6]
+
     def record_item(self) -> None:
         """Counts an item of a stream, or another early value."""
         self.items += 1

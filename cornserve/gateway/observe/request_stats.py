@@ -13,6 +13,7 @@ from cornserve.app.overview import RequestSpan
 from cornserve.app.settings import LatencyTargetSettings
 from cornserve.gateway.observe.latency_targets import AppTargets, RequestTargets, TargetResult
 from cornserve.gateway.observe.request_spans import MAX_SPANS, AttemptSpan, GatewaySpan
+from cornserve.gateway.observe.stage_times import StageTimes, stage_seconds
 from cornserve.observe.histogram import Histogram
 from cornserve_policies.admission import Refusal
 from cornserve_policies.path_table import CellPath
@@ -44,6 +45,8 @@ class AppStats:
     planned_shares: Sequence[tuple[CellPath, float]] = ()
     targets: AppTargets | None = None
     target_results: Counter[TargetResult] = field(default_factory=Counter)
+    stage_times: StageTimes = field(default_factory=StageTimes)
+    """Of requests with targets."""
     refusals: Counter[str] = field(default_factory=Counter)
     """Requests that were refused early, by the target that they were not expected to meet."""
     retries: int = 0
@@ -104,6 +107,7 @@ class AppStats:
             del self.invocations[group], self.input_tokens[group]
         for group in self.compute_seconds.keys() - groups:
             del self.compute_seconds[group]
+        self.stage_times.retain_groups(groups)
         if self.targets is not None:
             self.targets.retain_groups(groups)
         for edge in [edge for edge in self.edges if not {*edge} - {""} <= groups]:
@@ -308,5 +312,14 @@ class RequestStats:
         seconds = self.seconds
         self._app.seconds.observe(seconds)
         if self._targets is not None:
-            for target, is_met in self._targets.record_end(status, seconds):
+            results = self._targets.record_end(status, seconds)
+            for target, is_met in results:
                 self._app.target_results[TargetResult(self._request_type, target, is_met)] += 1
+            if results:
+                self._app.stage_times.add(self._stage_seconds(seconds), is_met=all(is_met for _, is_met in results))
+
+    def _stage_seconds(self, seconds: float) -> dict[str, float]:
+        """Returns the time of each stage until the first chunk of a streamed response, or until the end."""
+        attempts = [span for span in self._spans if isinstance(span, AttemptSpan)]
+        first = self.first_chunk_seconds
+        return stage_seconds(attempts, seconds if first is None else first, to_first_output=first is not None)

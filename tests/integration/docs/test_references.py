@@ -273,11 +273,12 @@ def test_every_metric_of_the_gateway_is_documented() -> None:
     planned = CellPath("text", "4-0", 0)
     request.record_path(0, planned)
     request.record_invocation("group", "executor", 1)
+    request.begin_attempt("Task", "group", "replica", index=0, attempt=0, after=[], queued=0.0)
     request.record_compute_time("group", 1.0)
     request.record_edges([], "group")
     metrics.set_planned_shares("app", [(planned, 1.0)])
     metrics.retain_groups("app", {"group"}, {"executor": "option"})
-    request.record_end(200)
+    request.record_end(500)
 
     assert documented_metrics("## Gateway") == _metrics_of(metrics.registry)
 

@@ -44,6 +44,8 @@ class AutoscalingApp:
         """The most replicas of an executor that become ready."""
         self.missed = 0
         """The requests of each round that miss the TTFT target, of 20."""
+        self.late_us: dict[str, int] = {}
+        """The missed time of each round, by executor group."""
         self.arrivals = MadeArrivals()
         self.observer = Observer()
         self.metrics = ControllerMetrics(FakeLauncher())
@@ -103,6 +105,7 @@ class AutoscalingApp:
                 tokens=loads,
                 met={"chat": {"ttft": 20 - self.missed}},
                 missed={"chat": {"ttft": self.missed}},
+                late_us={"chat": self.late_us},
             )
             await self.driver.step()
             await self.control()
@@ -234,6 +237,22 @@ async def test_a_missed_target_adds_a_replica_to_the_busiest_executor(chat: Auto
     assert await chat.replicas() == (1, 2)
     await chat.run(600, tokens={"llm-1": 300}, images=10)
     assert await chat.replicas() == (1, 1)
+
+
+async def test_a_missed_target_adds_a_replica_to_the_executor_that_causes_it(chat: AutoscalingApp) -> None:
+    """The encoder has the highest load, but requests are late in the second language model."""
+    chat.missed, chat.late_us = 8, {"encoder-1": 2_000_000, "llm-1": 1_000_000, "llm-2": 5_000_000}
+    await chat.run(65, tokens={"llm-1": 300}, images=18)
+
+    assert await chat.replicas() == (2, 1)
+    ((_, message),) = chat.observer.events
+    assert "and llm causes 75% of the missed time: runs 2 replicas of llm instead of 1" in message
+
+
+async def test_no_other_executor_grows_if_the_one_that_causes_the_missed_time_may_not(chat: AutoscalingApp) -> None:
+    chat.missed, chat.late_us = 8, {"encoder-1": 1_000_000, "llm-1": 9_000_000}
+    await chat.run(1200, tokens={"llm-1": 300}, images=10)
+    assert await chat.replicas() == (4, 1)
 
 
 async def test_missed_targets_add_replicas_only_when_all_are_ready_and_up_to_the_limit(chat: AutoscalingApp) -> None:
