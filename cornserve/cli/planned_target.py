@@ -134,7 +134,7 @@ def plan_target(client: Client, source: str, target: DeployTarget, budget: PlanB
         raise CliError(str(error)) from error
     stderr().print(summary(result.file, f"cells: {describe_cells(result.file.counts)}"))
     plan = plan.with_gpu_types(profile.slot_types)
-    planned = resolve_target(target, name=None, plan=plan)
+    planned = resolve_target(target, name=None, plan=plan, step_limits=result.file.step_limits)
     return planned._replace(spec=planned.spec.model_copy(update={"planning": planning}))
 
 

@@ -17,6 +17,7 @@ from cornserve.app.plan import AppPlan
 from cornserve.app.settings import DEFAULT_FILENAME, AppPolicies, ExecutorOverride
 from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.app.spec import AppModel, AppSource, AppSpec
+from cornserve.app.step_limits import StepLimits, with_step_limits
 from cornserve.client.errors import DeployTargetError
 from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
@@ -90,10 +91,14 @@ def resolve_target(
     allow_paths: Sequence[str] = (),
     log_messages: bool = False,
     plan: AppPlan | Path | str | None = None,
+    step_limits: Mapping[str, StepLimits] | None = None,
 ) -> DeployTarget:
     """Resolves a target. Raises `DeployTargetError` if it cannot be deployed. May import the app, which is slow.
 
     A planned model has all paths of its family, unless shares are given.
+
+    Args:
+        step_limits: the limits of the engines' steps of an `AppPlan`, by deployment option.
     """
     source_settings = {"allow_paths": list(allow_paths), "log_messages": log_messages}
     target = _resolve(
@@ -105,10 +110,11 @@ def resolve_target(
     from cornserve.client.plan_reader import read_plan
     from cornserve_tasklib.prefill_decode import DecodeTask
 
-    known = plan if isinstance(plan, AppPlan) else read_plan(plan)
+    known, limits = (plan, step_limits or {}) if isinstance(plan, AppPlan) else read_plan(plan)
     try:
         splits = any(option.task == DecodeTask.__name__ for option in known.options.values())
         spec = target.spec if shares is not None else with_all_paths(target.spec, also_split=splits)
+        spec, known = with_step_limits(spec, known, limits)
         planned = AppSpec.model_validate({**spec.model_dump(exclude_unset=True), "plan": known})
     except ValidationError as error:
         raise DeployTargetError(describe_all(error.errors())) from error

@@ -93,6 +93,7 @@ def system_plan(
             memory=None,
             max_utilization=1.0,
             startup=None,
+            limits=None,
         )
         for name, option in options.items()
     }

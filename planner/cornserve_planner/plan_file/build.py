@@ -114,6 +114,7 @@ def _options(inputs: PlanInputs) -> dict[str, PlannedOption]:
             memory=problem.memory.get(option.name),
             max_utilization=problem.max_utilization.get(option.name, 1.0),
             startup=inputs.startup.get(option.name),
+            limits=None,
         )
         for option in inputs.graph.options
     }

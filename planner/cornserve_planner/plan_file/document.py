@@ -19,6 +19,7 @@ from cornserve_planner.plan_file.parts import (
     PlanFields,
     PlannedCell,
     PlannedGpuType,
+    PlannedLimits,
     PlannedOption,
     PlannedPath,
     PlannedType,
@@ -88,6 +89,16 @@ class PlanFile(PlanFields):
         """Returns the fields of the file, and the totals of its running cells."""
         totals = {"rate": self.rate, "gpus": self.total_gpus, "dollars": self.dollars}
         return self.model_dump(mode="json") | totals
+
+    def with_limits(self, limits: Mapping[str, PlannedLimits]) -> Self:
+        """Returns the plan with limits of the steps of options."""
+        options = {name: each.model_copy(update={"limits": limits.get(name)}) for name, each in self.options.items()}
+        return self.model_copy(update={"options": options})
+
+    @property
+    def step_limits(self) -> dict[str, dict[str, int]]:
+        """The limits of the options that have any."""
+        return {name: option.limits.model_dump() for name, option in self.options.items() if option.limits is not None}
 
     def deployable(self) -> Plan:
         """Returns the part by which an app is deployed. Raises `InvalidInputError` if an app cannot be."""

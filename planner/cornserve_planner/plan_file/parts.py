@@ -54,6 +54,13 @@ class PlannedGpuType(DocumentPart):
     price: Positive | None
 
 
+class PlannedLimits(DocumentPart):
+    """The limits of an engine's steps, with vLLM's names."""
+
+    max_num_batched_tokens: PositiveCount
+    max_num_seqs: PositiveCount
+
+
 class PlannedOption(DocumentPart, PlanOption):
     """A deployment option.
 
@@ -63,6 +70,7 @@ class PlannedOption(DocumentPart, PlanOption):
         memory: bytes needed on each of its GPUs; None if unknown.
         max_utilization: the fraction of its replicas' time that the plan may use.
         startup: seconds until a replica accepts requests; None if unknown.
+        limits: the limits with which the plan meets its latency targets; None without targets or a step model.
     """
 
     task: Name | None
@@ -73,6 +81,7 @@ class PlannedOption(DocumentPart, PlanOption):
     memory: NonNegative | None
     max_utilization: Annotated[float, Field(gt=0, le=1)]
     startup: NonNegative | None
+    limits: PlannedLimits | None
 
 
 class PlannedStep(DocumentPart, PlanStep):

@@ -15,10 +15,10 @@ from cornserve_planner.model.problem import PlanningProblem
 from cornserve_planner.model.solution import Solution
 from cornserve_planner.plan_file.build import plan_file, planned_parts
 from cornserve_planner.plan_file.document import PlanFile
+from cornserve_planner.plan_file.parts import PlannedLimits
 from cornserve_planner.plan_file.provenance import PlanOrigin
 from cornserve_planner.planning.request import PlanRequest
 from cornserve_planner.simulation.executor_model import ExecutorModel, TokenExecutor, executor_models
-from cornserve_planner.simulation.step_model import EngineLimits
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.capacity import capacity
 from cornserve_planner.solve.cells import Cell
@@ -42,7 +42,7 @@ class ReplayedPlan:
     inputs: PlanInputs
     plan: Solution
     candidates: tuple[ReplayedCandidate, ...]
-    limits: Mapping[str, EngineLimits]
+    limits: Mapping[str, PlannedLimits]
     running: float | None
 
 
@@ -142,5 +142,11 @@ def _has_tokens(inputs: PlanInputs, models: Mapping[str, ExecutorModel]) -> bool
     return curves or any(isinstance(model, TokenExecutor) for model in models.values())
 
 
-def _limits(models: Mapping[str, ExecutorModel]) -> dict[str, EngineLimits]:
-    return {name: model.limits for name, model in models.items() if isinstance(model, TokenExecutor)}
+def _limits(models: Mapping[str, ExecutorModel]) -> dict[str, PlannedLimits]:
+    return {
+        name: PlannedLimits(
+            max_num_batched_tokens=model.limits.max_num_batched_tokens, max_num_seqs=model.limits.max_num_seqs
+        )
+        for name, model in models.items()
+        if isinstance(model, TokenExecutor)
+    }

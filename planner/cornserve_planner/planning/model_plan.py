@@ -87,7 +87,12 @@ class _PlanSearch:
         found = plan_by_replay(self.request, self.inputs, self.rate, self._origin, update)
         search = replace(self, inputs=found.inputs)
         result = search._one_plan(found.plan, self.request.budget)
-        return replace(result, candidates=found.candidates, limits=found.limits, running_goodput=found.running)
+        return replace(
+            result,
+            file=result.file.with_limits(found.limits),
+            candidates=found.candidates,
+            running_goodput=found.running,
+        )
 
     def plan_cells(self) -> PlanResult:
         """Returns a mixture of cells. If one plan serves notably more than cells, returns that plan."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from cornserve_planner.model.solution import Solution
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.planning.confidence import PlanConfidence
 from cornserve_planner.planning.result_document import result_document
-from cornserve_planner.simulation.step_model import EngineLimits
 from cornserve_planner.solve.cells import Cell
 from cornserve_planner.solve.explanation import PlanExplanation
 
@@ -37,7 +35,6 @@ class PlanResult:
         whole: whether there is one plan for all GPUs instead of cells.
         confidence: the certainty of the plan. With `explain`, it covers all options.
         candidates: with latency targets, the candidates of the search, the best one first.
-        limits: with latency targets, the limits of the steps of options with a step model.
         running_goodput: the goodput of the running replicas of the request.
         direct: the plan with the fewest GPUs without cells, for comparison. None if it was not computed.
     """
@@ -51,7 +48,6 @@ class PlanResult:
     whole: bool = False
     direct: Solution | None = None
     candidates: tuple[ReplayedCandidate, ...] = ()
-    limits: Mapping[str, EngineLimits] = field(default_factory=dict)
     running_goodput: float | None = None
 
     @property
@@ -81,9 +77,5 @@ class PlanResult:
                 }
                 for each in self.candidates
             ],
-            "limits": {
-                name: {"max_num_batched_tokens": each.max_num_batched_tokens, "max_num_seqs": each.max_num_seqs}
-                for name, each in self.limits.items()
-            },
             "warnings": self.warnings,
         }

@@ -35,9 +35,6 @@ def candidate_parts(result: PlanResult, *, everything: bool) -> Iterator[Rendera
     if (hidden := len(result.candidates) - SHOWN) > 0 and not everything:
         yield f"{count_text(hidden, 'more candidate')} (--explain)"
     used = {name for cell in result.running for name in cell.plan.replicas}
-    for name, limits in result.limits.items():
+    for name, limits in result.file.step_limits.items():
         if name in used:
-            yield (
-                f"Steps of {name}: max_num_batched_tokens={limits.max_num_batched_tokens}, "
-                f"max_num_seqs={limits.max_num_seqs}"
-            )
+            yield f"Steps of {name}: {', '.join(f'{field}={value}' for field, value in limits.items())}"

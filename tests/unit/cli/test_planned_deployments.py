@@ -423,7 +423,7 @@ def test_a_deployment_plans_for_the_same_targets_as_the_planner(
 
     assert spec.plan is not None
     assert spec.planning is not None
-    assert spec.plan.cells == read_plan(saved).cells
+    assert spec.plan.cells == read_plan(saved).plan.cells
     found = {"utilization": spec.planning.utilization, "percentile": spec.planning.percentile}
     assert found | {"survive": spec.planning.survive} == {"utilization": 0.8, "percentile": 95, "survive": 0} | planning
     assert document.get("policies", {}).get("targets") == targets

@@ -45,8 +45,9 @@ def test_shorter_targets_have_smaller_steps_and_less_goodput(tmp_path: Path) -> 
     long = planned(tmp_path, ttft={"": 3.0}, tbt={"": 0.06})
 
     assert short.file.rate < long.file.rate
-    assert short.limits["D"].max_num_seqs < long.limits["D"].max_num_seqs
-    assert short.limits["P"].max_num_batched_tokens < long.limits["P"].max_num_batched_tokens
+    few, many = short.file.step_limits, long.file.step_limits
+    assert few["D"]["max_num_seqs"] < many["D"]["max_num_seqs"]
+    assert few["P"]["max_num_batched_tokens"] < many["P"]["max_num_batched_tokens"]
 
 
 def test_a_rate_is_served_within_the_targets_on_the_fewest_gpus(tmp_path: Path) -> None:

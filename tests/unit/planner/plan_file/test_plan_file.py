@@ -33,7 +33,7 @@ FREE = [
     r"models\..*",
     r"components\.[^.]*\.after.*",
     r"gpu_types\.[^.]*\.memory",
-    r"options\.[^.]*\.(batch|memory|startup|max_utilization|task|settings|settings\..*|components\..*)",
+    r"options\.[^.]*\.(batch|memory|startup|limits|limits\..*|max_utilization|task|settings|settings\..*|components\..*)",
     r"options\.[^.]*",
     r"types\.[^.]*\.components\..*",
     r"types\.[^.]*\.paths\..*\.(seconds|low|high|tag|components\..*)",
