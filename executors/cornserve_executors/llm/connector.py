@@ -8,17 +8,22 @@ result computed from the wrong data would be wrong for other requests as well, b
 image's identifier. The connector therefore copies the tensors that a request needs in a step before the scheduler adds
 the request to that step. If a tensor was revoked before its copy was complete, the request fails before any
 computation.
+
+The connector also keeps the media of new requests complete. vLLM does not send the inputs of a medium to its worker if
+the KV cache of its tokens is loaded or cached. If it preempts such a request and has given that KV cache away, it
+encodes the medium, for which the worker needs the inputs: vLLM 0.32 ends with an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from vllm.config import VllmConfig
 from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorBase, ECConnectorMetadata, ECConnectorRole
+from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.platforms import current_platform
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
@@ -58,10 +63,13 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
         """Embeddings for the next step, by request and identifier."""
         self._loads = EmbeddingLoads()
         self._failed: set[str] = set()
+        self._media: dict[str, Sequence[MultiModalFeatureSpec]] = {}
+        """The media of each request with media, complete."""
 
     # Called in the scheduler
 
     def ensure_cache_available(self, request: Request, num_computed_tokens: int) -> bool:
+        self._media[request.request_id] = request.mm_features
         locations = request.ec_transfer_params or {}
         copied = self._copies.pop(request.request_id, {})
         needed = _needed_identifiers(request, num_computed_tokens, num_computed_tokens + self._step_tokens)
@@ -92,6 +100,8 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
             self._loads.tensors[identifier] = self._copies[request.request_id][identifier]
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> EmbeddingLoads:
+        for new in scheduler_output.scheduled_new_reqs:
+            new.mm_features = self._media.get(new.req_id, new.mm_features)
         loads, self._loads = self._loads, EmbeddingLoads()
         return loads
 
@@ -102,6 +112,7 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
     def request_finished(self, request: Request) -> tuple[bool, None]:
         self._copies.pop(request.request_id, None)
         self._failed.discard(request.request_id)
+        self._media.pop(request.request_id, None)
         return False, None
 
     # Called in the workers

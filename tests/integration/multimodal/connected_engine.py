@@ -13,7 +13,8 @@ from vllm import SamplingParams
 from vllm.config import ECTransferConfig, ModelConfig, SchedulerConfig, VllmConfig
 from vllm.distributed.ec_transfer import ec_transfer_state
 from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorRole
-from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+from vllm.multimodal.inputs import MultiModalFeatureSpec, MultiModalKwargsItem, PlaceholderRange
+from vllm.v1.core.sched.output import NewRequestData
 from vllm.v1.request import Request
 from vllm.v1.worker.gpu.ec_connector import ActiveECConnector
 from vllm.v1.worker.gpu.mm.encoder_cache import EncoderCache
@@ -55,6 +56,19 @@ def request(view: TensorView, offset: int) -> Request:
     return Request("a", [1] * (offset + view.shape[0] + 1), sampling, None, mm_features=[image])
 
 
+def output(*new: NewRequestData) -> Any:
+    """Returns the scheduler's output of a step with new requests."""
+    return SimpleNamespace(finished_req_ids=set(), scheduled_new_reqs=[*new])
+
+
+def cached_request(view: TensorView) -> tuple[Request, NewRequestData]:
+    """Returns a request with an image whose KV cache exists, and what vLLM sends to its worker."""
+    cached = request(view, offset=0)
+    cached.mm_features[0].data = MultiModalKwargsItem.dummy()
+    cached.num_computed_tokens = view.shape[0]
+    return cached, NewRequestData.from_request(cached, ([],))
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
     """The connector's two sides in one process, as with one GPU."""
@@ -68,9 +82,9 @@ class Engine:
         assert self.scheduler.ensure_cache_available(request, 0)
         assert self.scheduler.has_cache_item(IMAGE)
         self.scheduler.update_state_after_alloc(request, 0)
-        output: Any = SimpleNamespace(finished_req_ids=set())
-        output.ec_connector_metadata = self.scheduler.build_connector_meta(output)
-        with self.runner.maybe_get_output(output):
+        step = output()
+        step.ec_connector_metadata = self.scheduler.build_connector_meta(step)
+        with self.runner.maybe_get_output(step):
             pass
 
 

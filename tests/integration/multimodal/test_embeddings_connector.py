@@ -82,4 +82,14 @@ def test_embeddings_after_the_step_that_drafts_read_ahead_are_loaded(
     assert scheduler.ensure_cache_available(later, 0)
     scheduler.update_state_after_alloc(later, 0)
 
-    assert scheduler.build_connector_meta(None).tensors.keys() == {connected.IMAGE}
+    assert scheduler.build_connector_meta(connected.output()).tensors.keys() == {connected.IMAGE}
+
+
+def test_the_worker_gets_the_inputs_of_media_whose_kv_cache_exists(connected: Any, engine: Any, slab: Slab) -> None:
+    request, sent = connected.cached_request(connected.write(slab, connected.embeddings(1)))
+    assert sent.mm_features[0].data is None
+
+    engine.scheduler.ensure_cache_available(request, request.num_computed_tokens)
+    engine.scheduler.build_connector_meta(connected.output(sent))
+
+    assert sent.mm_features[0].data is request.mm_features[0].data
