@@ -154,10 +154,15 @@ def versions(installed: Installation, app: str, selector: str) -> dict[str, str]
 
 def pod_of(installed: Installation, app: str, executor: str) -> Any:
     """Returns the only pod of an executor of an app."""
+    (found,) = pods_of(installed, app, executor)
+    return found
+
+
+def pods_of(installed: Installation, app: str, executor: str) -> list[Any]:
+    """Returns the pods of an executor of an app."""
     executors = installed.get("app", app)["status"]["executors"]
     (key,) = [section["key"] for section in executors if section["name"] == executor]
-    (found,) = installed.get("pods", f"--selector=cornserve.ai/executor={key}")["items"]
-    return found
+    return list(installed.get("pods", f"--selector=cornserve.ai/executor={key}")["items"])
 
 
 def received_bytes(installed: Installation, pod_name: str) -> dict[str, float]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import httpx2 as httpx
 import pytest
 from openai import OpenAI
 
+from cornserve.client import Client
 from scripts.cluster.machines import existing_nodes
-from tests.cluster.installation import Installation, on_node, pod_of, received_bytes
+from tests.cluster.installation import Installation, on_node, pod_of, pods_of, received_bytes
 from tests.integration.serving.image_chats import CHATS, TOKENS
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
@@ -19,6 +22,9 @@ START_SECONDS = 400
 """Limit for the start of engines, which share the cores of this machine."""
 
 OPTIONS = {"options": {"max_model_len": 2048}}
+
+STREAMS = 8
+"""The streams of an app with two replicas, of which one is deleted."""
 
 
 def test_the_openai_client_chats_with_a_model(installed: Installation, gateway_url: str, smollm2: str) -> None:
@@ -38,6 +44,44 @@ def test_the_openai_client_chats_with_a_model(installed: Installation, gateway_u
     assert "Paris" in (completion.choices[0].message.content or "")
     assert streamed == completion.choices[0].message.content
     installed.kubectl("delete", "app", "smollm2")
+
+
+def test_streams_of_a_deleted_pod_continue_in_another_one(
+    installed: Installation, gateway_url: str, smollm2: str
+) -> None:
+    storage = {"persistentVolumeClaim": {"claimName": smollm2}}
+    model = {"id": "HuggingFaceTB/SmolLM2-135M-Instruct", "storage": storage}
+    installed.apply_app("moved", {"model": model, "replicas": 2, "executors": [{"name": "llm", **OPTIONS}]})
+    installed.wait_until_ready("moved", seconds=START_SECONDS)
+
+    with (
+        OpenAI(base_url=f"{gateway_url}/v1", api_key=installed.api_key, max_retries=0) as client,
+        ThreadPoolExecutor(STREAMS) as threads,
+    ):
+
+        def text(number: int, begun: Event) -> str:
+            stream = client.completions.create(
+                model="moved", prompt=f"{number}. Corn is", max_tokens=300, temperature=0, stream=True
+            )
+            parts = []
+            for chunk in stream:
+                parts.append(chunk.choices[0].text)
+                begun.set()
+            return "".join(parts)
+
+        expected = [*threads.map(text, range(STREAMS), [Event() for _ in range(STREAMS)])]
+        begun = [Event() for _ in range(STREAMS)]
+        streams = threads.map(text, range(STREAMS), begun)
+        assert all(event.wait(timeout=120) for event in begun)
+        (pod, _) = pods_of(installed, "moved", "llm")
+        installed.kubectl("delete", "pod", pod["metadata"]["name"])
+
+        assert [*streams] == expected
+
+    token = installed.secret("cornserve-access", "admin-token")
+    with Client(gateway_url, installed.api_key, token) as admin:
+        assert admin.app("moved").moved_streams > 0
+    installed.kubectl("delete", "app", "moved")
 
 
 @pytest.fixture(scope="module")
