@@ -260,7 +260,9 @@ class LLMEngine(VllmEngine):
         request = rendered.request
         prompt, sampling = rendered.engine_inputs()
         # The token that follows those to save is the only one to compute if they are cached. Media must be complete.
-        end = max(target.tokens + 1, len(rendered.prompt_tokens))
+        end = target.tokens + 1
+        if prompt.get("mm_hashes"):
+            end = max(end, len(rendered.prompt_tokens))
         prompt = {**prompt, "prompt_token_ids": prompt["prompt_token_ids"][:end]}
         if not samples_first:
             sampling = SamplingParams(temperature=0, detokenize=False, extra_args=sampling.extra_args)

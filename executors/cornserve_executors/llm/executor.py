@@ -111,6 +111,7 @@ class KvExecutor(LanguageModelExecutor[Settings, Request, Result]):
         from cornserve_executors.llm.kv_messages import KvMessages
 
         self._messages = KvMessages(self._kv_stats)
+        await self._engine.kv_format()  # It is then known when the engine is busy.
 
     def metrics(self) -> Iterable[Metric]:
         yield from super().metrics()

@@ -4,24 +4,97 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 
 import httpx2 as httpx
 import pytest
 from openai import AsyncOpenAI
 
+from cornserve.client import Client
+from cornserve.home import Home
 from tests.integration.serving.conftest import CommandLine
 from tests.integration.serving.image_chats import sum_metric
-from tests.waiting import until
+from tests.waiting import until, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-STREAMS = 8
+NUMBERS = ", ".join(str(number) for number in range(36))
+"""A text of slightly more tokens than one block of the KV cache."""
 
-NUMBERS = ", ".join(str(number) for number in range(60))
-"""A text of more tokens than one block of the KV cache."""
 
-OPTIONS = ("--option", "max_model_len=1024", "--option", f"kv_cache_memory_bytes={128 << 20}")
+def _deploy_two(cornserve: CommandLine, model: Path, app: str, path: str, executor: str, *, cache_mib: int) -> None:
+    options = ("--option", "max_model_len=1024", "--option", f"kv_cache_memory_bytes={cache_mib << 20}")
+    deployed = cornserve.run("deploy", str(model), "--name", app, "--share", f"{path}=1", *options)
+    assert deployed.returncode == 0, deployed.stderr
+    assert cornserve.run("scale", app, "--executor", f"{executor}=2").returncode == 0
+
+
+class GreedyStream:
+    """The response to one prompt."""
+
+    def __init__(self, prompt: str, max_tokens: int, characters: int) -> None:
+        self.prompt = prompt
+        self.max_tokens = max_tokens
+        self.characters = characters
+        """The part of the text after which the client disconnects."""
+        self.parts: list[str] = []
+        self.begun = asyncio.Event()
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
+
+    async def run(self, client: AsyncOpenAI, app: str, salt: str) -> None:
+        extra = {"ignore_eos": True, "cache_salt": salt}
+        stream = await client.completions.create(
+            model=app, prompt=self.prompt, max_tokens=self.max_tokens, temperature=0, stream=True, extra_body=extra
+        )
+        async with stream:
+            async for chunk in stream:
+                self.parts.append(chunk.choices[0].text)
+                self.begun.set()
+                if len(self.text) >= self.characters:
+                    break
+
+
+@asynccontextmanager
+async def _running(
+    cornserve: CommandLine,
+    app: str,
+    prompts: Sequence[str],
+    max_tokens: int,
+    salt: str,
+    read: Sequence[str] = (),
+) -> AsyncIterator[list[GreedyStream]]:
+    """Streams responses to all prompts during the block, which begins when all have begun. Waits for their ends.
+
+    Args:
+        salt: requests with other salts do not find the prompts in the prefix cache.
+        read: texts that are as long as the part of each response that is read. By default, all of it.
+    """
+    lengths = map(len, read) if read else repeat(sys.maxsize)
+    streams = [GreedyStream(prompt, max_tokens, length) for prompt, length in zip(prompts, lengths, strict=False)]
+    async with (
+        AsyncOpenAI(base_url=f"{cornserve.url}/v1", api_key="none", max_retries=0, timeout=400) as client,
+        asyncio.TaskGroup() as tasks,
+    ):
+        running = [tasks.create_task(stream.run(client, app, salt)) for stream in streams]
+        await asyncio.gather(*(stream.begun.wait() for stream in streams))
+        yield streams
+        assert not any(task.done() for task in running)
+
+
+async def _texts(cornserve: CommandLine, app: str, prompts: Sequence[str], max_tokens: int) -> list[str]:
+    """Returns the responses without a disturbance."""
+    async with _running(cornserve, app, prompts, max_tokens, "undisturbed") as streams:
+        pass
+    return [stream.text for stream in streams]
 
 
 @pytest.mark.parametrize("path", ["chat", "p-d"])
@@ -29,38 +102,16 @@ async def test_streams_continue_on_the_other_replica_when_an_app_is_scaled_in(
     cornserve: CommandLine, smollm2: Path, path: str
 ) -> None:
     executor = "llm" if path == "chat" else "decode"
-    deployed = cornserve.run("deploy", str(smollm2), "--name", path, "--share", f"{path}=1", *OPTIONS)
-    assert deployed.returncode == 0, deployed.stderr
-    assert cornserve.run("scale", path, "--executor", f"{executor}=2").returncode == 0
+    _deploy_two(cornserve, smollm2, path, path, executor, cache_mib=128)
+    prompts = [f"{number}. {NUMBERS}" for number in range(8)]
+    expected = await _texts(cornserve, path, prompts, 200)
 
-    async with AsyncOpenAI(base_url=f"{cornserve.url}/v1", api_key="none", max_retries=0, timeout=120) as client:
-
-        async def text(number: int, begun: asyncio.Event, salt: str) -> str:
-            stream = await client.completions.create(
-                model=path,
-                prompt=f"{number}. {NUMBERS}",
-                max_tokens=200,
-                temperature=0,
-                stream=True,
-                extra_body={"ignore_eos": True, "cache_salt": salt},
-            )
-            parts = []
-            async for chunk in stream:
-                begun.set()
-                parts.append(chunk.choices[0].text)
-            return "".join(parts)
-
-        expected = await asyncio.gather(*(text(number, asyncio.Event(), "whole") for number in range(STREAMS)))
-        begun = [asyncio.Event() for _ in range(STREAMS)]
-        streams = asyncio.gather(*(text(number, begun[number], "moved") for number in range(STREAMS)))
-        await asyncio.gather(*(event.wait() for event in begun))
+    async with _running(cornserve, path, prompts, 200, "moved") as streams:
         scaled = await asyncio.to_thread(cornserve.run, "scale", path, "--executor", f"{executor}=1")
         assert scaled.returncode == 0, scaled.stderr
         assert re.search(r"^[1-9]\d* running streams moved to other replicas$", scaled.stderr, re.MULTILINE)
-        assert not streams.done()
 
-        assert await streams == expected
-
+    assert [stream.text for stream in streams] == expected
     metrics = httpx.get(f"{cornserve.url}/metrics").text
     handed_over = r'^cornserve_gateway_invocations_total\{{.*code="HANDED_OVER".*replica="{}.*\}} [1-9]'
     assert re.search(handed_over.format(executor), metrics, re.MULTILINE)
@@ -69,3 +120,64 @@ async def test_streams_continue_on_the_other_replica_when_an_app_is_scaled_in(
 
     held = 'cornserve_transport_slab_bytes{state="held"}'
     await until(lambda: sum_metric(cornserve, path, held) == 0)
+
+
+DRAINED = 32
+"""The running requests of a replica that leaves."""
+
+REMAINING = 200
+"""The tokens of each request that follow."""
+
+BEGUN = 40
+"""The most tokens of each request that have been generated."""
+
+COMPARED = 100
+"""The tokens of each response that are compared."""
+
+DRAIN_SECONDS, DRAIN_STEPS = 3.0, 20
+"""The replica ends within this time, or within these steps of the engine on a busy machine."""
+
+GENERATED = "cornserve_llm_generation_tokens_total"
+
+
+@pytest.fixture
+def with_memory(fork_variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    """An instance whose shared memory holds the KV caches of all streams that move."""
+    with_memory = CommandLine(Home(tmp_path_factory.mktemp("home")), variables=fork_variables)
+    try:
+        options = ("--port", "0", "--cpu-slots", "4", "--limit", "slab-mib=1024")
+        yield replace(with_memory, url=with_memory.json("up", "--detach", *options)["url"])
+    finally:
+        with_memory.run("down")
+
+
+async def test_a_replica_with_many_running_requests_leaves_within_seconds(
+    with_memory: CommandLine, smollm2: Path
+) -> None:
+    cornserve, app = with_memory, "drained"
+    _deploy_two(cornserve, smollm2, app, "chat", "llm", cache_mib=1280)
+    prompts = [f"{number}. {NUMBERS}" for number in range(2 * DRAINED)]  # Half of them on each replica.
+    async with _running(cornserve, app, prompts, COMPARED, "undisturbed") as undisturbed:
+        started = time.monotonic()
+    step_seconds = (time.monotonic() - started) / COMPARED
+    expected = [stream.text for stream in undisturbed]
+    before = sum_metric(cornserve, app, GENERATED)
+
+    with Client(cornserve.url) as client:
+        async with _running(cornserve, app, prompts, REMAINING + BEGUN, "moved", expected) as streams:
+            assert sum_metric(cornserve, app, GENERATED) - before <= len(prompts) * BEGUN
+            seconds = await asyncio.to_thread(_seconds_to_drain, client, app)
+        moved = client.app(app).moved_streams
+
+    print(f"drained {moved} streams in {seconds:.2f} s, with steps of {step_seconds:.2f} s")
+    assert moved == DRAINED
+    assert [stream.text[: len(text)] for stream, text in zip(streams, expected, strict=True)] == expected
+    assert seconds < max(DRAIN_SECONDS, DRAIN_STEPS * step_seconds)
+
+
+def _seconds_to_drain(client: Client, app: str) -> float:
+    """Removes one of two replicas. Returns the seconds until its process has ended."""
+    started = time.monotonic()
+    client.scale(app, 1)
+    wait_until(lambda: sum(len(group.replicas) for group in client.app(app).status.groups) == 1)
+    return time.monotonic() - started

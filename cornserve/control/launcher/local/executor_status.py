@@ -43,6 +43,8 @@ async def watch_executor(
             async with aclosing(observe_executor(addresses.endpoint, credentials)) as reports:
                 async for report in reports:
                     yield ExecutorStatus(report.state, report.message, addresses)
-        except (InstanceSecretError, TlsFilesError, OSError) as error:  # also before it listens and while it exits
+        except ConnectionRefusedError:
+            pass  # It does not listen yet, or it exits.
+        except (InstanceSecretError, TlsFilesError, OSError) as error:
             limited_log.warning("cannot observe replica %s: %s", replica_dir.id, error)
         await asyncio.sleep(RECONNECT_SECONDS)
