@@ -33,9 +33,22 @@ async def run_unless(event: asyncio.Event, work: Awaitable[Any]) -> bool:
             working.result()
         return working.done()
     finally:
-        working.cancel()
-        waiting.cancel()
-        await asyncio.gather(working, waiting, return_exceptions=True)
+        await end_all(working, waiting)
+
+
+async def end_all(*tasks: asyncio.Future[Any]) -> None:
+    """Cancels the tasks, and waits until they have ended, even if the caller is cancelled again meanwhile."""
+    is_cancelled = False
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError:
+            is_cancelled = True
+    await asyncio.gather(*tasks, return_exceptions=True)  # retrieves errors, of which asyncio warns otherwise
+    if is_cancelled:
+        raise asyncio.CancelledError
 
 
 def raise_if_task_cancelled() -> None:

@@ -219,6 +219,10 @@ class ReplicaMemory(BaseModel):
     """The memory that it has taken."""
     used: int
     """The part in which tensors are, in use or cached."""
+    protocols: list[str] = Field(default_factory=list)
+    """The protocols by which it can pull tensors from other nodes, the best one first."""
+    pulled_bytes: dict[str, int] = Field(default_factory=dict)
+    """The bytes of tensors that it has pulled since its start, by protocol."""
     kv_copies: int = 0
     """The KV caches that its engine has copied to or from shared memory since its start."""
     kv_copied_bytes: int = 0

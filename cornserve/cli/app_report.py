@@ -57,11 +57,15 @@ def app_report(app: AppView, now: datetime) -> Group:
         lines.append(Text("\nmemory for tensors", "bold"))
     for memory in app.memory:
         used, resident, limit = (f"{size / MIB:.0f}" for size in (memory.used, memory.resident, memory.limit))
+        pulled = f"; pulls by {', '.join(memory.protocols)}" if memory.protocols else ""
+        if memory.pulled_bytes:
+            pulled += f" ({', '.join(f'{size / MIB:.0f} MiB by {name}' for name, size in memory.pulled_bytes.items())})"
         copied = ""
         if memory.kv_copies:
             size, seconds = memory.kv_copied_bytes / MIB, memory.kv_copy_seconds
             copied = f"; {memory.kv_copies} KV caches copied ({size:.0f} MiB in {seconds:.3g} s)"
-        lines.append(Text(f"  {memory.id}  {used} MiB used, {resident} MiB resident, at most {limit} MiB{copied}"))
+        sizes = f"{used} MiB used, {resident} MiB resident, at most {limit} MiB"
+        lines.append(Text(f"  {memory.id}  {sizes}{pulled}{copied}"))
     if app.status.exits:
         lines.append(Text("\nlast exits", "bold"))
     for exit in app.status.exits:

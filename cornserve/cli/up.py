@@ -20,6 +20,7 @@ from cornserve.gpu_prices import GpuPriceError, GpuPrices
 from cornserve.limits import LimitError, Limits
 from cornserve.media_allowlist import MediaAllowlist, MediaAllowlistError
 from cornserve.observe.log_format import LogFormat
+from cornserve.pull_protocol import PullProtocol
 from cornserve.unknown_field_policy import UnknownFields
 
 if TYPE_CHECKING:
@@ -122,6 +123,13 @@ def up(
             help="Prometheus server that scrapes the instance: the console then shows more than an hour.",
         ),
     ] = None,
+    transport: Annotated[
+        PullProtocol,
+        typer.Option(
+            help="Protocol for tensors from other nodes. auto: the best one for the network devices of both nodes. "
+            "TCP replaces one that does not work.",
+        ),
+    ] = PullProtocol.AUTO,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Run in the background, and return when the gateway is ready.")
     ] = False,
@@ -154,6 +162,7 @@ def up(
         console,
         _gpu_prices(gpu_price or []),
         _prometheus(prometheus),
+        transport,
     )
     _check_prices(options)
     _warn_of_missing_gpus(gpus)

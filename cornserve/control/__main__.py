@@ -32,6 +32,7 @@ from cornserve.limits import LimitError, Limits
 from cornserve.observe import logs
 from cornserve.observe.decision_file import write_decisions
 from cornserve.observe.metrics_server import start_metrics_server
+from cornserve.pull_protocol import PullProtocol
 from cornserve.signals import stop_signals
 
 log = logging.getLogger("cornserve.controller")
@@ -49,6 +50,7 @@ def main() -> int:
     parser.add_argument("--slots", action="append", default=[], metavar="TYPE=COUNT", help="types of CPU slots")
     parser.add_argument("--metrics-port", type=int, help="port of the Prometheus metrics on 127.0.0.1")
     parser.add_argument("--tls", type=Path, metavar="DIR", help="use TLS for connections of executors")
+    parser.add_argument("--transport", type=PullProtocol, choices=list(PullProtocol), default=PullProtocol.AUTO)
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
     os.umask(PRIVATE_UMASK)
@@ -64,7 +66,8 @@ def main() -> int:
     slots = DeviceSlots.detect(
         gpus=options.gpus, cpu_slots=options.cpu_slots, slot_types=parse_slot_types(options.slots)
     )
-    asyncio.run(run_controller(Home(options.home), slots, limits, options.metrics_port, options.tls))
+    home, protocol = Home(options.home), options.transport
+    asyncio.run(run_controller(home, slots, limits, options.metrics_port, options.tls, protocol))
     return 0
 
 
@@ -88,12 +91,23 @@ def _run_in_pod(options: argparse.Namespace, limits: Limits) -> int:
 
 
 async def run_controller(
-    home: Home, slots: DeviceSlots, limits: Limits, metrics_port: int | None = None, tls: Path | None = None
+    home: Home,
+    slots: DeviceSlots,
+    limits: Limits,
+    metrics_port: int | None = None,
+    tls: Path | None = None,
+    pull_protocol: PullProtocol = PullProtocol.AUTO,
 ) -> None:
     """Runs the controller until a stop signal. Executors keep running: the next controller adopts them."""
     store = SqliteStore(home.store, mirror=StoreMirror(home.store))
     launcher = LocalLauncher(
-        home, slots, tls=tls, drain_seconds=limits.request_seconds, queue=limits.queue, slab_mib=limits.slab_mib
+        home,
+        slots,
+        tls=tls,
+        drain_seconds=limits.request_seconds,
+        queue=limits.queue,
+        slab_mib=limits.slab_mib,
+        pull_protocol=pull_protocol,
     )
     fork_server = ForkServer()
     try:

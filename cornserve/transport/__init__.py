@@ -10,7 +10,8 @@ from cornserve.transport.errors import (
     TransportError,
 )
 from cornserve.transport.memory.reader import SegmentReader, SegmentWriter
-from cornserve.transport.memory.segment import Location, SegmentMemory, memory_of, reap
+from cornserve.transport.memory.segment import Location, reap
+from cornserve.transport.memory.step_registrations import StepRegistrations, address_of
 from cornserve.transport.producer.production import Production, Slot, StreamWriter
 from cornserve.transport.tensor import ProductionId, TensorId, TensorView
 from cornserve.transport.transport import Transport
@@ -24,18 +25,18 @@ __all__ = [
     "PeerDirectory",
     "Production",
     "ProductionId",
-    "SegmentMemory",
     "SegmentReader",
     "SegmentWriter",
     "SlabError",
     "Slot",
     "StaleError",
+    "StepRegistrations",
     "StreamWriter",
     "TensorId",
     "TensorTooLargeError",
     "TensorView",
     "Transport",
     "TransportError",
-    "memory_of",
+    "address_of",
     "reap",
 ]

@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from cornserve.observe.histogram import Histogram
 from cornserve.transport.memory.admission import SlabAdmission
 from cornserve.transport.memory.segment import PAGE
+from cornserve.transport.pull.selection import PullerSelection
 
 HOP_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
@@ -18,8 +19,9 @@ SAME_PROCESS, SAME_NODE, PULLED = TRANSFER_KINDS = ("same_process", "same_node",
 
 
 class TransportMetrics:
-    def __init__(self, admission: SlabAdmission) -> None:
+    def __init__(self, admission: SlabAdmission, pullers: PullerSelection) -> None:
         self._admission = admission
+        self._pullers = pullers
         self._received_bytes: Counter[str] = Counter()
         self._hop_seconds = {kind: Histogram(HOP_SECONDS) for kind in TRANSFER_KINDS}
         self._lookups: Counter[bool] = Counter()
@@ -55,6 +57,7 @@ class TransportMetrics:
         self._admission.wait_seconds.add_to(waits)
         yield waits
         yield from self._received()
+        yield from self._protocols()
         sent = "Bytes of tensors that other nodes have pulled."
         yield CounterMetricFamily("cornserve_transport_sent_bytes", sent, value=self.sent_bytes)
         lost = "Subscribed tensors that were lost."
@@ -76,6 +79,19 @@ class TransportMetrics:
         slab.add_metric(["free"], PAGE * sum(region.allocator.free_pages for region in regions))
         slab.add_metric(["untaken"], PAGE * sum(region.untaken.free_pages for region in regions))
         return slab
+
+    def _protocols(self) -> Iterator[Metric]:
+        offered = "1 for each protocol by which this process can pull tensors from other nodes."
+        protocols = GaugeMetricFamily("cornserve_transport_protocol", offered, labels=["protocol"])
+        bytes_help = "Bytes of tensors that were pulled from other nodes, by protocol."
+        pulled = CounterMetricFamily("cornserve_transport_pulled_bytes", bytes_help, labels=["protocol"])
+        failures_help = "Pulls that failed, so that another protocol was used, or the tensor was lost."
+        failures = CounterMetricFamily("cornserve_transport_pull_failures", failures_help, labels=["protocol"])
+        for name in self._pullers.names:
+            protocols.add_metric([name], 1)
+            pulled.add_metric([name], self._pullers.pulled_bytes[name])
+            failures.add_metric([name], self._pullers.failures[name])
+        yield from (protocols, pulled, failures)
 
     def _received(self) -> Iterator[Metric]:
         received = CounterMetricFamily(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from prometheus_client import Metric
 
+from cornserve.pull_protocol import PullProtocol
 from cornserve.transport.consumer.client import TransferClient
 from cornserve.transport.consumer.fetch import TensorFetcher
 from cornserve.transport.consumer.peers import PeerDirectory
@@ -26,8 +27,8 @@ from cornserve.transport.producer.production import Production
 from cornserve.transport.producer.production_lookup import ProductionRegistry
 from cornserve.transport.producer.server import ConsumerSubscribers, ProducerServer
 from cornserve.transport.protocol import PRODUCER_CODEC
-from cornserve.transport.pull.puller import Puller, PullSource
-from cornserve.transport.pull.tcp import TcpPuller
+from cornserve.transport.pull.puller import PullSource
+from cornserve.transport.pull.selection import PullerSelection
 from cornserve.transport.tensor import ProductionId, TensorId, TensorView
 from cornserve.v1 import transfer_pb2 as pb
 from cornserve.wire.credentials import ConnectionCredentials
@@ -51,6 +52,7 @@ class Transport:
         reap_seconds: interval at which the segments of dead processes are removed from the directory.
         peers: the endpoints at which tensors may be consumed; None permits all.
         idle_seconds: memory of the slab that no tensor has used for this time is given back.
+        protocol: copies tensors from other nodes. TCP is used if it does not work.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Transport:
         reap_seconds: float = 60.0,
         peers: PeerDirectory | None = None,
         idle_seconds: float = IDLE_SECONDS,
+        protocol: PullProtocol = PullProtocol.AUTO,
     ) -> None:
         self._directory = directory
         self._lease_seconds = lease_seconds
@@ -73,12 +76,12 @@ class Transport:
         self._token = os.urandom(TOKEN_BYTES)
         self._slab = Slab(directory, self._token, slab_bytes)
         self._admission = SlabAdmission(self._slab, request_bytes, idle_seconds)
-        self._metrics = TransportMetrics(self._admission)
+        self._pullers = PullerSelection(protocol, credentials)
+        self._metrics = TransportMetrics(self._admission, self._pullers)
         self._cache = ContentCache(self._admission.blocks, cache_bytes, self._metrics)
         self._registry = ProductionRegistry()
         self._server: ProducerServer | None = None
-        self._puller: Puller = TcpPuller(credentials)
-        self._fetcher = TensorFetcher(self._admission, self._puller, self._metrics, idle_seconds)
+        self._fetcher = TensorFetcher(self._admission, self._pullers, self._metrics, idle_seconds)
 
         def apply_event(event: pb.TransferEvent) -> None:
             subscriptions.apply_event(event)
@@ -98,9 +101,10 @@ class Transport:
         """
         await asyncio.to_thread(segment.reap, self._directory)
         self._reaping = asyncio.create_task(self._reap(), context=Context())
-        producer = pb.Producer(token=self._token, segment=self._slab.name, puller=self._puller.name)
+        await self._pullers.start()
+        producer = pb.Producer(token=self._token, segment=self._slab.name, pullers=self._pullers.names)
         self._server = ProducerServer(self._registry, producer, self._lease_seconds, self._metrics)
-        return {PRODUCER_CODEC.preamble: self._server.create_connection, **self._puller.serve(self._find_pulled)}
+        return {PRODUCER_CODEC.preamble: self._server.create_connection, **self._pullers.serve(self._find_pulled)}
 
     async def create_slab(self) -> None:
         """Creates the slab before its first use. If this fails, the first use tries again, and reports the error."""
@@ -116,7 +120,7 @@ class Transport:
             await self._server.close()
         await self._client.close()
         await self._fetcher.close()
-        await self._puller.close()
+        await self._pullers.close()
         await self._admission.growth.stop()
         await self._slab.remove()
 

@@ -156,23 +156,25 @@ class Producer(_message.Message):
 
     TOKEN_FIELD_NUMBER: _builtins.int
     SEGMENT_FIELD_NUMBER: _builtins.int
-    PULLER_FIELD_NUMBER: _builtins.int
+    PULLERS_FIELD_NUMBER: _builtins.int
     token: _builtins.bytes
     """Random, and also in the header of the segment. A consumer that finds it there shares the producer's memory."""
     segment: _builtins.str
     """File name of the segment in the directory that processes of a node share."""
-    puller: _builtins.str
-    """How consumers on other nodes pull tensors from its endpoint."""
+    @_builtins.property
+    def pullers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The protocols by which consumers on other nodes can pull tensors from its endpoint."""
+
     def __init__(
         self,
         *,
         token: _builtins.bytes = ...,
         segment: _builtins.str = ...,
-        puller: _builtins.str = ...,
+        pullers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["puller", b"puller", "segment", b"segment", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pullers", b"pullers", "segment", b"segment", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -226,3 +228,93 @@ class TensorRef(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TensorRef: _TypeAlias = TensorRef  # noqa: Y015
+
+@_typing.final
+class FabricCommand(_message.Message):
+    """The protocol of connections over which tensors are pulled with a library for RDMA. The library copies the tensors
+    over its connections; the messages authorize the copies and order them. The consumer sends each command after the
+    event that responds to the last one.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    PULL_FIELD_NUMBER: _builtins.int
+    COPIED_FIELD_NUMBER: _builtins.int
+    address: _builtins.bytes
+    """The address of the consumer in the library, first and once. The producer responds with its address."""
+    copied: _builtins.bool
+    """The consumer has copied the offered tensor. Responds with `is_current`."""
+    @_builtins.property
+    def pull(self) -> Global___FabricPull:
+        """Responds with an offer, or with `is_current` set to false if the tensor has been freed."""
+
+    def __init__(
+        self,
+        *,
+        address: _builtins.bytes = ...,
+        pull: Global___FabricPull | None = ...,
+        copied: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "copied", b"copied", "kind", b"kind", "pull", b"pull"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "copied", b"copied", "kind", b"kind", "pull", b"pull"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["address", "pull", "copied"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___FabricCommand: _TypeAlias = FabricCommand  # noqa: Y015
+
+@_typing.final
+class FabricPull(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CAPABILITY_FIELD_NUMBER: _builtins.int
+    TAG_FIELD_NUMBER: _builtins.int
+    capability: _builtins.bytes
+    """The capability of the tensor (see `TensorRef`)."""
+    tag: _builtins.int
+    """Random, and known to no other process: identifies the copy."""
+    def __init__(
+        self,
+        *,
+        capability: _builtins.bytes = ...,
+        tag: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "tag", b"tag"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FabricPull: _TypeAlias = FabricPull  # noqa: Y015
+
+@_typing.final
+class FabricEvent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    OFFER_FIELD_NUMBER: _builtins.int
+    IS_CURRENT_FIELD_NUMBER: _builtins.int
+    address: _builtins.bytes
+    offer: _builtins.bytes
+    """What the library of the consumer needs to copy the tensor."""
+    is_current: _builtins.bool
+    """Whether the memory still belonged to the tensor when it had been copied."""
+    def __init__(
+        self,
+        *,
+        address: _builtins.bytes = ...,
+        offer: _builtins.bytes = ...,
+        is_current: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "is_current", b"is_current", "kind", b"kind", "offer", b"offer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "is_current", b"is_current", "kind", b"kind", "offer", b"offer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["address", "offer", "is_current"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___FabricEvent: _TypeAlias = FabricEvent  # noqa: Y015

@@ -17,8 +17,9 @@ from hashlib import sha256
 
 import torch
 
+from cornserve.transport import address_of
 from cornserve.transport.tensor import tensor_bytes
-from cornserve_executors.page_locks import CUDA_LOCKS, address_of
+from cornserve_executors.page_locks import CUDA_LOCKS
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -40,7 +41,7 @@ def copy_to_buffer(tensor: torch.Tensor, destination: memoryview) -> None:
     if tensor.device.type != "cuda":
         destination[: tensor.nbytes] = byte_view(tensor)
         return
-    parts = CUDA_LOCKS.lock(destination[: tensor.nbytes])
+    parts = CUDA_LOCKS.register(destination[: tensor.nbytes])
     with torch.cuda.stream(_stream(tensor.device, "to the host")):
         source = tensor.contiguous().view(-1).view(torch.uint8).split([part.nbytes for part in parts])
         for part, piece in zip(parts, source, strict=True):
@@ -72,7 +73,7 @@ def copy_from_buffer(source: memoryview, dtype: str, shape: Sequence[int], devic
         tensor = torch.empty(*shape, dtype=getattr(torch, dtype), device=device)
         byte_view(tensor)[:] = source
         return tensor
-    parts = CUDA_LOCKS.lock(source)
+    parts = CUDA_LOCKS.register(source)
     with torch.cuda.stream(_stream(torch.device(device), "to the device")):
         tensor = torch.empty(*shape, dtype=getattr(torch, dtype), device=device)
         target = tensor.view(-1).view(torch.uint8).split([part.nbytes for part in parts])

@@ -14,6 +14,7 @@ from cornserve.instance_secret import InstanceSecret, InstanceSecretError
 from cornserve.limits import Limits
 from cornserve.media_allowlist import MediaAllowlist
 from cornserve.observe.log_format import LogFormat
+from cornserve.pull_protocol import PullProtocol
 from cornserve.unknown_field_policy import UnknownFields
 from cornserve.wire.credentials import TlsContexts, TlsFilesError
 
@@ -55,6 +56,7 @@ class InstanceOptions:
     """The prices of GPUs and slots, in addition to those of `slot_types`."""
     prometheus: str | None = None
     """The address of the Prometheus server that scrapes the instance."""
+    pull_protocol: PullProtocol = PullProtocol.AUTO
 
     def read_access(self) -> Access:
         """Reads the secrets. Raises `InstanceStartError` if they are invalid or do not suffice for the host."""

@@ -15,9 +15,11 @@ RESPONSE_SECONDS: Final = 1.0
 
 _SLAB: Final = "cornserve_transport_slab_bytes"
 _RESIDENT: Final = "cornserve_transport_slab_resident_bytes"
+_PROTOCOL: Final = "cornserve_transport_protocol"
+_PULLED: Final = "cornserve_transport_pulled_bytes"
 _KV_COPY: Final = "cornserve_llm_kv_copy_seconds"
 _KV_BYTES: Final = "cornserve_llm_kv_copied_bytes"
-_READ: Final = (_SLAB, _RESIDENT, _KV_COPY, _KV_BYTES)
+_READ: Final = (_SLAB, _RESIDENT, _PROTOCOL, _PULLED, _KV_COPY, _KV_BYTES)
 
 
 async def read_replica_memory(groups: Sequence[GroupStatus]) -> list[ReplicaMemory]:
@@ -48,6 +50,12 @@ async def _read(reader: HttpReader, id: str, address: str) -> ReplicaMemory | No
         limit=sum(slab.values()),
         resident=int(total[_RESIDENT]),
         used=slab.get("held", 0) + slab.get("cached", 0),
+        protocols=[sample.labels["protocol"] for sample in parsed if sample.name == _PROTOCOL],
+        pulled_bytes={
+            sample.labels["protocol"]: int(sample.value)
+            for sample in parsed
+            if sample.name == f"{_PULLED}_total" and sample.value
+        },
         kv_copies=int(total[f"{_KV_COPY}_count"]),
         kv_copied_bytes=int(total[f"{_KV_BYTES}_total"]),
         kv_copy_seconds=total[f"{_KV_COPY}_sum"],

@@ -15,18 +15,18 @@ from cornserve.transport.memory.admission import RequestAge, SlabAdmission
 from cornserve.transport.memory.refcounted_blocks import Block
 from cornserve.transport.memory.segment import Location, SegmentMapping
 from cornserve.transport.metrics import PULLED, SAME_NODE, SAME_PROCESS, TransportMetrics
-from cornserve.transport.pull.puller import Puller
+from cornserve.transport.pull.selection import PullerSelection
 from cornserve.transport.tensor import TensorView
 from cornserve.v1 import transfer_pb2 as pb
 
 
 class TensorFetcher:
     def __init__(
-        self, admission: SlabAdmission, puller: Puller, metrics: TransportMetrics, idle_seconds: float
+        self, admission: SlabAdmission, pullers: PullerSelection, metrics: TransportMetrics, idle_seconds: float
     ) -> None:
         self._admission = admission
         self._slab = admission.blocks.slab
-        self._puller = puller
+        self._pullers = pullers
         self._metrics = metrics
         self._mappings = SegmentMappings(self._slab.directory, idle_seconds)
 
@@ -63,7 +63,7 @@ class TensorFetcher:
     def on_disconnect(self, connection: ProducerConnection) -> None:
         if producer := connection.subscriptions.producer:
             self._mappings.drop(producer.token)
-            self._puller.disconnect(connection.endpoint)
+            self._pullers.disconnect(connection.endpoint)
 
     async def close(self) -> None:
         await self._mappings.close()
@@ -93,19 +93,27 @@ class TensorFetcher:
             yield block
 
     async def _copy(self, subscription: Subscription, tensor: pb.TensorRef, block: Block) -> None:
-        producer, endpoint = subscription.producer, subscription.tensor_id.endpoint
-        if producer.puller != self._puller.name:
-            theirs, ours = producer.puller, self._puller.name
-            raise LostError(f"{subscription.tensor_id} is on another node, which sends by {theirs!r}, not by {ours!r}")
+        """Pulls the tensor by the best protocol of both ends, and by the next one if it fails."""
+        endpoint, theirs = subscription.tensor_id.endpoint, subscription.producer.pullers
         into = self._admission.blocks.writable_buffer(block)
-        try:
-            await run_unless(subscription.lost, self._puller.pull(endpoint, tensor.capability, into))
-        except LostError as error:
-            subscription.lose(str(error))
-        except OSError as error:
-            subscription.lose(f"cannot pull it from {endpoint}: {error}")
-        if subscription.lost.is_set():
-            raise subscription.error
+        failure = (
+            f"its node sends by {', '.join(theirs)}, and this process receives by {', '.join(self._pullers.names)}"
+        )
+        for puller in self._pullers.candidates(endpoint, theirs):
+            try:
+                await run_unless(subscription.lost, puller.pull(endpoint, tensor.capability, into))
+            except LostError as error:
+                subscription.lose(str(error))
+            except OSError as error:
+                failure = f"cannot pull it from {endpoint}: {error}"
+                self._pullers.record_failure(endpoint, puller, error)
+                continue
+            if subscription.lost.is_set():
+                raise subscription.error
+            self._pullers.record_pull(puller, tensor.nbytes)
+            return
+        subscription.lose(failure)
+        raise subscription.error
 
 
 def _location(tensor: pb.TensorRef, mapping: SegmentMapping, memory: Block | pb.TensorRef) -> Location:

@@ -27,6 +27,7 @@ from cornserve.instance_secret import InstanceSecretError
 from cornserve.limits import MIB
 from cornserve.memory_limit import slab_limit_mib
 from cornserve.observe import logs, tracing
+from cornserve.pull_protocol import PullProtocol
 from cornserve.task.spec import ExecutorSpec, find_executor
 from cornserve.transport import AnnouncedPeers, NetworkPeers, PeerDirectory, Transport
 from cornserve.validation_errors import describe_all
@@ -98,6 +99,13 @@ def _options() -> argparse.Namespace:
         metavar="CIDR",
         help="consume tensors only of executors with an address in this network and the port of --listen; repeatable",
     )
+    parser.add_argument(
+        "--transport",
+        type=PullProtocol,
+        choices=list(PullProtocol),
+        default=PullProtocol.AUTO,
+        help="the protocol for tensors of other nodes; TCP replaces one that does not work (default: %(default)s)",
+    )
     parser.add_argument("--metrics-port", type=int, help="serve Prometheus metrics on this port; 0 is any free port")
     parser.add_argument("--health-port", type=int, help="serve gRPC health checks on this port")
     parser.add_argument(
@@ -158,6 +166,7 @@ async def _serve(
         request_bytes=int(slab_bytes * REQUEST_SHARE),
         cache_bytes=int(slab_bytes * CACHE_SHARE),
         peers=_peers(options),
+        protocol=options.transport,
     )
     listen = ListenOptions(options.listen, options.announce, options.metrics_port, options.health_port)
     server = ExecutorServer(executor, transport, credentials, options.queue)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from cornserve.pull_protocol import PullProtocol
 from tests.integration.transport.worker import MIB
 
 LEASE_SECONDS = 1.0
@@ -64,8 +65,8 @@ def shared_memory() -> Iterator[Path]:
 async def start_worker(shared_memory: Path) -> AsyncIterator[StartWorker]:
     async with AsyncExitStack() as stack:
 
-        async def start(directory: Path = shared_memory, slab_bytes: int = 4 * MIB) -> WorkerClient:
-            return await stack.enter_async_context(running_worker(directory, slab_bytes))
+        async def start(directory: Path = shared_memory, slab_bytes: int = 4 * MIB, **options: Any) -> WorkerClient:
+            return await stack.enter_async_context(running_worker(directory, slab_bytes, **options))
 
         yield start
 
@@ -78,9 +79,11 @@ async def running_worker(
     prefix: Sequence[str] = (),
     reap_seconds: float = 60,
     idle_seconds: float = 60,
+    protocol: PullProtocol = PullProtocol.AUTO,
+    host: str = "127.0.0.1",
 ) -> AsyncIterator[WorkerClient]:
     """Runs worker.py. `prefix` is a command that runs the rest of its arguments as a command."""
-    arguments = (directory, slab_bytes, LEASE_SECONDS, reap_seconds, idle_seconds)
+    arguments = (directory, slab_bytes, LEASE_SECONDS, reap_seconds, idle_seconds, protocol, host)
     process = await asyncio.create_subprocess_exec(
         *(*prefix, sys.executable, "-m", "tests.integration.transport.worker", *map(str, arguments)),
         stdin=PIPE,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.transport import Location, SegmentReader
+from cornserve.transport import Location, SegmentReader, StepRegistrations
 from cornserve.transport.memory.segment import FIRST_STEP_PAGES, PAGE, STEP_PAGES, TOKEN_BYTES
 from cornserve.transport.memory.slab import Slab
 
@@ -21,13 +21,13 @@ class RecordedCuda:
     """Records calls, and checks that locked memory is mapped."""
 
     def __init__(self, error: str | None = None) -> None:
-        from cornserve_executors.page_locks import PageLocks
+        from cornserve_executors.page_locks import FAILURE
 
         self.locked: dict[int, tuple[int, bool]] = {}
         """Size in bytes of the locked memory, and whether it is read-only, by address."""
         self.calls = 0
         self._error = error
-        self.locks = PageLocks(self.register)
+        self.locks = StepRegistrations(self.register, FAILURE)
 
     def register(self, address: int, nbytes: int, is_readonly: bool) -> Callable[[], None]:
         self.calls += 1
@@ -77,7 +77,7 @@ async def test_the_steps_of_this_process_and_of_a_peer_are_locked_once(slab: Sla
     view = reader.view(location_of(slab, 100))
 
     for buffer in (buffer_of(slab, 100), buffer_of(slab, 9), buffer_of(slab, 9)[1:], view, view[:4]):
-        assert cuda.locks.lock(buffer) == [buffer]
+        assert cuda.locks.register(buffer) == [buffer]
 
     first = step_bytes(slab, 0)
     assert list(cuda.locked.values()) == [(first, False), (first, True)]
@@ -90,7 +90,7 @@ async def test_a_buffer_in_several_steps_is_divided_where_they_begin(slab: Slab)
     buffer = buffer_of(slab, step_bytes(slab, 0) + 10)
     buffer[-10:] = b"0123456789"
 
-    parts = cuda.locks.lock(buffer)
+    parts = cuda.locks.register(buffer)
 
     assert [part.nbytes for part in parts] == [step_bytes(slab, 0), 10]
     assert bytes(parts[1]) == b"0123456789"
@@ -104,7 +104,7 @@ async def test_a_locked_step_is_never_given_back(slab: Slab, process: str) -> No
     offset = slab.layout.step_bytes(1).start
     location = Location(slab.mapping.path, offset, 100, slab.assign_generation(slab.layout.page_at(offset)))
     view = reader.view(location) if process == "a peer" else memoryview(slab.writable(offset, 100)).cast("B")
-    cuda.locks.lock(view)
+    cuda.locks.register(view)
 
     assert not await slab.give_back(1)
 
@@ -117,7 +117,7 @@ async def test_a_locked_step_is_never_given_back(slab: Slab, process: str) -> No
 async def test_a_segment_is_unlocked_when_the_last_view_of_it_is_gone(slab: Slab) -> None:
     cuda, reader = RecordedCuda(), SegmentReader()
     view = reader.view(location_of(slab, 100))
-    cuda.locks.lock(view)
+    cuda.locks.register(view)
 
     del reader
     gc.collect()
@@ -131,7 +131,7 @@ async def test_a_segment_is_unlocked_when_the_last_view_of_it_is_gone(slab: Slab
 async def test_other_memory_is_not_locked() -> None:
     cuda = RecordedCuda()
 
-    cuda.locks.lock(memoryview(bytearray(4096)))
+    cuda.locks.register(memoryview(bytearray(4096)))
 
     assert cuda.calls == 0
 
@@ -140,9 +140,9 @@ async def test_failures_are_logged_once_and_not_repeated(slab: Slab, caplog: pyt
     cuda, reader = RecordedCuda(error="operation not supported (801)"), SegmentReader()
     view = reader.view(location_of(slab, 100))
 
-    with caplog.at_level(logging.WARNING, "cornserve_executors.page_locks"):
+    with caplog.at_level(logging.WARNING, "cornserve.transport.memory.step_registrations"):
         for buffer in (view, buffer_of(slab, 9), view, buffer_of(slab, 9)):
-            cuda.locks.lock(buffer)
+            cuda.locks.register(buffer)
 
     assert cuda.calls == 2
     (record,) = caplog.records

@@ -15,6 +15,7 @@ from typing import Any
 
 import uvloop
 
+from cornserve.pull_protocol import PullProtocol
 from cornserve.transport import Production, TensorId, TensorView, Transport, TransportError
 from cornserve.wire.listener import ConnectionListener
 from tests.credentials import CREDENTIALS
@@ -53,13 +54,17 @@ class TransportWorker:
     async def release(self, invocation: int) -> None:
         self._productions.pop(invocation).release()
 
-    async def churn(self, count: int, nbytes: int, seed: int) -> None:
-        """Publishes and revokes tensors, so that the same memory is reused again and again."""
+    async def churn(self, count: int, nbytes: int, seed: int, pause: float = PAUSE) -> None:
+        """Publishes and revokes tensors, so that the same memory is reused again and again.
+
+        Args:
+            pause: the longest time between both, in seconds.
+        """
         order = random.Random(seed)
         for invocation in range(count):
             await self.begin(invocation)
             await self.publish(invocation, "embeddings", nbytes, order.randrange(256))
-            await asyncio.sleep(order.random() * PAUSE)
+            await asyncio.sleep(order.random() * pause)
             self._productions.pop(invocation).revoke()
 
     async def fill_memory(self, free: int) -> None:
@@ -110,7 +115,13 @@ def _labels(labels: dict[str, str]) -> str:
 
 
 async def main(
-    directory: Path, slab_bytes: int, lease_seconds: float, reap_seconds: float, idle_seconds: float
+    directory: Path,
+    slab_bytes: int,
+    lease_seconds: float,
+    reap_seconds: float,
+    idle_seconds: float,
+    protocol: PullProtocol,
+    host: str,
 ) -> None:
     transport = Transport(
         directory,
@@ -120,9 +131,10 @@ async def main(
         lease_seconds=lease_seconds,
         reap_seconds=reap_seconds,
         idle_seconds=idle_seconds,
+        protocol=protocol,
     )
     listener = ConnectionListener(await transport.start(), CREDENTIALS)
-    print(json.dumps(await listener.listen("127.0.0.1:0")), flush=True)
+    print(json.dumps(await listener.listen(f"{host}:0")), flush=True)
     worker = TransportWorker(transport, directory)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
@@ -134,4 +146,6 @@ async def main(
 
 
 if __name__ == "__main__":
-    uvloop.run(main(Path(sys.argv[1]), int(sys.argv[2]), *map(float, sys.argv[3:])))
+    directory, slab_bytes, *seconds, protocol, host = sys.argv[1:]
+    lease, reap, idle = map(float, seconds)
+    uvloop.run(main(Path(directory), int(slab_bytes), lease, reap, idle, PullProtocol(protocol), host))

@@ -655,17 +655,21 @@ def test_the_last_exits_of_an_app_are_shown_with_their_reasons(cli: CliRunner, s
 
 def test_the_memory_of_replicas_is_shown(cli: CliRunner, server: StubServer) -> None:
     plain = {"id": "writer-1-x", "limit": 3 << 30, "resident": 20 << 20, "used": 4 << 20}
+    plain |= {"protocols": ["tcp"], "pulled_bytes": {}}
     copies = {"kv_copies": 7, "kv_copied_bytes": 48 << 20, "kv_copy_seconds": 0.25}
     nothing = dict.fromkeys(copies, 0)
-    memory = [plain | nothing, plain | {"id": "decode-1-x"} | copies]
+    pulls = {"protocols": ["ucx", "tcp"], "pulled_bytes": {"ucx": 5 << 20}}
+    memory = [plain | nothing, plain | {"id": "decode-1-x"} | pulls | copies]
     view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": {"id": "/m"}}, "status": {}}
     server.on("GET /admin/v1/apps/a?memory=true", json_response(view | {"memory": memory}))
 
     shown = cli.invoke(app, ["status", "a", "--url", server.url]).stdout
     document = json.loads(cli.invoke(app, ["status", "a", "--json", "--url", server.url]).stdout)
 
-    assert "writer-1-x  4 MiB used, 20 MiB resident, at most 3072 MiB\n" in shown
-    assert "at most 3072 MiB; 7 KV caches copied (48 MiB in 0.25 s)" in shown.replace("\n", " ")
+    assert "writer-1-x  4 MiB used, 20 MiB resident, at most 3072 MiB; pulls by tcp\n" in shown
+    assert "at most 3072 MiB; pulls by ucx, tcp (5 MiB by ucx); 7 KV caches copied (48 MiB in 0.25 s)" in shown.replace(
+        "\n", " "
+    )
     assert document["memory"] == memory
 
 

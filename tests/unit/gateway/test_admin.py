@@ -66,6 +66,7 @@ async def test_the_memory_of_replicas_is_read_from_their_metrics(
 
     assert (memory["id"], memory["limit"], memory["used"]) == ("writer", 64 << 20, 0)
     assert 0 < memory["resident"] < 5 << 20
+    assert (memory["protocols"], memory["pulled_bytes"]) == (["tcp"], {})
     await transport.stop()
 
 

@@ -152,6 +152,10 @@ class TestPods:
         assert pod(group, drainSeconds=77)["terminationGracePeriodSeconds"] > 77
         assert option(executor(group, drainSeconds=77), "--drain-seconds") == "77"
 
+    def test_executors_pull_by_the_selected_protocol(self) -> None:
+        assert option(executor(ExecutorGroup(LLM, 1)), "--transport") == "auto"
+        assert option(executor(ExecutorGroup(LLM, 1), transport="ucx"), "--transport") == "ucx"
+
     def test_pods_have_no_token_and_a_secret_for_their_group(self) -> None:
         spec = pod(ExecutorGroup(LLM, 1), tlsSecretName="cs-tls")
         assert spec["automountServiceAccountToken"] is False

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cornserve.pull_protocol import PullProtocol
 from cornserve.transport import PeerDirectory, TensorId, Transport
 from cornserve.transport.protocol import PRODUCER_CODEC
 from cornserve.wire.connection import MessageConnection
@@ -34,6 +35,7 @@ class TransportCluster:
         lease_seconds: float = 10.0,
         peers: PeerDirectory | None = None,
         idle_seconds: float = 60.0,
+        protocol: PullProtocol = PullProtocol.AUTO,
     ) -> TransportProcess:
         transport = Transport(
             directory or self._directory,
@@ -44,6 +46,7 @@ class TransportCluster:
             lease_seconds=lease_seconds,
             peers=peers,
             idle_seconds=idle_seconds,
+            protocol=protocol,
         )
         return await self._stack.enter_async_context(_serving(transport))
 
@@ -76,6 +79,13 @@ class TransportProcess:
         return slab_bytes(self.transport)["held"]
 
 
+def needs_extra(protocol: PullProtocol) -> PullProtocol:
+    """Skips the test if the library of the protocol is not installed."""
+    if protocol is PullProtocol.UCX:
+        pytest.importorskip("ucxx", exc_type=ImportError)
+    return protocol
+
+
 def slab_bytes(transport: Transport) -> dict[str, float]:
     return {
         sample.labels["state"]: sample.value
@@ -99,3 +109,18 @@ async def _serving(transport: Transport) -> AsyncIterator[TransportProcess]:
 async def cluster(tmp_path: Path) -> AsyncIterator[TransportCluster]:
     async with AsyncExitStack() as stack:
         yield TransportCluster(tmp_path, stack)
+
+
+@pytest.fixture
+async def two_nodes(
+    cluster: TransportCluster, tmp_path: Path, request: pytest.FixtureRequest
+) -> tuple[TransportProcess, TransportProcess]:
+    """Returns two transports without a common directory. The test's parameter is their protocol, by default TCP."""
+    protocol = needs_extra(getattr(request, "param", PullProtocol.TCP))
+    (tmp_path / "other").mkdir()
+    return await cluster.transport(protocol=protocol), await cluster.transport(
+        directory=tmp_path / "other", protocol=protocol
+    )
+
+
+by_each_protocol = pytest.mark.parametrize("two_nodes", [PullProtocol.TCP, PullProtocol.UCX], indirect=True)

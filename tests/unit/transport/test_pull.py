@@ -20,17 +20,12 @@ from cornserve.transport.pull.tcp import PREAMBLE, TcpPuller
 from cornserve.wire import handshake, sockets
 from cornserve.wire.listener import ConnectionListener
 from tests.credentials import CREDENTIALS
-from tests.unit.transport.conftest import MIB, TransportCluster, TransportProcess
+from tests.unit.transport.conftest import MIB, TransportCluster, TransportProcess, by_each_protocol
 from tests.unit.transport.test_transport import DATA, produce, publish, received
 from tests.waiting import until
 
 
-@pytest.fixture
-async def two_nodes(cluster: TransportCluster, tmp_path: Path) -> tuple[TransportProcess, TransportProcess]:
-    (tmp_path / "other").mkdir()
-    return await cluster.transport(), await cluster.transport(directory=tmp_path / "other")
-
-
+@by_each_protocol
 async def test_a_pulled_tensor_is_in_the_consumers_slab_and_freed_at_the_producer(
     two_nodes: tuple[TransportProcess, TransportProcess], tmp_path: Path
 ) -> None:
@@ -50,6 +45,7 @@ async def test_a_pulled_tensor_is_in_the_consumers_slab_and_freed_at_the_produce
     assert consumer.held_bytes == 0
 
 
+@by_each_protocol
 async def test_tensors_are_pulled_concurrently(two_nodes: tuple[TransportProcess, TransportProcess]) -> None:
     producer, consumer = two_nodes
     production = produce(producer)
@@ -62,6 +58,7 @@ async def test_tensors_are_pulled_concurrently(two_nodes: tuple[TransportProcess
     assert consumer.held_bytes == 0
 
 
+@by_each_protocol
 async def test_a_stream_is_pulled_chunk_by_chunk(two_nodes: tuple[TransportProcess, TransportProcess]) -> None:
     producer, consumer = two_nodes
     production = produce(producer)
@@ -90,6 +87,7 @@ async def test_a_tensor_that_exceeds_the_consumers_slab_is_refused(cluster: Tran
         await received(consumer, producer)
 
 
+@by_each_protocol
 async def test_a_tensor_that_is_revoked_during_a_pull_arrives_complete_or_is_lost_and_leaks_no_memory(
     two_nodes: tuple[TransportProcess, TransportProcess],
 ) -> None:
@@ -119,6 +117,7 @@ async def test_a_tensor_that_is_revoked_during_a_pull_arrives_complete_or_is_los
         iterations += 3 + iterations // 8
 
 
+@by_each_protocol
 @pytest.mark.parametrize("iterations", range(0, 60, 3))
 async def test_a_cancelled_pull_leaks_no_memory(
     two_nodes: tuple[TransportProcess, TransportProcess], iterations: int

@@ -131,6 +131,7 @@ def _arguments(group: ExecutorGroup, settings: ClusterSettings) -> list[str]:
         *(("--tls", str(TLS_DIR)) if settings.tls_secret_name else ()),
         *(part for network in settings.peer_networks for part in ("--peer-network", str(network))),
         *("--shared-memory", str(SHARED_MEMORY if has_shared_memory else PRIVATE_SHARED_MEMORY)),
+        *("--transport", settings.transport),
         # By default, the executor derives it from the memory of its pod.
         *(("--slab-mib", str(limits.slab_mib)) if is_slab_limited else ()),
         *("--queue", str(limits.queue)),

@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from cornserve.app.settings import AbsolutePath, GpuTypeName, ObjectName
 from cornserve.limits import LimitError, Limits
+from cornserve.pull_protocol import PullProtocol
 from cornserve.task.spec import ExecutorSpec
 from cornserve.validation_errors import describe_all
 
@@ -143,6 +144,8 @@ class ClusterSettings(_ClusterModel):
         default=[IPv4Network("0.0.0.0/0"), IPv6Network("::/0")], min_length=1
     )
     """The networks of pods, from which executors accept the endpoints of other executors."""
+    transport: PullProtocol = PullProtocol.AUTO
+    """The protocol for tensors of other nodes."""
     start_seconds: int = Field(default=3600, ge=10)
     """Time to load a model. A container that is not ready in time is restarted."""
     drain_seconds: int = Field(default=600, ge=0)

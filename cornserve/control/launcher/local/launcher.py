@@ -20,6 +20,7 @@ from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thre
 from cornserve.control.launcher.local.warm_processes import WarmProcesses
 from cornserve.home import Home
 from cornserve.limits import Limits
+from cornserve.pull_protocol import PullProtocol
 from cornserve.task.spec import ExecutorSpec
 
 
@@ -39,6 +40,7 @@ class LocalLauncher:
         drain_seconds: float = 30,
         queue: int = Limits().queue,
         slab_mib: int | None = None,
+        pull_protocol: PullProtocol = PullProtocol.AUTO,
         first_delay: float = 1,
         longest_delay: float = 60,
     ) -> None:
@@ -52,6 +54,7 @@ class LocalLauncher:
             drain_seconds=drain_seconds,
             queue=queue,
             slab_mib=Limits().slab_mib if slab_mib is None else slab_mib,
+            pull_protocol=pull_protocol,
             slab_budget=SlabBudget(SHARED_MEMORY, state_dir.segments),
             warm_processes=WarmProcesses(slots),
             first_delay=first_delay,

@@ -11,6 +11,7 @@ from cornserve.control.launcher.local.slab_budget import SlabBudget
 from cornserve.control.launcher.local.state_dir import StateDir
 from cornserve.control.launcher.local.status_board import StatusBoard
 from cornserve.control.launcher.local.warm_processes import WarmProcesses
+from cornserve.pull_protocol import PullProtocol
 from cornserve.wire.credentials import ConnectionCredentials
 
 STABLE_SECONDS = 10.0
@@ -35,6 +36,7 @@ class LocalMachine:
     """Maximum number of running and queued invocations of a replica."""
     slab_mib: int
     """The most shared memory that a replica's slab takes."""
+    pull_protocol: PullProtocol
     slab_budget: SlabBudget
     warm_processes: WarmProcesses
     first_delay: float

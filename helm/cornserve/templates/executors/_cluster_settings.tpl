@@ -46,6 +46,7 @@ podLabels: {{ toJson $executors.podLabels }}
 {{- end }}
 podAnnotations: {{ toJson $annotations }}
 peerNetworks: {{ toJson $executors.peerNetworks }}
+transport: {{ $executors.transport }}
 startSeconds: {{ int64 $executors.startSeconds }}
 drainSeconds: {{ int64 $executors.drainSeconds }}
 profilerPod:

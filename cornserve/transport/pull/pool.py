@@ -1,0 +1,104 @@
+"""Connections to one producer that are used again.
+
+Connecting is a task of the pool: it continues when the pull that waits for it is cancelled, and the next pull uses the
+connection. Otherwise, no tensor would arrive if connecting takes longer than the tensors live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from contextvars import Context
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+PULLS_PER_PRODUCER: Final = 4
+"""Concurrent pulls from one producer. More would share the same network link."""
+
+
+class PooledConnection(Protocol):
+    @property
+    def is_closed(self) -> bool: ...
+
+    def abort(self) -> None: ...
+
+
+Connection = TypeVar("Connection", bound=PooledConnection)
+
+
+class ConnectionPool(Generic[Connection]):
+    """Args:
+    connect: opens a connection to the producer.
+    """
+
+    def __init__(self, connect: Callable[[], Coroutine[Any, Any, Connection]]) -> None:
+        self._connect = connect
+        self._limit = asyncio.Semaphore(PULLS_PER_PRODUCER)
+        self._idle: list[Connection] = []
+        self._connecting: list[asyncio.Task[Connection]] = []
+        """Tasks for which no pull waits any more."""
+        self._is_closed = False
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """Yields an exclusive connection, and reuses it later unless the block fails."""
+        async with self._limit:
+            connection = self._pop_idle() or await self._new_connection()
+            try:
+                yield connection
+            except BaseException:
+                connection.abort()
+                raise
+            if self._is_closed:
+                connection.abort()
+            else:
+                self._idle.append(connection)
+
+    def close(self) -> None:
+        """Closes idle connections now, and other connections after use."""
+        self._is_closed = True
+        for connecting in self._connecting:
+            connecting.cancel()
+        for connection in self._idle:
+            connection.abort()
+        self._idle.clear()
+
+    async def wait_closed(self) -> None:
+        """Waits after `close` until no task connects."""
+        if self._connecting:
+            await asyncio.wait(self._connecting)
+
+    async def _new_connection(self) -> Connection:
+        if self._connecting and not self._is_closed:
+            connecting = self._connecting.pop()
+        else:
+            connecting = asyncio.create_task(self._connect(), context=Context())
+            connecting.add_done_callback(self._on_connected)
+        try:
+            await asyncio.wait((connecting,))
+        except asyncio.CancelledError:
+            self._connecting.append(connecting)
+            if connecting.done():
+                self._on_connected(connecting)
+            elif self._is_closed:
+                connecting.cancel()
+            raise
+        return connecting.result()
+
+    def _on_connected(self, connecting: asyncio.Task[Connection]) -> None:
+        if connecting not in self._connecting:
+            return  # A pull waits for it.
+        self._connecting.remove(connecting)
+        if connecting.cancelled() or connecting.exception() is not None:
+            return
+        if self._is_closed:
+            connecting.result().abort()
+        else:
+            self._idle.append(connecting.result())
+
+    def _pop_idle(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed:
+                return connection
+        return None

@@ -1,0 +1,121 @@
+"""Selects the protocol by which a tensor is pulled: the best one that both ends have, and that works between them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from cornserve.observe.limited_log import LimitedLog
+from cornserve.pull_protocol import PullProtocol
+from cornserve.transport.pull.fabric import Fabric, FabricPuller
+from cornserve.transport.pull.puller import FindSource, Puller
+from cornserve.transport.pull.tcp import TcpPuller
+from cornserve.transport.pull.ucx import UcxFabric
+from cornserve.wire.credentials import ConnectionCredentials
+from cornserve.wire.listener import ConnectionFactories
+
+FABRICS: Final[dict[PullProtocol, Callable[[], Coroutine[Any, Any, Fabric]]]] = {PullProtocol.UCX: UcxFabric.start}
+"""The libraries for RDMA, the best one first."""
+
+RETRY_SECONDS: Final = 60.0
+"""Time for which a protocol that has failed is not used with the same producer."""
+
+log = logging.getLogger(__name__)
+
+
+class PullerSelection:
+    """The pullers of this process.
+
+    Args:
+        protocol: `auto` uses a library for RDMA if it finds a network device for it, unless the connections use TLS:
+            the libraries do not encrypt.
+    """
+
+    def __init__(self, protocol: PullProtocol, credentials: ConnectionCredentials) -> None:
+        self._protocol = protocol
+        self._credentials = credentials
+        self._pullers: dict[str, Puller] = {PullProtocol.TCP: TcpPuller(credentials)}
+        """The pullers by name, the best one first."""
+        self._failed: dict[tuple[str, str], float] = {}
+        """When a protocol can be used again with the producer at an endpoint."""
+        self._log = LimitedLog(log)
+        self.pulled_bytes: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._pullers)
+
+    async def start(self) -> None:
+        """Starts the libraries that the protocol permits. Logs a warning if the selected one does not work."""
+        if self._protocol is PullProtocol.AUTO:
+            names: tuple[PullProtocol, ...] = () if self._credentials.tls is not None else tuple(FABRICS)
+        else:
+            names = tuple(name for name in FABRICS if name == self._protocol)
+        fabrics = [fabric for name in names if (fabric := await self._start_fabric(name)) is not None]
+        pullers = {fabric.name: FabricPuller(fabric, self._credentials) for fabric in fabrics}
+        self._pullers = {**pullers, **self._pullers}
+
+    def serve(self, find: FindSource) -> ConnectionFactories:
+        return {key: create for puller in self._pullers.values() for key, create in puller.serve(find).items()}
+
+    def candidates(self, endpoint: str, names: Iterable[str]) -> list[Puller]:
+        """Returns the pullers that the producer at an endpoint has, too, and that have not failed with it recently.
+
+        TCP is always tried.
+        """
+        now = time.monotonic()
+        common = set(names)
+        return [
+            puller
+            for name, puller in self._pullers.items()
+            if name in common and (name == PullProtocol.TCP or self._failed.get((endpoint, name), 0) <= now)
+        ]
+
+    def record_pull(self, puller: Puller, nbytes: int) -> None:
+        self.pulled_bytes[puller.name] += nbytes
+
+    def record_failure(self, endpoint: str, puller: Puller, error: OSError) -> None:
+        self.failures[puller.name] += 1
+        if puller.name != PullProtocol.TCP:
+            self._failed[endpoint, puller.name] = time.monotonic() + RETRY_SECONDS
+            self._log.warning(
+                "cannot pull tensors from %s by %s, using TCP for %g s: %s",
+                *(endpoint, puller.name, RETRY_SECONDS, str(error) or type(error).__name__),
+            )
+
+    def disconnect(self, endpoint: str) -> None:
+        for name, puller in self._pullers.items():
+            self._failed.pop((endpoint, name), None)
+            puller.disconnect(endpoint)
+
+    async def close(self) -> None:
+        for puller in self._pullers.values():
+            await puller.close()
+
+    async def _start_fabric(self, name: PullProtocol) -> Fabric | None:
+        """Returns None if the library does not work, or `auto` does not use it on this machine."""
+        is_selected = self._protocol == name
+        if not is_selected and not _has_rdma_device():
+            return None
+        try:
+            fabric = await FABRICS[name]()
+        except (ImportError, OSError) as error:
+            if is_selected:
+                log.warning(
+                    "tensors are pulled by TCP, because %s does not work: %s: install cornserve[rdma]", name, error
+                )
+            return None
+        if is_selected or fabric.has_rdma:
+            return fabric
+        await fabric.close()
+        return None
+
+
+def _has_rdma_device() -> bool:
+    """Returns whether this process has a device for RDMA. In a pod, a device plug-in mounts it."""
+    return any(Path("/dev/infiniband").glob("uverbs*"))

@@ -1,0 +1,267 @@
+"""Copies tensors with UCX, by its Python library ucxx.
+
+The producer sends a tagged message, because ucxx has no operation that reads the memory of another process. The
+library runs in a thread: creating a worker and connecting take about 15 ms each. A worker has a file descriptor that
+becomes readable when it has work, so that idle connections use no CPU.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import time
+from typing import Any, Final
+
+from cornserve.transport.memory.step_registrations import StepRegistrations
+from cornserve.transport.pull.loop_thread import LoopThread
+
+_OPTIONS: Final = {
+    # The consumer reads, or copies the parts of a message itself. A producer that writes to the consumer's memory could
+    # do so after the consumer has cancelled the pull.
+    "RNDV_SCHEME": "get_zcopy",
+    "TCP_PUT_ENABLE": "n",
+}
+
+_ENVIRONMENT: Final = {
+    "UCX_WARN_UNUSED_ENV_VARS": "n",
+    "UCX_LOG_FILE": "stderr",
+    "UCX_LOG_LEVEL": "error",  # a request that ends with its worker is a warning
+}
+
+_RDMA_TRANSPORTS: Final = ("rc_", "dc_", "ud_", "srd", "gga_")
+"""The beginnings of the names of UCX's transports over InfiniBand, RoCE and EFA."""
+
+PROGRESS_SECONDS: Final = 0.001
+"""Time for which a worker makes progress before the thread runs others."""
+
+_FIELDS_ADDRESS_AND_LENGTH: Final = 0b11
+
+
+class _MemoryParameters(ctypes.Structure):
+    """`ucp_mem_map_params_t`."""
+
+    _fields_ = (
+        ("field_mask", ctypes.c_uint64),
+        ("address", ctypes.c_void_p),
+        ("length", ctypes.c_size_t),
+        ("flags", ctypes.c_uint),
+        ("prot", ctypes.c_uint),
+        ("memory_type", ctypes.c_int),
+        ("exported_handle", ctypes.c_void_p),
+    )
+
+
+class UcxFabric:
+    """UCX in this process. All calls of the library are in one thread."""
+
+    name = "ucx"
+
+    def __init__(self, thread: LoopThread) -> None:
+        self.thread = thread
+        for variable, value in _ENVIRONMENT.items():
+            os.environ.setdefault(variable, value)
+        from ucxx._lib import libucxx as ucxx
+        from ucxx._lib.arr import Array
+
+        self.ucxx, self.array = ucxx, Array
+        features = (ucxx.Feature.TAG, ucxx.Feature.WAKEUP)  # without RMA, no process can read memory by its address
+        try:
+            self.context = ucxx.UCXContext(_OPTIONS, features)
+        except ucxx.UCXError as error:
+            raise OSError(f"UCX does not start: {error}") from error
+        resources = (line.rsplit(" ", 1)[-1] for line in self.context.info.splitlines() if " resource " in line)
+        self.has_rdma = any(resource.startswith(_RDMA_TRANSPORTS) for resource in resources)
+        self.registrations = StepRegistrations(self._register, "cannot register memory with UCX: pulls are slower")
+        self._handles: list[ctypes.c_void_p] = []
+        self.links: set[UcxLink] = set()
+
+    @classmethod
+    async def start(cls) -> UcxFabric:
+        """Raises `ImportError` if ucxx is not installed, and `OSError` if UCX does not start."""
+
+        async def create() -> UcxFabric:
+            return cls(thread)
+
+        thread = LoopThread("ucx")
+        try:
+            return await thread.run(create())
+        except BaseException:
+            await thread.stop()
+            raise
+
+    def link(self) -> UcxLink:
+        return UcxLink(self)
+
+    async def close(self) -> None:
+        await self.thread.run(self._close())
+        await self.thread.stop()
+
+    async def _close(self) -> None:
+        for link in list(self.links):
+            link.end()
+        for handle in self._handles:
+            _library().ucp_mem_unmap(ctypes.c_void_p(self.context.handle), handle)
+        self._handles.clear()
+
+    def _register(self, address: int, nbytes: int, is_readonly: bool) -> Any:
+        handle = ctypes.c_void_p()
+        parameters = _MemoryParameters(_FIELDS_ADDRESS_AND_LENGTH, address, nbytes)
+        context = ctypes.c_void_p(self.context.handle)
+        if status := _library().ucp_mem_map(context, ctypes.byref(parameters), ctypes.byref(handle)):
+            raise RuntimeError(f"ucp_mem_map returned {status}")
+        self._handles.append(handle)
+        return lambda: None  # `close` ends the registration: tensors are in the slab of this process, which outlives it
+
+
+class UcxLink:
+    """A worker of UCX with one endpoint.
+
+    Each link has its own worker, because UCX cannot cancel the receipt of a message that has begun: only the end of the
+    worker ends it, also if the other process hangs. The methods of `FabricLink` pass their work to the thread.
+    """
+
+    def __init__(self, fabric: UcxFabric) -> None:
+        self._fabric = fabric
+        self._thread = fabric.thread
+        self._worker: Any = None
+        self._endpoint: Any = None
+        self._pending: dict[Any, asyncio.Future[None]] = {}
+        self._sending: asyncio.Future[None] | None = None
+        self._is_scheduled = self._is_closed = False
+
+    async def open(self) -> bytes:
+        return await self._thread.run(self._open())
+
+    async def connect(self, address: bytes) -> None:
+        await self._thread.run(self._connect(address))
+
+    async def offer(self, source: memoryview, tag: int) -> bytes:
+        await self._thread.run(self._send(source, tag))
+        return b""
+
+    async def withdraw(self) -> None:
+        await self._thread.run(self._wait_sent())
+
+    async def fetch(self, offer: bytes, into: memoryview, tag: int) -> None:
+        await self._thread.run(self._receive(into, tag))
+
+    def close(self) -> None:
+        self._thread.call_soon(self.end)
+
+    async def wait_closed(self) -> None:
+        await self._thread.flush()
+
+    async def _open(self) -> bytes:
+        self._check_open()
+        ucxx = self._fabric.ucxx
+        try:
+            worker = ucxx.UCXWorker(self._fabric.context, enable_delayed_submission=False, enable_python_future=False)
+            worker.init_blocking_progress_mode()
+        except ucxx.UCXError as error:
+            raise OSError(f"UCX cannot create a worker: {error}") from error
+        self._worker = worker
+        self._loop = asyncio.get_running_loop()
+        self._descriptor = worker.epoll_file_descriptor
+        self._loop.add_reader(self._descriptor, self._progress)
+        self._fabric.links.add(self)
+        self._schedule()
+        return bytes(memoryview(worker.address))
+
+    async def _connect(self, address: bytes) -> None:
+        self._check_open()
+        ucxx = self._fabric.ucxx
+        try:
+            peer = ucxx.UCXAddress.create_from_buffer(address)
+            self._endpoint = ucxx.UCXEndpoint.create_from_worker_address(self._worker, peer, True)
+        except (ucxx.UCXError, RuntimeError, ValueError) as error:
+            raise OSError(f"UCX cannot connect: {error}") from error
+        self._schedule()
+
+    async def _send(self, source: memoryview, tag: int) -> None:
+        self._check_open()
+        self._fabric.registrations.register(source)
+        _, self._sending = self._start(self._endpoint.tag_send, source, tag)
+
+    async def _wait_sent(self) -> None:
+        assert self._sending is not None, "a tensor is offered"
+        await self._sending
+
+    async def _receive(self, into: memoryview, tag: int) -> None:
+        self._check_open()
+        self._fabric.registrations.register(into)
+        request, receiving = self._start(self._endpoint.tag_recv, into, tag)
+        try:
+            await receiving
+            self._check_open()
+            request.check_error()
+        except self._fabric.ucxx.UCXError as error:
+            raise OSError(f"UCX failed: {error}") from error
+        except asyncio.CancelledError:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """Ends all requests, in the thread."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._worker is None:
+            return
+        self._loop.remove_reader(self._descriptor)
+        self._fabric.links.discard(self)
+        self._destroy_worker()
+        for future in self._pending.values():
+            if not future.done():
+                future.set_result(None)
+        self._pending.clear()
+        self._endpoint = self._worker = None
+
+    def _destroy_worker(self) -> None:
+        """Ends all requests at once, and closes the sockets.
+
+        The destructors of ucxx must not run, so a few kilobytes stay: that of a worker first receives the messages that
+        have arrived for it, and waits forever if their sender has died. That of an endpoint waits in the same way.
+        """
+        for part in (self._worker, self._endpoint, *self._pending):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))
+        _library().ucp_worker_destroy(ctypes.c_void_p(self._worker.handle))
+        os.close(self._descriptor)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise OSError("the connection of UCX is closed")
+
+    def _start(self, operation: Any, buffer: memoryview, tag: int) -> tuple[Any, asyncio.Future[None]]:
+        try:
+            request = operation(self._fabric.array(buffer), self._fabric.ucxx.UCXXTag(tag))
+        except (self._fabric.ucxx.UCXError, RuntimeError) as error:
+            raise OSError(f"UCX failed: {error}") from error
+        future = self._pending[request] = self._loop.create_future()
+        self._schedule()
+        return request, future
+
+    def _schedule(self) -> None:
+        """Lets the library work in the next iteration of the event loop."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._progress)
+
+    def _progress(self) -> None:
+        self._is_scheduled = False
+        if self._is_closed:
+            return
+        end = time.perf_counter() + PROGRESS_SECONDS
+        while (has_work := self._worker.progress_once()) and time.perf_counter() < end:
+            pass
+        for request in [request for request in self._pending if request.completed]:
+            future = self._pending.pop(request)
+            if not future.done():
+                future.set_result(None)
+        if has_work or not self._worker.arm():
+            self._schedule()
+
+
+def _library() -> ctypes.CDLL:
+    """Returns the library that ucxx has loaded."""
+    return ctypes.CDLL("libucp.so.0")

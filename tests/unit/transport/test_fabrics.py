@@ -1,0 +1,314 @@
+"""Pulls with libraries for RDMA. Without a network device for it, the libraries use TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+import stat
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cornserve.pull_protocol import PullProtocol
+from cornserve.transport import LostError
+from cornserve.transport.pull.fabric import MAX_MESSAGE_BYTES, Fabric, FabricPuller, preamble, with_checksum
+from cornserve.transport.pull.puller import PullSource
+from cornserve.transport.pull.selection import FABRICS
+from cornserve.v1 import transfer_pb2 as pb
+from cornserve.wire import sockets
+from cornserve.wire.codec import Codec
+from cornserve.wire.connection import MessageConnection
+from cornserve.wire.listener import ConnectionListener
+from tests.credentials import CREDENTIALS
+from tests.unit.transport.conftest import MIB, TransportCluster, TransportProcess, needs_extra
+from tests.unit.transport.test_transport import DATA, produce, publish, received
+from tests.waiting import until
+
+CAPABILITY = bytes(16)
+CONSUMER = b"c" * 16
+
+by_fabric = pytest.mark.parametrize("two_nodes", list(FABRICS), indirect=True)
+
+
+def metric(process: TransportProcess, name: str) -> dict[str, float]:
+    """Returns the values of a metric by protocol."""
+    samples = [sample for metric in process.transport.metrics() for sample in metric.samples]
+    return {
+        sample.labels["protocol"]: sample.value for sample in samples if sample.name == f"cornserve_transport_{name}"
+    }
+
+
+@by_fabric
+async def test_metrics_name_the_protocol_that_pulls(two_nodes: tuple[TransportProcess, TransportProcess]) -> None:
+    producer, consumer = two_nodes
+    await publish(produce(producer))
+
+    assert await received(consumer, producer) == DATA
+
+    fabric, *others = metric(consumer, "protocol")
+    assert others == ["tcp"]
+    assert metric(consumer, "pulled_bytes_total") == {fabric: len(DATA), "tcp": 0}
+
+
+@pytest.mark.parametrize("name", FABRICS)
+async def test_a_process_without_the_protocol_pulls_by_tcp(
+    cluster: TransportCluster, tmp_path: Path, name: PullProtocol
+) -> None:
+    (tmp_path / "other").mkdir()
+    producer = await cluster.transport(protocol=needs_extra(name))
+    consumer = await cluster.transport(protocol=PullProtocol.TCP, directory=tmp_path / "other")
+    await publish(produce(producer))
+
+    assert await received(consumer, producer) == DATA
+
+    assert metric(consumer, "pulled_bytes_total") == {"tcp": len(DATA)}
+
+
+@pytest.mark.parametrize("name", FABRICS)
+async def test_a_library_that_is_not_installed_is_replaced_by_tcp(
+    cluster: TransportCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: PullProtocol
+) -> None:
+    async def fail() -> Any:
+        raise ImportError("No module named 'library'")
+
+    monkeypatch.setitem(FABRICS, name, fail)
+
+    process = await cluster.transport(protocol=name)
+
+    assert metric(process, "protocol") == {"tcp": 1}
+    assert f"{name} does not work: No module named 'library': install cornserve[rdma]" in caplog.text
+
+
+async def test_machines_without_a_device_for_rdma_pull_by_tcp(cluster: TransportCluster) -> None:
+    assert metric(await cluster.transport(), "protocol") == {"tcp": 1}
+
+
+@by_fabric
+async def test_a_link_that_fails_during_a_pull_is_replaced_by_tcp(
+    two_nodes: tuple[TransportProcess, TransportProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer, consumer = two_nodes
+    name = next(iter(metric(consumer, "protocol")))
+    links: list[Any] = []
+    monkeypatch.setattr(link_type(name), "offer", close_first(links, link_type(name).offer))
+    for output in ("first", "second"):
+        await publish(produce(producer, invocation=len(output)), output)
+
+        assert await received(consumer, producer, output, invocation=len(output)) == DATA
+
+    assert len(links) == 1  # the failed protocol is not used again for a while
+    assert metric(consumer, "pull_failures_total") == {name: 1, "tcp": 0}
+    assert metric(consumer, "pulled_bytes_total") == {name: 0, "tcp": 2 * len(DATA)}
+    assert consumer.held_bytes == 0
+
+
+@by_fabric
+async def test_a_tensor_arrives_when_the_sockets_of_the_library_break_during_its_pull(
+    two_nodes: tuple[TransportProcess, TransportProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library connects again, or the pull fails and TCP replaces it: this depends on what it has sent before."""
+    monkeypatch.setattr("cornserve.transport.pull.fabric.RESPONSE_SECONDS", 1.0)
+    producer, consumer = two_nodes
+    fabric = next(iter(metric(consumer, "protocol")))
+    await publish(produce(producer), "first")
+    assert await received(consumer, producer, "first") == DATA
+    offer, ports = link_type(fabric).offer, {port_of(process.endpoint) for process in two_nodes}
+
+    async def break_network(link: Any, source: memoryview, tag: int) -> bytes:
+        offered = await offer(link, source, tag)
+        for end in tcp_sockets():
+            with end, suppress(OSError):  # It listens, or is closed.
+                if ports.isdisjoint({end.getsockname()[1], end.getpeername()[1]}):
+                    end.shutdown(socket.SHUT_RDWR)
+        return bytes(offered)
+
+    monkeypatch.setattr(link_type(fabric), "offer", break_network)
+    data = DATA * 100
+    await publish(produce(producer, invocation=1), "second", data)
+
+    assert await received(consumer, producer, "second", invocation=1) == data
+
+    assert sum(metric(consumer, "pulled_bytes_total").values()) == len(DATA) + len(data)
+    assert consumer.held_bytes == 0
+
+
+@by_fabric
+async def test_copies_that_are_cancelled_too_late_leave_no_descriptors(
+    two_nodes: tuple[TransportProcess, TransportProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The producer's library does not send, as that of a process that hangs. Each copy is ended with its worker."""
+    monkeypatch.setattr("cornserve.transport.pull.fabric.CANCEL_SECONDS", 0)
+    producer, consumer = two_nodes
+    fabric = next(iter(metric(consumer, "protocol")))
+    link = link_type(fabric)
+    await publish(produce(producer))
+    assert await received(consumer, producer) == DATA
+    descriptors = psutil.Process().num_fds()
+
+    with monkeypatch.context() as hang:
+        fetching, fetch = asyncio.Event(), link.fetch
+
+        async def offer_nothing(link: Any, source: memoryview, tag: int) -> bytes:
+            return b""
+
+        async def record_fetch(link: Any, offer: bytes, into: memoryview, tag: int) -> None:
+            fetching.set()
+            await fetch(link, offer, into, tag)
+
+        hang.setattr(link, "offer", offer_nothing)
+        hang.setattr(link, "fetch", record_fetch)
+        for _ in range(4):
+            reading = asyncio.create_task(received(consumer, producer))
+            await fetching.wait()
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            fetching.clear()
+
+    assert await received(consumer, producer) == DATA
+    assert metric(consumer, "pulled_bytes_total") == {fabric: 2 * len(DATA), "tcp": 0}
+    await until(lambda: psutil.Process().num_fds() <= descriptors)
+
+
+def tcp_sockets() -> Iterator[socket.socket]:
+    """Yields duplicates of the sockets of this process. Lists of the system miss some while others change."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                duplicate = socket.socket(fileno=os.dup(int(name)))
+                if duplicate.family in (socket.AF_INET, socket.AF_INET6):
+                    yield duplicate
+                else:
+                    duplicate.close()
+
+
+def port_of(endpoint: str) -> int:
+    return sockets.split_endpoint(endpoint)[1]
+
+
+def link_type(name: str) -> type[Any]:
+    from cornserve.transport.pull.ucx import UcxLink
+
+    return {"ucx": UcxLink}[name]
+
+
+def close_first(links: list[Any], original: Any) -> Any:
+    async def offer(link: Any, source: memoryview, tag: int) -> bytes:
+        links.append(link)
+        link.close()
+        return bytes(await original(link, source, tag))
+
+    return offer
+
+
+@by_fabric
+async def test_idle_connections_use_no_cpu(two_nodes: tuple[TransportProcess, TransportProcess]) -> None:
+    producer, consumer = two_nodes
+    await publish(produce(producer))
+    await received(consumer, producer)
+    await asyncio.sleep(0.1)  # the last events of the library
+    before = cpu_seconds()
+
+    await asyncio.sleep(0.5)
+
+    assert cpu_seconds() - before < 0.1
+
+
+def cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+class FabricServer:
+    """A listener at which tensors can be pulled by a library, and connections to it that send any messages."""
+
+    def __init__(self, fabric: Fabric, address: bytes) -> None:
+        self.name = fabric.name
+        self.address = pb.FabricCommand(address=with_checksum(address))
+        self.puller = FabricPuller(fabric, CREDENTIALS)
+        self.source: PullSource | None = None
+        self.listener = ConnectionListener(self.puller.serve(lambda _: self.source), CREDENTIALS)
+        self.events: list[pb.FabricEvent] = []
+        self.endpoint = ""
+
+    async def connect(self) -> MessageConnection[pb.FabricCommand, pb.FabricEvent]:
+        codec: Codec[pb.FabricCommand, pb.FabricEvent] = Codec(
+            preamble(self.name), pb.FabricEvent, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
+        )
+        connection = MessageConnection(codec, self._on_event)
+        await connection.connect(self.endpoint, CREDENTIALS)
+        return connection
+
+    def _on_event(self, event: pb.FabricEvent | None) -> None:
+        if event is not None:
+            self.events.append(event)
+
+
+@pytest.fixture(params=list(FABRICS))
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[FabricServer]:
+    fabric = await FABRICS[needs_extra(request.param)]()
+    server = FabricServer(fabric, await fabric.link().open())
+    server.endpoint = await server.listener.listen("127.0.0.1:0")
+    yield server
+    await server.listener.close()
+    await server.puller.close()
+
+
+PULL = pb.FabricCommand(pull=pb.FabricPull(capability=CAPABILITY, tag=7))
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        [PULL],
+        [pb.FabricCommand(copied=True)],
+        ["address", "address"],
+        ["address", pb.FabricCommand(copied=True)],
+        ["address", pb.FabricCommand(pull=pb.FabricPull(capability=b"short"))],
+        ["address", PULL, PULL],
+        [pb.FabricCommand(address=b"")],
+        [pb.FabricCommand(address=bytes(200))],
+    ],
+    ids=lambda commands: ", ".join(getattr(command, "WhichOneof", lambda _: "address")("kind") for command in commands),
+)
+async def test_a_consumer_that_breaks_the_protocol_is_disconnected(
+    server: FabricServer, commands: list[pb.FabricCommand | str]
+) -> None:
+    server.source = PullSource(memoryview(DATA), lambda: True)
+    connection = await server.connect()
+    for number, command in enumerate(commands, start=1):
+        connection.send(server.address if isinstance(command, str) else command)
+        if number < len(commands):
+            await until(lambda number=number: len(server.events) == number)  # type: ignore[misc]
+
+    async with asyncio.timeout(60):
+        await connection.wait_closed()
+    assert not any(event.WhichOneof("kind") == "is_current" for event in server.events)
+
+
+async def test_a_capability_that_no_tensor_has_gets_nothing(server: FabricServer) -> None:
+    with pytest.raises(LostError, match="has freed it"):
+        await server.puller.pull(server.endpoint, CAPABILITY, memoryview(bytearray(len(DATA))))
+
+
+async def test_a_tensor_that_is_freed_during_a_pull_is_lost_by_any_library(server: FabricServer) -> None:
+    server.source = PullSource(memoryview(DATA), lambda: False)
+
+    with pytest.raises(LostError, match="was freed during the pull"):
+        await server.puller.pull(server.endpoint, CAPABILITY, memoryview(bytearray(len(DATA))))
+
+
+async def test_many_sizes_arrive_complete(server: FabricServer) -> None:
+    for nbytes in (1, 8191, 8192, 65_537, MIB, 5 * MIB + 1):
+        data = bytes(range(256)) * (nbytes // 256 + 1)
+        server.source = PullSource(memoryview(data)[:nbytes], lambda: True)
+        into = bytearray(nbytes)
+
+        await server.puller.pull(server.endpoint, CAPABILITY, memoryview(into))
+
+        assert into == data[:nbytes]
