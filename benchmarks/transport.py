@@ -5,7 +5,7 @@ A hop is the time from the producer's call (which allocates space and copies the
 consumer, which is already subscribed. For comparison, plain copies of the same bytes (`memcpy`) alternate with the hops
 in the same process. "Own" includes a copy of the view to private memory of the consumer. Two nodes are two network
 namespaces, whose processes share no memory; their baseline is a plain socket. The chunks of a stream are measured like
-single tensors.
+single tensors. With `--protocol ucx`, only two nodes are measured, and tagged messages of `ucx_perftest`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from benchmarks.harness.processes import machine_cpu_seconds
 from benchmarks.harness.report import create_table, print_report
 from benchmarks.harness.transport.namespaces import LOCAL_HOST, NetworkHost, NotPermittedError, two_hosts
 from benchmarks.harness.transport.pair import Pair, pair
+from benchmarks.harness.transport.perftest import tagged_gb_per_s
+from cornserve.pull_protocol import PullProtocol
 
 SIZES = {"64 KiB": 64 << 10, "4.5 MiB": 9 << 19, "109 MB": 109_000_000, "350 MB": 350_000_000, "1 GiB": 1 << 30}
 QUICK = ("64 KiB", "4.5 MiB")
@@ -59,6 +61,7 @@ class HopLoad:
 @dataclass(frozen=True, slots=True)
 class TransportRow:
     nodes: int
+    protocol: PullProtocol
     size: str
     hop: DurationStats
     own: DurationStats
@@ -77,6 +80,10 @@ class TransportRow:
     """A stream whose consumer reads as fast as it arrives."""
     stream_cpu_seconds_per_gb: float
     loads: Sequence[HopLoad]
+    idle_cores: float
+    """CPU use of both processes with open connections, and without tensors."""
+    perftest_gb_per_s: float | None
+    """The library's benchmark between the same hosts."""
     others_cores: float
     """CPU use of the rest of the machine."""
 
@@ -88,12 +95,12 @@ def main() -> None:
     sizes = QUICK if options.quick else options.sizes
     budget = 0.02 if options.quick else options.gigabytes
     with ExitStack() as stack:
-        pairs = [(LOCAL_HOST, LOCAL_HOST)]
+        pairs = [(LOCAL_HOST, LOCAL_HOST)] if options.protocol == PullProtocol.TCP else []
         try:
             pairs.append(stack.enter_context(two_hosts()))
         except NotPermittedError as error:
             print(f"skipping two nodes: network namespaces are not permitted: {error}", file=sys.stderr)
-        rows = [measure(size, *hosts, budget) for hosts in pairs for size in sizes]
+        rows = [measure(size, *hosts, options.protocol, budget) for hosts in pairs for size in sizes]
     if options.json:
         print(json.dumps({"machine": asdict(machine), "rows": [asdict(row) for row in rows]}))
     else:
@@ -104,6 +111,14 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="sizes of the tensors (default: all)"
+    )
+    protocols = [protocol for protocol in PullProtocol if protocol != PullProtocol.AUTO]
+    parser.add_argument(
+        "--protocol",
+        type=PullProtocol,
+        choices=protocols,
+        default=PullProtocol.TCP,
+        help="copies tensors between nodes (default: %(default)s)",
     )
     parser.add_argument("--gigabytes", type=float, default=4, help="limit for each figure (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="run briefly, without useful figures")
@@ -127,11 +142,13 @@ class OtherCpuUse:
         return time.perf_counter(), machine_cpu_seconds(), self._both.cpu_seconds()
 
 
-def measure(size: str, producer: NetworkHost, consumer: NetworkHost, gigabytes: float) -> TransportRow:
+def measure(
+    size: str, producer: NetworkHost, consumer: NetworkHost, protocol: PullProtocol, gigabytes: float
+) -> TransportRow:
     nbytes = SIZES[size]
     count = max(4, min(300, int(gigabytes * 1e9 / nbytes)))
     is_shared = producer is consumer
-    with pair(nbytes, producer, consumer, is_shared=is_shared) as both:
+    with pair(nbytes, producer, consumer, protocol, is_shared=is_shared) as both:
         both.measure("burst", count)  # creates the slab, takes its memory, opens connections and maps segments
         busy = OtherCpuUse(both)
         alone, copies = both.measure("alone", count)
@@ -145,8 +162,11 @@ def measure(size: str, producer: NetworkHost, consumer: NetworkHost, gigabytes: 
             for rate in rates
         ]
         others = busy.others()
+        idle = both.idle_cores()
+    perftest = None if protocol == PullProtocol.TCP else tagged_gb_per_s(nbytes, count, producer, consumer)
     return TransportRow(
         nodes=1 if is_shared else 2,
+        protocol=protocol,
         size=size,
         hop=DurationStats.from_samples(alone.hops),
         own=DurationStats.from_samples(own.hops),
@@ -159,6 +179,8 @@ def measure(size: str, producer: NetworkHost, consumer: NetworkHost, gigabytes: 
         stream_gb_per_s=round(nbytes * count / stream.seconds / 1e9, 2),
         stream_cpu_seconds_per_gb=round(stream.cpu_seconds / (nbytes * count) * 1e9, 3),
         loads=loads,
+        idle_cores=round(idle, 3),
+        perftest_gb_per_s=None if perftest is None else round(perftest, 2),
         others_cores=others,
     )
 
@@ -173,6 +195,9 @@ def _show(machine: MachineInfo, rows: Sequence[TransportRow]) -> None:
     )
     loads = create_table(("nodes", "size"), [f"{cell} {share:.0%}" for share in LOADS for cell in ("rate", "hop")])
     streams = create_table(("nodes", "size"), ("hop", "chunk", "GB/s", "stream GB/s", "CPU s/GB", "stream CPU s/GB"))
+    pulls = create_table(
+        ("protocol", "size"), ("hop", "GB/s", "CPU s/GB", "idle cores", "ucx_perftest GB/s", "÷ ucx_perftest")
+    )
     for row in rows:
         rates = (f"{row.burst_gb_per_s:.2f}", f"{row.stream_gb_per_s:.2f}")
         cpu = (f"{row.cpu_seconds_per_gb:.2f}", f"{row.stream_cpu_seconds_per_gb:.2f}")
@@ -185,10 +210,13 @@ def _show(machine: MachineInfo, rows: Sequence[TransportRow]) -> None:
             one_node.add_row(row.size, *first, *second, *common)
         else:
             cells = (_cell(row.hop), _cell(row.memcpy), _cell(row.own), _cell(row.baseline))
+            perftest = row.perftest_gb_per_s
+            ratio = ("", "") if perftest is None else (f"{perftest:.2f}", f"{row.burst_gb_per_s / perftest:.2f}")
+            pulls.add_row(row.protocol, row.size, cells[0], *common[:2], f"{row.idle_cores:.3f}", *ratio)
             two_nodes.add_row(row.size, *cells, f"{hop / (memcpy + baseline):.2f}", *common)
         loaded = [cell for load in row.loads for cell in (f"{load.rate:,.0f}/s", _cell(load.hop))]
         loads.add_row(str(row.nodes), row.size, *loaded)
-    print_report(machine, note, one_node, two_nodes, loads, streams)
+    print_report(machine, note, one_node, two_nodes, loads, streams, pulls)
 
 
 def _cell(micros: DurationStats) -> str:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.transport.namespaces import NetworkHost
+from cornserve.pull_protocol import PullProtocol
 
 SMALL_SLAB = 64 << 20
 LARGE = 256 << 20
+IDLE_SECONDS = 1.0
 
 
 class BenchmarkProcess:
@@ -93,12 +96,20 @@ class Pair:
         self.producer.read_response()
         return list(durations)
 
+    def idle_cores(self) -> float:
+        """Returns the CPU use of both processes with open connections, and without tensors."""
+        before = self.cpu_seconds()
+        time.sleep(IDLE_SECONDS)
+        return (self.cpu_seconds() - before) / IDLE_SECONDS
+
     def cpu_seconds(self) -> float:
         return sum(float(process.call("cpu_seconds")) for process in (self.producer, self.consumer))
 
 
 @contextmanager
-def pair(nbytes: int, producer: NetworkHost, consumer: NetworkHost, *, is_shared: bool) -> Iterator[Pair]:
+def pair(
+    nbytes: int, producer: NetworkHost, consumer: NetworkHost, protocol: PullProtocol, *, is_shared: bool
+) -> Iterator[Pair]:
     """Starts a producer and a consumer of tensors of one size."""
     slab_bytes = 2 * nbytes if nbytes > LARGE else max(SMALL_SLAB, 6 * nbytes)
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="cornserve-benchmark-") as name:
@@ -107,16 +118,19 @@ def pair(nbytes: int, producer: NetworkHost, consumer: NetworkHost, *, is_shared
         for subdirectory in directories:
             subdirectory.mkdir(exist_ok=True)
         with (
-            _side(directories[0], producer, nbytes, slab_bytes) as first,
-            _side(directories[1], consumer, nbytes, slab_bytes) as second,
+            _side(directories[0], producer, nbytes, slab_bytes, protocol) as first,
+            _side(directories[1], consumer, nbytes, slab_bytes, protocol) as second,
         ):
             yield Pair(BenchmarkProcess(first), BenchmarkProcess(second), nbytes, directory)
 
 
 @contextmanager
-def _side(directory: Path, host: NetworkHost, nbytes: int, slab_bytes: int) -> Iterator[subprocess.Popen[str]]:
+def _side(
+    directory: Path, host: NetworkHost, nbytes: int, slab_bytes: int, protocol: PullProtocol
+) -> Iterator[subprocess.Popen[str]]:
     module = "benchmarks.harness.transport.side"
-    command = [*host.prefix, sys.executable, "-m", module, str(directory), host.address, str(nbytes), str(slab_bytes)]
+    arguments = (directory, host.address, nbytes, slab_bytes, protocol)
+    command = [*host.prefix, sys.executable, "-m", module, *map(str, arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process

@@ -27,6 +27,7 @@ from typing import Any
 import uvloop
 
 from cornserve.instance_secret import KEY_BYTES, InstanceSecret
+from cornserve.pull_protocol import PullProtocol
 from cornserve.transport import LostError, TensorId, Transport
 from cornserve.wire.credentials import ConnectionCredentials
 from cornserve.wire.listener import ConnectionListener
@@ -246,9 +247,14 @@ def _held(transport: Transport) -> Callable[[], float]:
     return held
 
 
-async def main(directory: Path, host: str, nbytes: int, slab_bytes: int) -> None:
+async def main(directory: Path, host: str, nbytes: int, slab_bytes: int, protocol: PullProtocol) -> None:
     transport = Transport(
-        directory, CREDENTIALS, slab_bytes=slab_bytes, request_bytes=nbytes, lease_seconds=_LEASE_SECONDS
+        directory,
+        CREDENTIALS,
+        slab_bytes=slab_bytes,
+        request_bytes=nbytes,
+        lease_seconds=_LEASE_SECONDS,
+        protocol=protocol,
     )
     listener = ConnectionListener(await transport.start(), CREDENTIALS)
     endpoint = await listener.listen(f"{host}:0")
@@ -263,4 +269,5 @@ async def main(directory: Path, host: str, nbytes: int, slab_bytes: int) -> None
 
 
 if __name__ == "__main__":
-    uvloop.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    directory, host, nbytes, slab_bytes, protocol = sys.argv[1:]
+    uvloop.run(main(Path(directory), host, int(nbytes), int(slab_bytes), PullProtocol(protocol)))

@@ -118,6 +118,17 @@ def test_transfers_of_tensors_are_compared_with_plain_copies() -> None:
         assert min(row[figure]["min"] for figure in ("hop", "own", "memcpy", "baseline", "chunk")) > 0
         assert row["stream_gb_per_s"] > 0
         assert len(row["loads"]) == 3
+        assert row["idle_cores"] < 0.5
+
+
+@pytest.mark.slow
+def test_pulls_by_ucx_are_compared_with_its_benchmark() -> None:
+    pytest.importorskip("ucxx", exc_type=ImportError)
+
+    for row in run("transport.py", "--protocol", "ucx")["rows"]:  # none without the permission for namespaces
+        assert (row["protocol"], row["nodes"]) == ("ucx", 2)
+        assert row["perftest_gb_per_s"] > 0
+        assert row["idle_cores"] < 0.5
 
 
 @pytest.mark.slow
