@@ -24,6 +24,7 @@ from cornserve.home import Home
 from cornserve.instance import Instance
 from cornserve.limits import MIB, Limits
 from cornserve.memory_limit import memory_limit_bytes
+from cornserve.pull_protocol import rdma_devices
 
 RESPONSE_SECONDS = 3.0
 """The time that a gateway has to respond. It needs milliseconds."""
@@ -37,6 +38,7 @@ def run_checks(home: Home, host: str, port: int) -> Iterator[CheckResult]:
     yield _libnuma(needed=not gpus)
     yield _memory()
     yield _shared_memory()
+    yield _rdma()
     yield _apps()
     yield home_check(home)
     yield disk_check(home)
@@ -132,6 +134,19 @@ def _shared_memory() -> CheckResult:
         f"{format_gib(free)} free",
         "executors exchange tensors there, such as encoded images, and refuse requests while it is full: start a "
         "container with --shm-size=2g",
+    )
+
+
+def _rdma() -> CheckResult:
+    devices = rdma_devices()
+    if not devices:
+        return CheckResult("RDMA", True, "no network device: tensors of other nodes are pulled over TCP")
+    is_installed = find_spec("ucxx") is not None
+    return CheckResult(
+        "RDMA",
+        is_installed,
+        f"{', '.join(devices)}; ucxx is {'installed' if is_installed else 'not installed'}",
+        "tensors of other nodes are pulled over TCP: to use the devices, install cornserve[rdma] and a UCX with verbs",
     )
 
 

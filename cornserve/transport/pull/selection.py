@@ -6,11 +6,10 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
-from pathlib import Path
 from typing import Any, Final
 
 from cornserve.observe.limited_log import LimitedLog
-from cornserve.pull_protocol import PullProtocol
+from cornserve.pull_protocol import PullProtocol, rdma_devices
 from cornserve.transport.pull.fabric import Fabric, FabricPuller
 from cornserve.transport.pull.puller import FindSource, Puller
 from cornserve.transport.pull.tcp import TcpPuller
@@ -100,7 +99,7 @@ class PullerSelection:
     async def _start_fabric(self, name: PullProtocol) -> Fabric | None:
         """Returns None if the library does not work, or `auto` does not use it on this machine."""
         is_selected = self._protocol == name
-        if not is_selected and not _has_rdma_device():
+        if not is_selected and not rdma_devices():
             return None
         try:
             fabric = await FABRICS[name]()
@@ -114,8 +113,3 @@ class PullerSelection:
             return fabric
         await fabric.close()
         return None
-
-
-def _has_rdma_device() -> bool:
-    """Returns whether this process has a device for RDMA. In a pod, a device plug-in mounts it."""
-    return any(Path("/dev/infiniband").glob("uverbs*"))

@@ -45,8 +45,29 @@ def test_doctor_runs_all_checks(cli: CliRunner, tmp_path: Path) -> None:
     result = cli.invoke(app, ["doctor", "--port", free_port(), "--json"])
     names = [check["name"] for check in json.loads(result.stdout)["checks"]]
     assert names == [
-        "Python", "vLLM", "GPUs", "libnuma", "memory", "/dev/shm", "apps", "home", "disk", "store", "instance", "port",
+        "Python", "vLLM", "GPUs", "libnuma", "memory", "/dev/shm", "RDMA", "apps", "home", "disk", "store", "instance",
+        "port",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("devices", "is_installed", "ok", "found"),
+    [
+        ([], False, True, "pulled over TCP"),
+        (["uverbs0", "uverbs1"], False, False, "uverbs0, uverbs1; ucxx is not installed"),
+        (["uverbs0"], True, True, "uverbs0; ucxx is installed"),
+    ],
+)
+def test_a_device_for_rdma_needs_its_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: list[str], is_installed: bool, ok: bool, found: str
+) -> None:
+    monkeypatch.setattr(doctor_checks, "rdma_devices", lambda: devices)
+    monkeypatch.setattr(doctor_checks, "find_spec", lambda name: object() if is_installed else None)
+
+    result = check(Home(tmp_path), "RDMA")
+
+    assert (result.ok, result.is_essential) == (ok, False)
+    assert found in result.found
 
 
 @pytest.mark.parametrize(
