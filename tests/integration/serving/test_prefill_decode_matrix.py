@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,11 +13,8 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from cornserve.control.launcher.local.state_dir import ReplicaDir
 from tests.integration.serving.conftest import CommandLine
-from tests.integration.serving.test_prefill_decode import executors
 from tests.models.lora_adapters import make_adapter
-from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -133,30 +128,3 @@ async def test_tokens_of_an_adapter_are_those_of_the_whole_model(
     short = [prompt[: CONTEXT // 2] for prompt in prompts(1)]  # This tokenizer has few tokens of several letters.
     # The weights are random: with others in its batch, rounding errors change a response.
     await compare(cornserve, "adapted", "adapted-apart", short, at_once=1)
-
-
-async def test_a_stopped_decode_executor_does_not_stop_prefills_for_others(
-    cornserve: CommandLine, smollm2: Path, whole: str
-) -> None:
-    deploy(cornserve, smollm2, "pair", "--share", "p-d=1")
-    scaled = cornserve.run("scale", "pair", "--executor", "decode=2")
-    assert scaled.returncode == 0, scaled.stderr
-    stopped, _ = (id for id in executors(cornserve, "pair") if id.startswith("decode"))
-    record = ReplicaDir(cornserve.home.replicas / stopped).read_process()
-    assert record is not None
-
-    async with AsyncOpenAI(base_url=f"{cornserve.url}/v1", api_key="none", max_retries=0, timeout=120) as client:
-        cases = [(prompt, FIELDS[0]) for prompt in prompts(2)]
-        os.killpg(record.process_group.pid, signal.SIGSTOP)
-        try:
-            tasks = [asyncio.create_task(complete(client, "pair", *case)) for case in cases]
-            await until(lambda: sum(task.done() for task in tasks) >= len(tasks) // 2)
-            assert stopped in await asyncio.to_thread(executors, cornserve, "pair")
-            later = await asyncio.gather(*(complete(client, "pair", *case) for case in cases[:2]))
-        finally:
-            os.killpg(record.process_group.pid, signal.SIGCONT)
-        found = await asyncio.gather(*tasks)
-        expected = await asyncio.gather(*(complete(client, whole, *case) for case in cases))
-
-    assert later == expected[:2]
-    assert found == expected
