@@ -180,7 +180,7 @@ async def test_the_memory_of_a_response_that_is_cancelled_during_its_hand_over_i
     await invocation.first_chunk()
     before = await _copied_tokens(executor)
     # The engine saves the KV cache after these prompts.
-    prompts = [await client.start(ask("corn " * 700, max_tokens=1, cache_salt=str(number))) for number in range(8)]
+    prompts = [await client.start(ask("corn " * 700, max_tokens=1, cache_salt=str(number))) for number in range(32)]
     invocation.hand_over()
     await until(lambda: _holds_memory(executor))
     invocation.disconnect()
