@@ -16,4 +16,4 @@ def require_program(name: str) -> str:
     message = f"{name} is not installed: apt-get install {name}"
     if os.environ.get("CI"):
         pytest.fail(message)
-    pytest.skip(message)
+    pytest.skip(message)  # a laptop may lack it

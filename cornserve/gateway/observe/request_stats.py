@@ -46,7 +46,7 @@ class AppStats:
     targets: AppTargets | None = None
     target_results: Counter[TargetResult] = field(default_factory=Counter)
     stage_times: StageTimes = field(default_factory=StageTimes)
-    """Of requests with targets."""
+    """The times of the stages of requests with targets."""
     refusals: Counter[str] = field(default_factory=Counter)
     """Requests that were refused early, by the target that they were not expected to meet."""
     retries: int = 0

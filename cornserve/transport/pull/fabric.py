@@ -13,14 +13,13 @@ import secrets
 import zlib
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from functools import partial
 from typing import Any, Final, Protocol
 
 from cornserve.concurrency import run_unless
 from cornserve.observe.limited_log import LimitedLog
 from cornserve.transport.errors import LostError
 from cornserve.transport.memory.refcounted_blocks import CAPABILITY_BYTES
-from cornserve.transport.pull.pool import ConnectionPool
+from cornserve.transport.pull.pool import ConnectionPools
 from cornserve.transport.pull.puller import FindSource, PullSource
 from cornserve.v1 import transfer_pb2 as pb
 from cornserve.wire.codec import Codec, ProtocolError
@@ -88,7 +87,7 @@ class FabricPuller:
         self.name = fabric.name
         self._fabric = fabric
         self._credentials = credentials
-        self._pools: dict[str, ConnectionPool[FabricReceiver]] = {}
+        self._pools = ConnectionPools(self._connect)
         self._senders: dict[FabricSender, None] = {}
         """The one that has not pulled for longest is the first."""
         self._log = LimitedLog(log)
@@ -109,13 +108,9 @@ class FabricPuller:
         return {codec.preamble: create}
 
     async def pull(self, endpoint: str, capability: bytes, into: memoryview) -> None:
-        pool = self._pools.get(endpoint)
-        if pool is None:
-            connect = partial(FabricReceiver.connect, self._fabric, endpoint, self._credentials)
-            pool = self._pools[endpoint] = ConnectionPool(connect)
         is_cancelled = False
         try:
-            async with pool.connection() as receiver:
+            async with self._pools.connection(endpoint) as receiver:
                 receiving = asyncio.create_task(receiver.receive(capability, into))
                 is_cancelled = await _wait_ended(receiving)
                 problem = receiving.result()
@@ -126,19 +121,18 @@ class FabricPuller:
             raise LostError(problem)
 
     def disconnect(self, endpoint: str) -> None:
-        if pool := self._pools.pop(endpoint, None):
-            pool.close()
+        self._pools.disconnect(endpoint)
 
     async def close(self) -> None:
-        for pool in self._pools.values():
-            pool.close()
-            await pool.wait_closed()
-        self._pools.clear()
+        await self._pools.close()
         senders = list(self._senders)
         for sender in senders:
             sender.connection.abort("this process ends")
         await asyncio.gather(*(sender.closing for sender in senders))
         await self._fabric.close()
+
+    async def _connect(self, endpoint: str) -> FabricReceiver:
+        return await FabricReceiver.connect(self._fabric, endpoint, self._credentials)
 
     def _record_use(self, sender: FabricSender) -> None:
         self._senders.pop(sender, None)

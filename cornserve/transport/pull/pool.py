@@ -1,4 +1,4 @@
-"""Connections to one producer that are used again.
+"""Connections to producers that are used again.
 
 Connecting is a task of the pool: it continues when the pull that waits for it is cancelled, and the next pull uses the
 connection. Otherwise, no tensor would arrive if connecting takes longer than the tensors live.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import Context
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 PULLS_PER_PRODUCER: Final = 4
@@ -102,3 +103,32 @@ class ConnectionPool(Generic[Connection]):
             if not connection.is_closed:
                 return connection
         return None
+
+
+class ConnectionPools(Generic[Connection]):
+    """The pools of all producers.
+
+    Args:
+        connect: opens a connection to the producer at an endpoint.
+    """
+
+    def __init__(self, connect: Callable[[str], Coroutine[Any, Any, Connection]]) -> None:
+        self._connect = connect
+        self._pools: dict[str, ConnectionPool[Connection]] = {}
+
+    def connection(self, endpoint: str) -> AbstractAsyncContextManager[Connection]:
+        """See `ConnectionPool.connection`."""
+        pool = self._pools.get(endpoint)
+        if pool is None:
+            pool = self._pools[endpoint] = ConnectionPool(partial(self._connect, endpoint))
+        return pool.connection()
+
+    def disconnect(self, endpoint: str) -> None:
+        if pool := self._pools.pop(endpoint, None):
+            pool.close()
+
+    async def close(self) -> None:
+        for pool in self._pools.values():
+            pool.close()
+            await pool.wait_closed()
+        self._pools.clear()

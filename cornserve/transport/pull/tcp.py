@@ -7,11 +7,10 @@ before. `sendfile` is not usable: it sends the content that pages have after the
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 from cornserve.transport.errors import LostError
-from cornserve.transport.pull.pool import ConnectionPool
+from cornserve.transport.pull.pool import ConnectionPools
 from cornserve.transport.pull.puller import FindSource
 from cornserve.transport.pull.tcp_protocols import PullReceiver, PullSender, SendingLimit
 from cornserve.wire import handshake
@@ -28,7 +27,7 @@ class TcpPuller:
         self._credentials = credentials
         self._senders: set[PullSender] = set()
         self._limit = SendingLimit()
-        self._pools: dict[str, ConnectionPool[PullReceiver]] = {}
+        self._pools = ConnectionPools(self._connect)
 
     def serve(self, find: FindSource) -> ConnectionFactories:
         def create() -> PullSender:
@@ -39,22 +38,15 @@ class TcpPuller:
         return {PREAMBLE: create}
 
     async def pull(self, endpoint: str, capability: bytes, into: memoryview) -> None:
-        pool = self._pools.get(endpoint)
-        if pool is None:
-            pool = self._pools[endpoint] = ConnectionPool(partial(self._connect, endpoint))
-        async with pool.connection() as receiver:
+        async with self._pools.connection(endpoint) as receiver:
             if not await receiver.receive(capability, into):
                 raise LostError("its memory was freed during the pull")
 
     def disconnect(self, endpoint: str) -> None:
-        if pool := self._pools.pop(endpoint, None):
-            pool.close()
+        self._pools.disconnect(endpoint)
 
     async def close(self) -> None:
-        for pool in self._pools.values():
-            pool.close()
-            await pool.wait_closed()
-        self._pools.clear()
+        await self._pools.close()
         for sender in list(self._senders):
             sender.abort()
         while self._senders:

@@ -154,7 +154,7 @@ def slow_network() -> Iterator[tuple[NetworkHost, NetworkHost]]:
                 shape = ("root", "tbf", "rate", "400mbit", "burst", "1mb", "latency", "50ms")
                 _on(host, "tc", "qdisc", "add", "dev", link_of(host), *shape)
             yield hosts
-    except (NotPermittedError, FileNotFoundError) as error:
+    except (NotPermittedError, FileNotFoundError) as error:  # only root with iproute2 can create them
         pytest.skip(f"network namespaces are not available: {error}")
 
 
