@@ -118,19 +118,26 @@ def _kubectl(*arguments: str) -> tuple[str | Path, ...]:
 
 
 def stop_process(machine: ClusterMachine, name: str) -> None:
-    """Kills a process of a machine, e.g. `kubelet`; it stays away until `start_process`."""
-    _stop_file(machine, name).touch()
+    """Kills a process of a machine, e.g. `kubelet`; it stays away until `start_process`.
+
+    The controller manager stops with the API server: one that keeps running can be a minute behind when the server is
+    back, and Services then lead to pods that have ended.
+    """
+    for file in _stop_files(machine, name):
+        file.touch()
 
 
 def start_process(machine: ClusterMachine, name: str) -> None:
-    _stop_file(machine, name).unlink(missing_ok=True)
+    for file in _stop_files(machine, name):
+        file.unlink(missing_ok=True)
 
 
-def _stop_file(machine: ClusterMachine, name: str) -> Path:
+def _stop_files(machine: ClusterMachine, name: str) -> list[Path]:
     names = json.loads((machine.directory / "machine.json").read_text())["processes"]
     if name not in names:
         raise LocalClusterError(f"{machine.name} has no process {name!r}. It has: {', '.join(names)}")
-    return machine.directory / f"{name}.stopped"
+    together = (name, "kube-controller-manager") if name == "kube-apiserver" else (name,)
+    return [machine.directory / f"{each}.stopped" for each in together]
 
 
 def advertise_gpus(node: ClusterNode, count: int) -> None:

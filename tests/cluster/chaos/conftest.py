@@ -91,7 +91,7 @@ def under_traffic(installation: EchoInstallation, record_fault: FaultRecorder) -
         failed = f"{len(summary.failures)} failed, {summary.lost_streams} streams lost"
         outcome = f"{failed}, {summary.retried} sent again, longest {summary.slowest:.1f} s"
         record_fault(FaultResult(fault, 1, requests=summary.requests, outcome=outcome))
-        print(f"{fault}: {summary.requests} requests, {outcome}")
+        print(f"{fault}: {summary.requests} requests, {outcome}", *clients.repeated(), sep="\n  ")
         assert summary.failures == ()
         assert summary.lost_streams <= killed * CLIENTS
 
