@@ -199,7 +199,11 @@ class TestCostsOfGateways:
         assert report.dollars == pytest.approx(report.gpu_seconds)
         group = app.stages[0].group
         price = f'cornserve_gateway_replica_dollars_per_hour{{group="{group}"}} 3600.0'
-        assert price in (await gateway.get("/metrics")).text
+
+        async def has_price() -> bool:
+            return price in (await gateway.get("/metrics")).text
+
+        await until(has_price)
 
     @pytest.mark.parametrize("minutes", ["0", "61", "nan", "x"])
     async def test_an_invalid_time_is_refused(self, gateway: httpx.AsyncClient, minutes: str) -> None:
