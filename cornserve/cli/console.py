@@ -29,16 +29,25 @@ def local_time(time: datetime) -> str:
 
 @cache
 def stderr() -> Console:
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return _printable_console(stderr=True)
 
 
 @cache
 def stdout() -> Console:
-    from rich.console import Console
+    return _printable_console(stderr=False)
 
-    return Console(highlight=False, soft_wrap=True)
+
+def _printable_console(*, stderr: bool) -> Console:
+    """Returns a console that shows control characters, which messages of apps and models can contain, as escapes."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class PrintableConsole(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else printable(text), style, control)
+
+    return PrintableConsole(stderr=stderr, highlight=False, soft_wrap=True)
 
 
 _ROW_WIDTH = 320
@@ -62,11 +71,11 @@ def print_rows(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
 def print_error(message: str) -> None:
     from rich.text import Text
 
-    stderr().print(Text.assemble(("error: ", "bold red"), printable(message)))
+    stderr().print(Text.assemble(("error: ", "bold red"), message))
 
 
 def print_warning(message: str) -> None:
-    stderr().print(f"warning: {printable(message)}", markup=False)
+    stderr().print(f"warning: {message}", markup=False)
 
 
 def expanded(path: Path | str) -> Path:

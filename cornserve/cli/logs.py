@@ -11,6 +11,7 @@ import typer
 from cornserve.cli.console import local_time, print_json, stderr
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
+from cornserve_plan.printable import printable
 
 if TYPE_CHECKING:
     from cornserve.client import Client, ReplicaLog
@@ -61,9 +62,9 @@ def _print(replicas: list[ReplicaLog], json: bool) -> None:
             if json:
                 print_json({"replica": replica.id, "line": line}, lines=True)
             else:
-                typer.echo(f"{replica.id} | {line}")
+                typer.echo(printable(f"{replica.id} | {line}"))
         if replica.exit is not None and not json:
-            typer.echo(f"{replica.id} ended at {local_time(replica.exit.time)}: {replica.exit.message}")
+            typer.echo(printable(f"{replica.id} ended at {local_time(replica.exit.time)}: {replica.exit.message}"))
 
 
 def _follow(client: Client, app: str, lines: int) -> Iterator[list[ReplicaLog]]:

@@ -20,6 +20,7 @@ from cornserve.cli.gateway import open_client
 from cornserve.cli.json_argument import read_json
 from cornserve.cli.options import Json, Url
 from cornserve_plan.bounded_file import read_bounded
+from cornserve_plan.printable import printable
 
 if TYPE_CHECKING:
     from cornserve.app.app import App
@@ -102,7 +103,7 @@ def _try_on_instance(ctx: typer.Context, target: str, body: Any, url: str | None
         print_json(run.model_dump(exclude_none=True))
     else:
         for line in _recorded_lines(run):
-            typer.echo(line)
+            typer.echo(printable(line))
     if run.error is not None:
         raise CliError(run.error)
     if not as_json:
@@ -142,7 +143,7 @@ def _echo_logs(client: Client, app: str) -> None:
     for replica in client.logs(app, MAX_LINES):
         if replica.id.startswith("gateway"):
             for line in replica.lines:
-                typer.echo(f"{replica.id} | {line}", err=True)
+                typer.echo(printable(f"{replica.id} | {line}"), err=True)
 
 
 def _recorded_lines(run: RunRecord) -> Iterator[str]:

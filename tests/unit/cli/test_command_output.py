@@ -19,6 +19,7 @@ RESPONSE: dict[str, object] = {
     "ok": False,
     "name": "",
 }
+HOSTILE_EVENT = {"type": "Warning", "reason": "Failed", "object": "Pod/llm-0", "message": "read\x1b[2J"}
 
 
 def test_fields_that_are_null_or_empty_are_left_out_unless_json_is_asked_for(
@@ -39,3 +40,22 @@ def test_up_warns_of_gpus_that_the_machine_does_not_have(
     warned = cli.invoke(app, [*failing, "--gpus", "3"]).stderr.splitlines()
     assert warned[0] == "warning: --gpus 3: this machine has no GPUs, so executors run on the CPU"
     assert "warning" not in cli.invoke(app, [*failing, "--gpus", "0"]).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "document"),
+    [
+        (["logs", "a"], "/admin/v1/apps/a/logs?lines=100", {"replicas": [{"id": "llm-0", "lines": ["read\x1b[2J"]}]}),
+        (["status", "a", "--events"], "/admin/v1/apps/a/history", {"events": [HOSTILE_EVENT]}),
+    ],
+)
+def test_texts_of_apps_do_not_control_the_terminal(
+    cli: CliRunner, server: StubServer, arguments: list[str], path: str, document: dict[str, object]
+) -> None:
+    server.on(f"GET {path}", json_response(document))
+
+    result = cli.invoke(app, [*arguments, "--url", server.url])
+
+    assert result.exit_code == 0, result.stderr
+    assert r"read\x1b[2J" in result.stdout
+    assert "\x1b" not in result.stdout
