@@ -45,7 +45,7 @@ guard: setup ## Compares the costs of Cornserve with the committed figures (two 
 	$(call stage,Costs)
 	@.venv/bin/python -m benchmarks.guard
 
-unit: setup ## Runs the unit tests (seconds)
+unit: setup ## Runs the unit tests, fast and slow ones (7 minutes)
 	@$(PYTEST) -n $(WORKERS) --dist loadfile tests/unit
 
 integration: programs ## Runs the tests with real processes and engines
@@ -56,8 +56,9 @@ chaos: setup ## Runs the chaos tests in full (30 to 40 minutes) and prints a tab
 
 coverage: programs ## Runs the tests of `make test` and prints the coverage of each package (TESTS="tests/unit/wire": other ones)
 	@rm -rf .cache/coverage && mkdir -p .cache/coverage
-	@-COVERAGE_FILE=$(CURDIR)/.cache/coverage/data .venv/bin/coverage run -m pytest $(DISTRIBUTED) $(TESTS)
-	@.venv/bin/python -m scripts.package_coverage
+	@status=0; \
+	COVERAGE_FILE=$(CURDIR)/.cache/coverage/data .venv/bin/coverage run -m pytest $(DISTRIBUTED) $(TESTS) || status=$$?; \
+	.venv/bin/python -m scripts.package_coverage && exit $$status
 
 families: setup ## Compares every model family on every path with vLLM and transformers
 	@$(PYTEST) -m families

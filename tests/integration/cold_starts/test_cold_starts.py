@@ -72,7 +72,7 @@ OF_PACKAGES = {
 """One kind of each package of executors. The others share its engine and its imports."""
 
 KILLED = "llm"
-"""The kind that a test of a kill starts by its command."""
+"""The kind that the test of the README's `make run` starts by its command."""
 
 
 def test_each_kind_starts_by_its_command_in_a_test() -> None:
