@@ -10,24 +10,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
 import tempfile
 import time
-import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
 
-from benchmarks.harness.instance import DEPLOY_TIMEOUT_SECONDS, free_port
+from benchmarks.harness.instance import DEPLOY_TIMEOUT_SECONDS
 from benchmarks.harness.machine import MachineInfo
-from benchmarks.harness.processes import cpu_seconds, running_process
+from benchmarks.harness.processes import cpu_seconds
 from benchmarks.harness.report import create_table, print_report
 from benchmarks.harness.slot_instance import SlotInstance
+from benchmarks.harness.vllm_serve import running_vllm
 from cornserve.app.spec import AppSource, AppSpec
 from cornserve.client import Client
 from cornserve.home import Home
@@ -183,34 +181,14 @@ def wait_until_ready(client: Client) -> None:
         time.sleep(0.2)
 
 
-@contextmanager
-def running_vllm(model: Path, directory: Path) -> Iterator[int]:
-    """Runs `vllm serve` until the block ends. Yields its process id as soon as it is ready."""
-    port = free_port()
-    # The command `vllm` needs a distribution of this name, which builds for CPUs do not have.
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--port", str(port)]
-    log = directory / "vllm.log"
-    with running_process(command, log, environment=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1"}) as process:
-        deadline = time.monotonic() + DEPLOY_TIMEOUT_SECONDS
-        while not _responds(f"http://127.0.0.1:{port}/health"):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"vllm serve did not start:\n{log.read_text(errors='replace')[-2000:]}")
-            time.sleep(0.2)
-        yield process.pid
-
-
-def _responds(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5):
-            return True
-    except OSError:
-        return False
-
-
 def vllm_rows(model: Path, options: argparse.Namespace) -> list[IdleRow]:
-    with tempfile.TemporaryDirectory() as directory, running_vllm(model, Path(directory)) as process:
+    memory = {"VLLM_CPU_KVCACHE_SPACE": "1"}
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        running_vllm(model, Path(directory), environment=memory) as server,
+    ):
         time.sleep(options.settle)
-        return list(measure("vllm serve", process, options.seconds))
+        return list(measure("vllm serve", server.process, options.seconds))
 
 
 def rows(options: argparse.Namespace) -> Iterator[IdleRow]:

@@ -245,6 +245,16 @@ def test_the_processes_of_idle_instances_are_measured() -> None:
 
 
 @pytest.mark.slow
+def test_a_model_is_compared_with_the_server_of_vllm(smollm2: Path) -> None:
+    rows = run("vllm_server.py", str(smollm2))["rows"]
+
+    assert [(row["api"], row["server"]) for row in rows] == [
+        (api, server) for api in ("chat", "completions") for server in ("Cornserve", "vllm serve")
+    ]
+    assert all(row["requests_per_second"] > 0 for row in rows)
+
+
+@pytest.mark.slow
 def test_the_page_of_a_large_instance_is_drawn_and_updated_quickly() -> None:
     require_program("chromium")
 
