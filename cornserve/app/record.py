@@ -68,6 +68,11 @@ class ReplicaState(StrEnum):
     """The replica's process has exited and will be replaced."""
 
 
+def occupies_gpus(state: ReplicaState, reason: str) -> bool:
+    """Returns whether a replica occupies its GPUs or slots. One that starts and has a reason waits for them."""
+    return state is not ReplicaState.FAILED and not (state is ReplicaState.STARTING and reason)
+
+
 class ReplicaStatus(BaseModel):
     model_config = ConfigDict(frozen=True)
 

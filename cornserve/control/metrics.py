@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from cornserve.app.adaptation_status import AutoscaledLoad
-from cornserve.app.record import AppStatus, ReplicaState
+from cornserve.app.record import AppStatus, ReplicaState, occupies_gpus
 from cornserve.control.launcher.base import Launcher, Replica, ReplicaId
 from cornserve.control.replica_time import ReplicaTime
 from cornserve.observe.histogram import Histogram
@@ -58,7 +58,9 @@ class ControllerMetrics(Collector):
         self._failures.update(failed[id] for id in failed.keys() - self._failed)
         self._failed = set(failed)
         now = time.monotonic()
-        self._replica_time = self._replica_time.then(Counter(each.group for each in replicas if _runs(each)), now)
+        self._replica_time = self._replica_time.then(
+            Counter(each.group for each in replicas if occupies_gpus(each.state, each.reason)), now
+        )
         for replica in replicas:
             if replica.state is ReplicaState.READY and replica.id in self._starting:
                 histogram = self._start_seconds.setdefault(replica.group, Histogram(START_SECONDS))
@@ -169,11 +171,6 @@ class ControllerMetrics(Collector):
                     load.add_metric([app, each.name, each.unit], each.load)
                 capacity.add_metric([app, each.name, each.unit], each.capacity * replicas)
         yield from (load, capacity)
-
-
-def _runs(replica: Replica) -> bool:
-    """Returns whether a replica occupies GPUs or slots. One that starts and has a reason waits for them."""
-    return replica.state is not ReplicaState.FAILED and not (replica.state is ReplicaState.STARTING and replica.reason)
 
 
 def _counter(name: str, description: str, labels: list[str]) -> CounterMetricFamily:

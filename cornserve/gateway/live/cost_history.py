@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
-from cornserve.app.record import ReplicaState
+from cornserve.app.record import occupies_gpus
 from cornserve.concurrency import Broadcast
 from cornserve.control.store.base import AppRecord
 from cornserve.gateway.live.costs import Cost, group_price
@@ -140,8 +140,7 @@ class CostHistory:
                 replicas |= {
                     replica.id: (group.key, group.gpus)
                     for replica in group.replicas
-                    if replica.state is not ReplicaState.FAILED
-                    and not (replica.state is ReplicaState.STARTING and replica.reason)  # it waits for GPUs
+                    if occupies_gpus(replica.state, replica.reason)
                 }
         gpus = Counter[str]()
         for key, count in replicas.values():

@@ -8,7 +8,6 @@ whether the memory still belonged to the tensor when the copy was complete.
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import zlib
 from collections.abc import Callable, Coroutine
@@ -16,7 +15,6 @@ from contextvars import Context
 from typing import Any, Final, Protocol
 
 from cornserve.concurrency import run_unless
-from cornserve.observe.limited_log import LimitedLog
 from cornserve.transport.errors import LostError
 from cornserve.transport.memory.refcounted_blocks import CAPABILITY_BYTES
 from cornserve.transport.pull.pool import ConnectionPools
@@ -39,8 +37,6 @@ MIN_BYTES_PER_SECOND: Final = 20e6
 
 CANCEL_SECONDS: Final = 1.0
 """Time that a cancelled pull has to complete, before its connection ends. A new one takes longer than most copies."""
-
-log = logging.getLogger(__name__)
 
 
 class FabricLink(Protocol):
@@ -90,7 +86,6 @@ class FabricPuller:
         self._pools = ConnectionPools(self._connect)
         self._senders: dict[FabricSender, None] = {}
         """The one that has not pulled for longest is the first."""
-        self._log = LimitedLog(log)
 
     def serve(self, find: FindSource) -> ConnectionFactories:
         codec: Codec[pb.FabricEvent, pb.FabricCommand] = Codec(

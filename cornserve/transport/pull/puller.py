@@ -1,7 +1,7 @@
 """The interface for copying a tensor from another node.
 
 The consumer pulls when it has space, so a producer cannot flood it. An implementation copies bytes between two slabs
-and never delivers bytes of another tensor. TCP is implemented; UCX and NIXL would serve RDMA networks.
+and never delivers bytes of another tensor. TCP and UCX are implemented.
 """
 
 from __future__ import annotations
