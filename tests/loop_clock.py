@@ -17,8 +17,8 @@ REAL_SECONDS = 60
 class LoopClock:
     """Moves the clock of the running event loop forward, so that its timers expire without a wait.
 
-    Real time continues to pass: sockets, threads and other processes work as usual, and no timer expires before the
-    test advances the clock.
+    Real time continues to pass: sockets, threads and other processes work as usual, and short timers also expire
+    without the test.
     """
 
     def __init__(self) -> None:

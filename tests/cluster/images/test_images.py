@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import stat
 
 import httpx2
@@ -12,6 +11,7 @@ import pytest
 
 import cornserve
 from tests.cluster.images.container import UID, UnpackedImage
+from tests.free_ports import free_port
 from tests.waiting import until
 
 SITE_PACKAGES = "opt/cornserve/lib/python3.11/site-packages"
@@ -28,12 +28,6 @@ status=$?
 cornserve down
 exit $status
 """
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize("name", ["control", "echo"])

@@ -38,7 +38,8 @@ def test_latencies_and_throughput_are_those_of_the_app(
     load = ("--request", request_file(seconds=0.2), "-c", "4", "-n", "12", "--slo", "tbt=10s", "--save", str(saved))
     result = serving.json("bench", "echo", *load)
     assert result["requests"] == {"offered": 12, "sent": 12, "answered": 12, "failed": 0, "unfinished": 0}
-    assert result["e2e_ms"]["p50"] > 200 > result["ttft_ms"]["p50"] > 50
+    assert result["e2e_ms"]["p50"] > 200
+    assert result["e2e_ms"]["p50"] > result["ttft_ms"]["p50"] > 50
     assert 12 / result["seconds"] == pytest.approx(result["requests_per_second"], rel=0.01)
     assert (result["output_tokens"], result["tokens_are"]) == (48, "pieces")
     assert result["goodput"]["met"] == len(result["samples"]) == 12

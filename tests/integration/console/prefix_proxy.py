@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Final
 
 import httpx2 as httpx
 
+from tests.free_ports import free_port
 from tests.programs import require_program
 from tests.waiting import wait_until
 
@@ -46,8 +46,7 @@ http {{
 def prefix_proxy(url: str, directory: Path) -> Iterator[str]:
     """Starts nginx in front of `url`. Returns the URL with the prefix, below which it forwards requests."""
     program = require_program("nginx")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     configuration = directory / "nginx.conf"
     configuration.write_text(_CONFIGURATION.format(directory=directory, port=port, prefix=PREFIX, url=url))
     below = f"http://127.0.0.1:{port}{PREFIX}"

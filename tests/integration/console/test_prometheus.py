@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from playwright.sync_api import Browser, expect
 
 from cornserve.client import Client
 from cornserve.home import Home
+from tests.free_ports import free_port
 from tests.integration.cli.cli_instance import CliInstance
 from tests.integration.console.conftest import MINUTE
 from tests.integration.console.console_apps import CHATTER
@@ -43,8 +43,7 @@ def running_prometheus(directory: Path, port: int, url: str) -> Iterator[None]:
 
 def test_charts_show_a_day_with_prometheus(browser: Browser, tmp_path: Path) -> None:
     instance = CliInstance(Home(tmp_path / "home"))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     source = tmp_path / "app.py"
     source.write_text(CHATTER)
     try:

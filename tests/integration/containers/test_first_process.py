@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -24,6 +23,7 @@ from cornserve.task import ExecutorSpec
 from cornserve.v1 import executor_pb2 as pb
 from tests.credentials import write_secret
 from tests.executor_caller import calling
+from tests.free_ports import free_port
 from tests.namespaces import running_node
 from tests.waiting import until
 
@@ -74,12 +74,6 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inherited = os.environ.get("PYTHONPATH", "")
     paths = [str(metadata.parent), str(Path(__file__).parent), inherited]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("0.0.0.0", 0))
-        return int(free.getsockname()[1])
 
 
 @asynccontextmanager

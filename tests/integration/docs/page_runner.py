@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -16,6 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from cornserve.home import Home
+from tests.free_ports import free_port
 from tests.integration.docs.pages import ROOT, CodeBlock, with_outputs
 
 _MARK = "\x1e"
@@ -39,7 +39,7 @@ class PageRunner:
 
     def __init__(self, directory: Path, *, model: Path | None = None) -> None:
         self.home = directory / "home"
-        self.ports = _free_ports(2)
+        self.ports = [free_port(), free_port()]
         self._clones = directory / "clones"
         self._venv = directory / "venv"
         directory.mkdir(exist_ok=True)
@@ -164,12 +164,6 @@ def _make_venv(path: Path) -> None:
     command = path / "bin/cornserve"
     command.write_text(f"#!{path}/bin/python\n{_COMMAND}")
     command.chmod(0o755)
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        listeners = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [listener.getsockname()[1] for listener in listeners]
 
 
 def _kill_process_group(leader: int) -> None:

@@ -151,7 +151,7 @@ class LauncherConformance:
 
     async def test_a_deleted_group_finishes_what_is_in_flight(self, launcher: Launcher) -> None:
         [replica] = await started(launcher)
-        invocation = events(replica, "first second", seconds=1)
+        invocation = events(replica, "first second", seconds=4)
         assert (await anext(invocation)).chunk.item == b'"first"'
         await launcher.delete(replica.group)
         await observed(launcher, lambda replicas: [replica.state for replica in replicas] == [ReplicaState.DRAINING])

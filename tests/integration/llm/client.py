@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -26,8 +25,7 @@ class InvocationReply:
     chunks: list[ChatChunk] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
     """The inputs that were taken."""
-    first_chunk_after: float | None = None
-    ended_after: float = 0
+    has_ended: bool = False
     end: pb.End = field(default_factory=pb.End)
 
     @property
@@ -63,7 +61,6 @@ class ClientInvocation:
         self._endpoint = endpoint
         self._request_id = f"request-{next(_requests)}"
         self._attempt = 0
-        self._started = time.perf_counter()
         self._reply = InvocationReply()
 
     def start(
@@ -116,19 +113,17 @@ class ClientInvocation:
         return self._reply
 
     async def _progress(self) -> AsyncIterator[InvocationReply]:
-        if self._reply.ended_after:
+        if self._reply.has_ended:
             return
         async for event in self._caller:
-            elapsed = time.perf_counter() - self._started
             if event.HasField("chunk"):
                 self._reply.chunks.append(ChatChunk.model_validate_json(event.chunk.item))
-                self._reply.first_chunk_after = self._reply.first_chunk_after or elapsed
             elif event.HasField("taken"):
                 self._reply.taken += event.taken.inputs
             elif event.HasField("end"):
-                self._reply.end, self._reply.ended_after = event.end, elapsed
+                self._reply.end, self._reply.has_ended = event.end, True
             yield self._reply
-            if self._reply.ended_after:
+            if self._reply.has_ended:
                 return
 
 

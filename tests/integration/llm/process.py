@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from cornserve.task import UnitTask
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.invocations import OBSERVER
 from tests.credentials import write_secret
+from tests.free_ports import free_port
 from tests.raw_connection import authenticated_socket
 
 START_SECONDS = 180
@@ -109,7 +109,7 @@ def running_executor(
 def _start(
     task: UnitTask[Any, Any], directory: Path, options: Sequence[str], environment: Mapping[str, str]
 ) -> ExecutorProcess:
-    log, announcement, metrics_port = directory / "log", directory / "endpoint", _free_port()
+    log, announcement, metrics_port = directory / "log", directory / "endpoint", free_port()
     command = [
         *(sys.executable, "-m", "cornserve_executors.base"),
         *("--spec", task.executor_spec().model_dump_json()),
@@ -139,9 +139,3 @@ def _output(process: psutil.Process) -> str | None:
         return os.readlink(f"/proc/{process.pid}/fd/1")
     except OSError:
         return None
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

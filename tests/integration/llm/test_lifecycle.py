@@ -75,11 +75,12 @@ async def test_callers_receive_an_error_when_a_busy_engine_dies(
     forked_executor: ExecutorProcess,
 ) -> None:
     forked_executor.until_ready()
+    engine = forked_executor.engine_process()
     async with connected(forked_executor.endpoint) as client:
         running = await client.start(LONG)
         await running.first_chunk()
 
-        forked_executor.engine_process().kill()
+        engine.kill()
 
         reply = await running.reply()
     assert reply.code == "ABORTED"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire import sockets
 from cornserve_echo.notes import NoteTask
 from tests.executor_caller import Caller, calling
+from tests.free_ports import free_port
 from tests.integration.llm.process import ExecutorProcess, running_executor
 
 pytestmark = pytest.mark.chaos
@@ -205,6 +205,4 @@ def member(namespace: NetworkNamespace, executor: ExecutorProcess, secret: Path,
 
 @pytest.fixture
 def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    return free_port()

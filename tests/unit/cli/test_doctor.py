@@ -24,6 +24,7 @@ from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
 from cornserve.instance import Instance
 from cornserve.task.spec import ExecutorSpec
+from tests.free_ports import free_port
 
 
 @pytest.fixture
@@ -31,18 +32,13 @@ def cli(tmp_path: Path) -> CliRunner:
     return CliRunner(env={"CORNSERVE_HOME": str(tmp_path), "COLUMNS": "200", "NO_COLOR": "1"})
 
 
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return str(listener.getsockname()[1])
-
-
 def check(home: Home, name: str) -> CheckResult:
-    results = doctor_checks.run_checks(home, "127.0.0.1", int(free_port()))
+    results = doctor_checks.run_checks(home, "127.0.0.1", free_port())
     return next(result for result in results if result.name == name)
 
 
 def test_doctor_runs_all_checks(cli: CliRunner, tmp_path: Path) -> None:
-    result = cli.invoke(app, ["doctor", "--port", free_port(), "--json"])
+    result = cli.invoke(app, ["doctor", "--port", str(free_port()), "--json"])
     names = [check["name"] for check in json.loads(result.stdout)["checks"]]
     assert names == [
         "Python", "vLLM", "GPUs", "libnuma", "memory", "/dev/shm", "RDMA", "apps", "home", "disk", "store", "instance",
@@ -163,11 +159,11 @@ def test_a_damaged_record_is_reported_and_repaired(cli: CliRunner, tmp_path: Pat
     assert "the record of App 'bad' is damaged" in found.found
     assert f"`cornserve doctor --repair --home {tmp_path}`" in found.remedy
 
-    result = cli.invoke(app, ["doctor", "--repair", "--port", free_port()])
+    result = cli.invoke(app, ["doctor", "--repair", "--port", str(free_port())])
     assert "kept unchanged: good" in result.stderr
     assert "lost: deploy these apps again: bad" in result.stderr
     assert check(home, "store").ok
-    assert "needs a repair" in cli.invoke(app, ["doctor", "--repair", "--port", free_port()]).stderr
+    assert "needs a repair" in cli.invoke(app, ["doctor", "--repair", "--port", str(free_port())]).stderr
 
 
 @pytest.mark.parametrize("content", [b"garbage " * 1000, b""])
@@ -175,7 +171,7 @@ def test_a_damaged_store_is_reported_and_set_aside(cli: CliRunner, tmp_path: Pat
     home = Home(tmp_path)
     home.store.write_bytes(content)
     assert not check(home, "store").ok
-    result = cli.invoke(app, ["doctor", "--repair", "--port", free_port()])
+    result = cli.invoke(app, ["doctor", "--repair", "--port", str(free_port())])
     [aside] = tmp_path.glob("state.db.damaged-*")
     assert aside.read_bytes() == content
     assert str(aside) in result.stderr
@@ -185,7 +181,7 @@ def test_a_damaged_store_is_reported_and_set_aside(cli: CliRunner, tmp_path: Pat
 def test_a_store_of_another_program_is_not_repaired(cli: CliRunner, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "state.db")) as database:
         database.execute("CREATE TABLE bookmarks (url TEXT)")
-    result = cli.invoke(app, ["doctor", "--repair", "--port", free_port()])
+    result = cli.invoke(app, ["doctor", "--repair", "--port", str(free_port())])
     assert result.exit_code == 1
     assert "a database of another program" in result.stderr
     assert not list(tmp_path.glob("*.damaged-*"))
@@ -195,7 +191,7 @@ def test_a_damaged_instance_file_is_set_aside(cli: CliRunner, tmp_path: Path) ->
     home = Home(tmp_path)
     home.instance.write_text("}")
     assert "instance.json is damaged" in check(home, "instance").found
-    cli.invoke(app, ["doctor", "--repair", "--port", free_port()])
+    cli.invoke(app, ["doctor", "--repair", "--port", str(free_port())])
     assert check(home, "instance").ok
     [aside] = tmp_path.glob("instance.json.damaged-*")
     assert aside.read_text() == "}"
@@ -227,7 +223,7 @@ def test_up_with_a_damaged_store_names_the_command_that_repairs_it(
     cli: CliRunner, tmp_path: Path, content: bytes
 ) -> None:
     Home(tmp_path).store.write_bytes(content)
-    result = cli.invoke(app, ["up", "--port", free_port()])
+    result = cli.invoke(app, ["up", "--port", str(free_port())])
     assert result.exit_code == 1
     assert result.stderr.startswith(f"error: the store {tmp_path}/state.db is damaged: ")
     assert f"run `cornserve doctor --repair --home {tmp_path}`" in result.stderr

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import chain
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,24 +9,28 @@ from hypothesis import strategies as st
 from tests.costs.budgets import Budgets, Cost
 from tests.costs.slices import Slice
 
-COSTS = st.dictionaries(st.text(min_size=1), st.builds(Cost, st.integers(1, 1000), st.just(0)), max_size=40)
+NAMES = st.sets(st.text(min_size=1), max_size=40)
+EXPENSIVE = [Cost(cpu_seconds, 0) for cpu_seconds in (900, 700, 700, 600)]
 
 
-def slices(count: int, costs: dict[str, Cost]) -> list[set[str]]:
-    budgets = Budgets(Cost(0, 0), costs)
-    return [Slice(number, count).groups(costs, budgets) for number in range(1, count + 1)]
+def slice_of(group: str, others: set[str], budgets: Budgets, count: int) -> int:
+    (number,) = [n for n in range(1, count + 1) if group in Slice(n, count).groups({group, *others}, budgets)]
+    return number
 
 
-@given(COSTS, st.integers(1, 12))
-def test_each_group_is_in_exactly_one_slice(costs: dict[str, Cost], count: int) -> None:
-    assert Counter(chain.from_iterable(slices(count, costs))) == Counter(costs.keys())
+@given(NAMES, NAMES, st.integers(1, 12))
+def test_each_group_is_in_one_slice_whatever_other_groups_exist(groups: set[str], others: set[str], count: int) -> None:
+    budgets = Budgets(Cost(1, 0), dict(zip(sorted(groups), EXPENSIVE, strict=False)))
+
+    for group in groups:
+        assert slice_of(group, groups, budgets, count) == slice_of(group, others, budgets, count)
 
 
-@given(COSTS, st.integers(1, 12))
-def test_slices_differ_by_at_most_one_group(costs: dict[str, Cost], count: int) -> None:
-    sums = [sum(costs[group].cpu_seconds for group in groups) for groups in slices(count, costs)]
+@given(st.sets(st.text(min_size=1), min_size=4, max_size=4))
+def test_expensive_groups_are_in_different_slices(groups: set[str]) -> None:
+    budgets = Budgets(Cost(1, 0), dict(zip(groups, EXPENSIVE, strict=True)))
 
-    assert max(sums) - min(sums) <= max((cost.cpu_seconds for cost in costs.values()), default=0)
+    assert {slice_of(group, groups, budgets, 4) for group in groups} == {1, 2, 3, 4}
 
 
 @pytest.mark.parametrize("text", ["0/8", "9/8", "3", "3/0", "a/b", "-1/8", "3/8/8"])

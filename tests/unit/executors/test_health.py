@@ -15,6 +15,7 @@ from cornserve.wire.invocations import HEARTBEAT_SECONDS
 from cornserve_executors.base import health
 from cornserve_executors.base.health import serving_health
 from cornserve_executors.base.state import ExecutorState
+from tests.free_ports import free_port
 from tests.waiting import until
 
 READY = {LIVENESS_SERVICE, READINESS_SERVICE, ""}
@@ -26,8 +27,8 @@ async def state() -> ExecutorState:
 
 
 @pytest.fixture
-async def checks(state: ExecutorState, unused_tcp_port: int) -> AsyncIterator[grpc.Channel]:
-    address = f"127.0.0.1:{unused_tcp_port}"
+async def checks(state: ExecutorState) -> AsyncIterator[grpc.Channel]:
+    address = f"127.0.0.1:{free_port()}"
     async with serving_health(address, state):
         with grpc.insecure_channel(address) as channel:
             yield channel

@@ -474,26 +474,28 @@ async def test_a_request_that_waits_for_a_replaced_version_fails_at_once(group: 
     assert "has been replaced: send it again" in error_of(response)["message"]
 
 
-async def test_a_started_stream_resumes_exactly_if_its_task_allows_it(group: EchoGroup) -> None:
+@code_may_take_long
+async def test_a_started_stream_resumes_exactly_if_its_task_allows_it(group: EchoGroup, clock: LoopClock) -> None:
     dying, living = await group.add(), await group.add()
     await group.publish(dying)
     words = [f"word{n}" for n in range(40)]
-    stream = group.stream(" ".join(words), seconds=2)
+    stream = group.stream(" ".join(words), seconds=10)
     await stream.first_item()
 
     await group.publish(dying, living)
     await group.kill(dying)
 
-    await stream.ended()
+    await clock.advance_during(stream.ended(), step=0.25)
     assert stream.items == words
     assert stream.events[-1] == ("result", {"words": None, "text": " ".join(words), "words_sent": 40})
 
 
-async def test_a_replica_that_leaves_hands_its_streams_over(group: EchoGroup) -> None:
+@code_may_take_long
+async def test_a_replica_that_leaves_hands_its_streams_over(group: EchoGroup, clock: LoopClock) -> None:
     leaving, other = await group.add(), await group.add()
     await group.publish(leaving)
     words = [f"word{n}" for n in range(20)]
-    streams = [group.stream(" ".join(words), seconds=1) for _ in range(3)]
+    streams = [group.stream(" ".join(words), seconds=10) for _ in range(3)]
     for stream in streams:
         await stream.first_item()
 
@@ -503,40 +505,42 @@ async def test_a_replica_that_leaves_hands_its_streams_over(group: EchoGroup) ->
     assert group.running(leaving) == 0
     await until(lambda: not group.is_connected(leaving))  # The executor can exit.
     for stream in streams:
-        await stream.ended()
+        await clock.advance_during(stream.ended(), step=0.25)
         assert stream.items == words
     assert await group.ended(leaving) == {"HANDED_OVER": 3}
 
 
-async def test_a_stream_may_be_handed_over_several_times(group: EchoGroup) -> None:
+@code_may_take_long
+async def test_a_stream_may_be_handed_over_several_times(group: EchoGroup, clock: LoopClock) -> None:
     replicas = [await group.add() for _ in range(2)]
     await group.publish(replicas[0])
     words = [f"word{n}" for n in range(40)]
-    stream = group.stream(" ".join(words), seconds=2)
+    stream = group.stream(" ".join(words), seconds=10)
     await stream.first_item()
 
     for replica in (replicas[1], *replicas):
         await group.publish(replica)
         await until(lambda replica=replica: group.running(replica) == 1)  # type: ignore[misc]
 
-    await stream.ended()
+    await clock.advance_during(stream.ended(), step=0.25)
     assert stream.items == words
 
 
 @pytest.mark.parametrize("queue", [1])
-async def test_a_stream_waits_for_a_full_replica_that_takes_it_over(group: EchoGroup) -> None:
+@code_may_take_long
+async def test_a_stream_waits_for_a_full_replica_that_takes_it_over(group: EchoGroup, clock: LoopClock) -> None:
     leaving, full = await group.add(), await group.add()
     await group.publish(full)
-    other = group.send("a", seconds=0.5)
+    other = group.send("a", seconds=10)
     await until(lambda: group.running(full) == 1)
     await group.publish(leaving)
     words = [f"word{n}" for n in range(40)]
-    stream = group.stream(" ".join(words), seconds=1)
+    stream = group.stream(" ".join(words), seconds=10)
     await stream.first_item()
 
     await group.publish(full)
 
-    await stream.ended()
+    await clock.advance_during(stream.ended(), step=0.25)
     assert stream.items == words
     assert await group.ended(leaving) == {"HANDED_OVER": 1}
     assert (await other).json()["text"] == "a"

@@ -9,10 +9,16 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.gateway.request.fan_out import MAX_RUNNING
+from cornserve.limits import Limits
+from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
 from tests.unit.gateway.sources import STEPS
 from tests.waiting import until
+
+pytestmark = with_gateway_options(GatewayOptions(limits=Limits(run_seconds=3600)))
+"""Tests advance the clock while code of the app may run, which takes real time."""
 
 MANY = STEPS.replace("paths=[Steps()]", "paths=[Steps()], max_invocations=10000")
 
@@ -31,42 +37,44 @@ async def test_a_request_with_thousands_of_invocations_ends(gateway: httpx.Async
 
 
 async def test_a_part_of_them_runs_at_a_time(
-    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, clock: LoopClock
 ) -> None:
     await deploy(MANY)
     await deploy(STEPS.replace('name="steps"', 'name="other"'))
 
-    request = asyncio.create_task(order(gateway, MAX_RUNNING + 10, seconds=3))
+    request = asyncio.create_task(order(gateway, MAX_RUNNING + 10, seconds=10))
     await until(lambda: executors.running() == MAX_RUNNING)
     other = await gateway.post("/v1/apps/other/invoke", json={"words": ["a"]})
 
     assert other.json() == {"text": "* a"}
     assert executors.running() <= MAX_RUNNING
-    assert len(await request) == MAX_RUNNING + 10
+    assert len(await clock.advance_during(request, step=1)) == MAX_RUNNING + 10
 
 
 @pytest.mark.parametrize("queue", [2 * MAX_RUNNING + 10])
 async def test_concurrent_requests_wait_for_room_in_the_queue(
-    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, clock: LoopClock
 ) -> None:
     await deploy(MANY)
 
-    results = await asyncio.gather(*(order(gateway, 2 * MAX_RUNNING, seconds=1) for _ in range(3)))
+    requests = asyncio.gather(*(order(gateway, 2 * MAX_RUNNING, seconds=10) for _ in range(3)))
+    refused = "cornserve_executor_invocations_total"
+    await until(lambda: executors.total(refused, {"code": "RESOURCE_EXHAUSTED"}) > 0)
 
+    results = await clock.advance_during(requests, step=1)
     assert [len(words) for words in results] == [2 * MAX_RUNNING] * 3
-    assert executors.total("cornserve_executor_invocations_total", {"code": "RESOURCE_EXHAUSTED"}) > 0
 
 
 @pytest.mark.parametrize("queue", [1])
 async def test_a_request_that_finds_a_full_queue_fails(
-    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, clock: LoopClock
 ) -> None:
     await deploy(MANY)
-    first = asyncio.create_task(order(gateway, 1, seconds=2))
+    first = asyncio.create_task(order(gateway, 1, seconds=10))
     await until(lambda: executors.running() == 1)
 
     second = await gateway.post("/v1/apps/steps/invoke", json={"words": ["a", "b"]})
 
     assert second.status_code == 429
     assert second.json()["error"]["code"] == "resource_exhausted"
-    assert await first == ["0"]
+    assert await clock.advance_during(first, step=1) == ["0"]

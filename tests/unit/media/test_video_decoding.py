@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import threading
-import time
 import tracemalloc
 from concurrent.futures import CancelledError
 from contextlib import suppress
@@ -111,33 +110,29 @@ def test_only_sampled_frames_are_kept() -> None:
 
 async def test_a_long_video_is_decoded_off_the_event_loop_and_can_be_cancelled() -> None:
     video = video_from_file(long_video(6_000, 10), width=320, height=240, frames=6_000, seconds=600)
-    pool, started = DecodePool("videos", 1, 1, lambda: None), asyncio.Event()
+    pool, started, completed = DecodePool("videos", 1, 1, lambda: None), asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
     def decode() -> DecodedVideo:
         loop.call_soon_threadsafe(started.set)
-        return decode_video(video, FrameSampling(num_frames=500))
+        decoded = decode_video(video, FrameSampling(num_frames=500))
+        completed.set()
+        return decoded
 
     tracemalloc.start()
     decoding = asyncio.create_task(pool.run(decode))
     await started.wait()
-    longest = 0.0
-    for _ in range(100):
-        before = time.monotonic()
+    for _ in range(10):
         await asyncio.sleep(0.001)
-        longest = max(longest, time.monotonic() - before)
-    assert not decoding.done()
-    before = time.monotonic()
+    assert not completed.is_set()
     decoding.cancel()
     with pytest.raises(asyncio.CancelledError):
         await decoding
-    cancellation = time.monotonic() - before
     in_use, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
     pool.shutdown()
-    assert longest < 0.5
-    assert cancellation < 1
+    assert not completed.is_set()
     assert in_use < MIB
 
 

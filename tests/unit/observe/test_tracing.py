@@ -11,9 +11,9 @@ TRACE = """
 import time
 from cornserve.observe import tracing
 
-began = time.monotonic()
 tracing.setup("service")
 from opentelemetry.trace import SpanKind
+began = time.monotonic()
 for _ in range(5_000):
     tracing.start_span("span", SpanKind.SERVER, None, {}).end()
 traced = time.monotonic()
