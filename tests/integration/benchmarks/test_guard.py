@@ -9,31 +9,38 @@ from pathlib import Path
 import pytest
 
 from benchmarks import guard
+from benchmarks.guard import Figure, Figures
 from benchmarks.harness.machine import MachineInfo
 
 COMMITTED = {"hop": 1.0, "import": 10.0}
 
 
-def series(*figures: dict[str, float]) -> Callable[[], dict[str, float]]:
-    found: Iterator[dict[str, float]] = iter(figures)
+def series(*figures: Figures) -> Callable[[], Figures]:
+    found: Iterator[Figures] = iter(figures)
     return lambda: next(found)
 
 
 def test_one_measurement_is_enough_if_no_figure_is_worse() -> None:
-    assert guard.measured(series({"hop": 1.14, "import": 9.0}), COMMITTED) == {"hop": 1.14, "import": 9.0}
+    figures = {"hop": Figure(2.28, 2.0), "import": Figure(9.0)}
+
+    assert guard.measured(series(figures), COMMITTED) == figures
 
 
-def test_a_worse_figure_is_measured_twice_more_and_the_best_counts() -> None:
-    noise = series({"hop": 1.5, "import": 10.0}, {"hop": 1.3, "import": 12.0}, {"hop": 1.1, "import": 10.5})
+def test_a_worse_figure_is_measured_twice_more_and_the_least_cost_and_baseline_count() -> None:
+    noise = series(
+        {"hop": Figure(3.0, 2.0), "import": Figure(10.0)},
+        {"hop": Figure(2.8, 2.4), "import": Figure(12.0)},
+        {"hop": Figure(2.2, 2.2), "import": Figure(10.5)},
+    )
 
-    assert guard.measured(noise, COMMITTED) == {"hop": 1.1, "import": 10.0}
+    assert guard.measured(noise, COMMITTED) == {"hop": Figure(2.2, 2.0), "import": Figure(10.0)}
 
 
 @pytest.mark.parametrize(("name", "figure", "worse"), [("hop", 1.15, False), ("hop", 1.16, True), ("new", 0.1, True)])
 def test_a_figure_is_worse_above_the_tolerance_or_without_a_committed_one(
     name: str, figure: float, worse: bool
 ) -> None:
-    assert guard.is_worse(name, figure, COMMITTED) is worse
+    assert guard.is_worse(name, Figure(figure), COMMITTED) is worse
 
 
 @pytest.mark.slow
