@@ -1,8 +1,28 @@
-"""Describes exceptions in one line."""
+"""Texts of exceptions. Code of apps may define their classes, so that a text may fail, be long, or not be encodable."""
 
 from __future__ import annotations
+
+from typing import Final
+
+MAX_CHARACTERS: Final = 2000
+"""The length of a message, by default: a process that has little memory left must be able to send it."""
 
 
 def exception_text(error: BaseException) -> str:
     """Returns the type and the message of an exception, or only the type of one without a message."""
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
+    return f"{type(error).__name__}: {exception_message(error)}".removesuffix(": ")
+
+
+def exception_message(error: BaseException, max_characters: int = MAX_CHARACTERS) -> str:
+    """Returns the message of an exception, cut to a number of characters."""
+    try:
+        message = str(error)
+    except Exception as failure:
+        message = f"(its text raises {type(failure).__name__})"
+    return encodable(message, max_characters)
+
+
+def encodable(text: str, max_characters: int) -> str:
+    """Returns the text, cut to a number of characters, without lone surrogates, which UTF-8 cannot encode."""
+    cut = text if len(text) <= max_characters else f"{text[:max_characters]}…"
+    return cut.encode(errors="replace").decode()

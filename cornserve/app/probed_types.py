@@ -8,6 +8,7 @@ from typing import Any
 
 from cornserve.app.app import App
 from cornserve.app.probes import default_probes
+from cornserve.exception_text import exception_message
 from cornserve.task.component_parts import ComponentParts
 from cornserve.task.dry_record import DryRecording
 from cornserve.task.errors import DefinitionError
@@ -110,7 +111,7 @@ def _listed(components: frozenset[str]) -> str:
 
 
 def _reason(error: Exception) -> str:
-    return f"it raises {type(error).__name__}({str(error)[:200]!r})"
+    return f"it raises {type(error).__name__}({exception_message(error, 200)!r})"
 
 
 def _shown(probe: Any) -> str:

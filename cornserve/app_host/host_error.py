@@ -12,13 +12,11 @@ from cornserve.app.source import source_path
 from cornserve.app.unused_fields import UnusedFieldsError
 from cornserve.app_host.invocation_failure import describe_failure
 from cornserve.app_host.sandbox import refusal_hint
+from cornserve.exception_text import exception_message, exception_text
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.errors import DefinitionError, InvocationError, SideEffectError, TaskError
 from cornserve.v1 import app_host_pb2 as pb
 from cornserve.validation_errors import further_fields, locate_error
-
-MAX_MESSAGE_CHARACTERS = 2000
-"""Longer messages are cut: a host that has little memory left must be able to send its errors."""
 
 MAX_QUOTED_CHARACTERS = 200
 """Longer inputs are cut in the errors of an invalid request."""
@@ -37,7 +35,7 @@ def describe_error(error: BaseException, module: str, logs_messages: bool = Fals
     source = source_path(module, filename="")
     described = pb.HostError(
         type=type(error).__name__,
-        message=_message(error) + _refusal_hint(error),
+        message=exception_message(error) + _refusal_hint(error),
         location=_location(error, source),
         traceback=redacted_traceback(error, source, shows_messages=logs_messages),
         is_definition=isinstance(error, DefinitionError),
@@ -70,26 +68,17 @@ def describe_load_error(error: BaseException) -> pb.HostError:
     """Returns the description of an exception that ended the import of the app."""
     is_exit = not isinstance(error, Exception)
     if isinstance(error, DefinitionError):
-        message = _message(error)
+        message = exception_message(error)
     elif is_exit:
-        message = f"the app exits when it is loaded: {type(error).__name__}({_message(error)})"
+        message = f"the app exits when it is loaded: {type(error).__name__}({exception_message(error)})"
     else:
-        message = f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
+        message = exception_text(error)
     return pb.HostError(
         type=type(error).__name__,
         message=message + _refusal_hint(error),
         is_definition=is_exit or isinstance(error, DefinitionError),
         is_exhausted=_is_exhausted(error),
     )
-
-
-def _message(error: BaseException) -> str:
-    try:
-        message = str(error)
-    except Exception as failure:  # The app may define the error's class.
-        message = f"(its text raises {type(failure).__name__})"
-    cut = message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:MAX_MESSAGE_CHARACTERS]}…"
-    return cut.encode(errors="replace").decode()
 
 
 def _refusal_hint(error: BaseException) -> str:

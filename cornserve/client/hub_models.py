@@ -9,6 +9,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from cornserve.exception_text import exception_text
 from cornserve_tasklib.model_summary import CONFIG_FILES, ModelSummary, check_weights, summarize_files
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def _summarize(model: str, revision: str | None, unavailable: str = "") -> Model
         reason = unavailable or f"{constants.ENDPOINT} does not answer"
         raise UnknownHubModelError(f"{reason}, and {constants.HF_HUB_CACHE} does not have it") from error
     except Exception as error:  # Transports raise many types.
-        raise UnknownHubModelError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise UnknownHubModelError(" ".join(exception_text(error).split())) from error
     check_weights(model, _file_names(model, revision))
     return summarize_files(model, Path(directory))
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from cornserve.app.unused_fields import UnusedFieldsError
-from cornserve.exception_text import exception_text
+from cornserve.exception_text import encodable, exception_text
 from cornserve.task.errors import InvocationError, TaskError
 from cornserve.validation_errors import describe_error, field_path, further_fields, locate_error
 
@@ -59,9 +59,9 @@ class ApiError(Exception):
         self.headers = dict(_HEADERS.get(status, {}))
         self.body = ErrorBody(
             error=ErrorDetail(
-                message=_sanitized(message),
+                message=encodable(message, MAX_MESSAGE_CHARACTERS),
                 type=type or _default_type(status),
-                param=param and _sanitized(param),
+                param=param and encodable(param, MAX_MESSAGE_CHARACTERS),
                 code=code,
             )
         )
@@ -188,12 +188,6 @@ def _default_type(status: int) -> str:
     if status == 429:
         return "rate_limit_error"
     return "server_error" if status >= 500 else "invalid_request_error"
-
-
-def _sanitized(text: str) -> str:
-    """Cuts the text and replaces lone surrogates, which both may come from a request or an app."""
-    cut = text if len(text) <= MAX_MESSAGE_CHARACTERS else f"{text[:MAX_MESSAGE_CHARACTERS]}…"
-    return cut.encode(errors="replace").decode()
 
 
 def _describe(problem: Mapping[str, Any], param: str) -> str:

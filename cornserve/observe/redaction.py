@@ -6,6 +6,8 @@ import logging
 import traceback
 from itertools import repeat
 
+from cornserve.exception_text import exception_message
+
 _REDACTED_LOGGERS = ("asyncio", "grpc", "uvicorn", "vllm.renderers")
 """Loggers of libraries that log errors of requests with their messages."""
 
@@ -35,9 +37,9 @@ def redacted_traceback(error: BaseException, source: str = "", *, shows_messages
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     links = [*reversed(chain.values())]
     messages = map(_message, links) if shows_messages else repeat("")
-    return "\nled to\n".join(
-        f"{_frames_and_type(link, source)}{message}" for link, message in zip(links, messages, strict=False)
-    )
+    parts = (f"{_frames_and_type(link, source)}{message}" for link, message in zip(links, messages, strict=False))
+    # The name of an error's class may have lone surrogates.
+    return "\nled to\n".join(parts).encode(errors="replace").decode()
 
 
 def _frames_and_type(error: BaseException, source: str) -> str:
@@ -49,12 +51,8 @@ def _frames_and_type(error: BaseException, source: str) -> str:
 
 
 def _message(error: BaseException) -> str:
-    try:
-        message = " ".join(str(error).split())
-    except Exception as failure:  # An app may define the error's class.
-        message = f"(its text raises {type(failure).__name__})"
-    cut = message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:MAX_MESSAGE_CHARACTERS]}…"
-    return cut and f": {cut.encode(errors='replace').decode()}"
+    message = " ".join(exception_message(error, MAX_MESSAGE_CHARACTERS).split())
+    return message and f": {message}"
 
 
 class RedactionFilter(logging.Filter):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cornserve.exception_text import exception_message
 from cornserve.task.side_effect_call import SideEffectCall
 
 
@@ -102,11 +103,8 @@ class AbortedError(TaskError):
     """Code of a composite task raised an exception that ends a process, such as `SystemExit`."""
 
     def __init__(self, task: str, error: BaseException) -> None:
-        try:
-            message = str(error)
-        except Exception:  # from `__str__` of a class that the app defines
-            message = ""
-        super().__init__(f"{task} raised {type(error).__name__} {message}".rstrip() + ", which ends the request only")
+        text = f"{type(error).__name__} {exception_message(error)}".rstrip()
+        super().__init__(f"{task} raised {text}, which ends the request only")
 
 
 class InvocationError(TaskError):

@@ -9,6 +9,7 @@ from typing import Any, ParamSpec
 
 from pydantic_core import from_json, to_json
 
+from cornserve.exception_text import exception_message, exception_text
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.active_recording import require_active_recording
 from cornserve.task.call_arguments import encode_arguments
@@ -37,22 +38,21 @@ class SideEffect:
         try:
             value = self.function()
         except BaseException as error:  # Some would end the thread.
-            description = f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
-            return self._failure(description, error, source, logs_messages)
+            return self._failure(exception_text(error), error, source, logs_messages)
         try:
             encoded = to_json(value)
             from_json(encoded)  # It refuses some numbers that `to_json` writes.
             return SideEffectResult(self.call, value=encoded)
         except ValueError as error:
-            description = f"its result cannot be written as JSON: {_message(error)}"
+            description = f"its result cannot be written as JSON: {exception_message(error)}"
             return self._failure(description, error, source, logs_messages)
 
     def _failure(self, description: str, error: BaseException, source: str, logs_messages: bool) -> SideEffectResult:
         own_frame = error.__traceback__
         inner = error.with_traceback(None if own_frame is None else own_frame.tb_next)
-        traceback = _encodable(redacted_traceback(inner, source, shows_messages=logs_messages))
+        traceback = redacted_traceback(inner, source, shows_messages=logs_messages)
         clear_traceback(error)
-        return SideEffectResult(self.call, error=_encodable(description), traceback=traceback)
+        return SideEffectResult(self.call, error=description, traceback=traceback)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +89,3 @@ def recorded(function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -
     name = getattr(function, "__qualname__", type(function).__name__)
     recording = require_active_recording("recorded was called")
     return recording.run_once(name, encode_arguments(args, kwargs), partial(function, *args, **kwargs))
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as failure:  # The app may define the error's class.
-        return f"(its text raises {type(failure).__name__})"
-
-
-def _encodable(text: str) -> str:
-    """Replaces lone surrogates, which messages between processes cannot contain."""
-    return text.encode(errors="replace").decode()

@@ -1,0 +1,43 @@
+"""Texts of exceptions whose classes an app may have defined."""
+
+from __future__ import annotations
+
+import pytest
+
+from cornserve.exception_text import MAX_CHARACTERS, exception_message, exception_text
+from cornserve.observe.redaction import redacted_traceback
+
+
+class FailingText(Exception):
+    """An error without a text."""
+
+    __qualname__ = "Failing\ud800Text"
+
+    def __str__(self) -> str:
+        raise OSError
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("no corn"), "ValueError: no corn"),
+        (MemoryError(), "MemoryError"),
+        (ValueError("a\ud800b"), "ValueError: a?b"),
+        (FailingText(), "FailingText: (its text raises OSError)"),
+        (ValueError("x" * 10_000), f"ValueError: {'x' * MAX_CHARACTERS}…"),
+    ],
+)
+def test_a_text_has_the_type_and_a_bounded_message_that_can_be_encoded(error: Exception, text: str) -> None:
+    assert exception_text(error) == text
+
+
+def test_a_message_is_cut_to_the_given_length() -> None:
+    assert exception_message(ValueError("maize"), 3) == "mai…"
+
+
+def test_a_traceback_of_a_class_with_any_name_can_be_encoded() -> None:
+    assert (
+        redacted_traceback(FailingText(), shows_messages=True)
+        .encode()
+        .endswith(b"Failing?Text: (its text raises OSError)")
+    )
