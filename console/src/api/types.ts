@@ -220,6 +220,9 @@ export interface Series {
   e2e_p50: Values;
   e2e_p90: Values;
   ready: Values;
+  starting: Values;
+  draining: Values;
+  failed: Values;
 }
 
 export interface RequestSummary {

@@ -229,10 +229,21 @@ function ChartGrid({ series, steps }: { series: Series; steps: number }) {
         lines={[line("tokens", series.generation_tokens_per_second, "--line-1")]}
       />
       <Chart
-        title="Running requests and ready replicas"
+        title="Running requests"
         times={times}
         format={(value) => number(value)}
-        lines={[line("running", series.running, "--line-1"), line("ready", series.ready, "--line-4")]}
+        lines={[line("running", series.running, "--line-1")]}
+      />
+      <Chart
+        title="Replicas"
+        times={times}
+        format={(value) => number(value)}
+        lines={[
+          line("ready", series.ready, "--line-1"),
+          line("starting", series.starting, "--line-3"),
+          line("draining", series.draining, "--line-4"),
+          line("failed", series.failed, "--line-2"),
+        ]}
       />
     </div>
   );

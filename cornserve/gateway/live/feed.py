@@ -29,7 +29,7 @@ from cornserve.gateway.live.prometheus import LONGEST_HOURS, PrometheusError, Pr
 from cornserve.gateway.live.replica_reports import ReplicaReport, read_reports
 from cornserve.gateway.live.series import GatewaySteps, app_series
 from cornserve.gateway.observe.app_changes import AppChanges
-from cornserve.gateway.observe.app_history import FigureHistory
+from cornserve.gateway.observe.app_history import FigureHistory, StateCounts
 from cornserve.gateway.observe.request_records import merged_requests
 
 MIN_SECONDS: Final = 1.0
@@ -79,7 +79,7 @@ class LiveFeed:
         self._changes = changes
         self._peers = peers
         self._prometheus = prometheus
-        self.history = FigureHistory(lambda: context.metrics.apps, self._ready)
+        self.history = FigureHistory(lambda: context.metrics.apps, self._replicas)
         self.cost_history = CostHistory(
             context.apps.records, lambda: context.metrics.apps, context.prices, time.monotonic()
         )
@@ -244,6 +244,5 @@ class LiveFeed:
             raise ApiError(404, message, param="name", code="app_not_found")
         return app_view(record, self._context)
 
-    def _ready(self) -> dict[str, int]:
-        groups = self._context.apps.executor_groups()
-        return {name: sum(group.ready for group in found) for name, found in groups.items()}
+    def _replicas(self) -> dict[str, StateCounts]:
+        return {name: StateCounts.of(groups) for name, groups in self._context.apps.executor_groups().items()}

@@ -34,26 +34,36 @@ MAX_BYTES: Final = 1 << 20
 
 _LABEL = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>[^\x00-\x1f]{1,200})")
 
-_QUERIES: Final = {
-    "requests_per_second": "sum(rate(cornserve_gateway_requests_total{$app}[$window]))",
-    "errors_per_second": (
-        'sum(rate(cornserve_gateway_requests_total{$app,status=~"5.."}[$window]))'
-        " or 0 * sum(rate(cornserve_gateway_requests_total{$app}[$window]))"
-    ),
-    "generation_tokens_per_second": "sum(rate(cornserve_gateway_generation_tokens_total{$app}[$window]))",
-    "running": "sum(cornserve_gateway_requests_running{$app})",
-    "ready": 'sum(cornserve_controller_replicas{$groups,state="ready"})',
-} | {
-    f"{name}_p{percent}": (
-        f"histogram_quantile(0.{percent}, sum by (le) (rate(cornserve_gateway_{metric}_bucket{{$app}}[$window])))"
-    )
-    for name, metric in (
-        ("ttft", "time_to_first_token_seconds"),
-        ("tbt", "inter_token_latency_seconds"),
-        ("e2e", "e2e_request_latency_seconds"),
-    )
-    for percent in (50, 90)
-}
+_QUERIES: Final = (
+    {
+        "requests_per_second": "sum(rate(cornserve_gateway_requests_total{$app}[$window]))",
+        "errors_per_second": (
+            'sum(rate(cornserve_gateway_requests_total{$app,status=~"5.."}[$window]))'
+            " or 0 * sum(rate(cornserve_gateway_requests_total{$app}[$window]))"
+        ),
+        "generation_tokens_per_second": "sum(rate(cornserve_gateway_generation_tokens_total{$app}[$window]))",
+        "running": "sum(cornserve_gateway_requests_running{$app})",
+    }
+    | {
+        # The controller has a series for each state that a replica is in.
+        state: (
+            f'sum(cornserve_controller_replicas{{$groups,state="{state}"}})'
+            " or 0 * sum(cornserve_controller_replicas{$groups})"
+        )
+        for state in ("ready", "starting", "draining", "failed")
+    }
+    | {
+        f"{name}_p{percent}": (
+            f"histogram_quantile(0.{percent}, sum by (le) (rate(cornserve_gateway_{metric}_bucket{{$app}}[$window])))"
+        )
+        for name, metric in (
+            ("ttft", "time_to_first_token_seconds"),
+            ("tbt", "inter_token_latency_seconds"),
+            ("e2e", "e2e_request_latency_seconds"),
+        )
+        for percent in (50, 90)
+    }
+)
 """PromQL by the figure of `AppSeries`."""
 
 
@@ -106,7 +116,7 @@ class PrometheusServer:
         """Returns the last hours of an app in `STEPS` steps. Raises `PrometheusError`.
 
         Args:
-            groups: the executor groups of the app, whose ready replicas are counted.
+            groups: the executor groups of the app, whose replicas are counted.
             now: seconds since 1970.
         """
         from aiohttp import ClientSession, ClientTimeout

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Annotated
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from cornserve.app.overview import AppSeries, ReadGateways
 from cornserve.gateway.observe.app_counts import LATENCIES
-from cornserve.gateway.observe.app_history import BUCKETS, STEP_SECONDS, STEPS, AppStep
+from cornserve.gateway.observe.app_history import BUCKETS, FIGURES, STEP_SECONDS, STEPS, VALUES, AppStep, StateCounts
 from cornserve.observe.histogram import quantile
-
-_FIGURES: Final = 5
 
 
 class GatewaySteps(BaseModel):
     """The steps of an app in one gateway."""
 
-    steps: list[tuple[int, list[int]]]
+    steps: list[tuple[int, Annotated[list[int], Field(min_length=VALUES, max_length=VALUES)]]]
 
     @classmethod
     def of(cls, steps: Iterable[AppStep]) -> GatewaySteps:
@@ -29,20 +27,21 @@ def app_series(gateways: Iterable[GatewaySteps], read: ReadGateways, now: float,
     """Adds the steps of gateways. Replicas are those of the gateway that knows most."""
     last = int(now / STEP_SECONDS)
     values: dict[int, list[int]] = {}
-    ready: dict[int, int] = {}
+    replicas: dict[int, StateCounts] = {}
     for gateway in gateways:
         for number, figures in gateway.steps:
             known = values.get(number)
             values[number] = figures if known is None else [a + b for a, b in zip(known, figures, strict=True)]
-            ready[number] = max(ready.get(number, 0), figures[4])
+            counts = StateCounts(*figures[4:FIGURES])
+            replicas[number] = max(replicas.get(number, counts), counts, key=sum)
     first = min(values, default=last)
     numbers = range(max(first, last - STEPS + 1), last + 1)
-    empty = [0] * (_FIGURES + len(LATENCIES) * BUCKETS)
+    empty = [0] * VALUES
     rows = [values.get(number, empty) for number in numbers]
-    replicas, present = list[float | None](), 0
+    states, present = list[StateCounts](), StateCounts()
     for number in numbers:
-        present = ready.get(number, present)
-        replicas.append(present)
+        present = replicas.get(number, present)
+        states.append(present)
     columns = {
         f"{name}_{percentile}": [_quantile(row, index, share) for row in rows]
         for index, name in enumerate(LATENCIES)
@@ -57,11 +56,14 @@ def app_series(gateways: Iterable[GatewaySteps], read: ReadGateways, now: float,
         errors_per_second=[row[1] / STEP_SECONDS for row in rows],
         generation_tokens_per_second=[row[2] / STEP_SECONDS for row in rows],
         running=[row[3] for row in rows],
-        ready=replicas,
+        ready=[counts.ready for counts in states],
+        starting=[counts.starting for counts in states],
+        draining=[counts.draining for counts in states],
+        failed=[counts.failed for counts in states],
         **columns,
     )
 
 
 def _quantile(row: list[int], latency: int, share: float) -> float | None:
-    start = _FIGURES + latency * BUCKETS
+    start = FIGURES + latency * BUCKETS
     return quantile(dict(enumerate(row[start : start + BUCKETS])), share)

@@ -3,6 +3,8 @@
 Every `STEP_SECONDS`, `record` reads the counts of the apps. It keeps all counts for a minute, for rates and percentiles
 of the present, and some of them for an hour, for charts. A step in which nothing has happened takes no memory. At most,
 `MAX_APPS` apps take `STEPS` times 300 bytes each: 9 MB.
+
+The states of replicas are those in the store, so that a restart of the controller loses none of them.
 """
 
 from __future__ import annotations
@@ -10,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import time
 from array import array
-from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
+from cornserve.app.record import GroupStatus, ReplicaState
 from cornserve.gateway.observe.app_counts import (
     LATENCIES,
     NO_COUNTS,
@@ -37,7 +40,27 @@ WINDOW_STEPS: Final = 4
 
 BUCKETS: Final = len(SECONDS) + 1
 
+FIGURES: Final = 8
+"""The values of a step before its buckets."""
+
+VALUES: Final = FIGURES + len(LATENCIES) * BUCKETS
+
 _MAX: Final = 2**32 - 1
+
+
+class StateCounts(NamedTuple):
+    """The replicas of an app by state."""
+
+    ready: int = 0
+    starting: int = 0
+    draining: int = 0
+    failed: int = 0
+
+    @classmethod
+    def of(cls, groups: Iterable[GroupStatus]) -> Self:
+        counts = Counter(replica.state for group in groups for replica in group.replicas)
+        states = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING, ReplicaState.FAILED
+        return cls(*(counts[state] for state in states))
 
 
 class AppStep(NamedTuple):
@@ -45,7 +68,7 @@ class AppStep(NamedTuple):
 
     number: int
     values: Sequence[int]
-    """Requests, errors, generated tokens, running requests, ready replicas, and the buckets of each of `LATENCIES`."""
+    """Requests, errors, generated tokens, running requests, `StateCounts`, and the buckets of each of `LATENCIES`."""
 
 
 class Window(NamedTuple):
@@ -60,12 +83,14 @@ class FigureHistory:
 
     Args:
         stats: returns the present counts of all apps.
-        ready: returns the ready replicas of all apps.
+        replicas: returns the replicas of all apps.
     """
 
-    def __init__(self, stats: Callable[[], Mapping[str, AppStats]], ready: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(
+        self, stats: Callable[[], Mapping[str, AppStats]], replicas: Callable[[], Mapping[str, StateCounts]]
+    ) -> None:
         self._stats = stats
-        self._ready = ready
+        self._replicas = replicas
         self._samples = deque[tuple[float, dict[str, Counts]]]([(time.monotonic(), {})], maxlen=WINDOW_STEPS + 1)
         """The counts at the ends of the last steps, with times of the monotonic clock."""
         self._steps = OrderedDict[str, deque[AppStep]]()
@@ -82,16 +107,17 @@ class FigureHistory:
         Args:
             now: seconds since 1970.
         """
-        number, before, ready = int(now / STEP_SECONDS), self._samples[-1][1], self._ready()
+        number, before, replicas = int(now / STEP_SECONDS), self._samples[-1][1], self._replicas()
         sample: dict[str, Counts] = {}
         for app, stats in self._stats().items():
             last, counts = before.get(app, NO_COUNTS), app_counts(stats)
             sample[app] = last if counts == last else counts
-            self._add(app, number, increase(last, sample[app]), stats.running, ready.get(app, 0))
-        for app in ready.keys() - sample.keys():
-            self._add(app, number, NO_COUNTS, 0, ready[app])
+            present = replicas.get(app, StateCounts())
+            self._add(app, number, increase(last, sample[app]), stats.running, present)
+        for app in replicas.keys() - sample.keys():
+            self._add(app, number, NO_COUNTS, 0, replicas[app])
         self._samples.append((monotonic, sample))
-        for app in self._steps.keys() - sample.keys() - ready.keys():
+        for app in self._steps.keys() - sample.keys() - replicas.keys():
             del self._steps[app]
 
     def window(self, app: str, seconds: float, now: float) -> Window:
@@ -109,14 +135,14 @@ class FigureHistory:
         """Returns the steps of the last hour in which an app has changed, oldest first."""
         return list(self._steps.get(app, ()))
 
-    def _add(self, app: str, number: int, counts: Counts, running: int, ready: int) -> None:
+    def _add(self, app: str, number: int, counts: Counts, running: int, replicas: StateCounts) -> None:
         steps = self._steps.setdefault(app, deque(maxlen=STEPS))
-        last = steps[-1].values if steps else None
-        is_unchanged = not counts and last is not None and (running, ready) == (last[3], last[4]) and not last[0]
+        last, present = steps[-1].values if steps else None, (running, *replicas)
+        is_unchanged = not counts and last is not None and present == tuple(last[3:FIGURES]) and not last[0]
         if is_unchanged and not running:
             return
         buckets = [counts.get((name, str(bucket)), 0) for name in LATENCIES for bucket in range(BUCKETS)]
-        figures = (requests(counts), errors(counts), counts.get(("generation",), 0), running, ready)
+        figures = (requests(counts), errors(counts), counts.get(("generation",), 0), *present)
         steps.append(AppStep(number, array("I", (min(value, _MAX) for value in (*figures, *buckets)))))
         while steps and steps[0].number <= number - STEPS:
             steps.popleft()

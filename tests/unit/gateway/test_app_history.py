@@ -9,15 +9,15 @@ import pytest
 from cornserve.app.overview import ReadGateways
 from cornserve.gateway.live.figures import AppCounts, GatewayFigures, Sums
 from cornserve.gateway.live.series import GatewaySteps, app_series
-from cornserve.gateway.observe.app_history import MAX_APPS, STEP_SECONDS, STEPS, FigureHistory
+from cornserve.gateway.observe.app_history import MAX_APPS, STEP_SECONDS, STEPS, FigureHistory, StateCounts
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.observe.histogram import SECONDS, quantile
 
 START = 1_000_000 * STEP_SECONDS
 
 
-def history_of(metrics: GatewayMetrics, ready: dict[str, int] | None = None) -> FigureHistory:
-    history = FigureHistory(lambda: metrics.apps, lambda: ready or {})
+def history_of(metrics: GatewayMetrics, replicas: dict[str, StateCounts] | None = None) -> FigureHistory:
+    history = FigureHistory(lambda: metrics.apps, lambda: replicas or {})
     history.record(START, 0.0)
     return history
 
@@ -46,7 +46,7 @@ def test_a_window_has_the_growth_since_the_last_old_enough_sample() -> None:
 
 def test_the_last_hour_has_rates_and_percentiles() -> None:
     metrics = GatewayMetrics()
-    history = history_of(metrics, {"chat": 2})
+    history = history_of(metrics, {"chat": StateCounts(2)})
     for status in (200, 200, 500):
         request(metrics, status=status)
     history.record(START + STEP_SECONDS, 15.0)
@@ -66,7 +66,7 @@ def test_the_hours_of_all_gateways_are_added() -> None:
     found = []
     for _ in range(2):
         metrics = GatewayMetrics()
-        history = history_of(metrics, {"chat": 3})
+        history = history_of(metrics, {"chat": StateCounts(3)})
         request(metrics)
         history.record(START + STEP_SECONDS, 15.0)
         found.append(GatewaySteps.of(history.steps("chat")))
@@ -75,6 +75,22 @@ def test_the_hours_of_all_gateways_are_added() -> None:
 
     assert series.requests_per_second == [0, 2 / STEP_SECONDS]
     assert series.ready == [3, 3]
+
+
+def test_the_last_hour_has_the_states_of_replicas() -> None:
+    replicas = {"chat": StateCounts(ready=2)}
+    history = history_of(GatewayMetrics(), replicas)
+    for number, counts in enumerate([StateCounts(ready=1, failed=1), StateCounts(1, 1), StateCounts(2)]):
+        replicas["chat"] = counts
+        history.record(START + (number + 1) * STEP_SECONDS, 15.0 * (number + 1))
+    history.record(START + 4 * STEP_SECONDS, 60.0)
+
+    series = app_series([GatewaySteps.of(history.steps("chat"))], ReadGateways(), START + 4 * STEP_SECONDS)
+
+    assert series.ready == [2, 1, 1, 2, 2]
+    assert series.failed == [0, 1, 0, 0, 0]
+    assert series.starting == [0, 0, 1, 0, 0]
+    assert series.draining == [0, 0, 0, 0, 0]
 
 
 def test_only_the_last_hour_and_the_last_apps_are_kept() -> None:

@@ -7,9 +7,10 @@ import socket
 from cornserve.app.live_figures import LIVE_PATH
 from cornserve.gateway.live.peers import GatewayPeers
 from cornserve.gateway.live.series import GatewaySteps
+from cornserve.gateway.observe.app_history import VALUES
 from tests.unit.gateway.answering_server import answering_server
 
-OWN = GatewaySteps(steps=[(1, [1])])
+OWN = GatewaySteps(steps=[(1, [1] * VALUES)])
 
 
 def unused_address() -> str:
@@ -25,16 +26,22 @@ async def test_a_single_gateway_answers_itself() -> None:
 
 async def test_gateways_that_do_not_answer_are_missing() -> None:
     dead = unused_address()
-    async with answering_server(b'{"steps": [[2, [3]]]}') as (good, _), answering_server(b"<html>") as (bad, _):
+    other = GatewaySteps(steps=[(2, [3] * VALUES)])
+    async with (
+        answering_server(other.model_dump_json().encode()) as (good, _),
+        answering_server(b"<html>") as (bad, _),
+        answering_server(b'{"steps": [[2, [3]]]}') as (earlier, _),
+    ):
 
         async def find() -> list[str]:
-            return [good, bad, f"http://{dead}"]
+            return [good, bad, earlier, f"http://{dead}"]
 
         found, gateways = await GatewayPeers(find, "token").read(LIVE_PATH, {}, GatewaySteps, lambda: OWN)
 
-    assert [each.steps for each in found] == [[(2, [3])]]
+    assert found == [other]
     assert gateways.read == 1
-    assert {missing.gateway for missing in gateways.missing} == {bad.removeprefix("http://"), dead}
+    missing = {each.gateway for each in gateways.missing}
+    assert missing == {bad.removeprefix("http://"), earlier.removeprefix("http://"), dead}
     assert all(missing.error for missing in gateways.missing)
 
 

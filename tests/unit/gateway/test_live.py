@@ -245,7 +245,7 @@ async def test_the_last_hour_of_an_app_has_steps(gateway: httpx.AsyncClient, dep
     series = AppSeries.model_validate_json((await gateway.get("/admin/v1/apps/echo/series")).content)
 
     assert series.step_seconds == 15
-    assert len(series.times) == len(series.requests_per_second) == len(series.ttft_p50) == len(series.ready)
+    assert len(series.times) == len(series.requests_per_second) == len(series.ttft_p50) == len(series.failed)
 
 
 @pytest.mark.parametrize("path", ["live", "live/events", "series"])
