@@ -24,9 +24,9 @@ from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.profiling.local_process import run_local_profiler
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.control.store.sqlite_mirror import StoreMirror
+from cornserve.gateway_reader import instance_gateways
 from cornserve.heartbeat import start_heartbeats
 from cornserve.home import PRIVATE_UMASK, Home
-from cornserve.instance import Instance
 from cornserve.instance_secret import InstanceSecret
 from cornserve.limits import LimitError, Limits
 from cornserve.observe import logs
@@ -114,7 +114,7 @@ async def run_controller(
         start_heartbeats(lambda: True)
         await launcher.start()
         token = InstanceSecret.load(home.secret).token(ARRIVALS_TOKEN)
-        arrivals = ArrivalReader(partial(_find_gateways, home), token)
+        arrivals = ArrivalReader(partial(instance_gateways, home), token)
         describe = partial(describe_app, fork_server, limits)
         profiler = partial(run_local_profiler, home)
         controller = Controller(store, launcher, describe, arrivals=arrivals, profiler=profiler)
@@ -126,14 +126,6 @@ async def run_controller(
         await fork_server.close()
         await launcher.close()
         await store.close()
-
-
-async def _find_gateways(home: Home) -> list[str]:
-    """Returns the URLs of the instance's gateways. Raises OSError if they are unknown."""
-    instance = Instance.read(home)
-    if instance is None:
-        raise FileNotFoundError(f"{home.instance} does not describe the instance")
-    return instance.gateways
 
 
 def _serve_metrics(metrics: ControllerMetrics, port: int) -> None:

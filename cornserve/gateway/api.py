@@ -56,6 +56,7 @@ from cornserve.gateway.observe.gateway_logs import GatewayLogs
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics
 from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.gateway_reader import fixed_gateways
 from cornserve.gpu_prices import GpuPrices
 from cornserve.limits import Limits
 from cornserve.wire.credentials import ConnectionCredentials
@@ -110,7 +111,7 @@ def create_gateway(
     loader = AppLoader(fork_server, admission.limits, blocking_apps)
     changes = AppChanges()
     apps = AppRegistry(backend.store, loader, replicas, metrics, backend.endpoints, changes)
-    find_gateways = backend.find_gateways or (partial(_static_gateways, gateways) if gateways else None)
+    find_gateways = backend.find_gateways or (partial(fixed_gateways, gateways) if gateways else None)
     services = (backend.store, apps, replicas, metrics, backend.logs, admission, media, fork_server)
     context = GatewayContext(
         *services,
@@ -225,7 +226,3 @@ async def _arrivals(context: Context) -> GatewayArrivals:
 async def _app_logs(name: str, context: Context, lines: int) -> list[str]:
     """The last lines that the code of an app has written in this gateway."""
     return context.app_logs.own.last(name, lines)
-
-
-async def _static_gateways(addresses: Sequence[str]) -> list[str]:
-    return [f"http://{address}" for address in addresses]

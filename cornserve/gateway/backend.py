@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from cornserve.control.adaptation.arrival_reader import FindGateways
 from cornserve.control.launcher.base import ReplicaId
 from cornserve.control.launcher.local.logs import LocalReplicaLogs
 from cornserve.control.launcher.local.state_dir import StateDir
@@ -17,6 +16,7 @@ from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.context import AppEventReader, ReplicaKiller, ReplicaLogReader
 from cornserve.gateway.executor_endpoints import EndpointSource
 from cornserve.gateway.state_events import state_events
+from cornserve.gateway_reader import FindGateways, KnownGateways
 from cornserve.home import Home
 
 
@@ -72,5 +72,6 @@ async def kubernetes_backend(instance: str) -> AsyncIterator[Backend]:
     async with KubeClient.connect(field_manager=SPEC_MANAGER) as client:
         store = KubernetesStore(client, record_codecs())
         logs, events = ClusterReplicaLogs(client, instance), KubernetesEvents(client)
-        endpoints, find_gateways = EndpointSliceSource(client, instance), partial(cluster_gateways, client, instance)
+        endpoints = EndpointSliceSource(client, instance)
+        find_gateways = KnownGateways(partial(cluster_gateways, client, instance))
         yield Backend(store, logs, events, endpoints=endpoints, on_kubernetes=True, find_gateways=find_gateways)

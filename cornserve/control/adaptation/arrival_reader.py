@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from cornserve.app.arrivals import ARRIVALS_PATH, GatewayArrivals
+from cornserve.gateway_reader import FindGateways, read_gateways
 from cornserve.http_reader import HttpReader, ReadError
 from cornserve.observe.error_log import ErrorLog
 
@@ -23,9 +23,6 @@ LATE_ROUNDS: Final = 2.0
 
 Counts = Mapping[str, Mapping[str, int]]
 """Requests of each type, or loads of each executor group, by app."""
-
-FindGateways = Callable[[], Awaitable[Sequence[str]]]
-"""Returns the URLs of all gateways. Raises OSError if they cannot be found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +74,9 @@ class ArrivalReader:
         except OSError as error:
             self._search_errors.report(str(error))
             return Arrivals({}, is_complete=False)
-        answers = dict(zip(urls, await asyncio.gather(*map(self._ask, urls)), strict=True))
-        self._errors = {url: errors for url, errors in self._errors.items() if url in answers}
-        known = {url: answer for url, answer in answers.items() if answer is not None}
+        answers = await read_gateways(self._reader, urls, ARRIVALS_PATH, GatewayArrivals.model_validate_json)
+        self._log_errors(answers)
+        known = {url: answer for url, answer in answers.items() if not isinstance(answer, ReadError)}
         seconds = 0.0 if self._last_round is None else now - self._last_round
         apps, met, missed, late_us = (defaultdict[str, Counter[str]](Counter) for _ in range(4))
         invocations, tokens = Counter[str](), Counter[str]()
@@ -111,15 +108,16 @@ class ArrivalReader:
     async def close(self) -> None:
         await self._reader.close()
 
-    async def _ask(self, url: str) -> GatewayArrivals | None:
-        errors = self._errors.setdefault(url, ErrorLog(log, f"the gateway {url} does not count arrivals: %s"))
-        try:
-            answer = await self._reader.read(url + ARRIVALS_PATH, GatewayArrivals.model_validate_json)
-        except ReadError as error:
-            errors.report(str(error))
-            return None
-        errors.clear()
-        return answer
+    def _log_errors(self, answers: Mapping[str, GatewayArrivals | ReadError]) -> None:
+        known = self._errors
+        self._errors = {
+            url: known.get(url) or ErrorLog(log, f"the gateway {url} does not count arrivals: %s") for url in answers
+        }
+        for url, answer in answers.items():
+            if isinstance(answer, ReadError):
+                self._errors[url].report(str(answer))
+            else:
+                self._errors[url].clear()
 
 
 def _before(last: GatewayArrivals | None, answer: GatewayArrivals, seconds: float) -> GatewayArrivals | None:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from pydantic import BaseModel
 
 from cornserve.app.overview import MissingGateway, ReadGateways
-from cornserve.control.adaptation.arrival_reader import FindGateways
+from cornserve.gateway_reader import FindGateways, read_gateways
 from cornserve.http_reader import HttpReader, ReadError
 
 RESPONSE_SECONDS: Final = 1.0
 """A gateway that takes longer counts as missing."""
-
-ADDRESS_SECONDS: Final = 5.0
-"""The time for which the addresses of gateways are used: on Kubernetes, its API server finds them."""
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -33,8 +28,6 @@ class GatewayPeers:
     def __init__(self, find_gateways: FindGateways | None, token: str) -> None:
         self._find_gateways = find_gateways
         self._token = token
-        self._addresses: Sequence[str] = ()
-        self._found_at = -ADDRESS_SECONDS
 
     async def read(
         self, path: str, parameters: Mapping[str, str], kind: type[Answer], own: Callable[[], Answer]
@@ -47,23 +40,15 @@ class GatewayPeers:
         if self._find_gateways is None:
             return [own()], ReadGateways()
         try:
-            if time.monotonic() - self._found_at >= ADDRESS_SECONDS:
-                self._addresses = sorted(await self._find_gateways())
-                self._found_at = time.monotonic()
+            urls = await self._find_gateways()
         except OSError as error:
             return [own()], ReadGateways(missing=[MissingGateway(gateway="the others", error=str(error))])
         async with HttpReader(RESPONSE_SECONDS, self._token) as reader:
-            read = (_read(reader, address, path, parameters, kind) for address in self._addresses)
-            answers = await asyncio.gather(*read)
-        missing = [answer for answer in answers if isinstance(answer, MissingGateway)]
-        found = [answer for answer in answers if not isinstance(answer, MissingGateway)]
+            answers = await read_gateways(reader, urls, path, kind.model_validate_json, parameters)
+        found = [answer for answer in answers.values() if not isinstance(answer, ReadError)]
+        missing = [
+            MissingGateway(gateway=url.removeprefix("http://"), error=str(answer))
+            for url, answer in answers.items()
+            if isinstance(answer, ReadError)
+        ]
         return found, ReadGateways(read=len(found), missing=missing)
-
-
-async def _read(
-    reader: HttpReader, address: str, path: str, parameters: Mapping[str, str], kind: type[Answer]
-) -> Answer | MissingGateway:
-    try:
-        return await reader.read(address + path, kind.model_validate_json, parameters)
-    except ReadError as error:
-        return MissingGateway(gateway=address.removeprefix("http://"), error=str(error))

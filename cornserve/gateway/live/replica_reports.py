@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from prometheus_client.samples import Sample
+
 from cornserve.app.record import GroupStatus, ReplicaState
-from cornserve.http_reader import HttpReader, ReadError
-
-RESPONSE_SECONDS: Final = 0.5
-"""The time after which a replica does not answer."""
-
-MAX_REPLICAS: Final = 64
-"""Replicas of an app that are read."""
-
-MAX_METRICS_BYTES: Final = 1 << 20
+from cornserve.gateway.observe.replica_reader import read_metrics
 
 BATCHES: Final = (
     "cornserve_llm_num_requests_running",
@@ -57,28 +50,13 @@ class ReplicaReport:
 async def read_reports(groups: Iterable[GroupStatus]) -> dict[str, ReplicaReport]:
     """Returns the reports of the ready replicas that answer, by id."""
     ready = (each for group in groups for each in group.replicas if each.state is ReplicaState.READY)
-    addresses = [(replica.id, replica.metrics) for replica in ready if replica.metrics is not None][:MAX_REPLICAS]
-    if not addresses:
-        return {}
-    async with HttpReader(RESPONSE_SECONDS, max_bytes=MAX_METRICS_BYTES) as reader:
-        reports = await asyncio.gather(*(_read(reader, address) for _, address in addresses))
-    found = zip((id for id, _ in addresses), reports, strict=True)
-    return {id: report for id, report in found if report is not None}
+    return {id: _report(samples) for id, samples in (await read_metrics(ready, _READ)).items()}
 
 
-async def _read(reader: HttpReader, address: str) -> ReplicaReport | None:
-    from prometheus_client.parser import text_string_to_metric_families
-
-    try:
-        text = await reader.read(f"http://{address}/metrics", bytes.decode)
-        # Parsing all metrics would delay the streams of the event loop.
-        lines = [line for line in text.splitlines() if line.startswith(_READ)]
-        families = [*text_string_to_metric_families("\n".join(lines) + "\n")]
-    except (ReadError, ValueError):
-        return None
+def _report(samples: Sequence[Sample]) -> ReplicaReport:
     values: defaultdict[str, float] = defaultdict(float)
     received: defaultdict[str, int] = defaultdict(int)
-    for sample in (sample for family in families for sample in family.samples):
+    for sample in samples:
         if sample.name == RECEIVED:
             received[sample.labels.get("kind", "")] += int(sample.value)
         else:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from pydantic import TypeAdapter
 
 from cornserve.app.app_logs import APP_LOGS_PATH
 from cornserve.app.record import ReplicaLog
-from cornserve.control.adaptation.arrival_reader import FindGateways
 from cornserve.gateway.observe.app_logs import AppLogLines
+from cornserve.gateway_reader import FindGateways, read_gateways
 from cornserve.http_reader import HttpReader, ReadError
 
 RESPONSE_SECONDS: Final = 2.0
@@ -38,21 +38,20 @@ class GatewayLogs:
             logs = [ReplicaLog(id="gateway", lines=self.own.last(app, count))]
         else:
             try:
-                logs = await self._read_all(sorted(await self._find_gateways()), app, count)
+                logs = await self._read_all(await self._find_gateways(), app, count)
             except OSError as error:
                 message = f"cannot find the other gateways: {error}"
                 logs = [ReplicaLog(id="gateway", lines=self.own.last(app, count), error=message)]
         return [log for log in logs if log.lines or log.error]
 
-    async def _read_all(self, urls: list[str], app: str, count: int) -> list[ReplicaLog]:
+    async def _read_all(self, urls: Sequence[str], app: str, count: int) -> list[ReplicaLog]:
+        path = f"{APP_LOGS_PATH}/{app}"
         async with HttpReader(RESPONSE_SECONDS, self._token) as reader:
-            return await asyncio.gather(*(_read(reader, url, app, count) for url in urls))
+            answers = await read_gateways(reader, urls, path, _LINES.validate_json, {"lines": str(count)})
+        return [_log(f"gateway {url.removeprefix('http://')}", answer) for url, answer in answers.items()]
 
 
-async def _read(reader: HttpReader, url: str, app: str, count: int) -> ReplicaLog:
-    name = f"gateway {url.removeprefix('http://')}"
-    try:
-        lines = await reader.read(f"{url}{APP_LOGS_PATH}/{app}", _LINES.validate_json, {"lines": str(count)})
-    except ReadError as error:
-        return ReplicaLog(id=name, lines=[], error=str(error))
-    return ReplicaLog(id=name, lines=lines)
+def _log(id: str, answer: list[str] | ReadError) -> ReplicaLog:
+    if isinstance(answer, ReadError):
+        return ReplicaLog(id=id, lines=[], error=str(answer))
+    return ReplicaLog(id=id, lines=answer)

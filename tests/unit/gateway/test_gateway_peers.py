@@ -1,13 +1,18 @@
-"""The figures of all gateways: those that do not answer are named."""
+"""The figures and the lines of all gateways: those that do not answer are named."""
 
 from __future__ import annotations
 
 import socket
 
+import pytest
+
+from cornserve import gateway_reader
 from cornserve.app.live_figures import LIVE_PATH
 from cornserve.gateway.live.peers import GatewayPeers
 from cornserve.gateway.live.series import GatewaySteps
 from cornserve.gateway.observe.app_history import VALUES
+from cornserve.gateway.observe.gateway_logs import GatewayLogs
+from cornserve.gateway_reader import KnownGateways
 from tests.unit.gateway.answering_server import answering_server
 
 OWN = GatewaySteps(steps=[(1, [1] * VALUES)])
@@ -70,3 +75,30 @@ async def test_without_their_addresses_the_others_are_missing() -> None:
 
     assert found == [OWN]
     assert [missing.error for missing in gateways.missing] == ["no API server"]
+
+
+async def test_lines_of_an_app_are_those_of_all_gateways_and_a_gateway_that_cannot_be_read_is_named() -> None:
+    dead = unused_address()
+    async with answering_server(b'["PRINT: corn"]') as (good, _), answering_server(b"[]") as (quiet, _):
+
+        async def find() -> list[str]:
+            return [good, quiet, f"http://{dead}"]
+
+        lines, error = await GatewayLogs(find, "token").last("chat", 10)
+
+    assert (lines.id, lines.lines) == (f"gateway {good.removeprefix('http://')}", ["PRINT: corn"])
+    assert (error.id, error.lines) == (f"gateway {dead}", [])
+    assert error.error is not None
+
+
+async def test_the_addresses_of_gateways_are_kept_for_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([["http://b", "http://a"], ["http://c"]])
+
+    async def find() -> list[str]:
+        return next(answers)
+
+    gateways = KnownGateways(find)
+
+    assert [await gateways(), await gateways()] == [["http://a", "http://b"]] * 2
+    monkeypatch.setattr(gateway_reader, "KNOWN_SECONDS", 0.0)
+    assert await gateways() == ["http://c"]

@@ -2,24 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from cornserve.gateway.live import replica_reports
-from cornserve.gateway.live.replica_reports import read_reports
+from cornserve.app.record import GroupStatus
+from cornserve.gateway.live.replica_reports import ReplicaReport, read_reports
+from cornserve.gateway.observe import replica_reader
+from cornserve.gateway.observe.replica_memory import read_replica_memory
+from cornserve.gateway.observe.replica_reader import MAX_METRICS_BYTES, MAX_REPLICAS
 from tests.unit.gateway.answering_server import answering_server
 from tests.unit.gateway.published_route import ready_group
 
 
-async def test_metrics_that_arrive_in_parts_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_reports, "RESPONSE_SECONDS", 60.0)
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_reader, "RESPONSE_SECONDS", 60.0)
+
+
+def group_at(urls: Sequence[str]) -> GroupStatus:
+    """Returns a group with a replica for each address of metrics."""
+    addresses = [url.removeprefix("http://") for url in urls]
+    group = ready_group("llm", [f"replica-{number}" for number, _ in enumerate(addresses)])
+    replicas = [
+        replica.model_copy(update={"metrics": address})
+        for replica, address in zip(group.replicas, addresses, strict=True)
+    ]
+    return group.model_copy(update={"replicas": replicas})
+
+
+async def test_metrics_that_arrive_in_parts_are_read() -> None:
     lines = b"cornserve_llm_num_requests_running 2.0\n", b"cornserve_llm_num_requests_waiting 3.0\n"
 
     async with answering_server(*lines) as (url, _):
-        address = url.removeprefix("http://")
-        group = ready_group("llm", [address])
-        group = group.model_copy(
-            update={"replicas": [each.model_copy(update={"metrics": address}) for each in group.replicas]}
-        )
-        [report] = (await read_reports([group])).values()
+        [report] = (await read_reports([group_at([url])])).values()
 
     assert (report.batch_size, report.queue) == (2.0, 3.0)
+
+
+async def test_metrics_that_are_too_large_or_not_metrics_are_left_out() -> None:
+    async with (
+        answering_server(b"cornserve_llm_num_requests_running 2.0\n", b"#" * MAX_METRICS_BYTES) as (large, _),
+        answering_server(b"cornserve_llm_num_requests_running {{{\n") as (other, _),
+        answering_server(b"cornserve_llm_num_requests_running 2.0\n", status=500) as (failing, _),
+    ):
+        assert await read_reports([group_at([large, other, failing])]) == {}
+
+
+async def test_values_that_are_not_finite_are_left_out() -> None:
+    values = (
+        b"cornserve_llm_num_requests_running NaN\n",
+        b"cornserve_transport_received_bytes_total +Inf\n",
+        b'cornserve_transport_slab_bytes{state="held"} NaN\n',
+        b"cornserve_transport_slab_resident_bytes 7.0\n",
+    )
+
+    async with answering_server(*values) as (url, _):
+        group = group_at([url])
+        [report] = (await read_reports([group])).values()
+        [memory] = await read_replica_memory([group])
+
+    assert report == ReplicaReport()
+    assert (memory.resident, memory.limit) == (7, 0)
+
+
+async def test_a_limited_number_of_replicas_is_read() -> None:
+    async with answering_server(b"cornserve_llm_num_requests_running 2.0\n") as (url, received):
+        reports = await read_reports([group_at([url] * (MAX_REPLICAS + 6))])
+
+    assert len(reports) == len(received) == MAX_REPLICAS
