@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.serving.conftest import CommandLine
+from tests.unit.gateway.sources import JUDGE
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
-APP = "assistant"
+APP, RERANKER = "assistant", "judge"
 ROOT = Path(__file__).parents[3]
 PROGRAMS = ROOT / "tests/clients"
 INSTALLED = ROOT / ".cache/clients"
@@ -32,17 +33,19 @@ def programs(directory: str, suffix: str) -> list[str]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def assistant(cornserve: CommandLine, smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    file = tmp_path_factory.mktemp("assistant") / "app.py"
-    file.write_text(SOURCE.format(app=APP, model=str(smollm2)))
-    deployed = cornserve.run("deploy", str(file))
-    assert deployed.returncode == 0, deployed.stderr
+def apps(cornserve: CommandLine, smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.mktemp("apps") / "app.py"
+    for source in (SOURCE.format(app=APP, model=str(smollm2)), JUDGE):
+        file.write_text(source)
+        deployed = cornserve.run("deploy", str(file))
+        assert deployed.returncode == 0, deployed.stderr
 
 
 def run(cornserve: CommandLine, smollm2: Path, directory: Path, command: Sequence[str | Path]) -> None:
     variables = {
         "CORNSERVE_URL": cornserve.url,
         "CORNSERVE_APP": APP,
+        "CORNSERVE_RERANKER": RERANKER,
         "CORNSERVE_TOKENIZER": str(smollm2),
         # No library calls its maker.
         "HF_HUB_OFFLINE": "1",
