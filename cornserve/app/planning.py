@@ -71,8 +71,8 @@ class PlanningInputs(SpecModel):
     """The fraction of the replicas' time that the plan uses at most. The rest is headroom."""
     percentile: Annotated[float, Field(gt=0, lt=100)] = 95.0
     """The percentage of the requests that meet the targets of the app's policies in the simulations of a plan."""
-    survive: int = Field(default=0, ge=0, le=1)
-    """The number of replicas, 0 or 1, after whose loss the plan still serves its rate."""
+    survive: bool = False
+    """Whether the plan still serves its rate after the loss of any one replica."""
     gpu_types: dict[Name, GpuTypeName] = Field(default_factory=dict, max_length=64)
     """The types of GPUs or slots of the app's options, by name. By default, those of the profile."""
     gpu_counts: dict[Name, Annotated[int, Field(ge=1, le=1024)]] = Field(default_factory=dict, max_length=64)

@@ -217,7 +217,7 @@ def deploy(
     rate: Rate = None,
     objective: PlanObjective = None,
     utilization: Utilization = None,
-    survive: Survive = None,
+    survive: Survive = False,
     options: Annotated[
         Path | None,
         typer.Option(

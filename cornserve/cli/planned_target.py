@@ -37,7 +37,7 @@ class PlanBudget(NamedTuple):
         measuring: device time of the measurements, such as 10m.
         utilization: maximum fraction of the replicas' time. None for that of the planner.
         percentile: percentage of the requests that meet the targets. None for that of the planner.
-        survive: the number of replicas after whose loss the rate is still served, 0 or 1. None for 0.
+        survive: whether the rate is still served after the loss of any one replica.
     """
 
     gpus: int | None
@@ -50,7 +50,7 @@ class PlanBudget(NamedTuple):
     measuring: str | None
     utilization: float | None
     percentile: float | None
-    survive: int | None
+    survive: bool
 
     def check(self, plan: Path | None) -> bool:
         """Returns whether a plan is made. Raises `CliError` if the options contradict each other."""
@@ -63,7 +63,7 @@ class PlanBudget(NamedTuple):
                 "--budget": self.measuring,
                 "--utilization": self.utilization,
                 "--percentile": self.percentile,
-                "--survive": self.survive,
+                "--survive": self.survive or None,
             }
             unused = [name for name, value in given.items() if value is not None]
             if unused:
@@ -123,7 +123,7 @@ def plan_target(client: Client, source: str, target: DeployTarget, budget: PlanB
             objective=budget.objective,
             workload=budget.workload,
             targets=service_targets(target.spec.policies.targets, budget.utilization, budget.percentile),
-            survive=bool(budget.survive),
+            survive=budget.survive,
         )
         _check_request(request, graph, model)
         profile = _profile(client, target, graph, model, budget, request)
@@ -217,7 +217,7 @@ def _planning(request: PlanRequest, graph: AppGraph, file: Path, inputs: PlanInp
                 "objective": request.objective,
                 "utilization": request.targets.utilization,
                 "percentile": request.targets.latency.percentile,
-                "survive": int(request.survive),
+                "survive": request.survive,
                 **option_fields(inputs.model, graph),
                 "workload": workload,
                 "profile": used.fields,

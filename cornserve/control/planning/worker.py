@@ -71,7 +71,7 @@ def make_plan(job: PlanningJob) -> PlanningResult:
                 workload=workload,
                 profile=profile,
                 targets=service_targets(job.targets, inputs.utilization, inputs.percentile),
-                survive=inputs.survive > 0,
+                survive=inputs.survive,
                 running=_replicas(job.running, model),
             )
             result = model_plan.make_plan(request)

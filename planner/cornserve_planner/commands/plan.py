@@ -141,7 +141,7 @@ def plan(
             rich_help_panel=BUDGET,
         ),
     ] = 64,
-    survive: Survive = None,
+    survive: Survive = False,
     whole: Annotated[
         bool,
         typer.Option(
@@ -229,7 +229,7 @@ def plan(
         time_limit=time_limit,
         targets=ServiceTargets(UTILIZATION if utilization is None else utilization, latency, robust),
         explain=explain,
-        survive=bool(survive),
+        survive=survive,
     )
     result = _make_plan(request, quiet=json)
     _show(result, json=json, explain=explain)

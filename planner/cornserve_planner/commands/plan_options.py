@@ -37,12 +37,10 @@ PlanObjective = Annotated[
     ),
 ]
 Survive = Annotated[
-    int | None,
+    bool,
     typer.Option(
         "--survive",
-        min=0,
-        max=1,
-        help="1: serve the rate also after losing any one replica, in one plan for all GPUs.",
+        help="Serve the rate also after losing any one replica, in one plan for all GPUs.",
         rich_help_panel=BUDGET,
     ),
 ]

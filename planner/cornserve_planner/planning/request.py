@@ -76,7 +76,7 @@ class PlanRequest:
             "whole": self.whole,
             "solver": self.solver,
             "time_limit": self.time_limit,
-            "survive": int(self.survive),
+            "survive": self.survive,
             "utilization": self.targets.utilization,
             "robust": self.targets.robust,
             "ttft": [*self.targets.latency.texts("ttft")],

@@ -37,7 +37,7 @@ FILES = ["--workload", "workload.yaml", "--profile", "profile.yaml"]
         (["--gpus-of", "L4=2", "--rate", "4", *FILES], "give one of --gpus, --gpus-of and --rate"),
         (["--options", "gpus.yaml"], "--options: needs --gpus, --gpus-of or --rate, for which a plan is made"),
         (
-            ["--utilization", "0.7", "--survive", "1", "--percentile", "99"],
+            ["--utilization", "0.7", "--survive", "--percentile", "99"],
             "--utilization, --percentile, --survive: needs --gpus, --gpus-of or --rate, for which a plan is made",
         ),
         (["--gpus", "4", "--plan", "plan.json", *FILES], "--plan: is a plan already: remove --gpus, --gpus-of, --rate"),
@@ -400,7 +400,7 @@ def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--e2e=1",), {}, {"end_to_end_seconds": 1}),
         (("--ttft=1", "--percentile=99"), {"percentile": 99}, {"ttft_seconds": 1}),
         (("--utilization=0.4",), {"utilization": 0.4}, None),
-        (("--survive=1",), {"survive": 1}, None),
+        (("--survive",), {"survive": True}, None),
     ],
 )
 def test_a_deployment_plans_for_the_same_targets_as_the_planner(
@@ -424,15 +424,15 @@ def test_a_deployment_plans_for_the_same_targets_as_the_planner(
     assert spec.plan is not None
     assert spec.planning is not None
     assert spec.plan.cells == read_plan(saved).plan.cells
-    found = {"utilization": spec.planning.utilization, "percentile": spec.planning.percentile}
-    assert found | {"survive": spec.planning.survive} == {"utilization": 0.8, "percentile": 95, "survive": 0} | planning
+    found = spec.planning.model_dump(include={"utilization", "percentile", "survive"})
+    assert found == {"utilization": 0.8, "percentile": 95, "survive": False} | planning
     assert document.get("policies", {}).get("targets") == targets
 
 
 @pytest.mark.usefixtures("few_requests")
 def test_targets_limit_the_rate_of_a_deployed_plan(cli: CliRunner, instance: StubServer, tmp_path: Path) -> None:
     rates = []
-    for options in [(), ("--e2e=0.2",), ("--utilization=0.4",), ("--survive=1",)]:
+    for options in [(), ("--e2e=0.2",), ("--utilization=0.4",), ("--survive",)]:
         instance.on("PUT /admin/v1/apps/caption", json_response({"error": {"message": "stored"}}, 400))
         deploy(cli, tmp_path, "--gpus=6", *options, workload=WORKLOAD, profile=profile_with_latency())
         spec = AppSpec.model_validate(instance.requests[-1][1])

@@ -90,7 +90,7 @@ def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     ("fields", "targets"),
     [
         ({"utilization": 0.4}, None),
-        ({"survive": 1}, None),
+        ({"survive": True}, None),
         ({}, LatencyTargetSettings(end_to_end_seconds=0.1)),
         ({"percentile": 99.0}, LatencyTargetSettings(ttft_seconds=0.1)),
     ],

@@ -179,7 +179,7 @@ plannings = st.builds(
         {"rate": st.floats(1e-9, 1e9)},
         optional={"objective": st.sampled_from(["gpus", "dollars"]), "gpu_types": st.just({"EL": "h100"})},
     )
-    | st.just({"gpus": 2, "gpu_counts": {"EL": 2}, "utilization": 0.7, "percentile": 99.0, "survive": 1}),
+    | st.just({"gpus": 2, "gpu_counts": {"EL": 2}, "utilization": 0.7, "percentile": 99.0, "survive": True}),
     st.dictionaries(st.sampled_from(["text_tokens", "images"]), st.floats(0, 1e9)),
     st.dictionaries(texts, json_values, min_size=1, max_size=4),
 )

@@ -131,14 +131,14 @@ def test_a_plan_leaves_headroom(files: list[str]) -> None:
 def test_a_plan_serves_its_rate_after_the_loss_of_a_replica(files: list[str], tmp_path: Path) -> None:
     saved = tmp_path / "plan.json"
     alone = document(*files, "--rate", "1.6", "--whole")
-    spare = document(*files, "--rate", "1.6", "--survive", "1", "--save", str(saved))
+    spare = document(*files, "--rate", "1.6", "--survive", "--save", str(saved))
     (cell,) = spare["cells"]
 
     assert min(cell["replicas"].values()) > 1
     assert cell["rate"] > cell["rate_after_loss"] >= 1.6 * (1 - 1e-6)
     assert spare["gpus"]["A100-80GB"] > alone["gpus"]["A100-80GB"]
     assert PlanFile.read(saved).cells[0].rate_after_loss == cell["rate_after_loss"]
-    budget = document(*files, "--gpus", "6", "--survive", "1")["cells"][0]
+    budget = document(*files, "--gpus", "6", "--survive")["cells"][0]
     assert budget["value"] == budget["rate_after_loss"] < budget["rate"]
 
 
@@ -351,7 +351,7 @@ def test_the_same_plan_gives_the_same_diagram(files: list[str], tmp_path: Path) 
             "error: --objective: goodput needs a budget",
         ),
         (
-            ["qwen-image", "--gpus", "1", "--e2e", "9", "--survive", "1"],
+            ["qwen-image", "--gpus", "1", "--e2e", "9", "--survive"],
             "error: --ttft, --tbt, --e2e: are not supported",
         ),
         (["qwen-image", "--gpus", "1", "--percentile", "100"], "error: --percentile: must be between 0 and 100"),

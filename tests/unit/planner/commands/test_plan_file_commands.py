@@ -65,11 +65,11 @@ def test_a_plan_for_the_loss_of_a_replica_is_adapted_for_the_loss_of_one(tmp_pat
 
 
 def test_the_sensitivity_of_a_plan_for_losses_states_that_it_assumes_none() -> None:
-    assert "serve more while no replica is lost." in run("internvl3-38b", "--rate", "5", "--survive", "1").stdout
+    assert "serve more while no replica is lost." in run("internvl3-38b", "--rate", "5", "--survive").stdout
 
 
 def test_a_budget_too_small_for_losses_is_refused_in_plain_words() -> None:
-    assert "a plan needs more than 2 GPUs" in run("internvl3-38b", "--gpus", "2", "--survive", "1").stderr
+    assert "a plan needs more than 2 GPUs" in run("internvl3-38b", "--gpus", "2", "--survive").stderr
 
 
 def test_a_plan_file_is_adapted_to_a_new_rate(saved: str, tmp_path: Path) -> None:
