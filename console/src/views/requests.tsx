@@ -47,7 +47,8 @@ function RequestTable({ requests }: { requests: RequestSummary[] }) {
       columns={["Request", "Time", "App", "Operation", "Status", "Duration", "First output", "Tokens", "Path"]}
     >
       {requests.map((request) => (
-        <tr key={request.id}>
+        // Clients may give several requests one id.
+        <tr key={`${request.id} ${request.time}`}>
           <th scope="row">
             <a href={href({ view: "request", id: request.id })}>{request.id.slice(0, 16)}</a>
             {request.error && <div class="message">{request.error}</div>}

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 import httpx2 as httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, FilePayload, Page, expect
 
+from cornserve.app.settings import AdaptationSettings, AppPolicies
 from cornserve.app.spec import AppSource, AppSpec
 from cornserve.client import Client
 from tests.audio import audio_file, sound
 from tests.images import encode_file, noise
+from tests.ingress_proxy import PREFIX, ingress_proxy, rewriting_ingress
 from tests.integration.cli.cli_instance import CliInstance
 from tests.integration.console.conftest import MINUTE, TOKEN, OpenConsole, PageProblems
 from tests.integration.console.console_apps import HOSTILE, PLANNED
-from tests.integration.console.prefix_proxy import PREFIX, prefix_proxy
 from tests.unit.app.plans import cell, plan
 from tests.video import video_file
 from tests.waiting import wait_until
@@ -49,6 +55,9 @@ UNREACHED = """() => {
     return reachable.filter(each => !each.dataset.reached).map(each => each.outerHTML);
 }"""
 """Returns the controls of a page that were not marked as reached. The arrow keys reach the other radio buttons."""
+
+MAX_TABS = 200
+"""The Tab key is pressed this number of times in a view at most."""
 
 RECORD_KILL = """() => {
     const send = window.fetch;
@@ -176,6 +185,44 @@ class TestViews:
             client.delete("planned")
 
     @pytest.mark.slow
+    def test_a_proposal_has_its_benefit_and_its_cost_and_is_approved(
+        self, console: OpenConsole, instance: CliInstance
+    ) -> None:
+        cells = cell(1, {"EL": 1}, count=1, rate=0.5), cell(2, {"EL": 2}, rate=2.0)
+        settings = AdaptationSettings(approval=True, max_rate=2.0, window_seconds=2, dwell_seconds=0)
+        policies = AppPolicies(adaptation=settings)
+        spec = AppSpec(source=AppSource(inline=PLANNED), plan=plan(*cells), policies=policies)
+        with Client(instance.url) as client:
+            client.deploy(spec, name="planned")
+            page = console.show("apps/planned")
+            proposal = page.get_by_role("region", name="Proposal: other cells")
+            with _requests_to("planned", instance):  # Without them, the proposal is withdrawn.
+                for figure in ("Benefit0.5/s to 2/s", "Cost1 GPU to 2 GPUs"):
+                    expect(proposal.locator(".figure", has_text=figure)).to_be_visible()
+                proposal.get_by_role("button", name="Approve…").click()
+                page.get_by_role("dialog").get_by_role("button", name="Approve").click()
+                expect(page.get_by_role("dialog")).to_have_count(0)
+
+            expect(page.get_by_role("region", name="Cells").get_by_role("row").nth(1)).to_contain_text("2/s$5/h2/2")
+            expect(proposal).to_have_count(0)
+            client.delete("planned")
+
+    @pytest.mark.slow
+    def test_logs_are_followed(self, console: OpenConsole, instance: CliInstance) -> None:
+        page = console.show("apps/chatter/logs")
+        expect(page.get_by_role("heading", name="Logs")).to_be_visible()
+        page.evaluate("window.loaded = 1")
+        body = {"model": "chatter", "messages": [{"role": "user", "content": "hello"}]}
+        headers = {"authorization": f"Bearer {TOKEN}", "x-request-id": "request-of-the-log"}
+        httpx.post(f"{instance.url}/v1/chat/completions", json=body, headers=headers, timeout=60, trust_env=False)
+
+        replicas = page.get_by_label("Replica")
+        replicas.select_option(replicas.locator("option", has_text="gateway").inner_text())
+        page.get_by_role("searchbox").fill("request-of-the-log")
+        expect(page.get_by_role("log")).to_contain_text("log line")
+        assert page.evaluate("window.loaded") == 1
+
+    @pytest.mark.slow
     def test_the_stages_of_a_request_have_phases(self, console: OpenConsole, instance: CliInstance) -> None:
         with Client(instance.url) as client:
             client.complete("chatter", [{"role": "user", "content": "one two"}])
@@ -206,14 +253,17 @@ class TestViews:
     @pytest.mark.slow
     @pytest.mark.usefixtures("all_views")
     def test_the_tab_key_reaches_every_control(self, console: OpenConsole) -> None:
-        unreached = {}
+        unreached: dict[str, list[str]] = {}
         for view in VIEWS:
             page = console.show(view)
             _wait_for(page)
-            for _ in range(page.locator("a[href], button, input, select, textarea, summary").count() + 1):
+            known = page.locator("a[href], button, input, select, textarea, summary").count()
+            for pressed in range(MAX_TABS):  # Further controls may appear while the documents of the view arrive.
                 page.keyboard.press("Tab")
                 page.evaluate("document.activeElement.dataset.reached = 1")
-            unreached[view] = page.evaluate(UNREACHED)
+                unreached[view] = page.evaluate(UNREACHED)
+                if pressed > known and not unreached[view]:
+                    break
 
         assert not any(unreached.values()), unreached
 
@@ -257,7 +307,7 @@ class TestChanges:
             wait_until(lambda: client.app("hummer").spec.replicas == 1)
 
     @pytest.mark.slow
-    def test_an_app_is_deployed_and_deleted(self, console: OpenConsole, instance: CliInstance) -> None:
+    def test_an_app_is_deployed_restarted_and_deleted(self, console: OpenConsole, instance: CliInstance) -> None:
         page = console.show("deploy")
 
         page.get_by_label("the source of an app").check()
@@ -269,6 +319,11 @@ class TestChanges:
         page.get_by_role("button", name="Deploy…").click()
         page.get_by_role("dialog").get_by_role("button", name="Deploy").click()
         expect(page.get_by_role("heading", name="fleeting")).to_be_visible()
+        page.get_by_role("button", name="Restart…").click()
+        page.get_by_role("dialog").get_by_role("button", name="Restart").click()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        with Client(instance.url) as client:
+            assert client.app("fleeting").generation == 2
         page.get_by_role("button", name="Delete…").click()
         dialog = page.get_by_role("dialog")
         expect(dialog.get_by_role("button", name="Delete")).to_be_disabled()
@@ -377,7 +432,7 @@ class TestPlayground:
         expect(page.locator("audio")).to_be_visible()
 
     @pytest.mark.slow
-    def test_the_command_of_the_last_request_gets_the_same_answer(self, console: OpenConsole) -> None:
+    def test_the_code_of_the_last_request_gets_the_same_answer(self, console: OpenConsole) -> None:
         page = console.show("playground/chatter")
         _send(page, 'it\'s "five" $HOME `six`')
         _wait_for_answer(page)
@@ -387,6 +442,9 @@ class TestPlayground:
         printed = subprocess.run(["bash", "-c", command], check=True, capture_output=True, text=True).stdout
         for word in ("it's", "$HOME", "`six`"):
             assert f'{word} "' in printed
+        program = page.get_by_label("Python", exact=True).inner_text()
+        printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+        assert printed.strip() == 'it\'s "five" $HOME `six`'
 
 
 class TestPathPrefix:
@@ -394,7 +452,8 @@ class TestPathPrefix:
     def test_a_proxy_serves_the_page_below_a_prefix(
         self, context: BrowserContext, instance: CliInstance, tmp_path: Path
     ) -> None:
-        with prefix_proxy(instance.url, tmp_path) as url:
+        with ingress_proxy(rewriting_ingress(f"{PREFIX}(/|$)(.*)"), instance.url, tmp_path) as address:
+            url = f"{address}{PREFIX}"
             page, problems = context.new_page(), PageProblems(url, [])
             problems.watch(page)
             page.goto(f"{url}/console")
@@ -440,6 +499,25 @@ class TestHostileTexts:
         expect(dialog.get_by_role("alert")).to_be_visible()
 
         expect(page.locator("img")).to_have_count(0)
+
+
+@contextmanager
+def _requests_to(app: str, instance: CliInstance) -> Iterator[None]:
+    """Sends requests with a text to an app, one after the other, during the block."""
+    ended = Event()
+
+    def send() -> None:
+        with Client(instance.url) as client:
+            while not ended.is_set():
+                client.invoke(app, {"text": "a"})
+
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(send)
+        try:
+            yield
+        finally:
+            ended.set()
+    sending.result()
 
 
 def _send(page: Page, text: str, label: str = "Message") -> None:

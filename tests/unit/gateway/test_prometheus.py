@@ -1,4 +1,4 @@
-"""Figures of more than an hour, from Prometheus. `tests/integration/console/test_prometheus.py` runs a real one."""
+"""Figures of more than an hour, from Prometheus. `tests/integration/console/test_instances.py` runs a real one."""
 
 from __future__ import annotations
 
