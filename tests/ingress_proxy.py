@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 import httpx2 as httpx
 
+from tests.free_ports import free_port
 from tests.programs import require_program
 from tests.waiting import wait_until
 
@@ -70,8 +70,7 @@ def ingress_proxy(ingress: Mapping[str, Any], url: str, directory: Path) -> Iter
         url: the address of the gateway.
     """
     program = require_program("nginx")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     [rule] = ingress["spec"]["rules"]
     target = ingress["metadata"].get("annotations", {}).get(_REWRITE)
     locations = "\n".join(_location(path["path"], target, url) for path in rule["http"]["paths"])

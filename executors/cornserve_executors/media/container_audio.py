@@ -16,7 +16,7 @@ DEMUXERS = {"AAC": "aac", "M4A": "mov", "WEBM": "matroska", "AVI": "avi"}
 
 _DECODERS = ("aac", "opus", "vorbis")
 """FFmpeg's decoders that may run."""
-_AVI_DECODERS = ("mp3float",)
+_AVI_DECODERS = ("mp3float", "aac")
 _FLOAT_PLANAR = "fltp"
 """The format of the samples of these decoders: float32, each channel apart."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from cornserve.client import Client
 from cornserve.home import Home
+from tests.free_ports import free_port
 from tests.integration.cli.cli_instance import CliInstance
 from tests.integration.console.conftest import MINUTE
 from tests.integration.console.console_apps import CHATTER
@@ -50,8 +50,7 @@ def running_prometheus(directory: Path, port: int, url: str) -> Iterator[None]:
 def observed(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliInstance]:
     directory = tmp_path_factory.mktemp("observed")
     instance = CliInstance(Home(directory / "home"))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     source = directory / "app.py"
     source.write_text(CHATTER)
     try:

@@ -42,7 +42,9 @@ def test_samples_are_those_of_vllm(format: str, channels: int, cut: int) -> None
     np.testing.assert_array_equal(decoded.samples, expected)
 
 
-@pytest.mark.parametrize(("format", "codec"), [("AVI", "mp3"), ("MP4", "aac"), ("MKV", "aac"), ("WEBM", "libopus")])
+@pytest.mark.parametrize(
+    ("format", "codec"), [("AVI", "mp3"), ("AVI", "aac"), ("MP4", "aac"), ("MKV", "aac"), ("WEBM", "libopus")]
+)
 def test_the_sound_of_a_video_has_the_samples_of_vllm(format: str, codec: str) -> None:
     from vllm.multimodal.media.audio import load_audio
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 
 from cornserve import gateway_reader
@@ -13,14 +11,14 @@ from cornserve.gateway.live.series import GatewaySteps
 from cornserve.gateway.observe.app_history import VALUES
 from cornserve.gateway.observe.gateway_logs import GatewayLogs
 from cornserve.gateway_reader import KnownGateways
+from tests.free_ports import free_port
 from tests.unit.gateway.answering_server import answering_server
 
 OWN = GatewaySteps(steps=[(1, [1] * VALUES)])
 
 
 def unused_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 async def test_a_single_gateway_answers_itself() -> None:

@@ -28,8 +28,8 @@ _CODECS = frozenset(
 )
 _VIDEO, _AUDIO = b"vids", b"auds"
 
-_MP3 = 0x55
-"""The only codec of sound. vLLM returns samples of PCM in AVI files without scaling them to ±1."""
+_MP3, _AAC = 0x55, 0xFF
+"""The codecs of sound. vLLM returns samples of PCM and ADPCM in AVI files without scaling them to ±1."""
 
 
 class _AviChunk(NamedTuple):
@@ -66,7 +66,7 @@ def read_audio_header(data: bytes) -> AudioHeader:
         raise no_sound("AVI")
     scale, rate, parts, layout = track
     codec, channels, sample_rate = unpack_from("<HHI", data, layout)
-    if codec != _MP3:
+    if codec not in (_MP3, _AAC):
         raise unsupported_audio_codec(f"{codec:#x}")
     if rate == 0:
         raise broken("AVI", "has sound without a rate")
