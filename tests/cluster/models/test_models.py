@@ -26,6 +26,9 @@ OPTIONS = {"options": {"max_model_len": 2048}}
 STREAMS = 8
 """The streams of an app with two replicas, of which one is deleted."""
 
+TEXT_TOKENS = 600
+"""The length of each stream. Generating it takes longer than deleting the pod."""
+
 
 def test_the_openai_client_chats_with_a_model(installed: Installation, gateway_url: str, smollm2: str) -> None:
     storage = {"persistentVolumeClaim": {"claimName": smollm2}}
@@ -52,7 +55,7 @@ def test_streams_of_a_deleted_pod_continue_in_another_one(
     storage = {"persistentVolumeClaim": {"claimName": smollm2}}
     model = {"id": "HuggingFaceTB/SmolLM2-135M-Instruct", "storage": storage}
     installed.apply_app("moved", {"model": model, "replicas": 2, "executors": [{"name": "llm", **OPTIONS}]})
-    installed.wait_until_ready("moved", seconds=START_SECONDS)
+    installed.wait_for("moved", "condition=ReplicasReady", seconds=START_SECONDS)
 
     with (
         OpenAI(base_url=f"{gateway_url}/v1", api_key=installed.api_key, max_retries=0) as client,
@@ -61,7 +64,12 @@ def test_streams_of_a_deleted_pod_continue_in_another_one(
 
         def text(number: int, begun: Event) -> str:
             stream = client.completions.create(
-                model="moved", prompt=f"{number}. Corn is", max_tokens=300, temperature=0, stream=True
+                model="moved",
+                prompt=f"{number}. Corn is",
+                max_tokens=TEXT_TOKENS,
+                temperature=0,
+                stream=True,
+                extra_body={"ignore_eos": True},
             )
             parts = []
             for chunk in stream:

@@ -21,6 +21,7 @@ from tests.chaos.conftest import running_instance
 from tests.chaos.form import FULL
 from tests.chaos.report import FaultResult
 from tests.executor_metrics import executor_total, sum_of
+from tests.executor_processes import executor_processes, kill, stopped
 from tests.integration.cli.cli_instance import CliInstance
 from tests.waiting import wait_until
 
@@ -137,14 +138,14 @@ class FaultyInstance:
 
     def kill_before_output(self, app: Generator, stage: str) -> FaultResult:
         """Kills a stage that has a request and no output. The request must end with the same result or an error."""
-        executors = self._executors(app, stage)
-        for executor in executors:
-            executor.suspend()  # A stage that does not run cannot end early.
-        with ThreadPoolExecutor(1) as thread:
+        commands = [executor.cmdline() for executor in self._executors(app, stage)]
+        addresses = [Path(command[command.index("--announce") + 1]) for command in commands]
+        processes = [process for path in addresses for process in executor_processes(path)]
+        # A stage that does not run cannot end early.
+        with ThreadPoolExecutor(1) as thread, stopped(processes):
             work = thread.submit(app.generate, self.machine)
             wait_until(lambda: self._requests(app) > 0)
-            for executor in executors:
-                executor.kill()
+            kill(processes)
             outcome = self._outcome(work, app)
         self._expect_recovery(app)
         return FaultResult(f"kill -9 of {stage} of {app.name}", 1, 1, outcome, leaks=0)

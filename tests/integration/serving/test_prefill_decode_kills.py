@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import httpx2 as httpx
+import psutil
 import pytest
 
 from cornserve.client import Client
@@ -20,6 +18,7 @@ from tests.chaos.judge import Kill, Victim, violations
 from tests.chaos.load import ChaosRequest, Outcome, send
 from tests.chaos.report import FaultRecorder, FaultResult
 from tests.executor_metrics import sum_of
+from tests.executor_processes import executor_processes, kill, stopped
 from tests.integration.cli.cli_instance import SMALL_KV_CACHE
 from tests.integration.serving.conftest import CommandLine
 from tests.integration.serving.image_chats import noise_part, sum_metric, text_part
@@ -75,27 +74,13 @@ def pairs(cornserve: CommandLine, tiny_qwen25vl: Path) -> Iterator[str]:
     cornserve.run("delete", app)
 
 
-def _leaders(cornserve: CommandLine, app: str, kind: str) -> list[int]:
-    """Returns the process groups of the executors of a kind."""
-    records = [
-        ReplicaDir(cornserve.home.replicas / id).read_process()
+def _processes(cornserve: CommandLine, app: str, kind: str) -> list[list[psutil.Process]]:
+    """Returns the processes of each executor of a kind."""
+    return [
+        executor_processes(ReplicaDir(cornserve.home.replicas / id).addresses)
         for id in executors(cornserve, app)
         if id.startswith(f"{kind}-")
     ]
-    return [record.process_group.pid for record in records if record is not None]
-
-
-@contextmanager
-def _paused(leaders: list[int]) -> Iterator[None]:
-    """Stops process groups during the block."""
-    for leader in leaders:
-        os.killpg(leader, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for leader in leaders:
-            with suppress(ProcessLookupError):  # It has been killed.
-                os.killpg(leader, signal.SIGCONT)
 
 
 def _sum(cornserve: CommandLine, kind: str, metric: str) -> float:
@@ -112,7 +97,7 @@ def _running(cornserve: CommandLine, app: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("killed", "stopped"),
+    ("killed", "hung"),
     [("prefill", "prefill"), ("prefill", "decode"), ("decode", "decode"), ("prefill", ""), ("decode", "")],
     ids=[
         "prefill before it publishes",
@@ -127,30 +112,30 @@ async def test_no_request_fails_and_no_memory_stays_in_use(
     pairs: str,
     expected: list[str],
     killed: str,
-    stopped: str,
+    hung: str,
     record_fault: FaultRecorder,
 ) -> None:
-    victim, _ = await asyncio.to_thread(_leaders, cornserve, pairs, killed)
-    paused = await asyncio.to_thread(_leaders, cornserve, pairs, stopped) if stopped else []
+    victim, _ = await asyncio.to_thread(_processes, cornserve, pairs, killed)
+    paused = await asyncio.to_thread(_processes, cornserve, pairs, hung) if hung else []
     generated = _sum(cornserve, "decode", GENERATED)
     loop = asyncio.get_running_loop()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        with _paused(paused):
+        with stopped([process for processes in paused for process in processes]):
             tasks = [
                 asyncio.create_task(_send(session, cornserve, pairs, number, expected)) for number in range(REQUESTS)
             ]
-            match stopped:
+            match hung:
                 case "prefill":
                     await until(lambda: _running(cornserve, pairs) > REQUESTS // 2, interval=0.05)
                 case "decode":
                     await until(lambda: _sum(cornserve, "prefill", HELD) > 0, interval=0.05)
                 case _:
                     await until(lambda: _sum(cornserve, "decode", GENERATED) - generated > 2 * REQUESTS, interval=0.05)
-            os.killpg(victim, signal.SIGKILL)
-            kill = Kill(Victim.EXECUTOR, victim, loop.time())
+            kill(victim)
+            death = Kill(Victim.EXECUTOR, victim[0].pid, loop.time())
         outcomes = await asyncio.gather(*tasks)
 
-    assert violations(outcomes, [kill]) == []
+    assert violations(outcomes, [death]) == []
     assert sum(outcome.is_complete for outcome in outcomes) == REQUESTS
     with Client(cornserve.url) as client:
         await until(lambda: client.app(pairs).is_scaled, interval=0.1)
