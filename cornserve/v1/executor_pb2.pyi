@@ -102,6 +102,7 @@ class Command(_message.Message):
     RELEASE_FIELD_NUMBER: _builtins.int
     DISCARD_STREAMS_FIELD_NUMBER: _builtins.int
     HAND_OVER_FIELD_NUMBER: _builtins.int
+    BIND_CONSUMER_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Chosen by the caller, unique within the connection; events repeat it."""
     @_builtins.property
@@ -114,6 +115,8 @@ class Command(_message.Message):
     def discard_streams(self) -> Global___DiscardStreams: ...
     @_builtins.property
     def hand_over(self) -> Global___HandOver: ...
+    @_builtins.property
+    def bind_consumer(self) -> Global___BindConsumer: ...
     def __init__(
         self,
         *,
@@ -123,12 +126,13 @@ class Command(_message.Message):
         release: Global___Release | None = ...,
         discard_streams: Global___DiscardStreams | None = ...,
         hand_over: Global___HandOver | None = ...,
+        bind_consumer: Global___BindConsumer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "discard_streams", b"discard_streams", "hand_over", b"hand_over", "kind", b"kind", "release", b"release", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bind_consumer", b"bind_consumer", "cancel", b"cancel", "discard_streams", b"discard_streams", "hand_over", b"hand_over", "kind", b"kind", "release", b"release", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "discard_streams", b"discard_streams", "hand_over", b"hand_over", "kind", b"kind", "release", b"release", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bind_consumer", b"bind_consumer", "call", b"call", "cancel", b"cancel", "discard_streams", b"discard_streams", "hand_over", b"hand_over", "kind", b"kind", "release", b"release", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["start", "cancel", "release", "discard_streams", "hand_over"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["start", "cancel", "release", "discard_streams", "hand_over", "bind_consumer"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -155,7 +159,7 @@ class Event(_message.Message):
     def taken(self) -> Global___Taken: ...
     @_builtins.property
     def description(self) -> Global___Description:
-        """Before all other events of a connection, with the call 0, if the executor has a context length."""
+        """Before all other events of a connection, with the call 0, if a field differs from its default."""
 
     @_builtins.property
     def load(self) -> Global___Load:
@@ -183,21 +187,29 @@ Global___Event: _TypeAlias = Event  # noqa: Y015
 
 @_typing.final
 class Description(_message.Message):
-    """A property of a ready executor that clients may ask for."""
+    """Properties of a ready executor."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MAX_MODEL_LEN_FIELD_NUMBER: _builtins.int
+    MAX_RUNNING_FIELD_NUMBER: _builtins.int
+    LIMITS_CONSUMERS_FIELD_NUMBER: _builtins.int
     max_model_len: _builtins.int
-    """The maximum number of tokens of a prompt and its response together."""
+    """The maximum number of tokens of a prompt and its response together. 0: the executor counts no tokens."""
+    max_running: _builtins.int
+    """The number of invocations that the executor computes at the same time. 0: unknown."""
+    limits_consumers: _builtins.bool
+    """Whether the caller sends `BindConsumer`."""
     def __init__(
         self,
         *,
         max_model_len: _builtins.int = ...,
+        max_running: _builtins.int = ...,
+        limits_consumers: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_model_len", b"max_model_len"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits_consumers", b"limits_consumers", "max_model_len", b"max_model_len", "max_running", b"max_running"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -461,6 +473,34 @@ class HandOver(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HandOver: _TypeAlias = HandOver  # noqa: Y015
+
+@_typing.final
+class BindConsumer(_message.Message):
+    """The replica that reads the tensors of a call, which runs or has ended, is one among several. The tensors for it use at
+    most its share of the memory. A later message names another replica.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    endpoint: _builtins.str
+    """`host:port` of the replica."""
+    replicas: _builtins.int
+    """The number of the replicas of its group."""
+    def __init__(
+        self,
+        *,
+        endpoint: _builtins.str = ...,
+        replicas: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "replicas", b"replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BindConsumer: _TypeAlias = BindConsumer  # noqa: Y015
 
 @_typing.final
 class OutputChunk(_message.Message):

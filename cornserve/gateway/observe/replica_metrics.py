@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client import Metric
@@ -85,8 +85,14 @@ class ReplicaStatsRegistry:
 
 
 class ReplicaMetrics(Collector):
-    def __init__(self, stats: ReplicaStatsRegistry) -> None:
+    """
+    Args:
+        held: returns the number of invocations that wait for capacity, by executor group. It can run in any thread.
+    """
+
+    def __init__(self, stats: ReplicaStatsRegistry, held: Callable[[], Mapping[str, int]]) -> None:
         self._stats = stats
+        self._held = held
 
     def collect(self) -> Iterator[Metric]:
         running = GaugeMetricFamily(
@@ -114,3 +120,11 @@ class ReplicaMetrics(Collector):
             stats.seconds.add_to(seconds, labels)
             stats.dispatch_seconds.add_to(dispatch, labels)
         yield from (running, ended, seconds, dispatch)
+        held = GaugeMetricFamily(
+            "cornserve_gateway_held_invocations",
+            "Invocations with late binding that wait for capacity on a replica.",
+            labels=["group"],
+        )
+        for group, count in self._held().items():
+            held.add_metric([group], count)
+        yield held

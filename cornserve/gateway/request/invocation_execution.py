@@ -250,6 +250,16 @@ class InvocationExecution:
         if self.replica is not None and self.is_running:
             self.replica.discard_streams(self._call, outputs)
 
+    def bind_to(self, producer: InvocationExecution, replicas: int) -> None:
+        """Names this attempt's replica, one among `replicas`, to the executor of a producer, if that limits the memory
+        of the tensors for it."""
+        has_tensors = producer.is_running or producer._state is ExecutionState.RETAINED
+        if self.replica is None or producer.replica is None or not producer.replica.limits_consumers or not has_tensors:
+            return
+        self.replica.expect_taking(self._call)
+        if replicas > 1:
+            producer.replica.bind_consumer(producer._call, self.replica.endpoint, replicas)
+
     def hand_over(self) -> None:
         """Lets the executor of the running attempt end it where another replica can continue."""
         if self.replica is not None and self.is_running:
@@ -339,6 +349,10 @@ class InvocationExecution:
             self._record.record_inputs()
         if len(self.inputs) - 1 in inputs:
             self.release_handed_over_state()
+        if self.replica is not None and all(
+            n in self._taken for n, given in enumerate(self.inputs) if given.HasField("pending")
+        ):
+            self.replica.end_taking(self._call)
         self._handler.on_inputs_taken(self)
 
     def on_replica_leaving(self) -> None:

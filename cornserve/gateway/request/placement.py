@@ -1,8 +1,9 @@
 """Starts the invocations of one request at replicas.
 
 A tensor stays with the executor that produced it, and consumers fetch it from there: an invocation starts once all its
-producers have replicas, or with late binding once its producer has ended. If all replicas have full queues, a request
-that they have accepted before waits.
+producers have replicas. With late binding, it starts once its producer has ended, a replica has capacity for it, and
+the invocations that arrived earlier have started. If all replicas have full queues, a request that they have accepted
+before waits.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from cornserve.gateway.errors import NO_ENDPOINTS
 from cornserve.gateway.http.request_id import RequestIds
@@ -20,18 +22,21 @@ from cornserve.gateway.request.fan_out import MAX_RUNNING, FanOut
 from cornserve.gateway.request.invocation_execution import InvocationExecution
 from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request.replica_pool import OnChoice, ReplicaPool
+from cornserve.gateway.request.start_command import start_command
 from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.gateway.request_route import RequestRoute
 from cornserve.observe import logs
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task import TaskError
-from cornserve.task.references import Blob
 from cornserve.wire.invocations import StartCommand
 from cornserve_policies.board import Board, ReplicaLoad
+from cornserve_policies.held_invocations import MAX_HELD, Arrival
 from cornserve_policies.replica_routing import RoutedInvocation
 from cornserve_policies.retries import PLACEMENT_SECONDS
 
 log = logging.getLogger(__name__)
+
+_HELD: Final = f"{MAX_HELD} invocations with late binding wait for its executors"
 
 
 class InvocationPlacement:
@@ -69,6 +74,8 @@ class InvocationPlacement:
         """The invocations of the request by their executor groups."""
         self._awaited: dict[InvocationExecution, InvocationExecution] = {}
         """The producer of each execution with late binding."""
+        self._queued: dict[InvocationExecution, tuple[str, Arrival]] = {}
+        """The executions that wait for capacity: their groups, and their places in the queues."""
         self._is_starting_held = False
         self._loop = asyncio.get_running_loop()
         self._starting: set[asyncio.Task[None]] = set()
@@ -76,6 +83,9 @@ class InvocationPlacement:
     def close(self) -> None:
         for task in self._starting:
             task.cancel()
+        for group, arrival in self._queued.values():
+            self._replicas.held.remove(group, arrival)
+        self._queued.clear()
         self._fan_outs.clear()
         self._awaited.clear()
 
@@ -130,8 +140,9 @@ class InvocationPlacement:
         return self._select_replica(execution) is not None
 
     def is_accepted(self, execution: InvocationExecution) -> bool:
-        """Whether the executors of the group have accepted invocations of the request, so that it can wait."""
-        return self._fan_out(execution).is_accepted
+        """Whether the execution waits for capacity, or the executors of its group have accepted invocations of the
+        request, so that it can wait."""
+        return execution in self._queued or self._fan_out(execution).is_accepted
 
     def wait_for_queue(self, execution: InvocationExecution) -> bool:
         """Starts an execution later, because the queues are full. Returns whether the request has been accepted."""
@@ -166,7 +177,7 @@ class InvocationPlacement:
     def _try_start(self, execution: InvocationExecution) -> bool:
         """Starts the execution, and then its waiting consumers, if it and all its producers have replicas.
 
-        Returns whether it has started, or waits for other invocations of the request to end.
+        Returns whether it has started, waits for other invocations, or has been refused.
         """
         producers = self._dataflow.producers(execution)
         if not all(producer.replica is not None for producer in producers) or self._is_held(execution):
@@ -175,14 +186,55 @@ class InvocationPlacement:
         if not producers and fan_out.is_full:  # A producer may need its consumers, and starts them.
             fan_out.hold(execution)
             return True
+        has_turn = execution not in self._awaited or execution.has_output  # A client reads a stream that continues.
+        return self._start_at_replica(execution) if has_turn else self._start_in_turn(execution)
+
+    def _start_at_replica(self, execution: InvocationExecution, *, needs_capacity: bool = False) -> bool:
+        """Starts an execution, and then its waiting consumers. Returns False if no replica is available."""
         log_choice = partial(self._log_choice, execution.attempt) if self._route.policies.log_decisions else None
-        replica = self._select_replica(execution, log_choice)
+        replica = self._select_replica(execution, log_choice, needs_capacity=needs_capacity)
         if replica is None:
             return False
-        fan_out.add_running(execution)
-        execution.start(replica, self._start_command(execution))
+        self._fan_out(execution).add_running(execution)
+        execution.start(replica, self._command(execution))
+        if producers := self._dataflow.producers(execution):
+            replicas = self._replica_count(self._group(execution))
+            for producer in producers:
+                execution.bind_to(producer, replicas)
         for consumer in self._dataflow.consumers(execution):
             self.start(consumer)
+        return True
+
+    def _start_in_turn(self, execution: InvocationExecution) -> bool:
+        """Starts an execution with late binding on a replica with capacity, or holds it until it has its turn.
+
+        Returns False if no replica is available, with or without capacity.
+        """
+        if execution in self._queued:
+            return True
+        group = self._group(execution)
+        if self._replicas.held.is_empty(group) and self._start_at_replica(execution, needs_capacity=True):
+            return True
+        if not self.has_replica(execution):
+            return False
+        arrival = Arrival(self._arrived_us, self._ids.unique, execution.invocation.index)
+        if self._replicas.held.add(group, arrival, partial(self._start_queued, execution)):
+            self._queued[execution] = group, arrival
+        elif not self.wait_for_queue(execution):
+            self._fail(execution, "RESOURCE_EXHAUSTED", _HELD)
+        return True
+
+    def _start_queued(self, execution: InvocationExecution) -> bool:
+        """Starts an execution whose turn it is, if a replica has capacity. Returns whether it leaves the queue."""
+        try:
+            is_gone = not execution.is_waiting or self._is_held(execution) or self._fail_early(execution)
+            if not is_gone and not self._start_at_replica(execution, needs_capacity=True):
+                if self.has_replica(execution):
+                    return False
+                self.start_later(execution)
+        except Exception as error:
+            self._fail_to_start(execution, error)
+        self._queued.pop(execution, None)
         return True
 
     def _is_held(self, execution: InvocationExecution) -> bool:
@@ -208,8 +260,11 @@ class InvocationPlacement:
                 if problem and execution.is_waiting:
                     self._fail(execution, "UNAVAILABLE", problem)
         except Exception as error:
-            log.error("cannot start an invocation", extra=logs.traceback_field(redacted_traceback(error)))
-            self._fail(execution, "INTERNAL", f"the gateway cannot start it: {error!r}")
+            self._fail_to_start(execution, error)
+
+    def _fail_to_start(self, execution: InvocationExecution, error: Exception) -> None:
+        log.error("cannot start an invocation", extra=logs.traceback_field(redacted_traceback(error)))
+        self._fail(execution, "INTERNAL", f"the gateway cannot start it: {error!r}")
 
     def _start_or_fail(self, execution: InvocationExecution) -> bool:
         """Starts a waiting execution if a replica is available, and fails it if none will be soon.
@@ -228,15 +283,17 @@ class InvocationPlacement:
         group = self._group(execution)
         fan_out = self._fan_outs.get(group)
         if fan_out is None:
-            replicas = self._replicas.replica_count(group, self._route.endpoints.get(group, ()))
-            fan_out = self._fan_outs[group] = FanOut(MAX_RUNNING * max(1, replicas))
+            fan_out = self._fan_outs[group] = FanOut(MAX_RUNNING * max(1, self._replica_count(group)))
         return fan_out
+
+    def _replica_count(self, group: str) -> int:
+        return self._replicas.replica_count(group, self._route.endpoints.get(group, ()))
 
     def _group(self, execution: InvocationExecution) -> str:
         return self._groups[execution.invocation.executor_key]
 
     def _select_replica(
-        self, execution: InvocationExecution, on_choice: OnChoice | None = None
+        self, execution: InvocationExecution, on_choice: OnChoice | None = None, *, needs_capacity: bool = False
     ) -> ReplicaConnection | None:
         group, invocation = self._group(execution), execution.invocation
         return self._replicas.select(
@@ -245,42 +302,15 @@ class InvocationPlacement:
             RoutedInvocation(self._ids.random_key, invocation.index, invocation.size),
             unrouted_endpoints=self._route.endpoints.get(group, ()),
             exclude=execution.refused_by,
+            needs_capacity=needs_capacity,
             on_choice=on_choice,
         )
+
+    def _command(self, execution: InvocationExecution) -> StartCommand:
+        seconds = self._deadline - self._loop.time()
+        return start_command(execution, self._ids, self._dataflow, arrived_us=self._arrived_us, seconds=seconds)
 
     def _log_choice(
         self, attempt: int, invocation: RoutedInvocation, board: Board, now: float, chosen: ReplicaLoad
     ) -> None:
         log_replica(self._ids.public, invocation, attempt, board, now, chosen, self._route.policies.routing)
-
-    def _start_command(self, execution: InvocationExecution) -> StartCommand:
-        invocation = execution.invocation
-        command = StartCommand()
-        start = command.message.start
-        start.request_id = self._ids.unique
-        if self._ids.public != self._ids.unique:
-            start.client_request_id = self._ids.public
-        start.invocation = invocation.index
-        start.attempt = execution.attempt
-        start.timeout_ms = max(1, int(1000 * (self._deadline - self._loop.time())))
-        start.request = invocation.request
-        start.tokens = invocation.size.tokens
-        start.arrived_us = self._arrived_us
-        start.due_us = execution.due_us
-        for reference in invocation.inputs:
-            if isinstance(reference, Blob):
-                command.add_blob(reference.data)
-            else:
-                producer = self._dataflow.executions[reference.invocation]
-                pending = command.add_pending()
-                pending.invocation, pending.output = reference.invocation, reference.output
-                pending.attempt = producer.attempt
-                pending.endpoint = "" if producer.replica is None else producer.replica.endpoint
-        if execution.handed_over_state is not None:
-            execution.handed_over_state.add_to(command)
-        if execution.streams:
-            start.outputs.extend(execution.streams)
-            start.delivered.extend(execution.delivered())
-        if invocation.tensor_stream_names:
-            start.outputs.extend(self._dataflow.requested_streams(execution))
-        return command

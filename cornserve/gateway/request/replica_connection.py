@@ -22,7 +22,7 @@ from cornserve.wire.codec import MessageSizeError
 from cornserve.wire.connection import MessageConnection
 from cornserve.wire.credentials import ConnectionCredentials
 from cornserve.wire.invocations import CALLER
-from cornserve_policies.board import LoadReport, ReplicaLoad
+from cornserve_policies.board import LoadLimits, LoadReport, ReplicaLoad
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,7 @@ class ReplicaConnection:
         endpoint: `HOST:PORT`.
         credentials: for the connection.
         unreachable_since: when an earlier connection to the endpoint was lost, by the event loop's clock.
+        on_load: called with the endpoint when the replica's load may be lower than before.
     """
 
     def __init__(
@@ -73,8 +74,10 @@ class ReplicaConnection:
         stats: ReplicaStats,
         *,
         unreachable_since: float | None = None,
+        on_load: Callable[[str], None] = lambda endpoint: None,
     ) -> None:
         self.endpoint = endpoint
+        self._on_load = on_load
         self._credentials = credentials
         self._stats = stats
         self.unreachable_since = unreachable_since
@@ -92,6 +95,8 @@ class ReplicaConnection:
         self.load = ReplicaLoad(endpoint)
         self.max_model_len: int | None = None
         """The context length of the executor, in tokens, once it has sent it."""
+        self.limits_consumers = False
+        """Whether the executor limits the memory of the tensors for one of several consumers."""
         # The task outlives the request that creates it, so it must not inherit the request's logging context.
         self._connecting = asyncio.create_task(self._connect(), name=f"replica {endpoint}", context=Context())
 
@@ -151,6 +156,20 @@ class ReplicaConnection:
         if self.lost_at is None:
             self._send(pb.Command(call=call, hand_over=pb.HandOver()))
 
+    def expect_taking(self, call: int) -> None:
+        """Counts the input of an invocation until `end_taking`. See `ReplicaLoad.expect_taking`."""
+        self.load.expect_taking(call)
+
+    def end_taking(self, call: int) -> None:
+        """Counts the input of an invocation as taken."""
+        self.load.end_taking(call)
+        self._on_load(self.endpoint)
+
+    def bind_consumer(self, call: int, endpoint: str, replicas: int) -> None:
+        """Lets the executor count the tensors of a call as those for one replica among several."""
+        if self.lost_at is None:
+            self._send(pb.Command(call=call, bind_consumer=pb.BindConsumer(endpoint=endpoint, replicas=replicas)))
+
     def leave(self) -> None:
         """Informs all running invocations that no route contains the replica any more."""
         for listener, _ in [*self._running.values()]:
@@ -174,6 +193,7 @@ class ReplicaConnection:
         if listener is not None:
             self.load.end(call)
             self._stats.record_end(code, time.perf_counter() - started)
+            self._on_load(self.endpoint)
         return listener
 
     def _send(self, command: pb.Command, inputs: Sequence[bytes] = ()) -> None:
@@ -221,7 +241,7 @@ class ReplicaConnection:
             self._connection.abort("the executor sent an unknown event")
             return
         if kind == "description":
-            self.max_model_len = event.description.max_model_len or None
+            self._describe(event.description)
             return
         if event.HasField("load"):
             self._report(event.load)
@@ -243,6 +263,11 @@ class ReplicaConnection:
             self.load.receive_output(event.call)
             listener.on_chunk(event.chunk.output, event.chunk.item)
 
+    def _describe(self, description: pb.Description) -> None:
+        self.max_model_len = description.max_model_len or None
+        self.limits_consumers = description.limits_consumers
+        self.load.capacity = LoadLimits(description.max_running, description.max_model_len)
+
     def _report(self, load: pb.Load) -> None:
         report = LoadReport(
             at=asyncio.get_running_loop().time(),
@@ -253,6 +278,7 @@ class ReplicaConnection:
             own_pending_tokens=load.own_pending_tokens,
         )
         self.load.report(report)
+        self._on_load(self.endpoint)
 
     def _on_end(self, call: int, end: pb.End, listener: InvocationListener) -> None:
         code, message = _CODES.get(end.code, "INTERNAL"), end.message[:MAX_MESSAGE_CHARACTERS]

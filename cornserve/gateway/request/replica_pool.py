@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from cornserve.concurrency import Broadcast
 from cornserve.gateway.observe.replica_metrics import ReplicaStatsRegistry
+from cornserve.gateway.request.held_queues import HeldQueues
 from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request_route import RequestRoute
 from cornserve.wire.credentials import ConnectionCredentials
@@ -58,6 +59,8 @@ class ReplicaPool:
         """The routed groups of each endpoint."""
         self._connections: dict[str, ReplicaConnection] = {}
         self.stats = ReplicaStatsRegistry()
+        self.held = HeldQueues()
+        """The invocations that wait for capacity on a replica."""
         self._routes_in_use: dict[int, tuple[RequestRoute, int]] = {}
         """Routes that running requests started with, and the number of these requests, by the route's identity."""
         self._failures: dict[str, tuple[str, float]] = {}
@@ -107,6 +110,7 @@ class ReplicaPool:
             self.stats.add(key, endpoint, id)
             self._connection(endpoint)
         self._changes.notify()
+        self.held.serve_soon(key)
         if replicas:  # Those that remain can take running invocations over.
             for endpoint in (removed & self._unrouted) - paused:
                 self._connections[endpoint].leave()
@@ -152,6 +156,7 @@ class ReplicaPool:
         *,
         unrouted_endpoints: Sequence[str],
         exclude: Set[str] = frozenset(),
+        needs_capacity: bool = False,
         on_choice: OnChoice | None = None,
     ) -> ReplicaConnection | None:
         """Returns the reachable replica of the group that the policy chooses, or None.
@@ -159,11 +164,14 @@ class ReplicaPool:
         Args:
             unrouted_endpoints: used if no route contains the group any more: the endpoints of a draining old version.
             exclude: endpoints not to select.
+            needs_capacity: whether to select only replicas that can begin the invocation soon.
             on_choice: called with the replica that is chosen, and with all that the policy read.
         """
         endpoints = self._routed_endpoints(key, unrouted_endpoints)
         connections = [self._connection(endpoint) for endpoint in endpoints]
         board, now = _board(connections, exclude), _now()
+        if needs_capacity:
+            board = board.with_capacity(invocation.size.tokens, now)
         chosen = routing.choose(invocation, board, now)
         if chosen is None:
             return None
@@ -260,8 +268,13 @@ class ReplicaPool:
                 self._credentials,
                 self.stats.for_endpoint(endpoint),
                 unreachable_since=None if connection is None else connection.unreachable_since,
+                on_load=self._on_load,
             )
         return connection
+
+    def _on_load(self, endpoint: str) -> None:
+        for group in self._groups.get(endpoint, ()):
+            self.held.serve_soon(group)
 
     def _close_later(self, connection: ReplicaConnection) -> None:
         closing = asyncio.create_task(connection.close())

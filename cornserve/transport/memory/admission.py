@@ -1,11 +1,13 @@
 """Divides the slab among requests when it is full.
 
 A request may hold one tensor while it waits for space for the next, so requests could wait for one another forever.
-Three rules prevent it:
+Three rules prevent it, and one limits the memory of a consumer:
 
 * Space goes to the oldest request first. The age is the arrival time, then the id, so all processes agree on the order.
 * The reserve, a part of the slab, is as large as the quota of a request. Only the oldest request that produces here may
   start to use it. It can therefore continue and end whatever the others hold, and another request becomes the oldest.
+* The tensors for one consumer use at most its share of the rest (`ConsumerShares`). One that waits for its share does
+  not block younger ones for other consumers.
 * The reserve may serve a younger request when an older one arrives. The younger one may wait for the older one in
   another process, whose reserve the older one has. Its tensors in the reserve are therefore recalled: each holder that
   has not started to use them releases them. They are produced again.
@@ -28,6 +30,7 @@ from typing import NamedTuple
 
 from cornserve.observe.histogram import Histogram
 from cornserve.transport.errors import SlabError, TensorTooLargeError
+from cornserve.transport.memory.consumer_shares import ConsumerShares, ProductionShare
 from cornserve.transport.memory.growth import SlabGrowth
 from cornserve.transport.memory.refcounted_blocks import Block, BlockPool, Region
 from cornserve.transport.memory.segment import PAGE, pages_for
@@ -65,6 +68,7 @@ class _Waiter:
     number: int
     quota: RequestQuota = field(compare=False)
     nbytes: int = field(compare=False)
+    share: ProductionShare | None = field(compare=False)
     block: asyncio.Future[Block] = field(compare=False)
     started: float = field(compare=False)
 
@@ -87,6 +91,7 @@ class SlabAdmission:
         self.blocks = BlockPool(slab, self._on_space)
         self.common = Region(0, pages - reserved)
         self.reserve = Region(pages - reserved, reserved)
+        self.shares = ConsumerShares(self.common.pages, self._serve_soon)
         self.growth = SlabGrowth(slab, (self.common, self.reserve), self._serve_soon, idle_seconds)
         self.wait_seconds = Histogram()
         self._quotas: dict[RequestAge, RequestQuota] = {}
@@ -120,10 +125,13 @@ class SlabAdmission:
             del self._ages[bisect_left(self._ages, quota.age)]
             self._serve_soon()  # another request may be the oldest now
 
-    async def allocate(self, quota: RequestQuota, nbytes: int, *, is_chunk: bool = False) -> Block:
+    async def allocate(
+        self, quota: RequestQuota, nbytes: int, *, is_chunk: bool = False, share: ProductionShare | None = None
+    ) -> Block:
         """Returns a block with one reference. Waits for space.
 
         Args:
+            share: limits the block to the common part's share of a consumer, and counts it there.
             is_chunk: the block is part of a stream and is not charged: consumed chunks make space for it.
 
         Raises:
@@ -140,25 +148,32 @@ class SlabAdmission:
         try:
             if not self.growth.is_started:
                 await self.growth.start()
-            return (not self._waiters and self._try_allocate(quota, nbytes)) or await self._wait(quota, nbytes)
+            block = None if self._waiters else self._try_allocate(quota, nbytes, share)
+            return block or await self._wait(quota, nbytes, share)
         except BaseException:
             quota.charged_pages -= charge
             raise
 
-    def uncharge(self, quota: RequestQuota, block: Block) -> None:
-        """Stops counting the block as the request's. Consumers may still hold it."""
+    def uncharge(self, quota: RequestQuota, block: Block, share: ProductionShare | None = None) -> None:
+        """Stops counting the block as the request's, and as a consumer's. Consumers may still hold it."""
         quota.charged_pages -= block.pages
+        self._uncharge_share(share, block)
 
-    async def _wait(self, quota: RequestQuota, nbytes: int) -> Block:
+    def _uncharge_share(self, share: ProductionShare | None, block: Block) -> None:
+        if share is not None and block.region is self.common:
+            share.charge(-block.pages)
+
+    async def _wait(self, quota: RequestQuota, nbytes: int, share: ProductionShare | None) -> Block:
         block: asyncio.Future[Block] = asyncio.get_running_loop().create_future()
         started = time.perf_counter()
-        waiter = _Waiter(quota.age, next(self._numbers), quota, nbytes, block, started)
+        waiter = _Waiter(quota.age, next(self._numbers), quota, nbytes, share, block, started)
         insort(self._waiters, waiter)
         try:
             self._serve()
             return await block
         except asyncio.CancelledError:
             if block.done() and not block.cancelled() and block.exception() is None:
+                self._uncharge_share(share, block.result())
                 self.blocks.release(block.result())
             elif waiter in self._waiters:
                 self._waiters.remove(waiter)
@@ -176,19 +191,24 @@ class SlabAdmission:
         self._serve_soon()
 
     def _serve(self) -> None:
-        """Allocates for waiters, strictly by age. A blocked older waiter does not block the user of the reserve."""
+        """Allocates for waiters, strictly by age. A blocked older waiter does not block the user of the reserve. One
+        that waits for its consumer's share blocks no other."""
         self._serve_handle = None
         is_blocked = False
         for waiter in [waiter for waiter in self._waiters if not waiter.block.done()]:
-            allocate = self._try_allocate_in_reserve if is_blocked else self._try_allocate
-            block = allocate(waiter.quota, waiter.nbytes)
+            is_limited = not _is_allowed(waiter.share, waiter.nbytes)
+            is_reserve_only = is_blocked or is_limited
+            if is_reserve_only:
+                block = self._try_allocate_in_reserve(waiter.quota, waiter.nbytes)
+            else:
+                block = self._try_allocate(waiter.quota, waiter.nbytes, waiter.share)
             if block is not None:
                 self._waiters.remove(waiter)
                 waiter.block.set_result(block)
-            elif error := self._find_error(waiter, is_reserve_only=is_blocked):
+            elif error := self._find_error(waiter, is_reserve_only=is_reserve_only):
                 self._waiters.remove(waiter)
                 waiter.block.set_exception(error)
-            else:
+            elif not is_limited:
                 is_blocked = True
         self._schedule_recall()
 
@@ -207,8 +227,11 @@ class SlabAdmission:
         where = self.blocks.slab.directory
         return SlabError(f"no memory for a tensor of {waiter.nbytes} bytes in {where}: {error.strerror or error}")
 
-    def _try_allocate(self, quota: RequestQuota, nbytes: int) -> Block | None:
-        return self._allocate_in(self.common, nbytes) or self._try_allocate_in_reserve(quota, nbytes)
+    def _try_allocate(self, quota: RequestQuota, nbytes: int, share: ProductionShare | None) -> Block | None:
+        block = self._allocate_in(self.common, nbytes) if _is_allowed(share, nbytes) else None
+        if block is not None and share is not None:
+            share.charge(block.pages)
+        return block or self._try_allocate_in_reserve(quota, nbytes)
 
     def _try_allocate_in_reserve(self, quota: RequestQuota, nbytes: int) -> Block | None:
         return self._allocate_in(self.reserve, nbytes) if self._may_use_reserve(quota) else None
@@ -243,3 +266,7 @@ class SlabAdmission:
         """Whether the oldest request waits while the reserve serves another."""
         oldest_waits = bool(self._waiters) and self._waiters[0].age == self._ages[0]
         return oldest_waits and self.reserve.held_pages > 0 and self._reserve_user is not self._waiters[0].quota
+
+
+def _is_allowed(share: ProductionShare | None, nbytes: int) -> bool:
+    return share is None or share.allows(pages_for(nbytes))

@@ -9,6 +9,7 @@ from typing import Final
 
 from cornserve.transport.errors import LostError
 from cornserve.transport.memory.admission import RequestAge, SlabAdmission
+from cornserve.transport.memory.consumer_shares import ProductionShare
 from cornserve.transport.memory.refcounted_blocks import Block
 from cornserve.transport.memory.segment import Location
 from cornserve.transport.producer.cache import ContentCache
@@ -55,6 +56,17 @@ class Production:
         registry.begin(id, self.publication)
         self._quota = admission.open_quota(age)
         self._quota.recall_callbacks.add(self._recall)
+        self._share = ProductionShare(admission.shares)
+
+    def bind_consumer(self, consumer: str, consumers: int) -> None:
+        """Limits the tensors to the share of their consumer, one of several processes. A later call replaces it.
+
+        Args:
+            consumer: identifies the process.
+            consumers: the number of the processes, at least 1.
+        """
+        if not self._has_ended:
+            self._share.bind(consumer, consumers)
 
     async def allocate(self, output: str, nbytes: int) -> Slot:
         """Returns a slot for an output that is a single tensor. Waits for space.
@@ -126,7 +138,8 @@ class Production:
 
     async def _allocate(self, output: str, nbytes: int, *, is_chunk: bool) -> Slot:
         self._check_open()
-        block = await self._admission.allocate(self._quota, nbytes, is_chunk=is_chunk)
+        share = None if is_chunk else self._share
+        block = await self._admission.allocate(self._quota, nbytes, is_chunk=is_chunk, share=share)
         if not is_chunk:
             self._charged.append(block)
         if self._has_ended:
@@ -155,7 +168,7 @@ class Production:
         slot.drop_buffer()
         if not slot.is_chunk:
             self._charged.remove(slot.block)
-            self._admission.uncharge(self._quota, slot.block)
+            self._admission.uncharge(self._quota, slot.block, self._share)
         self._blocks.release(slot.block)
 
     def _publish(
@@ -193,6 +206,7 @@ class Production:
             self._blocks.release(slot.block)
         self._slots.clear()
         self._uncharge_all()
+        self._share.close()
         self._admission.close_quota(self._quota)
 
     def _recall(self) -> None:
@@ -205,7 +219,7 @@ class Production:
 
     def _uncharge_all(self) -> None:
         for block in self._charged:
-            self._admission.uncharge(self._quota, block)
+            self._admission.uncharge(self._quota, block, self._share)
         self._charged.clear()
 
 

@@ -78,6 +78,10 @@ class Executor(Generic[Config, Request, Result]):
     """Whether `invoke`, which runs again from its start, produces the same items. Those that were delivered are
     compared, and not sent again. "in order": none may differ before all of them have come again."""
 
+    limits_consumers: ClassVar[bool] = False
+    """Whether the tensors for one of several consumers use at most its share of the memory, because a consumer copies
+    them soon after they are published. One that hangs then stops no tensor for the others."""
+
     layout: OutputLayout
     """The fields of its output."""
     config_type: ClassVar[type[BaseModel]]
@@ -105,6 +109,11 @@ class Executor(Generic[Config, Request, Result]):
     def max_model_len(self) -> int:
         """The maximum number of tokens of a prompt and its response together, once the executor is ready. 0: without a
         limit of tokens."""
+        return 0
+
+    @property
+    def max_running(self) -> int:
+        """The number of invocations that are computed at the same time, once the executor is ready. 0: unknown."""
         return 0
 
     async def start(self, report_progress: ProgressReporter) -> None:

@@ -64,8 +64,13 @@ class ExecutorService:
         self._abort_reason = ""
 
     @property
-    def max_model_len(self) -> int:
-        return self._executor.max_model_len
+    def description(self) -> pb.Description:
+        executor = self._executor
+        return pb.Description(
+            max_model_len=executor.max_model_len,
+            max_running=executor.max_running,
+            limits_consumers=executor.limits_consumers,
+        )
 
     @property
     def connection_factories(self) -> ConnectionFactories:
@@ -220,8 +225,8 @@ class CallerSession:
 
     async def serve(self) -> None:
         """Returns when the connection is closed and its invocations have ended."""
-        if length := self._service.max_model_len:
-            self.connection.send(pb.Event(description=pb.Description(max_model_len=length)))
+        if (description := self._service.description) != pb.Description():
+            self.connection.send(pb.Event(description=description))
         try:
             if await run_unless(self.connection.closed, self._complete()):
                 await self.connection.wait_closed()
@@ -270,6 +275,12 @@ class CallerSession:
             case "hand_over":
                 if call in self.running:
                     self.running[call].hand_over()
+            case "bind_consumer":
+                consumer, replicas = command.bind_consumer.endpoint, max(1, command.bind_consumer.replicas)
+                if call in self.retained:
+                    self.retained.bind_consumer(call, consumer, replicas)
+                elif call in self.tensors:
+                    self.tensors[call].bind_consumer(consumer, replicas)
             case "release":
                 self.retained.release(call)
             case None:

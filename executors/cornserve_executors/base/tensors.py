@@ -83,6 +83,8 @@ class InvocationTensors:
         """The writers of the streams of tensors that have a consumer."""
         self._discarded: set[str] = set()
         """The streams of tensors whose consumer has ended."""
+        self._consumer: tuple[str, int] | None = None
+        """The replica that reads the tensors, and the number of the replicas of its group."""
 
     def begin_production(self) -> None:
         """Enables subscriptions to the outputs, the allocation of slots, and the publishing of streams."""
@@ -90,8 +92,16 @@ class InvocationTensors:
         self._production = self._transport.produce(
             start.request_id, start.invocation, start.attempt, arrived_us=start.arrived_us
         )
+        if self._consumer is not None:
+            self._production.bind_consumer(*self._consumer)
         for output in self._tensor_streams.intersection(start.outputs) - self._discarded:
             self._writers[output] = self._production.stream(output)
+
+    def bind_consumer(self, endpoint: str, replicas: int) -> None:
+        """Limits the tensors to the share of their consumer. See `Production.bind_consumer`."""
+        self._consumer = endpoint, replicas
+        if self._production is not None:
+            self._production.bind_consumer(endpoint, replicas)
 
     async def receive(self, tensor: Tensor) -> TensorView:
         (view,) = await self.receive_all([tensor])
@@ -351,6 +361,10 @@ class RetainedProductions:
         self._productions[call] = production
         if seconds is not None:
             self._timers[call] = asyncio.get_running_loop().call_later(seconds, self.revoke, call)
+
+    def bind_consumer(self, call: int, endpoint: str, replicas: int) -> None:
+        """Counts the tensors as those for a consumer. See `Production.bind_consumer`."""
+        self._productions[call].bind_consumer(endpoint, replicas)
 
     def release(self, call: int) -> None:
         """Frees the tensors when their current consumers have finished."""

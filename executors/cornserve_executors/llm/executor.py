@@ -168,6 +168,8 @@ class LLMExecutor(ResponseExecutor[LLMTask, LLMRequest, ChatResponse]):
 
 
 class PrefillExecutor(KvExecutor[PrefillTask, LLMRequest, PrefilledPrompt]):
+    limits_consumers = True
+
     async def invoke(self, request: LLMRequest, context: InvocationContext) -> PrefilledPrompt:
         embeddings = await context.receive_all(_embedding_tensors(request))
         seed = randbits(63) if self.config.samples_first(request) else None

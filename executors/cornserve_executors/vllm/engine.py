@@ -49,6 +49,12 @@ class VllmEngine:
         length: int = self._vllm.model_config.max_model_len
         return length
 
+    @property
+    def max_num_seqs(self) -> int:
+        """The number of sequences in a step."""
+        count: int = self._vllm.vllm_config.scheduler_config.max_num_seqs
+        return count
+
     async def wait_death(self) -> str:
         """Waits until the engine has died, and returns the reason.
 

@@ -31,6 +31,10 @@ class VllmExecutor(Executor[Settings, Request, Result]):
     def max_model_len(self) -> int:
         return self._engine.max_model_len if hasattr(self, "_engine") else 0
 
+    @property
+    def max_running(self) -> int:
+        return self._engine.max_num_seqs if hasattr(self, "_engine") else 0
+
     def import_engine(self) -> Callable[[Any], VllmEngine]:
         """Imports vLLM, which takes seconds, and returns the engine's constructor."""
         raise NotImplementedError

@@ -262,7 +262,7 @@ def test_every_metric_of_the_gateway_is_documented() -> None:
     stats.add("group", "endpoint", "replica")
     stats.for_endpoint("endpoint").record_start()
     stats.for_endpoint("endpoint").record_end("OK", 1)
-    metrics.registry.register(ReplicaMetrics(stats))
+    metrics.registry.register(ReplicaMetrics(stats, lambda: {"group": 1}))
     metrics.registry.register(RequestAdmission())
     metrics.registry.register(CostMetrics({"group": GroupUse(1, 2.5)}))
     metrics.record_error(404, "model_not_found")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,10 +14,14 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
+from cornserve.control.launcher.local.state_dir import ReplicaDir
+from tests.executor_processes import executor_processes, stopped
 from tests.integration.serving.conftest import CommandLine
+from tests.integration.serving.test_prefill_decode import executors
 from tests.models.lora_adapters import make_adapter
+from tests.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 CONTEXT = 512
 """The context length in tokens."""
@@ -128,3 +133,46 @@ async def test_tokens_of_an_adapter_are_those_of_the_whole_model(
     short = [prompt[: CONTEXT // 2] for prompt in prompts(1)]  # This tokenizer has few tokens of several letters.
     # The weights are random: with others in its batch, rounding errors change a response.
     await compare(cornserve, "adapted", "adapted-apart", short, at_once=1)
+
+
+HUNG_PROMPTS = 6
+"""The prompts of a decode executor that hangs. Their KV caches need more than the common half of the shared memory."""
+
+
+async def test_a_decode_executor_that_hangs_does_not_slow_prefills_for_others(
+    cornserve: CommandLine, smollm2: Path, whole: str
+) -> None:
+    deploy(cornserve, smollm2, "pair", "--share", "p-d=1")
+    scaled = cornserve.run("scale", "pair", "--executor", "decode=2")
+    assert scaled.returncode == 0, scaled.stderr
+    hung, _ = (id for id in executors(cornserve, "pair") if id.startswith("decode"))
+    processes = executor_processes(ReplicaDir(cornserve.home.replicas / hung).addresses)
+    prompts = [_long_prompt(seed) for seed in range(2 * HUNG_PROMPTS)]  # Half of them for each decode executor.
+
+    async with AsyncOpenAI(base_url=f"{cornserve.url}/v1", api_key="none", max_retries=0, timeout=240) as client:
+        before = await _shortest_seconds(client, "pair", range(100, 103))
+        with stopped(processes):  # The controller kills it after 30 s.
+            tasks = [asyncio.create_task(complete(client, "pair", prompt, {})) for prompt in prompts]
+            await until(lambda: sum(task.done() for task in tasks) >= HUNG_PROMPTS)
+            during = await _shortest_seconds(client, "pair", range(200, 203))
+            assert not all(task.done() for task in tasks)
+        found = await asyncio.gather(*tasks)
+        expected = await asyncio.gather(*(complete(client, whole, prompt, {}) for prompt in prompts))
+
+    assert found == expected
+    print(f"shortest time of a prefill: {before:.2f} s, next to a decode executor that hangs {during:.2f} s")
+    assert during < 2 * before
+
+
+def _long_prompt(seed: int) -> str:
+    return " ".join(Random(seed).choices(WORDS, k=200))
+
+
+async def _shortest_seconds(client: AsyncOpenAI, app: str, seeds: range) -> float:
+    """Returns the shortest time of requests for one token, which have different long prompts."""
+    seconds = []
+    for seed in seeds:
+        started = time.perf_counter()
+        await client.completions.create(model=app, prompt=_long_prompt(seed), max_tokens=1, temperature=0)
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)

@@ -287,3 +287,26 @@ async def test_many_different_inputs_are_found_without_a_search_for_each(reader:
         ended = await end_of(reader, reading)
 
     assert ended.code == pb.CODE_DEADLINE_EXCEEDED
+
+
+async def test_the_tensors_for_one_of_several_consumers_use_its_share_of_the_memory(
+    writer: Caller, executors: EchoExecutors
+) -> None:
+    nbytes = 5 * SLAB_BYTES // 32  # The share of one of two consumers is a quarter.
+    large = json.dumps({"text": "news", "nbytes": nbytes})
+
+    def write_for(call: int, consumer: str) -> tuple[pb.Command, pb.Command]:
+        bind = pb.Command(call=call, bind_consumer=pb.BindConsumer(endpoint=consumer, replicas=2))
+        return start(call, large, request_id=f"request {call}", arrived_us=call), bind
+
+    writer.send(*write_for(1, "hung:1"))
+    assert (await ends(writer, 1))[1].code == pb.CODE_OK
+    writer.send(*write_for(2, "hung:1"), *write_for(3, "other:1"))
+    assert (await ends(writer, 1))[3].code == pb.CODE_OK
+    assert nbytes * 2 <= held(executors) < nbytes * 3
+
+    writer.send(pb.Command(call=3, release=pb.Release()), *write_for(4, "other:1"))
+    assert (await ends(writer, 1))[4].code == pb.CODE_OK
+
+    writer.send(pb.Command(call=1, bind_consumer=pb.BindConsumer(endpoint="replacement:1", replicas=2)))
+    assert (await ends(writer, 1))[2].code == pb.CODE_OK

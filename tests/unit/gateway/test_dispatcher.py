@@ -121,6 +121,11 @@ class FakeReplica:
         self.requested: dict[int, list[str]] = {}
         """The outputs that the last start of each invocation requests."""
         self.discarded: list[tuple[int, list[str]]] = []
+        self.taking: set[int] = set()
+        """The calls that have not taken their tensors."""
+        self.limits_consumers = True
+        self.bound: list[tuple[int, str, int]] = []
+        """The consumers of calls, and the number of their replicas."""
         self.handed_over: list[int] = []
         """The calls that may be handed over."""
         self.due_us: list[int] = []
@@ -138,6 +143,15 @@ class FakeReplica:
 
     def discard_streams(self, call: int, outputs: Sequence[str]) -> None:
         self.discarded.append((call, list(outputs)))
+
+    def expect_taking(self, call: int) -> None:
+        self.taking.add(call)
+
+    def end_taking(self, call: int) -> None:
+        self.taking.discard(call)
+
+    def bind_consumer(self, call: int, endpoint: str, replicas: int) -> None:
+        self.bound.append((call, endpoint, replicas))
 
     def hand_over(self, call: int) -> None:
         self.handed_over.append(call)
@@ -165,6 +179,7 @@ class FakePool(ReplicaPool):
         *,
         unrouted_endpoints: Sequence[str],
         exclude: Set[str] = frozenset(),
+        needs_capacity: bool = False,
         on_choice: OnChoice | None = None,
     ) -> ReplicaConnection | None:
         found = (replica for replica in self.replicas if replica.endpoint not in exclude)
@@ -466,6 +481,42 @@ async def test_a_held_consumer_whose_input_is_lost_waits_until_it_is_repeated(
 
     replica.end(0)
     assert replica.started[3:] == [(1, 1)]
+
+
+async def test_a_producer_learns_which_of_several_replicas_reads_its_tensor(pool: FakePool, dispatch: Dispatch) -> None:
+    dispatch([[], [0]])
+    first, second = pool.replicas
+    assert first.bound == [(0, "a:1", 2)]
+    assert first.taking == {1}
+
+    first.end(0)
+    first.listeners.pop(1).on_end("ABORTED", "it died", b"")
+
+    assert second.started == [(1, 1)]
+    assert first.bound == [(0, "a:1", 2), (0, "b:1", 2)]
+
+
+@with_late_binding
+async def test_a_producer_that_has_ended_learns_its_consumer_with_late_binding(
+    pool: FakePool, dispatch: Dispatch
+) -> None:
+    dispatch([[], [0]])
+    first, _ = pool.replicas
+    assert first.bound == []
+
+    first.end(0)
+    assert first.bound == [(0, "a:1", 2)]
+
+    first.listeners[1].on_inputs_taken([0])
+    assert first.taking == set()
+
+
+async def test_executors_that_do_not_limit_consumers_do_not_learn_them(pool: FakePool, dispatch: Dispatch) -> None:
+    pool.replicas[0].limits_consumers = False
+    dispatch([[], [0]])
+
+    assert pool.replicas[0].bound == []
+    assert pool.replicas[0].taking == set()
 
 
 def counted_chain(*, continues: bool) -> None:

@@ -79,6 +79,7 @@ class OneReplicaPool(ReplicaPool):
         *,
         unrouted_endpoints: Sequence[str],
         exclude: Set[str] = frozenset(),
+        needs_capacity: bool = False,
         on_choice: OnChoice | None = None,
     ) -> ReplicaConnection | None:
         return None if self._only.lost_at is not None or self._only.endpoint in exclude else self._only
@@ -117,7 +118,11 @@ other_call = st.builds(
     st.sampled_from(pb.Code.values()),
 )
 description = st.builds(
-    lambda length: pb.Event(description=pb.Description(max_model_len=length)), st.sampled_from([0, 1, 2**32 - 1])
+    lambda size, limits: pb.Event(
+        description=pb.Description(max_model_len=size, max_running=size, limits_consumers=limits)
+    ),
+    st.sampled_from([0, 1, 2**32 - 1]),
+    st.booleans(),
 )
 unknown = st.sampled_from([pb.Event(), pb.Event.FromString(b"\xfa\x3f\x04junk")])
 event = st.one_of(chunk, end, other_call, description, unknown)
