@@ -86,7 +86,7 @@ def scale(
         stderr().print(f"{app} is being scaled: see `cornserve status {app}`")
     # The replica of the gateway that answers later may have counted fewer.
     if (moved := view.moved_streams - moved_before) > 0:
-        stderr().print(f"{moved} running streams moved to other replicas")
+        stderr().print(f"{moved} running responses moved to other replicas")
     for line in hold_lines(view, datetime.now(UTC)):
         stderr().print(line, soft_wrap=True)
 

@@ -148,7 +148,7 @@ class GatewayMetrics(Collector):
             ["app", "target"],
         )
         retries = _counter("retries", "Invocations retried on another replica.", ["app"])
-        moves = _counter("moved_streams", "Streams that continued on another replica because theirs left.", ["app"])
+        moves = _counter("moved_streams", "Responses that continued on another replica because theirs left.", ["app"])
         code = _counter("app_code_seconds", "Time for which the app's code ran: tasks and stream functions.", ["app"])
         late = _counter(
             "late_seconds",

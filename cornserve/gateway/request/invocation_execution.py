@@ -97,6 +97,7 @@ class InvocationExecution:
 
     __slots__ = (
         "_call",
+        "_collected",
         "_handler",
         "_output_bytes",
         "_queued",
@@ -137,6 +138,8 @@ class InvocationExecution:
         self.inputs: Sequence[pb.Input] = ()
         """The inputs of the last attempt."""
         self.streams = {name: StreamBuffer() for name in invocation.stream_names} if streams else {}
+        self._collected: list[pb.OutputChunk] = []
+        """Items of streams that the client does not read, after which another executor continues."""
         self.refused_by: set[str] = set()
         """Endpoints to avoid in the next attempt."""
         self.input_losses = 0
@@ -192,7 +195,7 @@ class InvocationExecution:
 
     def delivered(self) -> list[pb.OutputChunk]:
         """Returns all stream items received so far."""
-        return [
+        return self._collected + [
             pb.OutputChunk(output=name, item=self.invocation.dump_item(name, item))
             for name, stream in self.streams.items()
             for item in stream.items
@@ -300,6 +303,8 @@ class InvocationExecution:
             if stream is not None:
                 self._stats.record_chunk()
                 stream.append(invocation.load_item(output, item))
+            elif self.is_leaving and output in invocation.stream_names:
+                self._collected.append(pb.OutputChunk(output=output, item=item))
             elif invocation.has_value(output):
                 self._fail_attempt(f"the executor sent the value {output!r} twice")
             else:

@@ -71,12 +71,12 @@ class RetryPolicy:
     def can_be_handed_over(self, execution: InvocationExecution) -> bool:
         """Returns whether a running invocation may continue on another replica.
 
-        It must be a stream without tensors, which does not read streams of tensors. Its executor decides whether and
-        when another one can continue it exactly. If that one needs inputs that were released, their producers run
-        again.
+        It must have a stream, also one that the client does not read, and no tensors, and must not read streams of
+        tensors. Its executor decides whether and when another one can continue it exactly. If that one needs inputs
+        that were released, their producers run again.
         """
         invocation = execution.invocation
-        if not execution.streams or invocation.has_tensors or invocation.has_early_values:
+        if not invocation.stream_names or invocation.has_tensors or invocation.has_early_values:
             return False
         producers = self._dataflow.producers(execution)
         reads_streams = any(self._dataflow.consumed_streams(execution, producer) for producer in producers)

@@ -42,9 +42,8 @@ def start_command(
             pending.endpoint = "" if producer.replica is None else producer.replica.endpoint
     if execution.handed_over_state is not None:
         execution.handed_over_state.add_to(command)
-    if execution.streams:
-        start.outputs.extend(execution.streams)
-        start.delivered.extend(execution.delivered())
+    start.outputs.extend(execution.streams)
+    start.delivered.extend(execution.delivered())
     if invocation.tensor_stream_names:
         start.outputs.extend(dataflow.requested_streams(execution))
     return command

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Protocol, Self, TypeVar
 
@@ -23,6 +23,9 @@ class InvocationCaller(Protocol):
     def wants_hand_over(self) -> bool:
         """Returns whether this replica leaves, and the caller has another one for the invocation."""
         ...
+
+    def on_hand_over(self, callback: Callable[[], None]) -> None:
+        """Calls the function when `wants_hand_over` becomes true."""
 
 
 class Seeded(Protocol):
@@ -90,9 +93,14 @@ class InvocationContext:
         """Returns whether this replica leaves, and the caller has another one for the invocation.
 
         An executor with `continues` then raises `HandedOverError` as soon as the other one continues exactly after the
-        sent items.
+        sent items. It may first send items of a stream that the client does not read: the other one receives them.
         """
         return self._caller.wants_hand_over()
+
+    def on_hand_over(self, callback: Callable[[], None]) -> None:
+        """Calls the function when `wants_hand_over` becomes true, for executors that do not look for it again and
+        again."""
+        self._caller.on_hand_over(callback)
 
     async def receive(self, tensor: Tensor) -> TensorView:
         """Waits for one of the request's tensors. Its data can be read until the invocation ends; call

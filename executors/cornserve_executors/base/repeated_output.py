@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Final, TypeVar
 
@@ -67,6 +67,9 @@ class RepeatedOutput:
 
     def wants_hand_over(self) -> bool:
         return self._caller.wants_hand_over()
+
+    def on_hand_over(self, callback: Callable[[], None]) -> None:
+        self._caller.on_hand_over(callback)
 
     def check_complete(self) -> None:
         """Raises `NotRepeatedError` if items that were sent have not come again."""

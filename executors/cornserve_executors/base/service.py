@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -193,6 +194,7 @@ class RunningCall:
         self._session = session
         self._call = call
         self._wants_hand_over = False
+        self._on_hand_over: Callable[[], None] | None = None
         self.is_cancelled = False
 
     async def send(self, output: str, item: bytes) -> None:
@@ -203,6 +205,11 @@ class RunningCall:
 
     def hand_over(self) -> None:
         self._wants_hand_over = True
+        if self._on_hand_over is not None:
+            self._on_hand_over()
+
+    def on_hand_over(self, callback: Callable[[], None]) -> None:
+        self._on_hand_over = callback
 
     def wants_hand_over(self) -> bool:
         return self._wants_hand_over

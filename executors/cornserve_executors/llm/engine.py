@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import asdict, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from vllm import RequestOutput, SamplingParams
@@ -30,6 +30,7 @@ from cornserve_executors.llm.kv_format import KvFormat
 from cornserve_executors.llm.kv_messages import PrefilledKv
 from cornserve_executors.llm.lora import load_adapters
 from cornserve_executors.llm.output_parser import check_parsers
+from cornserve_executors.llm.partial_response import HandOver, PartialResponse
 from cornserve_executors.llm.prompt_renderer import PromptRenderer, RenderedRequest
 from cornserve_executors.llm.response_builder import ResponseBuilder
 from cornserve_executors.llm.thinker_states import STATES_READERS, StatesDelivery
@@ -41,22 +42,6 @@ from cornserve_tasklib.media import Modality
 
 ChunkDelivery = Callable[[ChatChunk], Awaitable[None]]
 """Sends the next chunk of a response. Waits while the reader is too slow."""
-
-
-class HandOver(Protocol):
-    """Lets another executor continue a response."""
-
-    def is_wanted(self) -> bool:
-        """Returns whether another executor should continue the response."""
-        ...
-
-    async def save(self, continued: RenderedRequest, cached_tokens: int, embeddings: Sequence[TensorView]) -> None:
-        """Saves the KV cache of a running request for the other executor, if possible.
-
-        Args:
-            continued: the inputs with which the other executor continues.
-            cached_tokens: the cached tokens of the prompt.
-        """
 
 
 class RequestAbortedError(Exception):
@@ -161,6 +146,11 @@ class LLMEngine(VllmEngine):
                     reader = self._states_reader(self._vllm, rendered, id, deliver_states)
                     states = await stack.enter_async_context(reader)
                     sampling = states.with_states(sampling)
+                part = None  # That of a response without a stream.
+                is_partial = deliver is None and not repeated
+                if is_partial and hand_over is not None and self._continues_elsewhere(request):
+                    part = PartialResponse(self._vllm, id, rendered, cached_tokens, embeddings, hand_over)
+                    sampling = part.sampling(sampling)
                 outputs = self._vllm.generate(
                     prompt,
                     sampling,
@@ -174,13 +164,16 @@ class LLMEngine(VllmEngine):
                     _raise_if_aborted(output, embeddings, prefilled)
                     if states is not None:
                         await states.deliver(_first_tokens(output))
+                    if part is not None and not output.finished:
+                        await part.hand_over(output)
+                        continue
                     for chunk in response.add_output(output):
                         if deliver is not None and not (repeated and _is_empty(chunk)):
                             await deliver(chunk)
                     if output.finished:
                         trace.record_engine_spans(output)
-                    elif hand_over is not None and hand_over.is_wanted():
-                        continued = self._continued_elsewhere(response, deliver)
+                    elif deliver is not None and hand_over is not None and hand_over.is_wanted():
+                        continued = response.continued() if self._continues_elsewhere(request) else None
                         if continued is not None:  # The request keeps its blocks meanwhile.
                             await hand_over.save(continued, response.cached_tokens, embeddings)
                             raise HandedOverError
@@ -203,15 +196,12 @@ class LLMEngine(VllmEngine):
                 raise
             return rendered, delivered
 
-    def _continued_elsewhere(self, response: ResponseBuilder, deliver: ChunkDelivery | None) -> RenderedRequest | None:
-        """Returns the inputs with which another executor continues exactly after the chunks that `deliver` has
-        received, if it can.
+    def _continues_elsewhere(self, request: LLMRequest) -> bool:
+        """Returns whether another executor may continue a running response exactly after its tokens.
 
         Not with `stop`, for which vLLM always holds a part of the text back.
         """
-        request = response.request
-        continues = deliver is not None and not request.stop and self._config.continues_from_tokens(request)
-        return response.continued() if continues else None
+        return not request.stop and self._config.continues_from_tokens(request)
 
     async def render(
         self, request: LLMRequest, id: str, embeddings: Sequence[TensorView], input_bytes: int

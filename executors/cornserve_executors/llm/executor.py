@@ -16,7 +16,7 @@ from cornserve.task import Tensor
 from cornserve_executors.base import InvalidRequestError, InvocationContext, ProgressReporter
 from cornserve_executors.base.executor import Request, Result
 from cornserve_executors.llm.first_token import FirstToken
-from cornserve_executors.llm.hand_over import KvHandOver
+from cornserve_executors.llm.hand_over import KvHandOver, send_chunk
 from cornserve_executors.llm.kv_format import KvMetadata
 from cornserve_executors.llm.kv_stats import KvStats
 from cornserve_executors.media.grey_image import GREY_IMAGE
@@ -32,8 +32,9 @@ from cornserve_tasklib.prefill_decode import DecodeTask, PrefilledPrompt, Prefil
 from cornserve_tasklib.thinker import ThinkerResponse, ThinkerTask
 
 if TYPE_CHECKING:
-    from cornserve_executors.llm.engine import ChunkDelivery, HandOver, LLMEngine
+    from cornserve_executors.llm.engine import ChunkDelivery, LLMEngine
     from cornserve_executors.llm.kv_messages import KvMessages, PrefilledKv
+    from cornserve_executors.llm.partial_response import HandOver
     from cornserve_executors.llm.thinker_states import StatesDelivery, ThinkerStates
 
 
@@ -134,8 +135,9 @@ class ResponseExecutor(KvExecutor[Settings, Request, Result]):
         prefilled: PrefilledKv | None = None,
     ) -> ChatResponse:
         """Generates the response of an invocation. See `generate`."""
-        hand_over = KvHandOver(context, self._engine, self._messages)
-        deliver = _chunk_delivery(context)
+        deliver, sent = _chunk_delivery(context), len(_delivered_chunks(context))
+        unsent = [] if deliver or delivered is None else delivered[sent:]
+        hand_over = KvHandOver(context, self._engine, self._messages, unsent)
         return await self.generate(
             request, context, deliver, delivered=delivered, prefilled=prefilled, hand_over=hand_over
         )
@@ -231,7 +233,7 @@ class ThinkerExecutor(LanguageModelExecutor[ThinkerTask, LLMRequest, ThinkerResp
         async def deliver(chunk: ChatChunk) -> None:
             await _publish_tokens(context, chunk)
             if wants_chunks:
-                await _send(context, chunk)
+                await send_chunk(context, chunk)
 
         async def deliver_states(states: ThinkerStates) -> None:
             metadata = states.tokens.model_dump_json().encode()
@@ -277,13 +279,9 @@ def _chunk_delivery(context: InvocationContext) -> ChunkDelivery | None:
     """Returns the function that sends chunks of the response, if they are requested."""
 
     async def deliver(chunk: ChatChunk) -> None:
-        await _send(context, chunk)
+        await send_chunk(context, chunk)
 
     return deliver if context.is_requested("chunks") else None
-
-
-async def _send(context: InvocationContext, chunk: ChatChunk) -> None:
-    await context.send("chunks", chunk.__pydantic_serializer__.to_json(chunk, exclude_defaults=True))
 
 
 async def _publish_tokens(context: InvocationContext, chunk: ChatChunk) -> None:

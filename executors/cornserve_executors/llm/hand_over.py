@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cornserve.transport import TensorView
 from cornserve_executors.base import EngineDeadError, InvocationContext
 from cornserve_executors.llm.kv_format import KvMetadata
+from cornserve_tasklib.chat_response import ChatChunk
 
 if TYPE_CHECKING:  # They load vLLM.
     from cornserve_executors.llm.engine import LLMEngine
@@ -23,15 +24,30 @@ SAVE_SECONDS: Final = 5.0
 
 
 class KvHandOver:
-    """The hand-over of one invocation. See `HandOver`."""
+    """The hand-over of one invocation. See `HandOver`.
 
-    def __init__(self, context: InvocationContext, engine: LLMEngine, messages: KvMessages) -> None:
+    Args:
+        unsent: chunks of a response without a stream that precede those that the engine generates, and that the caller
+            does not have.
+    """
+
+    def __init__(
+        self, context: InvocationContext, engine: LLMEngine, messages: KvMessages, unsent: Sequence[ChatChunk] = ()
+    ) -> None:
         self._context = context
         self._engine = engine
         self._messages = messages
+        self._unsent = unsent
 
     def is_wanted(self) -> bool:
         return self._context.wants_hand_over()
+
+    def on_wanted(self, callback: Callable[[], None]) -> None:
+        self._context.on_hand_over(callback)
+
+    async def send(self, chunks: Sequence[ChatChunk]) -> None:
+        for chunk in (*self._unsent, *chunks):
+            await send_chunk(self._context, chunk)
 
     async def save(self, continued: RenderedRequest, cached_tokens: int, embeddings: Sequence[TensorView]) -> None:
         """Publishes the complete blocks of the running request as the state of the invocation.
@@ -65,3 +81,7 @@ class KvHandOver:
             await lent.wait_saved()
         metadata = KvMetadata(format, continued.digest(tokens), tokens, cached_tokens)
         slot.publish("uint8", (nbytes,), metadata.encode())
+
+
+async def send_chunk(context: InvocationContext, chunk: ChatChunk) -> None:
+    await context.send("chunks", chunk.__pydantic_serializer__.to_json(chunk, exclude_defaults=True))

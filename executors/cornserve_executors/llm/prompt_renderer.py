@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Self
@@ -60,11 +61,15 @@ class RenderedRequest:
     def continued_exactly(self, chunks: Sequence[ChatChunk]) -> Self | None:
         """Returns a copy that continues after these chunks, if it generates none of their tokens again."""
         with suppress(CannotContinueError):
-            copy = self.continue_after(chunks)
+            continued = self.continue_after(chunks)
             tokens = [token for chunk in chunks for token in chunk.token_ids]
-            if copy.continuation is not None and copy.continuation.kept_tokens == tokens:
-                return copy
+            if continued.continuation is not None and continued.continuation.kept_tokens == tokens:
+                return continued
         return None
+
+    def copied(self) -> Self:
+        """Returns a copy for another builder, which compares delivered tokens with those that are generated again."""
+        return replace(self, continuation=copy(self.continuation))
 
     @property
     def prompt_tokens(self) -> list[int]:

@@ -15,7 +15,6 @@ from cornserve_executors.llm.logprobs import prompt_logprobs, token_logprobs
 from cornserve_executors.llm.prompt_renderer import RenderedRequest
 from cornserve_tasklib.chat_response import ChatChunk, ChatResponse, PromptLogprobs, TokenLogprobs, Usage
 from cornserve_tasklib.completion import CompletionRequest
-from cornserve_tasklib.llm import LLMRequest
 
 
 class ResponseBuilder:
@@ -67,10 +66,6 @@ class ResponseBuilder:
         if not isinstance(request, CompletionRequest) or not request.echo or request.logprobs is None:
             return None
         return token_logprobs(self._rendered.prompt_tokens, positions, tokenizer, request.logprobs)
-
-    @property
-    def request(self) -> LLMRequest:
-        return self._rendered.request
 
     @property
     def cached_tokens(self) -> int:

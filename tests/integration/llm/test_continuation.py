@@ -99,6 +99,32 @@ async def test_a_response_is_handed_over_where_it_continues_exactly(client: Exec
     assert rest.response == complete.response
 
 
+@pytest.mark.slow
+async def test_a_response_without_a_stream_is_handed_over(client: ExecutorClient, executor: ExecutorProcess) -> None:
+    async def generated() -> float:
+        return (await executor.metrics())["cornserve_llm_generation_tokens_total"]
+
+    request = ask(max_tokens=1000, ignore_eos=True)
+    complete = await client.invoke(request, stream=False)
+    before = await generated()
+    invocation = await client.start(request, stream=False)
+
+    async def has_begun() -> bool:
+        return await generated() > before
+
+    await until(has_begun)
+    invocation.hand_over()
+    moved = await invocation.reply()
+    other = await client.start(request, stream=False, delivered=moved.chunks, state_of=invocation)
+    rest = await other.reply()
+
+    assert moved.code == "HANDED_OVER"
+    assert sum(len(chunk.token_ids) for chunk in moved.chunks) > 0
+    assert rest.chunks == []
+    assert rest.response == complete.response
+    invocation.release()
+
+
 TOKEN_BYTES = 1024
 """The KV cache of a token of the tiny Llama."""
 

@@ -109,7 +109,7 @@ async def test_streams_continue_on_the_other_replica_when_an_app_is_scaled_in(
     async with _running(cornserve, path, prompts, 200, "moved") as streams:
         scaled = await asyncio.to_thread(cornserve.run, "scale", path, "--executor", f"{executor}=1")
         assert scaled.returncode == 0, scaled.stderr
-        assert re.search(r"^[1-9]\d* running streams moved to other replicas$", scaled.stderr, re.MULTILINE)
+        assert re.search(r"^[1-9]\d* running responses moved to other replicas$", scaled.stderr, re.MULTILINE)
 
     assert [stream.text for stream in streams] == expected
     metrics = httpx.get(f"{cornserve.url}/metrics").text
@@ -120,6 +120,32 @@ async def test_streams_continue_on_the_other_replica_when_an_app_is_scaled_in(
 
     held = 'cornserve_transport_slab_bytes{state="held"}'
     await until(lambda: sum_metric(cornserve, path, held) == 0)
+
+
+async def test_responses_without_a_stream_continue_on_the_other_replica(cornserve: CommandLine, smollm2: Path) -> None:
+    app, tokens, numbers = "collected", 100, range(4)
+    _deploy_two(cornserve, smollm2, app, "p-d", "decode", cache_mib=128)
+
+    async with AsyncOpenAI(base_url=f"{cornserve.url}/v1", api_key="none", max_retries=0, timeout=400) as client:
+
+        async def complete(number: int, salt: str) -> tuple[str, int]:
+            extra = {"ignore_eos": True, "cache_salt": salt}
+            response = await client.completions.create(
+                model=app, prompt=f"{number}. {NUMBERS}", max_tokens=tokens, temperature=0, extra_body=extra
+            )
+            assert response.usage is not None
+            return response.choices[0].text, response.usage.completion_tokens
+
+        expected = await asyncio.gather(*(complete(number, "undisturbed") for number in numbers))
+        before = sum_metric(cornserve, app, GENERATED)
+        running = [asyncio.create_task(complete(number, "moved")) for number in numbers]
+        await until(lambda: sum_metric(cornserve, app, GENERATED) - before > 3 * len(running), interval=0.1)
+        scaled = await asyncio.to_thread(cornserve.run, "scale", app, "--executor", "decode=1")
+        found = await asyncio.gather(*running)
+
+    assert re.search(r"^[1-9]\d* running responses moved to other replicas$", scaled.stderr, re.MULTILINE)
+    assert found == expected
+    assert {generated for _, generated in found} == {tokens}
 
 
 DRAINED = 32

@@ -77,7 +77,7 @@ def test_one_executor_is_scaled(cli: CliRunner, server: StubServer) -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "printed"),
-    [(2, 34, ["32 running streams moved to other replicas"]), (2, 2, []), (34, 2, [])],
+    [(2, 34, ["32 running responses moved to other replicas"]), (2, 2, []), (34, 2, [])],
 )
 def test_moved_streams_are_counted(
     cli: CliRunner, server: StubServer, before: int, after: int, printed: list[str]

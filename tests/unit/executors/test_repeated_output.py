@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -31,6 +32,8 @@ class SentItems:
 
     def wants_hand_over(self) -> bool:
         return False
+
+    def on_hand_over(self, callback: Callable[[], None]) -> None: ...
 
 
 class RepeatedProgress:

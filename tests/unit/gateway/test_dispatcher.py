@@ -120,6 +120,8 @@ class FakeReplica:
         self.retained: set[int] = set()
         self.requested: dict[int, list[str]] = {}
         """The outputs that the last start of each invocation requests."""
+        self.delivered: dict[int, list[pb.OutputChunk]] = {}
+        """The items of earlier attempts that the last start of each invocation contains."""
         self.discarded: list[tuple[int, list[str]]] = []
         self.taking: set[int] = set()
         """The calls that have not taken their tensors."""
@@ -136,6 +138,7 @@ class FakeReplica:
         self.due_us.append(command.start.due_us)
         self.listeners[command.start.invocation] = listener
         self.requested[command.start.invocation] = list(command.start.outputs)
+        self.delivered[command.start.invocation] = list(command.start.delivered)
         return command.start.invocation
 
     def cancel_invocation(self, call: int, code: str) -> None:
@@ -397,6 +400,26 @@ async def test_the_producer_of_a_tensor_runs_again_for_a_stream_that_is_handed_o
     await until(lambda: len(replica.started) == 5)
 
     assert replica.started == [(0, 0), (1, 0), (1, 1), (0, 1), (1, 2)]
+
+
+async def test_a_response_without_a_stream_continues_after_the_items_that_are_sent_when_its_replica_leaves(
+    pool: FakePool, dispatch_code: DispatchCode
+) -> None:
+    def record() -> None:
+        WordsTask().invoke(LinkRequest(inputs=[]))
+
+    dispatch_code(record)
+    first, second = pool.replicas
+    assert first.requested[0] == []
+
+    first.listeners[0].on_replica_leaving()
+    first.listeners[0].on_chunk("words", b'"a"')
+    pool.replicas.remove(first)
+    first.listeners.pop(0).on_handed_over("", has_state=False)
+
+    assert second.started == [(0, 1)]
+    assert second.requested[0] == []
+    assert second.delivered[0] == [pb.OutputChunk(output="words", item=b'"a"')]
 
 
 @pytest.mark.parametrize("inputs", [[1], [2**32 - 1], [0, 0, 7]])
