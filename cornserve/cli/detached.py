@@ -40,7 +40,7 @@ def start_detached(options: InstanceOptions) -> Instance:
     ]
     command += [*options.secret_arguments, *options.limits.cli_arguments, *options.media_allowlist.cli_arguments]
     command += [*options.origins.cli_arguments, "--unknown-fields", options.unknown_fields]
-    command += ["--transport", options.pull_protocol]
+    command += ["--transport", options.transport]
     if options.internal_tls is not None:
         command += ["--internal-tls", str(options.internal_tls.absolute())]
     program = ProcessSpec("supervisor", command, options.home.logs / "supervisor.log")

@@ -66,8 +66,8 @@ def main() -> int:
     slots = DeviceSlots.detect(
         gpus=options.gpus, cpu_slots=options.cpu_slots, slot_types=parse_slot_types(options.slots)
     )
-    home, protocol = Home(options.home), options.transport
-    asyncio.run(run_controller(home, slots, limits, options.metrics_port, options.tls, protocol))
+    home = Home(options.home)
+    asyncio.run(run_controller(home, slots, limits, options.metrics_port, options.tls, options.transport))
     return 0
 
 
@@ -96,7 +96,7 @@ async def run_controller(
     limits: Limits,
     metrics_port: int | None = None,
     tls: Path | None = None,
-    pull_protocol: PullProtocol = PullProtocol.AUTO,
+    transport: PullProtocol = PullProtocol.AUTO,
 ) -> None:
     """Runs the controller until a stop signal. Executors keep running: the next controller adopts them."""
     store = SqliteStore(home.store, mirror=StoreMirror(home.store))
@@ -107,7 +107,7 @@ async def run_controller(
         drain_seconds=limits.request_seconds,
         queue=limits.queue,
         slab_mib=limits.slab_mib,
-        pull_protocol=pull_protocol,
+        transport=transport,
     )
     fork_server = ForkServer()
     try:

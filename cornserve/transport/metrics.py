@@ -87,7 +87,7 @@ class TransportMetrics:
         pulled = CounterMetricFamily("cornserve_transport_pulled_bytes", bytes_help, labels=["protocol"])
         failures_help = "Pulls that failed, so that another protocol was used, or the tensor was lost."
         failures = CounterMetricFamily("cornserve_transport_pull_failures", failures_help, labels=["protocol"])
-        for name in self._pullers.names:
+        for name in self._pullers.protocols:
             protocols.add_metric([name], 1)
             pulled.add_metric([name], self._pullers.pulled_bytes[name])
             failures.add_metric([name], self._pullers.failures[name])

@@ -102,7 +102,7 @@ class Transport:
         await asyncio.to_thread(segment.reap, self._directory)
         self._reaping = asyncio.create_task(self._reap(), context=Context())
         await self._pullers.start()
-        producer = pb.Producer(token=self._token, segment=self._slab.name, pullers=self._pullers.names)
+        producer = pb.Producer(token=self._token, segment=self._slab.name, protocols=self._pullers.protocols)
         self._server = ProducerServer(self._registry, producer, self._lease_seconds, self._metrics)
         return {PRODUCER_CODEC.preamble: self._server.create_connection, **self._pullers.serve(self._find_pulled)}
 

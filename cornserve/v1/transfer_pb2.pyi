@@ -156,13 +156,13 @@ class Producer(_message.Message):
 
     TOKEN_FIELD_NUMBER: _builtins.int
     SEGMENT_FIELD_NUMBER: _builtins.int
-    PULLERS_FIELD_NUMBER: _builtins.int
+    PROTOCOLS_FIELD_NUMBER: _builtins.int
     token: _builtins.bytes
     """Random, and also in the header of the segment. A consumer that finds it there shares the producer's memory."""
     segment: _builtins.str
     """File name of the segment in the directory that processes of a node share."""
     @_builtins.property
-    def pullers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    def protocols(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The protocols by which consumers on other nodes can pull tensors from its endpoint."""
 
     def __init__(
@@ -170,11 +170,11 @@ class Producer(_message.Message):
         *,
         token: _builtins.bytes = ...,
         segment: _builtins.str = ...,
-        pullers: _abc.Iterable[_builtins.str] | None = ...,
+        protocols: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pullers", b"pullers", "segment", b"segment", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["protocols", b"protocols", "segment", b"segment", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

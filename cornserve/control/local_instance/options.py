@@ -56,7 +56,8 @@ class InstanceOptions:
     """The prices of GPUs and slots, in addition to those of `slot_types`."""
     prometheus: str | None = None
     """The address of the Prometheus server that scrapes the instance."""
-    pull_protocol: PullProtocol = PullProtocol.AUTO
+    transport: PullProtocol = PullProtocol.AUTO
+    """The protocol for tensors of other nodes."""
 
     def read_access(self) -> Access:
         """Reads the secrets. Raises `InstanceStartError` if they are invalid or do not suffice for the host."""

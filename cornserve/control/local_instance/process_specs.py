@@ -59,7 +59,7 @@ def _controller(options: InstanceOptions, addresses: InstanceAddresses) -> Proce
     command = ["cornserve.control", "--home", str(options.home.path)]
     command += ["--metrics-port", addresses.controller_metrics.rpartition(":")[2]]
     command += [*options.tls_arguments, *options.limits.cli_arguments]
-    command += [*options.slot_arguments, "--transport", options.pull_protocol]
+    command += [*options.slot_arguments, "--transport", options.transport]
     return _spec("controller", command, options, NO_SECRETS)
 
 

@@ -94,10 +94,10 @@ class TensorFetcher:
 
     async def _copy(self, subscription: Subscription, tensor: pb.TensorRef, block: Block) -> None:
         """Pulls the tensor by the best protocol of both ends, and by the next one if it fails."""
-        endpoint, theirs = subscription.tensor_id.endpoint, subscription.producer.pullers
+        endpoint, theirs = subscription.tensor_id.endpoint, subscription.producer.protocols
         into = self._admission.blocks.writable_buffer(block)
         failure = (
-            f"its node sends by {', '.join(theirs)}, and this process receives by {', '.join(self._pullers.names)}"
+            f"its node sends by {', '.join(theirs)}, and this process receives by {', '.join(self._pullers.protocols)}"
         )
         for puller in self._pullers.candidates(endpoint, theirs):
             try:

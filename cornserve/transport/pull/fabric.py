@@ -15,6 +15,7 @@ from contextvars import Context
 from typing import Any, Final, Protocol
 
 from cornserve.concurrency import run_unless
+from cornserve.pull_protocol import PullProtocol
 from cornserve.transport.errors import LostError
 from cornserve.transport.memory.refcounted_blocks import CAPABILITY_BYTES
 from cornserve.transport.pull.pool import ConnectionPools
@@ -65,7 +66,7 @@ class FabricLink(Protocol):
 
 
 class Fabric(Protocol):
-    name: str
+    protocol: PullProtocol
     has_rdma: bool
     """Whether the library can use a network device with RDMA on this machine."""
 
@@ -80,24 +81,30 @@ class FabricPuller:
     """
 
     def __init__(self, fabric: Fabric, credentials: ConnectionCredentials) -> None:
-        self.name = fabric.name
+        self.protocol = fabric.protocol
         self._fabric = fabric
         self._credentials = credentials
         self._pools = ConnectionPools(self._connect)
         self._senders: dict[FabricSender, None] = {}
-        """The one that has not pulled for longest is the first."""
+        """The senders with an open connection. The one that has not pulled for longest is the first."""
+        self._closing: set[asyncio.Task[None]] = set()
+        """Ends of senders."""
 
     def serve(self, find: FindSource) -> ConnectionFactories:
         codec: Codec[pb.FabricEvent, pb.FabricCommand] = Codec(
-            preamble(self.name), pb.FabricCommand, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
+            preamble(self.protocol), pb.FabricCommand, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
         )
 
         def create() -> MessageConnection[pb.FabricEvent, pb.FabricCommand]:
             sender = FabricSender(self._fabric, codec, find, self._record_use)
-            self._record_use(sender)
+            self._closing.add(sender.closing)
+            sender.closing.add_done_callback(self._closing.discard)
             sender.closing.add_done_callback(lambda _: self._senders.pop(sender, None))
+            self._record_use(sender)
             if len(self._senders) > MAX_SERVED:
-                next(iter(self._senders)).connection.abort("too many consumers pull from this process")
+                oldest = next(iter(self._senders))
+                del self._senders[oldest]
+                oldest.connection.abort("too many consumers pull from this process")
             return sender.connection
 
         return {codec.preamble: create}
@@ -120,10 +127,9 @@ class FabricPuller:
 
     async def close(self) -> None:
         await self._pools.close()
-        senders = list(self._senders)
-        for sender in senders:
+        for sender in self._senders:
             sender.connection.abort("this process ends")
-        await asyncio.gather(*(sender.closing for sender in senders))
+        await asyncio.gather(*self._closing)
         await self._fabric.close()
 
     async def _connect(self, endpoint: str) -> FabricReceiver:
@@ -180,7 +186,7 @@ class FabricSender:
         try:
             self.connection.send(await work)
         except OSError as error:
-            self.connection.refuse(f"{self._fabric.name} failed: {error}")
+            self.connection.refuse(f"{self._fabric.protocol} failed: {error}")
 
     async def _connect(self, address: bytes) -> pb.FabricEvent:
         peer = check_address(address)
@@ -217,7 +223,7 @@ class FabricReceiver:
 
     def __init__(self, fabric: Fabric) -> None:
         codec: Codec[pb.FabricCommand, pb.FabricEvent] = Codec(
-            preamble(fabric.name), pb.FabricEvent, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
+            preamble(fabric.protocol), pb.FabricEvent, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
         )
         self._fabric = fabric
         self._connection = MessageConnection(codec, self._on_event)
@@ -299,8 +305,8 @@ async def _wait_ended(work: asyncio.Task[Any]) -> bool:
     return is_cancelled
 
 
-def preamble(name: str) -> bytes:
-    return f"cornserve.v1.Pull.{name}/1\n".encode()
+def preamble(protocol: PullProtocol) -> bytes:
+    return f"cornserve.v1.Pull.{protocol}/1\n".encode()
 
 
 def with_checksum(address: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """The interface for copying a tensor from another node.
 
 The consumer pulls when it has space, so a producer cannot flood it. An implementation copies bytes between two slabs
-and never delivers bytes of another tensor. TCP and UCX are implemented.
+and never delivers bytes of another tensor.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from cornserve.pull_protocol import PullProtocol
 from cornserve.wire.listener import ConnectionFactories
 
 
@@ -27,8 +28,8 @@ FindSource = Callable[[bytes], PullSource | None]
 
 
 class Puller(Protocol):
-    name: str
-    """The name of the protocol. Producer and consumer must use the same protocol."""
+    protocol: PullProtocol
+    """Producer and consumer must use the same one."""
 
     def serve(self, find: FindSource) -> ConnectionFactories:
         """Lets consumers pull the tensors that `find` returns, over connections to this process."""

@@ -38,7 +38,7 @@ class PullerSelection:
         self._protocol = protocol
         self._credentials = credentials
         self._pullers: dict[str, Puller] = {PullProtocol.TCP: TcpPuller(credentials)}
-        """The pullers by name, the best one first."""
+        """The pullers by protocol, the best one first."""
         self._failed: dict[tuple[str, str], float] = {}
         """When a protocol can be used again with the producer at an endpoint."""
         self._log = LimitedLog(log)
@@ -46,29 +46,29 @@ class PullerSelection:
         self.failures: Counter[str] = Counter()
 
     @property
-    def names(self) -> list[str]:
+    def protocols(self) -> list[str]:
         return list(self._pullers)
 
     async def start(self) -> None:
-        """Starts the libraries that the protocol permits. Logs a warning if the selected one does not work."""
+        """Starts the libraries that the protocol permits. Logs a warning if one that is installed does not work."""
         if self._protocol is PullProtocol.AUTO:
             names: tuple[PullProtocol, ...] = () if self._credentials.tls is not None else tuple(FABRICS)
         else:
             names = tuple(name for name in FABRICS if name == self._protocol)
         fabrics = [fabric for name in names if (fabric := await self._start_fabric(name)) is not None]
-        pullers = {fabric.name: FabricPuller(fabric, self._credentials) for fabric in fabrics}
+        pullers: dict[str, Puller] = {fabric.protocol: FabricPuller(fabric, self._credentials) for fabric in fabrics}
         self._pullers = {**pullers, **self._pullers}
 
     def serve(self, find: FindSource) -> ConnectionFactories:
         return {key: create for puller in self._pullers.values() for key, create in puller.serve(find).items()}
 
-    def candidates(self, endpoint: str, names: Iterable[str]) -> list[Puller]:
+    def candidates(self, endpoint: str, protocols: Iterable[str]) -> list[Puller]:
         """Returns the pullers that the producer at an endpoint has, too, and that have not failed with it recently.
 
         TCP is always tried.
         """
         now = time.monotonic()
-        common = set(names)
+        common = set(protocols)
         return [
             puller
             for name, puller in self._pullers.items()
@@ -76,15 +76,17 @@ class PullerSelection:
         ]
 
     def record_pull(self, puller: Puller, nbytes: int) -> None:
-        self.pulled_bytes[puller.name] += nbytes
+        self.pulled_bytes[puller.protocol] += nbytes
 
     def record_failure(self, endpoint: str, puller: Puller, error: OSError) -> None:
-        self.failures[puller.name] += 1
-        if puller.name != PullProtocol.TCP:
-            self._failed[endpoint, puller.name] = time.monotonic() + RETRY_SECONDS
+        self.failures[puller.protocol] += 1
+        if puller.protocol != PullProtocol.TCP:
+            now = time.monotonic()
+            self._failed = {failed: retry for failed, retry in self._failed.items() if retry > now}
+            self._failed[endpoint, puller.protocol] = now + RETRY_SECONDS
             self._log.warning(
                 "cannot pull tensors from %s by %s, using TCP for %g s: %s",
-                *(endpoint, puller.name, RETRY_SECONDS, str(error) or type(error).__name__),
+                *(endpoint, puller.protocol, RETRY_SECONDS, str(error) or type(error).__name__),
             )
 
     def disconnect(self, endpoint: str) -> None:
@@ -98,18 +100,24 @@ class PullerSelection:
 
     async def _start_fabric(self, name: PullProtocol) -> Fabric | None:
         """Returns None if the library does not work, or `auto` does not use it on this machine."""
-        is_selected = self._protocol == name
-        if not is_selected and not rdma_devices():
+        is_selected, devices = self._protocol == name, rdma_devices()
+        if not (is_selected or devices):
             return None
         try:
             fabric = await FABRICS[name]()
-        except (ImportError, OSError) as error:
+        except ModuleNotFoundError as error:
             if is_selected:
-                log.warning(
-                    "tensors are pulled by TCP, because %s does not work: %s: install cornserve[rdma]", name, error
-                )
+                _warn(name, f"{error}: install cornserve[rdma]")
+            return None
+        except (ImportError, OSError) as error:
+            _warn(name, str(error))
             return None
         if is_selected or fabric.has_rdma:
             return fabric
         await fabric.close()
+        _warn(name, f"it does not support the network devices {', '.join(devices)}")
         return None
+
+
+def _warn(name: PullProtocol, problem: str) -> None:
+    log.warning("tensors are pulled by TCP, because %s does not work: %s", name, problem)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cornserve.pull_protocol import PullProtocol
 from cornserve.transport.errors import LostError
 from cornserve.transport.pull.pool import ConnectionPools
 from cornserve.transport.pull.puller import FindSource
@@ -21,7 +22,7 @@ PREAMBLE: Final = b"cornserve.v1.Pull/1\n"
 
 
 class TcpPuller:
-    name = "tcp"
+    protocol: PullProtocol = PullProtocol.TCP
 
     def __init__(self, credentials: ConnectionCredentials) -> None:
         self._credentials = credentials

@@ -13,6 +13,7 @@ import os
 import time
 from typing import Any, Final
 
+from cornserve.pull_protocol import PullProtocol
 from cornserve.transport.memory.step_registrations import StepRegistrations
 from cornserve.transport.pull.loop_thread import LoopThread
 
@@ -55,7 +56,7 @@ class _MemoryParameters(ctypes.Structure):
 class UcxFabric:
     """UCX in this process. All calls of the library are in one thread."""
 
-    name = "ucx"
+    protocol: PullProtocol = PullProtocol.UCX
 
     def __init__(self, thread: LoopThread) -> None:
         self.thread = thread

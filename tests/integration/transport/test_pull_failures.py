@@ -28,6 +28,8 @@ pytestmark = [
 ]
 
 SIZE = 128 * MIB
+BYTES_PER_SECOND = 32 * MIB
+"""The rate of pulls, which limits how soon they end."""
 HELD = 'cornserve_transport_slab_bytes{state="held"}'
 
 StartPair = Callable[[PullProtocol], Awaitable[tuple[WorkerClient, WorkerClient]]]
@@ -50,11 +52,17 @@ async def start_pair(start_worker: StartWorker, shared_memory: Path) -> StartPai
 
 
 async def begin_pull(producer: WorkerClient, consumer: WorkerClient) -> None:
-    """Returns while the consumer pulls a large tensor."""
-    await producer.call("begin", invocation=0)
-    await producer.call("publish", invocation=0, output="large", nbytes=SIZE, fill=7)
-    await consumer.send("hold", endpoint=producer.endpoint, invocation=0, output="large")
-    await until(lambda: producer.metric_equals("cornserve_transport_sent_bytes_total", SIZE))
+    """Returns while the consumer pulls a large tensor, over the connection of an earlier pull."""
+    for invocation, nbytes in ((2, MIB), (0, SIZE)):
+        await producer.call("begin", invocation=invocation)
+        await producer.call("publish", invocation=invocation, output="tensor", nbytes=nbytes, fill=7)
+    tensor = {"endpoint": producer.endpoint, "output": "tensor"}
+    assert await consumer.call("hold", invocation=2, **tensor) == ""
+    await consumer.call("end_holds")
+    await producer.call("release", invocation=2)
+    await producer.call("limit_rate", bytes_per_second=BYTES_PER_SECOND)
+    await consumer.send("hold", invocation=0, **tensor)
+    await until(lambda: producer.metric_equals("cornserve_transport_sent_bytes_total", MIB + SIZE))
 
 
 async def test_a_tensor_arrives_by_the_protocol(protocol: PullProtocol, start_pair: StartPair) -> None:
@@ -63,8 +71,9 @@ async def test_a_tensor_arrives_by_the_protocol(protocol: PullProtocol, start_pa
 
     assert await consumer.read_response() == ""
 
-    assert await consumer.call("read", output="large") == "07"
-    assert await consumer.metric_equals(f'cornserve_transport_pulled_bytes_total{{protocol="{protocol}"}}', SIZE)
+    assert await consumer.call("read", output="tensor") == "07"
+    pulled = f'cornserve_transport_pulled_bytes_total{{protocol="{protocol}"}}'
+    assert await consumer.metric_equals(pulled, MIB + SIZE)
 
 
 async def test_a_pull_from_a_process_that_is_killed_is_lost(protocol: PullProtocol, start_pair: StartPair) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -19,11 +20,14 @@ from cornserve.pull_protocol import PullProtocol
 from cornserve.transport import Production, TensorId, TensorView, Transport, TransportError
 from cornserve.wire.listener import ConnectionListener
 from tests.credentials import CREDENTIALS
+from tests.tcp_sockets import tcp_sockets
 
 MIB = 1 << 20
 PAUSE = 0.004
 """Limit for the time between publishing and revoking, in seconds: about the time that a consumer needs to read."""
 REQUEST = "request"
+SO_MAX_PACING_RATE = 47
+"""Linux's limit for the bytes that a socket sends in a second."""
 
 
 class TransportWorker:
@@ -99,6 +103,17 @@ class TransportWorker:
         except TransportError as error:
             return f"{type(error).__name__}: {error}"
         return bytes(set(data)).hex()
+
+    async def end_holds(self) -> None:
+        """Ends the leases on all held tensors."""
+        self._views.clear()
+        await self._held.aclose()
+
+    async def limit_rate(self, bytes_per_second: int) -> None:
+        """Limits the rate at which each open TCP connection sends, also those of libraries."""
+        for connection in tcp_sockets():
+            with connection:
+                connection.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, bytes_per_second)
 
     async def metrics(self) -> dict[str, float]:
         samples = (sample for metric in self._transport.metrics() for sample in metric.samples)

@@ -99,7 +99,7 @@ def test_any_commands_of_a_consumer_affect_no_other(
     async def check(pair: FuzzedPair) -> None:
         responded = asyncio.Event()
         codec: Codec[pb.FabricCommand, pb.FabricEvent] = Codec(
-            preamble(pair.puller.name), pb.FabricEvent, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
+            preamble(pair.puller.protocol), pb.FabricEvent, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
         )
         hostile = MessageConnection(codec, lambda event: responded.set())
         await hostile.connect(pair.endpoint, CREDENTIALS)
@@ -128,7 +128,7 @@ def test_any_events_of_a_producer_end_the_pull(
 ) -> None:
     async def check(pair: FuzzedPair) -> None:
         codec: Codec[pb.FabricEvent, pb.FabricCommand] = Codec(
-            preamble(pair.puller.name), pb.FabricCommand, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
+            preamble(pair.puller.protocol), pb.FabricCommand, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
         )
 
         def create() -> MessageConnection[pb.FabricEvent, pb.FabricCommand]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
 import socket
-import stat
-from collections.abc import AsyncIterator, Iterator
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,17 @@ import pytest
 
 from cornserve.pull_protocol import PullProtocol
 from cornserve.transport import LostError
+from cornserve.transport.pull import selection
 from cornserve.transport.pull.fabric import MAX_MESSAGE_BYTES, Fabric, FabricPuller, preamble, with_checksum
 from cornserve.transport.pull.puller import PullSource
-from cornserve.transport.pull.selection import FABRICS
+from cornserve.transport.pull.selection import FABRICS, PullerSelection
 from cornserve.v1 import transfer_pb2 as pb
 from cornserve.wire import sockets
 from cornserve.wire.codec import Codec
 from cornserve.wire.connection import MessageConnection
 from cornserve.wire.listener import ConnectionListener
 from tests.credentials import CREDENTIALS
+from tests.tcp_sockets import tcp_sockets
 from tests.unit.transport.conftest import MIB, TransportCluster, TransportProcess, needs_extra
 from tests.unit.transport.test_transport import DATA, produce, publish, received
 from tests.waiting import until
@@ -75,7 +76,7 @@ async def test_a_library_that_is_not_installed_is_replaced_by_tcp(
     cluster: TransportCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: PullProtocol
 ) -> None:
     async def fail() -> Any:
-        raise ImportError("No module named 'library'")
+        raise ModuleNotFoundError("No module named 'library'")
 
     monkeypatch.setitem(FABRICS, name, fail)
 
@@ -83,6 +84,59 @@ async def test_a_library_that_is_not_installed_is_replaced_by_tcp(
 
     assert metric(process, "protocol") == {"tcp": 1}
     assert f"{name} does not work: No module named 'library': install cornserve[rdma]" in caplog.text
+
+
+@pytest.mark.parametrize("name", FABRICS)
+@pytest.mark.parametrize(
+    ("error", "problems"),
+    [
+        (ModuleNotFoundError("No module named 'library'"), []),
+        (ImportError("library.so: undefined symbol"), ["library.so: undefined symbol"]),
+        (OSError("the library does not start"), ["the library does not start"]),
+    ],
+)
+async def test_auto_warns_of_an_installed_library_that_does_not_work_on_a_machine_with_a_device(
+    cluster: TransportCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    name: PullProtocol,
+    error: Exception,
+    problems: list[str],
+) -> None:
+    async def fail() -> Any:
+        raise error
+
+    monkeypatch.setattr(selection, "rdma_devices", lambda: ["uverbs0"])
+    monkeypatch.setattr(selection, "FABRICS", {name: fail})
+
+    process = await cluster.transport()
+
+    assert metric(process, "protocol") == {"tcp": 1}
+    assert caplog.messages == [
+        f"tensors are pulled by TCP, because {name} does not work: {problem}" for problem in problems
+    ]
+
+
+@pytest.mark.parametrize("name", FABRICS)
+async def test_auto_warns_of_a_library_without_support_for_the_device(
+    cluster: TransportCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: PullProtocol
+) -> None:
+    monkeypatch.setattr(selection, "rdma_devices", lambda: ["uverbs0"])
+    monkeypatch.setattr(selection, "FABRICS", {needs_extra(name): without_rdma(FABRICS[name])})
+
+    process = await cluster.transport()
+
+    assert metric(process, "protocol") == {"tcp": 1}
+    assert f"{name} does not work: it does not support the network devices uverbs0" in caplog.text
+
+
+def without_rdma(start: Callable[[], Awaitable[Fabric]]) -> Callable[[], Awaitable[Fabric]]:
+    async def started() -> Fabric:
+        fabric = await start()
+        fabric.has_rdma = False
+        return fabric
+
+    return started
 
 
 async def test_machines_without_a_device_for_rdma_pull_by_tcp(cluster: TransportCluster) -> None:
@@ -175,18 +229,6 @@ async def test_copies_that_are_cancelled_too_late_leave_no_descriptors(
     await until(lambda: psutil.Process().num_fds() <= descriptors)
 
 
-def tcp_sockets() -> Iterator[socket.socket]:
-    """Yields duplicates of the sockets of this process. Lists of the system miss some while others change."""
-    for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError):
-            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                duplicate = socket.socket(fileno=os.dup(int(name)))
-                if duplicate.family in (socket.AF_INET, socket.AF_INET6):
-                    yield duplicate
-                else:
-                    duplicate.close()
-
-
 def port_of(endpoint: str) -> int:
     return sockets.split_endpoint(endpoint)[1]
 
@@ -228,7 +270,7 @@ class FabricServer:
     """A listener at which tensors can be pulled by a library, and connections to it that send any messages."""
 
     def __init__(self, fabric: Fabric, address: bytes) -> None:
-        self.name = fabric.name
+        self.protocol = fabric.protocol
         self.address = pb.FabricCommand(address=with_checksum(address))
         self.puller = FabricPuller(fabric, CREDENTIALS)
         self.source: PullSource | None = None
@@ -238,7 +280,7 @@ class FabricServer:
 
     async def connect(self) -> MessageConnection[pb.FabricCommand, pb.FabricEvent]:
         codec: Codec[pb.FabricCommand, pb.FabricEvent] = Codec(
-            preamble(self.name), pb.FabricEvent, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
+            preamble(self.protocol), pb.FabricEvent, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
         )
         connection = MessageConnection(codec, self._on_event)
         await connection.connect(self.endpoint, CREDENTIALS)
@@ -301,6 +343,49 @@ async def test_a_tensor_that_is_freed_during_a_pull_is_lost_by_any_library(serve
 
     with pytest.raises(LostError, match="was freed during the pull"):
         await server.puller.pull(server.endpoint, CAPABILITY, memoryview(bytearray(len(DATA))))
+
+
+async def test_each_connection_of_a_burst_closes_the_one_that_has_not_pulled_for_longest(
+    server: FabricServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve.transport.pull.fabric.MAX_SERVED", 2)
+    has_ended = asyncio.Event()
+
+    async def wait_closed(link: Any) -> None:
+        await has_ended.wait()
+
+    monkeypatch.setattr(link_type(server.protocol), "wait_closed", wait_closed)
+    connections = []
+    try:
+        for number in range(1, 3):
+            connections.append(await server.connect())
+            connections[-1].send(server.address)
+            await until(lambda number=number: len(server.events) == number)  # type: ignore[misc]
+
+        connections += [await server.connect() for _ in range(4)]
+
+        await until(lambda: sum(not connection.closed.is_set() for connection in connections) == 2)
+    finally:
+        has_ended.set()
+
+
+async def test_failures_with_producers_that_have_ended_are_forgotten(
+    server: FabricServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Endpoint(str):
+        """Can have weak references."""
+
+    monkeypatch.setattr(selection, "RETRY_SECONDS", 0.0)
+    pullers = PullerSelection(PullProtocol.TCP, CREDENTIALS)
+    pullers.record_failure("10.0.0.1:7000", server.puller, OSError("the first failure is logged"))
+    endpoint = Endpoint("10.0.0.2:7000")
+    pullers.record_failure(endpoint, server.puller, OSError("further ones are not"))
+    reference = weakref.ref(endpoint)
+    del endpoint
+
+    pullers.record_failure("10.0.0.3:7000", server.puller, OSError("further ones are not"))
+
+    assert reference() is None
 
 
 async def test_many_sizes_arrive_complete(server: FabricServer) -> None:

@@ -13,7 +13,7 @@ from tests.unit.transport.test_transport import DATA, produce, publish, received
 from tests.waiting import until
 
 TOKEN = bytes(16)
-PRODUCER = pb.Producer(token=TOKEN, segment=segment.file_name(TOKEN), pullers=["tcp"])
+PRODUCER = pb.Producer(token=TOKEN, segment=segment.file_name(TOKEN), protocols=["tcp"])
 
 
 def tensor(**fields: object) -> pb.TransferEvent:
@@ -58,7 +58,7 @@ async def test_a_subscription_number_that_is_in_use_closes_the_connection_and_en
         (PRODUCER, tensor(capability=b"short"), "the capability of a tensor has 5 bytes"),
         (PRODUCER, pb.TransferEvent(producer=PRODUCER), "described itself twice"),
         (None, tensor(), "has not described itself"),
-        (pb.Producer(token=TOKEN, segment="../secrets", pullers=["tcp"]), tensor(), "'../secrets' does not belong"),
+        (pb.Producer(token=TOKEN, segment="../secrets", protocols=["tcp"]), tensor(), "'../secrets' does not belong"),
         (pb.Producer(token=b"short", segment=segment.file_name(b"short")), tensor(), "does not belong to the token"),
     ],
 )

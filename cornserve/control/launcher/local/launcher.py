@@ -40,7 +40,7 @@ class LocalLauncher:
         drain_seconds: float = 30,
         queue: int = Limits().queue,
         slab_mib: int | None = None,
-        pull_protocol: PullProtocol = PullProtocol.AUTO,
+        transport: PullProtocol = PullProtocol.AUTO,
         first_delay: float = 1,
         longest_delay: float = 60,
     ) -> None:
@@ -54,7 +54,7 @@ class LocalLauncher:
             drain_seconds=drain_seconds,
             queue=queue,
             slab_mib=Limits().slab_mib if slab_mib is None else slab_mib,
-            pull_protocol=pull_protocol,
+            transport=transport,
             slab_budget=SlabBudget(SHARED_MEMORY, state_dir.segments),
             warm_processes=WarmProcesses(slots),
             first_delay=first_delay,

@@ -36,7 +36,8 @@ class LocalMachine:
     """Maximum number of running and queued invocations of a replica."""
     slab_mib: int
     """The most shared memory that a replica's slab takes."""
-    pull_protocol: PullProtocol
+    transport: PullProtocol
+    """The protocol for tensors of other nodes."""
     slab_budget: SlabBudget
     warm_processes: WarmProcesses
     first_delay: float

@@ -62,5 +62,5 @@ def _command(replica_dir: ReplicaDir, spec: ExecutorSpec, machine: LocalMachine)
         *("--peers", machine.state_dir.addresses_pattern),
         *("--drain-seconds", str(machine.drain_seconds), "--queue", str(machine.queue)),
         *("--shared-memory", str(machine.state_dir.segments), "--slab-mib", str(machine.slab_mib)),
-        *("--transport", machine.pull_protocol),
+        *("--transport", machine.transport),
     ]
