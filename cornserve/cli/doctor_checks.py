@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -141,13 +143,35 @@ def _rdma() -> CheckResult:
     devices = rdma_devices()
     if not devices:
         return CheckResult("RDMA", True, "no network device: tensors of other nodes are pulled over TCP")
-    is_installed = find_spec("ucxx") is not None
+    problem = _rdma_problem()
     return CheckResult(
         "RDMA",
-        is_installed,
-        f"{', '.join(devices)}; ucxx is {'installed' if is_installed else 'not installed'}",
-        "tensors of other nodes are pulled over TCP: to use the devices, install cornserve[rdma] and a UCX with verbs",
+        not problem,
+        f"{', '.join(devices)}: {problem or 'UCX uses them'}",
+        "tensors of other nodes are pulled over TCP: to use the devices, install cornserve[rdma] and a UCX with verbs, "
+        "and permit processes to lock the memory of a slab (ulimit -l)",
     )
+
+
+def _rdma_problem() -> str:
+    """Returns the reason for which UCX cannot use network devices, or an empty text."""
+    from cornserve.transport.pull.ucx import UcxFabric
+
+    async def supports_rdma() -> bool:
+        fabric = await UcxFabric.start()
+        await fabric.close()
+        return fabric.has_rdma
+
+    try:
+        if not asyncio.run(supports_rdma()):
+            return "UCX has no support for them"
+    except (ImportError, OSError) as error:
+        return str(error)
+    limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    slab = Limits().slab_mib * MIB
+    if limit != resource.RLIM_INFINITY and limit < slab:
+        return f"a process can lock {format_gib(limit)}, and a slab has {format_gib(slab)}"
+    return ""
 
 
 def _apps() -> CheckResult:

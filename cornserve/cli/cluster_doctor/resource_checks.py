@@ -1,4 +1,4 @@
-"""Checks of GPUs, shared memory and storage."""
+"""Checks of GPUs and other devices, shared memory and storage."""
 
 from __future__ import annotations
 
@@ -61,6 +61,25 @@ def _count_gpus(nodes: list[JsonObject], resource: str, labels: Mapping[str, str
         if (labels or {}).items() <= node["metadata"].get("labels", {}).items()
     ]
     return _GpuCount(sum(counts), sum(map(bool, counts)))
+
+
+def device_check(facts: ClusterFacts) -> CheckResult:
+    """Checks the devices that executors request in addition to GPUs, such as those of networks with RDMA."""
+    if facts.nodes is None:
+        return CheckResult("devices", True, "unknown: you may not list nodes")
+    settings = cluster_settings(facts)
+    limits = [((settings.get(pods) or {}).get("resources") or {}).get("limits") or {} for pods in ("cpu", "gpu")]
+    names = sorted({name for limit in limits for name in limit if "/" in name})
+    if not names:
+        return CheckResult("devices", True, "executors request only GPUs")
+    allocatable = [(node.get("status") or {}).get("allocatable", {}) for node in facts.nodes]
+    counts = {name: sum(devices.get(name, "0") != "0" for devices in allocatable) for name in names}
+    return CheckResult(
+        "devices",
+        all(counts.values()),
+        "; ".join(f"{count} of {len(facts.nodes)} nodes have {name}" for name, count in counts.items()),
+        "install the device plugin of the devices, or correct the limits in the value executors.gpu.resources",
+    )
 
 
 def shared_memory_check(facts: ClusterFacts) -> CheckResult:

@@ -8,7 +8,12 @@ from cornserve.cli.check_result import CheckResult
 from cornserve.cli.cluster_doctor.checks import crd_check, namespace_check, permission_check, version_check
 from cornserve.cli.cluster_doctor.facts import ClusterFacts
 from cornserve.cli.cluster_doctor.pod_checks import component_check, executor_check, leader_check
-from cornserve.cli.cluster_doctor.resource_checks import gpu_check, shared_memory_check, storage_check
+from cornserve.cli.cluster_doctor.resource_checks import (
+    device_check,
+    gpu_check,
+    shared_memory_check,
+    storage_check,
+)
 from cornserve.client.cluster.errors import explained_errors
 from cornserve.client.cluster.tunnel import FIELD_MANAGER
 from cornserve.kubernetes.client import KubeClient
@@ -35,6 +40,7 @@ def check_cluster(context: str | None, namespace: str | None) -> Iterator[CheckR
     yield leader_check(facts)
     yield executor_check(facts)
     yield gpu_check(facts)
+    yield device_check(facts)
     yield shared_memory_check(facts)
     yield storage_check(facts)
 

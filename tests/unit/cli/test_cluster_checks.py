@@ -11,7 +11,12 @@ import pytest
 from cornserve.cli.cluster_doctor.checks import crd_check, namespace_check, version_check
 from cornserve.cli.cluster_doctor.facts import ClusterFacts, Missing
 from cornserve.cli.cluster_doctor.pod_checks import component_check, executor_check, leader_check
-from cornserve.cli.cluster_doctor.resource_checks import gpu_check, shared_memory_check, storage_check
+from cornserve.cli.cluster_doctor.resource_checks import (
+    device_check,
+    gpu_check,
+    shared_memory_check,
+    storage_check,
+)
 from cornserve.kubernetes_resources.crd import app_crd, route_crd
 
 NOTHING = ClusterFacts(
@@ -66,10 +71,11 @@ def test_what_may_not_be_read_is_unknown_and_not_a_failure() -> None:
         leader_check(UNREADABLE),
         executor_check(UNREADABLE),
         gpu_check(UNREADABLE),
+        device_check(UNREADABLE),
         shared_memory_check(UNREADABLE),
         storage_check(UNREADABLE),
     ]
-    assert [(result.ok, "you may not" in result.found) for result in results] == [(True, True)] * 7
+    assert [(result.ok, "you may not" in result.found) for result in results] == [(True, True)] * 8
 
 
 def test_older_and_missing_crds_are_reported() -> None:
@@ -147,6 +153,28 @@ def test_gpus_are_counted_by_type() -> None:
     assert (wrong.ok, wrong.is_essential) == (False, False)
     assert wrong.found.endswith("; c: 0 on 0 nodes")
     assert wrong.remedy == "correct the resource or the nodeSelector of c in the value executors.gpuTypes"
+
+
+@pytest.mark.parametrize(
+    ("yaml", "ok", "found"),
+    [
+        ("{}", True, "executors request only GPUs"),
+        ("gpu: {resources: {limits: {rdma/hca: 1, memory: 8Gi}}}", True, "1 of 2 nodes have rdma/hca"),
+        ("cpu: {resources: {limits: {rdma/hca: 1}}}", True, "1 of 2 nodes have rdma/hca"),
+        (
+            "gpu: {resources: {limits: {rdma/hca: 1, rdma/other: 1}}}",
+            False,
+            "1 of 2 nodes have rdma/hca; 0 of 2 nodes have rdma/other",
+        ),
+    ],
+)
+def test_nodes_must_have_the_devices_that_executors_request(yaml: str, ok: bool, found: str) -> None:
+    device: dict[str, Any] = {"metadata": {}, "status": {"allocatable": {"rdma/hca": "1k"}}}
+    nodes = [device, {"metadata": {}, "status": {}}]
+
+    result = device_check(replace(NOTHING, nodes=nodes, settings=settings(yaml)))
+
+    assert (result.ok, result.is_essential, result.found) == (ok, False, found)
 
 
 def test_shared_memory_must_be_bound_and_allowed() -> None:

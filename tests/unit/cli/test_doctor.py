@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import socket
 import sqlite3
 from contextlib import closing
@@ -24,6 +25,7 @@ from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
 from cornserve.instance import Instance
 from cornserve.task.spec import ExecutorSpec
+from cornserve.transport.pull.ucx import UcxFabric
 from tests.free_ports import free_port
 
 
@@ -46,19 +48,53 @@ def test_doctor_runs_all_checks(cli: CliRunner, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_machine_without_a_device_for_rdma_pulls_tensors_over_tcp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_checks, "rdma_devices", list)
+
+    result = check(Home(tmp_path), "RDMA")
+
+    assert result.ok
+    assert "no network device" in result.found
+
+
+class LibraryForRdma:
+    """Stands for UCX on a machine with a device."""
+
+    def __init__(self, *, has_rdma: bool) -> None:
+        self.has_rdma = has_rdma
+
+    async def close(self) -> None:
+        """Ends nothing."""
+
+
 @pytest.mark.parametrize(
-    ("devices", "is_installed", "ok", "found"),
+    ("library", "lockable", "ok", "found"),
     [
-        ([], False, True, "pulled over TCP"),
-        (["uverbs0", "uverbs1"], False, False, "uverbs0, uverbs1; ucxx is not installed"),
-        (["uverbs0"], True, True, "uverbs0; ucxx is installed"),
+        (LibraryForRdma(has_rdma=True), resource.RLIM_INFINITY, True, "uverbs0, uverbs1: UCX uses them"),
+        (LibraryForRdma(has_rdma=False), resource.RLIM_INFINITY, False, "UCX has no support for them"),
+        (LibraryForRdma(has_rdma=True), 64 << 10, False, "a process can lock 0.0 GiB, and a slab has "),
+        (ModuleNotFoundError("No module named 'ucxx'"), resource.RLIM_INFINITY, False, "No module named 'ucxx'"),
+        (OSError("UCX does not start"), resource.RLIM_INFINITY, False, "UCX does not start"),
     ],
 )
-def test_a_device_for_rdma_needs_its_library(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: list[str], is_installed: bool, ok: bool, found: str
+def test_a_device_for_rdma_needs_a_library_that_supports_it_and_lockable_memory(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    library: LibraryForRdma | Exception,
+    lockable: int,
+    ok: bool,
+    found: str,
 ) -> None:
-    monkeypatch.setattr(doctor_checks, "rdma_devices", lambda: devices)
-    monkeypatch.setattr(doctor_checks, "find_spec", lambda name: object() if is_installed else None)
+    async def start() -> LibraryForRdma:
+        if isinstance(library, Exception):
+            raise library
+        return library
+
+    monkeypatch.setattr(doctor_checks, "rdma_devices", lambda: ["uverbs0", "uverbs1"])
+    monkeypatch.setattr(UcxFabric, "start", start)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (lockable, lockable))
 
     result = check(Home(tmp_path), "RDMA")
 

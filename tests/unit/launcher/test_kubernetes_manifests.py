@@ -111,6 +111,16 @@ class TestPods:
         assert container["resources"]["limits"] == {"memory": "8Gi", "nvidia.com/gpu": "2"}
         assert container["resources"]["requests"] == {"cpu": "2", "nvidia.com/gpu": "2"}
 
+    def test_devices_and_networks_for_rdma_are_requested_as_configured(self) -> None:
+        device, network = {"rdma/hca": "1"}, {"k8s.v1.cni.cncf.io/networks": "rdma-net"}
+        gpu = {"image": "registry/gpu:1", "resources": {"requests": device, "limits": device}}
+        manifests = render_group(ExecutorGroup(LLM, 1), settings(gpu=gpu, podAnnotations=network, transport="ucx"))
+        template = manifests.deployment["spec"]["template"]
+        (container,) = template["spec"]["containers"]
+        assert container["resources"]["limits"] == {"rdma/hca": "1", "nvidia.com/gpu": "2"}
+        assert network.items() <= template["metadata"]["annotations"].items()
+        assert option(container, "--transport") == "ucx"
+
     def test_without_gpus_the_same_executor_runs_on_cpus(self) -> None:
         container = executor(ExecutorGroup(LLM, 1), usesGpus=False)
         assert container["image"] == "registry/cpu:1"
