@@ -5,7 +5,8 @@ A hop is the time from the producer's call (which allocates space and copies the
 consumer, which is already subscribed. For comparison, plain copies of the same bytes (`memcpy`) alternate with the hops
 in the same process. "Own" includes a copy of the view to private memory of the consumer. Two nodes are two network
 namespaces, whose processes share no memory; their baseline is a plain socket. The chunks of a stream are measured like
-single tensors. With `--protocol ucx`, only two nodes are measured, and tagged messages of `ucx_perftest`.
+single tensors. With `--protocol ucx`, tagged messages of `ucx_perftest` are measured, too: over TCP between two nodes,
+and through UCX's shared memory on one, where tensors pass through that of Cornserve.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ class TransportRow:
     idle_cores: float
     """CPU use of both processes with open connections, and without tensors."""
     perftest_gb_per_s: float | None
-    """The library's benchmark between the same hosts."""
+    """The library's benchmark between the same hosts, which polls."""
+    sleeping_perftest_gb_per_s: float | None
+    """The library's benchmark, which sleeps while it waits, as executors do."""
     others_cores: float
     """CPU use of the rest of the machine."""
 
@@ -95,7 +98,7 @@ def main() -> None:
     sizes = QUICK if options.quick else options.sizes
     budget = 0.02 if options.quick else options.gigabytes
     with ExitStack() as stack:
-        pairs = [(LOCAL_HOST, LOCAL_HOST)] if options.protocol == PullProtocol.TCP else []
+        pairs = [(LOCAL_HOST, LOCAL_HOST)]
         try:
             pairs.append(stack.enter_context(two_hosts()))
         except NotPermittedError as error:
@@ -163,7 +166,10 @@ def measure(
         ]
         others = busy.others()
         idle = both.idle_cores()
-    perftest = None if protocol == PullProtocol.TCP else tagged_gb_per_s(nbytes, count, producer, consumer)
+    polling = sleeping = None
+    if protocol is PullProtocol.UCX:
+        polling = tagged_gb_per_s(nbytes, count, producer, consumer, "poll")
+        sleeping = tagged_gb_per_s(nbytes, count, producer, consumer, "sleep")
     return TransportRow(
         nodes=1 if is_shared else 2,
         protocol=protocol,
@@ -180,7 +186,8 @@ def measure(
         stream_cpu_seconds_per_gb=round(stream.cpu_seconds / (nbytes * count) * 1e9, 3),
         loads=loads,
         idle_cores=round(idle, 3),
-        perftest_gb_per_s=None if perftest is None else round(perftest, 2),
+        perftest_gb_per_s=polling,
+        sleeping_perftest_gb_per_s=sleeping,
         others_cores=others,
     )
 
@@ -196,7 +203,8 @@ def _show(machine: MachineInfo, rows: Sequence[TransportRow]) -> None:
     loads = create_table(("nodes", "size"), [f"{cell} {share:.0%}" for share in LOADS for cell in ("rate", "hop")])
     streams = create_table(("nodes", "size"), ("hop", "chunk", "GB/s", "stream GB/s", "CPU s/GB", "stream CPU s/GB"))
     pulls = create_table(
-        ("protocol", "size"), ("hop", "GB/s", "CPU s/GB", "idle cores", "ucx_perftest GB/s", "÷ ucx_perftest")
+        ("nodes", "protocol", "size"),
+        ("hop", "GB/s", "CPU s/GB", "idle cores", "ucx_perftest GB/s", "÷ it", "asleep GB/s", "÷ it", "others"),
     )
     for row in rows:
         rates = (f"{row.burst_gb_per_s:.2f}", f"{row.stream_gb_per_s:.2f}")
@@ -204,15 +212,30 @@ def _show(machine: MachineInfo, rows: Sequence[TransportRow]) -> None:
         streams.add_row(str(row.nodes), row.size, _cell(row.hop), _cell(row.chunk), *rates, *cpu)
         common = (f"{row.burst_gb_per_s:.2f}", f"{row.cpu_seconds_per_gb:.2f}", f"{row.others_cores:.2f}")
         hop, memcpy, baseline = row.hop.p50, row.memcpy.p50, row.baseline.p50
+        protocol = "shared memory" if row.nodes == 1 else row.protocol
+        ratios = [
+            cell
+            for perftest in (row.perftest_gb_per_s, row.sleeping_perftest_gb_per_s)
+            for cell in (("", "") if perftest is None else (f"{perftest:.2f}", f"{row.burst_gb_per_s / perftest:.2f}"))
+        ]
+        pulls.add_row(
+            *(
+                str(row.nodes),
+                protocol,
+                row.size,
+                _cell(row.hop),
+                *common[:2],
+                f"{row.idle_cores:.3f}",
+                *ratios,
+                common[2],
+            )
+        )
         if row.nodes == 1:
             first = (_cell(row.hop), _cell(row.memcpy), f"{hop / memcpy:.2f}")
             second = (_cell(row.own), f"{row.own.p50 / 2 / row.own_memcpy.p50:.2f}", _cell(row.baseline))
             one_node.add_row(row.size, *first, *second, *common)
         else:
             cells = (_cell(row.hop), _cell(row.memcpy), _cell(row.own), _cell(row.baseline))
-            perftest = row.perftest_gb_per_s
-            ratio = ("", "") if perftest is None else (f"{perftest:.2f}", f"{row.burst_gb_per_s / perftest:.2f}")
-            pulls.add_row(row.protocol, row.size, cells[0], *common[:2], f"{row.idle_cores:.3f}", *ratio)
             two_nodes.add_row(row.size, *cells, f"{hop / (memcpy + baseline):.2f}", *common)
         loaded = [cell for load in row.loads for cell in (f"{load.rate:,.0f}/s", _cell(load.hop))]
         loads.add_row(str(row.nodes), row.size, *loaded)

@@ -125,9 +125,9 @@ def test_transfers_of_tensors_are_compared_with_plain_copies() -> None:
 def test_pulls_by_ucx_are_compared_with_its_benchmark() -> None:
     pytest.importorskip("ucxx", exc_type=ImportError)
 
-    for row in run("transport.py", "--protocol", "ucx")["rows"]:  # none without the permission for namespaces
-        assert (row["protocol"], row["nodes"]) == ("ucx", 2)
-        assert row["perftest_gb_per_s"] > 0
+    for row in run("transport.py", "--protocol", "ucx")["rows"]:  # one node without the permission for namespaces
+        assert row["protocol"] == "ucx"
+        assert min(row["perftest_gb_per_s"], row["sleeping_perftest_gb_per_s"]) > 0
         assert row["idle_cores"] < 0.5
 
 
