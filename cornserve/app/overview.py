@@ -69,7 +69,7 @@ class AppFigures(_Figures):
     wanted: int
     replicas: ReplicaCounts
     gpus: int
-    """GPUs, or CPU slots, of the replicas that exist."""
+    """GPUs, or CPU slots, that replicas occupy."""
     dollars_per_hour: float | None = None
     """The cost of these, if the prices of their types are known."""
     has_plan: bool

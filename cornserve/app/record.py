@@ -119,6 +119,11 @@ class GroupStatus(BaseModel):
     def ready(self) -> int:
         return sum(replica.state is ReplicaState.READY for replica in self.replicas)
 
+    @property
+    def occupying(self) -> list[ReplicaStatus]:
+        """The replicas that occupy their GPUs or slots."""
+        return [replica for replica in self.replicas if occupies_gpus(replica.state, replica.reason)]
+
 
 class ReplicaExit(BaseModel):
     """The end of a replica that was not stopped on purpose."""

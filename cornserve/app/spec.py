@@ -118,6 +118,7 @@ class SpecChanges(TypedDict, total=False):
     replicas: int
     executor_replicas: dict[str, int]
     policies: AppPolicies
+    executors: ExecutorOverrides
     held_until: datetime | None
     restart: Restart | None
     plan: AppPlan | None

@@ -12,7 +12,7 @@ from cornserve.app.spec import AppSpec
 StepLimits = Mapping[str, int]
 """Values of `max_num_seqs` and `max_num_batched_tokens`."""
 
-ENGINES: Final = {"LLMTask": "llm", "PrefillTask": "prefill", "DecodeTask": "decode"}
+ENGINES: Final = {"LLMTask": "llm", "ThinkerTask": "thinker", "PrefillTask": "prefill", "DecodeTask": "decode"}
 """The executors whose options contain the limits, by unit task."""
 
 
@@ -43,6 +43,17 @@ def with_step_limits(spec: AppSpec, plan: AppPlan, limits: Mapping[str, StepLimi
         settings = option.settings if not new else _with_options(option.settings, new)
         options[name] = option.model_copy(update={"settings": settings})
     return spec.model_copy(update={"executors": [*overrides.values()]}), plan.model_copy(update={"options": options})
+
+
+def unset_limits(plan: AppPlan, limits: Mapping[str, StepLimits]) -> dict[str, StepLimits]:
+    """Returns the limits for which engines have no option yet, by deployment option."""
+    found: dict[str, StepLimits] = {}
+    for name, given in limits.items():
+        option = plan.options[name]
+        known: Mapping[str, Any] = option.settings.get("options") or {}  # type: ignore[assignment]
+        if option.task in ENGINES and (unset := {key: each for key, each in given.items() if key not in known}):
+            found[name] = unset
+    return found
 
 
 def _with_options(settings: Mapping[str, Any], new: StepLimits) -> dict[str, Any]:

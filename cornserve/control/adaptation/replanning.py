@@ -13,6 +13,7 @@ from cornserve.app.adaptation_status import PlanProposal
 from cornserve.app.arrivals import UNPLANNED_TYPE
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs
+from cornserve.app.step_limits import unset_limits
 from cornserve.app_host.describe import DescribeApp
 from cornserve.control.adaptation.cell_adaptation import MIX_SHIFT_END, CellAdaptation
 from cornserve.control.adaptation.decision_log import log_mix, log_plan
@@ -140,6 +141,9 @@ def _proposal(app: CellAdaptation, state: _AppReplanning, result: PlanningResult
         log.warning("app %s: no plan could be made for the shifted mix: %s", name, result.error)
     elif plan.options != app.plan.options:
         log.warning("app %s: the running plan has other options than the app: deploy it with another plan", name)
+    elif unset := unset_limits(plan, result.step_limits):
+        text = ", ".join(f"{key}={each} of {option}" for option, known in unset.items() for key, each in known.items())
+        log.warning("app %s: the plan for the shifted mix needs limits of steps: deploy the app with %s", name, text)
     elif not _is_better(app, plan, rate_now):
         log.info("app %s: no plan serves the shifted mix notably better than the running one", name)
     else:

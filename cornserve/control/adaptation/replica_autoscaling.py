@@ -13,8 +13,8 @@ from cornserve.control.adaptation.decision_log import decide_replicas
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import AppRecord
 from cornserve_policies.arrivals import ArrivalHistory
-from cornserve_policies.attainment import TargetAttainment
 from cornserve_policies.autoscaling import LONGEST_HISTORY, ExecutorAutoscaling, ReplicaChange, RunningReplicas
+from cornserve_policies.target_scaling import ScaledStage, TargetScaling
 
 REPORTED_DIFFERENCE = 0.1
 """The status has another load if it differs by more than this share of a replica's capacity."""
@@ -67,19 +67,11 @@ class ScaledExecutor:
             capacity=self.executor.capacity,
         )
 
-    def utilization(self, now: float) -> float:
-        """Returns the load as a share of the capacity of the replicas. An unknown load counts as 0."""
+    def stage(self, now: float) -> ScaledStage:
+        """Returns the executor as the rule for missed targets reads it."""
         load = self._policy.load(self._loads, now) or 0.0
-        return load / (self.executor.capacity * self.running.replicas)
-
-    def is_surplus(self, change: ReplicaChange) -> bool:
-        """Whether a change stops replicas only because the load does not need them."""
-        return change.replicas < self.running.replicas <= self.executor.max_replicas
-
-    @property
-    def may_grow(self) -> bool:
-        """Whether another replica is within the limits."""
-        return self.running.replicas < self.executor.max_replicas
+        utilization = load / (self.executor.capacity * self.running.replicas)
+        return ScaledStage(self.running, self.executor.max_replicas, utilization)
 
 
 class ReplicaAutoscaling:
@@ -99,13 +91,9 @@ class ReplicaAutoscaling:
         ]
         self._decided: Mapping[str, int] = {}
         """The replicas of the change that was decided here, and is not applied yet, by executor."""
-        self._attainment = TargetAttainment(settings.window_seconds, now)
-        self._late_us = ArrivalHistory(settings.window_seconds, now)
-        """The time that requests with missed targets took longer than others, by executor group."""
+        self._targets = TargetScaling(settings.window_seconds, settings.shrink_seconds, settings.dwell_seconds, now)
         self._complete_since = now
         """The time since which all replicas are ready."""
-        self._missed_at = float("-inf")
-        """The time at which a target was missed last."""
 
     def update(self, record: AppRecord, now: float) -> None:
         for scaled in self._executors:
@@ -121,8 +109,10 @@ class ReplicaAutoscaling:
             groups = {group.key for group in self.record.status.groups if group.executor == scaled.executor.name}
             scaled.observe(arrivals, groups, now)
         name = self.record.name
-        self._attainment.add(arrivals.met.get(name, {}), arrivals.missed.get(name, {}), now)
-        self._late_us.add(arrivals.late_us.get(name, {}), now)
+        late_us, late_of_groups = Counter[str](), arrivals.late_us.get(name, {})
+        for group in self.record.status.groups:
+            late_us[group.executor] += late_of_groups.get(group.key, 0)
+        self._targets.add(arrivals.met.get(name, {}), arrivals.missed.get(name, {}), late_us, now)
         if any(group.ready < group.wanted for group in self.record.status.groups):
             self._complete_since = now
         loads = [scaled.load(now) for scaled in self._executors]
@@ -147,38 +137,16 @@ class ReplicaAutoscaling:
         return SpecChange({"executor_replicas": executor_replicas, "held_until": None}, "; ".join(messages))
 
     def _changes(self, now: float) -> Mapping[ScaledExecutor, ReplicaChange]:
-        """Returns the executors that should have other numbers of replicas.
-
-        While a target is missed, the executor that causes most of the missed time gets a replica, and none loses one.
-        """
-        decided = {scaled: scaled.decide(now, self.record) for scaled in self._executors}
-        changes = {scaled: change for scaled, change in decided.items() if change is not None}
-        last_change = max(scaled.running.since for scaled in self._executors)
-        missed = self._attainment.find_missed(max(last_change, self._complete_since), now)
-        if missed is not None:
-            self._missed_at = now
-        if now < self._missed_at + self.settings.shrink_seconds:
-            changes = {scaled: change for scaled, change in changes.items() if not scaled.is_surplus(change)}
-        if missed is None or changes or now < last_change + self.settings.dwell_seconds:
-            return changes
-        slowest, reason = self._slowest(now)
-        if not slowest.may_grow:
-            return changes
-        return {slowest: ReplicaChange(slowest.running.replicas + 1, missed + reason)}
-
-    def _slowest(self, now: float) -> tuple[ScaledExecutor, str]:
-        """Returns the executor that causes most of the missed time, and its share for users.
-
-        If the time is unknown, because requests were refused, the one with the highest utilization that may grow.
-        """
-        window = self._late_us.window(self.settings.window_seconds, now)
-        late_us = Counter[str]()
-        for group in self.record.status.groups:
-            late_us[group.executor] += 0 if window is None else window.counts.get(group.key, 0)
-        slowest = max(self._executors, key=lambda scaled: late_us[scaled.executor.name])
-        if most := late_us[slowest.executor.name]:
-            return slowest, f", and {slowest.executor.name} causes {most / late_us.total():.0%} of the missed time"
-        return max(self._executors, key=lambda scaled: (scaled.may_grow, scaled.utilization(now))), ""
+        """Returns the executors that should have other numbers of replicas."""
+        executors = {scaled.executor.name: scaled for scaled in self._executors}
+        decided = {name: scaled.decide(now, self.record) for name, scaled in executors.items()}
+        changes = self._targets.decide(
+            {name: scaled.stage(now) for name, scaled in executors.items()},
+            {name: change for name, change in decided.items() if change is not None},
+            self._complete_since,
+            now,
+        )
+        return {executors[name]: change for name, change in changes.items()}
 
     def news(self, before: AdaptationStatus) -> Iterator[tuple[str, str]]:
         yield from ()

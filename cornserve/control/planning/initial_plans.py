@@ -12,7 +12,8 @@ from cornserve.app.graph import AppGraph, no_graph_reason
 from cornserve.app.load import with_all_paths
 from cornserve.app.plan import AppPlan
 from cornserve.app.record import FailureReason, PlanningStep
-from cornserve.app.spec import AppSpec
+from cornserve.app.spec import AppSpec, SpecChanges
+from cornserve.app.step_limits import with_step_limits
 from cornserve.app_host.describe import DescribeApp
 from cornserve.app_host.description import AppDescription
 from cornserve.control.app_version import AppVersion
@@ -128,11 +129,20 @@ class InitialPlans:
         plan = _on_measured_type(result.plan, record.spec).model_copy(
             update={"planned_from": record.spec.planning_digest}
         )
+        changes: SpecChanges = {"model": spec.model}
+        limited, plan = with_step_limits(spec, plan, result.step_limits)
+        if limited.executors != spec.executors:
+            loaded = await self._load(replace(record, spec=limited))
+            if isinstance(loaded, Failure):
+                return loaded
+            spec, description, _ = loaded
+            changes["executors"] = spec.executors
+        changes["plan"] = plan
         failure = self._check(replace(record, spec=spec.model_copy(update={"plan": plan})), description)
         if failure is not None:
             return failure
         try:
-            await change_spec(self._store, record, plan=plan, model=spec.model)
+            await change_spec(self._store, record, **changes)
         except (FieldConflictError, RecordRejectedError, RecordTooLargeError) as error:
             return _planning_failure(str(error))
         log.info("app %s: the plan serves %.4g requests/s on %d GPUs", name, plan.rate, plan.gpus)

@@ -35,10 +35,12 @@ class PlanningResult(_Message):
     """The plan, or the error for users. Neither of both if inputs without a profile can be used.
 
     Args:
+        step_limits: the limits of the engines' steps for which the plan is made, by deployment option.
         running_rate: the requests per second of the job's workload that the running plan serves. None if it has other
             options, or if it cannot serve a type.
     """
 
     plan: AppPlan | None = None
+    step_limits: dict[str, dict[str, int]] = {}
     running_rate: float | None = None
     error: str = ""

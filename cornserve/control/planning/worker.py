@@ -82,7 +82,7 @@ def make_plan(job: PlanningJob) -> PlanningResult:
     running_rate = result.running_goodput
     if running_rate is None and job.running is not None:
         running_rate = served_rate(job.running, shares, _seconds(file))
-    return PlanningResult(plan=plan, running_rate=running_rate)
+    return PlanningResult(plan=plan, step_limits=file.step_limits, running_rate=running_rate)
 
 
 def _refusal(job: PlanningJob) -> str:

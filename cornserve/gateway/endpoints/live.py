@@ -13,7 +13,7 @@ from cornserve.app.live_figures import LIVE_PATH
 from cornserve.app.overview import AppSeries, LiveApp, Overview, RequestList, RequestTimeline
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.live.cost_history import ComputeSeconds
-from cornserve.gateway.live.feed import FoundRequests, LiveFeed
+from cornserve.gateway.live.feed import LONGEST_COST_SECONDS, FoundRequests, LiveFeed
 from cornserve.gateway.live.figures import GatewayFigures
 from cornserve.gateway.live.prometheus import LONGEST_HOURS
 from cornserve.gateway.live.series import GatewaySteps
@@ -92,7 +92,9 @@ async def own_steps(feed: Feed, name: str) -> GatewaySteps:
 
 
 @internal_router.get("/costs")
-async def own_compute_seconds(feed: Feed, seconds: Annotated[float, Query(gt=0, le=3600)]) -> ComputeSeconds:
+async def own_compute_seconds(
+    feed: Feed, seconds: Annotated[float, Query(gt=0, le=LONGEST_COST_SECONDS)]
+) -> ComputeSeconds:
     return feed.own_compute_seconds(seconds)
 
 

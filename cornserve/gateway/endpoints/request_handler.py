@@ -26,7 +26,7 @@ from cornserve.gateway.http.admission import MemoryReservation
 from cornserve.gateway.http.disconnect import CancelOnDisconnect
 from cornserve.gateway.http.request_id import REQUEST_ID, RequestIds
 from cornserve.gateway.http.response_body import send_chunk
-from cornserve.gateway.live.costs import RequestCost, request_cost
+from cornserve.gateway.live.replica_prices import RequestCost, request_cost
 from cornserve.gateway.observe import access_log
 from cornserve.gateway.observe.app_logs import RequestLog
 from cornserve.gateway.request.session import Session, StreamNotRequestedError

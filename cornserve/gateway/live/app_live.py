@@ -26,9 +26,9 @@ from cornserve.app.overview import (
 from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppView, GroupStatus, ReplicaStatus
 from cornserve.gateway.context import GatewayContext
-from cornserve.gateway.live.costs import cell_cost, total_cost
 from cornserve.gateway.live.figures import AppSums, ReplicaSums, Sums
 from cornserve.gateway.live.overview import app_figures, percentiles
+from cornserve.gateway.live.replica_prices import cell_cost, total_cost
 from cornserve.gateway.live.replica_reports import ReplicaReport
 from cornserve.gateway.observe.app_counts import select
 from cornserve.gpu_prices import GpuPrices

@@ -7,15 +7,14 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
-from cornserve.app.record import occupies_gpus
 from cornserve.concurrency import Broadcast
 from cornserve.control.store.base import AppRecord
-from cornserve.gateway.live.costs import Cost, group_price
+from cornserve.gateway.live.replica_prices import Cost, group_price
 from cornserve.gateway.observe.request_stats import AppStats
 from cornserve.gpu_prices import GpuPrices
 
@@ -54,10 +53,26 @@ class GroupUse:
     apps: dict[str, str] = field(default_factory=dict)
 
 
+class CostWindow(NamedTuple):
+    """The counts of a time that ends with the last reading.
+
+    Args:
+        seconds: its length.
+        occupied: GPU seconds by group.
+        computed: the seconds of invocations in this gateway.
+        groups: the groups with GPU seconds.
+    """
+
+    seconds: float
+    occupied: Mapping[str, float]
+    computed: ComputeSeconds
+    groups: Mapping[str, GroupUse]
+
+
 class _Snapshot(NamedTuple):
     at: float
-    occupied: Mapping[str, float]
-    computed: Mapping[tuple[str, str], float]
+    occupied: dict[str, float]
+    computed: dict[tuple[str, str], float]
 
 
 class CostHistory:
@@ -114,20 +129,18 @@ class CostHistory:
             self._snapshots.append(_Snapshot(now, dict(self._occupied), dict(self._computed)))
             self._forget()
 
-    def window(self, seconds: float) -> tuple[float, dict[str, float], ComputeSeconds]:
-        """Returns the length of the window that was asked for, or of a shorter one; the GPU seconds of each group; and
-        the seconds of invocations. The last reading is its end."""
+    def window(self, seconds: float) -> CostWindow:
+        """Returns the counts of this time or of up to a minute more, or of less after the start."""
         start = next((each for each in reversed(self._snapshots) if self._at - each.at >= seconds), self._snapshots[0])
-        occupied = {group: count - start.occupied.get(group, 0.0) for group, count in self._occupied.items()}
+        occupied = {
+            group: grown for group, count in self._occupied.items() if (grown := count - start.occupied.get(group, 0.0))
+        }
         apps: dict[str, dict[str, float]] = {}
         for (app, group), count in self._computed.items():
             if grown := count - start.computed.get((app, group), 0.0):
                 apps.setdefault(app, {})[group] = grown
-        return (
-            self._at - start.at,
-            {group: grown for group, grown in occupied.items() if grown},
-            ComputeSeconds(apps=apps),
-        )
+        groups = {group: replace(self.groups[group], apps=dict(self.groups[group].apps)) for group in occupied}
+        return CostWindow(self._at - start.at, occupied, ComputeSeconds(apps=apps), groups)
 
     def _occupied_gpus(self) -> dict[str, int]:
         replicas: dict[str, tuple[str, int]] = {}
@@ -137,31 +150,34 @@ class CostHistory:
                 use = self.groups.setdefault(group.key, GroupUse(group.gpus, price))
                 use.gpus, use.dollars_per_hour = group.gpus, price
                 use.apps[app] = group.executor
-                replicas |= {
-                    replica.id: (group.key, group.gpus)
-                    for replica in group.replicas
-                    if occupies_gpus(replica.state, replica.reason)
-                }
+                replicas |= {replica.id: (group.key, group.gpus) for replica in group.occupying}
         gpus = Counter[str]()
         for key, count in replicas.values():
             gpus[key] += count
         return gpus
 
     def _forget(self) -> None:
-        """Removes groups and counts that have not changed in the time that is kept."""
+        """Removes groups and counts that have not changed in the time that is kept.
+
+        The last app of a group remains, so that its costs are charged to an app.
+        """
         oldest = self._snapshots[0]
         present = {(app, group) for app, stats in self._stats().items() for group in stats.compute_seconds}
         _remove(self._last, set(self._last) - present)
         needed = {(app, group.key) for app, record in self._records().items() for group in record.status.groups}
         unchanged = {key for key, count in self._computed.items() if oldest.computed.get(key) == count}
-        _remove(self._computed, unchanged - present)
+        for computed in (self._computed, *(snapshot.computed for snapshot in self._snapshots)):
+            _remove(computed, unchanged - present)
         old = {group for group, count in self._occupied.items() if oldest.occupied.get(group) == count}
-        _remove(self._occupied, old - {group for _, group in needed})
+        old -= {group for _, group in needed}
+        for occupied in (self._occupied, *(snapshot.occupied for snapshot in self._snapshots)):
+            _remove(occupied, old)
         kept = {*self._occupied, *(group for _, group in needed), *(group for _, group in self._computed)}
         _remove(self.groups, self.groups.keys() - kept)
         for group, use in self.groups.items():
-            gone = (app for app in use.apps if (app, group) not in needed and (app, group) not in self._computed)
-            _remove(use.apps, set(gone))
+            gone = {app for app in use.apps if (app, group) not in needed and (app, group) not in self._computed}
+            if gone != use.apps.keys():
+                _remove(use.apps, gone)
 
 
 def _remove(counts: dict[KeyT, ValueT], keys: Iterable[KeyT]) -> None:

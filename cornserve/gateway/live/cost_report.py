@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from cornserve.app.costs import AppCost, CostReport, StageCost
 from cornserve.app.overview import ReadGateways
-from cornserve.gateway.live.cost_history import ComputeSeconds, GroupUse
-from cornserve.gateway.live.costs import total_cost
+from cornserve.gateway.live.cost_history import ComputeSeconds, CostWindow
+from cornserve.gateway.live.replica_prices import total_cost
 from cornserve_policies.cost_division import shares_of
 
 HOUR = 3600.0
 
 
-def cost_report(
-    seconds: float,
-    occupied: Mapping[str, float],
-    computed: Iterable[ComputeSeconds],
-    groups: Mapping[str, GroupUse],
-    gateways: ReadGateways,
-) -> CostReport:
+def cost_report(window: CostWindow, computed: Iterable[ComputeSeconds], gateways: ReadGateways) -> CostReport:
     """Divides the time of each executor group among the apps that use it.
 
     Args:
-        occupied: GPU seconds by group.
         computed: the seconds of invocations in each gateway.
     """
     used: dict[str, dict[str, float]] = {}
@@ -34,8 +27,8 @@ def cost_report(
                 apps = used.setdefault(group, {})
                 apps[app] = apps.get(app, 0.0) + spent
     stages: dict[str, list[StageCost]] = {}
-    for group, gpu_seconds in occupied.items():
-        use, spent_by = groups[group], used.get(group, {})
+    for group, gpu_seconds in window.occupied.items():
+        use, spent_by = window.groups[group], used.get(group, {})
         for app, share in shares_of(use.apps, spent_by).items():
             price, charged = use.dollars_per_hour, gpu_seconds * share
             stage = StageCost(
@@ -57,9 +50,9 @@ def cost_report(
         for app, found in sorted(stages.items())
     ]
     return CostReport(
-        seconds=seconds,
+        seconds=window.seconds,
         gateways=gateways,
-        gpu_seconds=math.fsum(occupied.values()),
+        gpu_seconds=math.fsum(window.occupied.values()),
         dollars=total_cost(each.dollars for each in apps_costs),
         apps=apps_costs,
     )

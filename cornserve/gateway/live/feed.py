@@ -42,6 +42,10 @@ KEPT_SECONDS: Final = 30.0
 """The time for which figures are kept after they were read."""
 
 
+LONGEST_COST_SECONDS: Final = 3600.0
+"""The longest time for which another gateway returns the seconds of invocations."""
+
+
 @dataclass(slots=True)
 class _Computed:
     """The last figures as JSON. The lock lets others wait while they are computed."""
@@ -114,14 +118,16 @@ class LiveFeed:
     async def costs(self, seconds: float) -> CostReport:
         """Returns the costs of the last seconds, at most an hour."""
         self.cost_history.read(time.monotonic())
-        length, occupied, own = self.cost_history.window(seconds)
-        parameters = {"seconds": f"{seconds:g}"}
-        found, gateways = await self._peers.read(f"{LIVE_PATH}/costs", parameters, ComputeSeconds, lambda: own)
-        return cost_report(length, occupied, found, self.cost_history.groups, gateways)
+        window = self.cost_history.window(seconds)
+        parameters = {"seconds": f"{min(max(window.seconds, 1.0), LONGEST_COST_SECONDS):g}"}
+        found, gateways = await self._peers.read(
+            f"{LIVE_PATH}/costs", parameters, ComputeSeconds, lambda: window.computed
+        )
+        return cost_report(window, found, gateways)
 
     def own_compute_seconds(self, seconds: float) -> ComputeSeconds:
         self.cost_history.read(time.monotonic())
-        return self.cost_history.window(seconds)[2]
+        return self.cost_history.window(seconds).computed
 
     async def _long_series(self, view: AppView, hours: float) -> AppSeries:
         if self._prometheus is None:

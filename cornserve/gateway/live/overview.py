@@ -12,8 +12,8 @@ from cornserve.control.store.base import AppRecord
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.live.app_view import app_view
 from cornserve.gateway.live.attention import find_attention
-from cornserve.gateway.live.costs import Cost, replica_costs, total_cost
 from cornserve.gateway.live.figures import AppSums, Sums
+from cornserve.gateway.live.replica_prices import Cost, replica_costs, total_cost
 from cornserve.gateway.observe.app_changes import AppChanges
 from cornserve.gateway.observe.app_counts import Counts, errors, percentile, requests, select
 
@@ -58,7 +58,7 @@ def app_figures(view: AppView, sums: AppSums, seconds: float, context: GatewayCo
         ready=sum(group.ready for group in status.groups),
         wanted=sum(group.wanted for group in status.groups),
         replicas=ReplicaCounts.model_validate({state.value: states.count(state) for state in ReplicaState}),
-        gpus=sum(group.gpus * len(group.replicas) for group in status.groups),
+        gpus=sum(group.gpus * len(group.occupying) for group in status.groups),
         dollars_per_hour=_dollars([view], context),
         has_plan=view.spec.plan is not None,
         has_proposal=view.pending_proposal is not None,
@@ -105,7 +105,7 @@ def _targets(view: AppView, total: Counts, window: Counts) -> list[TargetFigures
 
 
 def _dollars(views: Iterable[AppView], context: GatewayContext) -> Cost:
-    """Returns the cost of the replicas of apps, each of which counts once, or None if a price is unknown."""
+    """Returns the cost of the replicas that occupy GPUs, each of which counts once, or None if a price is unknown."""
     if not context.prices.by_type:
         return None
     costs: dict[str, Cost] = {}
@@ -115,6 +115,6 @@ def _dollars(views: Iterable[AppView], context: GatewayContext) -> Cost:
 
 
 def _used_gpus(records: Iterable[AppRecord]) -> int:
-    """Returns the GPUs of all replicas. Apps may share replicas."""
+    """Returns the GPUs that replicas occupy. Apps may share replicas."""
     groups = (group for record in records for group in record.status.groups)
-    return sum({replica.id: group.gpus for group in groups for replica in group.replicas}.values())
+    return sum({replica.id: group.gpus for group in groups for replica in group.occupying}.values())

@@ -13,9 +13,10 @@ from cornserve.app.overview import RequestSpan
 from cornserve.app.settings import LatencyTargetSettings
 from cornserve.gateway.observe.latency_targets import AppTargets, RequestTargets, TargetResult
 from cornserve.gateway.observe.request_spans import MAX_SPANS, AttemptSpan, GatewaySpan
-from cornserve.gateway.observe.stage_times import StageTimes, stage_seconds
+from cornserve.gateway.observe.stage_times import stage_seconds
 from cornserve.observe.histogram import Histogram
-from cornserve_policies.admission import Refusal
+from cornserve_policies.admission import LatencyTarget, Refusal
+from cornserve_policies.late_stages import StageTimes
 from cornserve_policies.path_table import CellPath
 from cornserve_tasklib.chat_response import Usage
 
@@ -316,10 +317,18 @@ class RequestStats:
             for target, is_met in results:
                 self._app.target_results[TargetResult(self._request_type, target, is_met)] += 1
             if results:
-                self._app.stage_times.add(self._stage_seconds(seconds), is_met=all(is_met for _, is_met in results))
+                self._add_stage_times(seconds, dict(results))
 
-    def _stage_seconds(self, seconds: float) -> dict[str, float]:
-        """Returns the time of each stage until the first chunk of a streamed response, or until the end."""
+    def _add_stage_times(self, seconds: float, results: dict[LatencyTarget, bool]) -> None:
+        """Adds the stages until the first chunk with the result of the TTFT, and those until the end with the others.
+
+        Without a chunk, the TTFT lasts until the end.
+        """
         attempts = [span for span in self._spans if isinstance(span, AttemptSpan)]
-        first = self.first_chunk_seconds
-        return stage_seconds(attempts, seconds if first is None else first, to_first_output=first is not None)
+        times, first = self._app.stage_times, self.first_chunk_seconds
+        if first is not None and "ttft" in results:
+            stages = stage_seconds(attempts, first, to_first_output=True)
+            times.add(stages, to_first_output=True, is_met=results.pop("ttft"))
+        if results:
+            stages = stage_seconds(attempts, seconds, to_first_output=False)
+            times.add(stages, to_first_output=False, is_met=all(results.values()))

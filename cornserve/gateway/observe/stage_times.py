@@ -1,15 +1,10 @@
-"""The stages of an app in which requests that miss a latency target lose their time."""
+"""The times of the stages of a request, from the attempts of its invocations."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Set
-from typing import Final
+from collections.abc import Iterable
 
 from cornserve.gateway.observe.request_spans import AttemptSpan
-
-WEIGHT: Final = 0.05
-"""The weight of a new request in the mean time of a stage."""
 
 
 def stage_seconds(attempts: Iterable[AttemptSpan], until: float, *, to_first_output: bool) -> dict[str, float]:
@@ -33,33 +28,3 @@ def stage_seconds(attempts: Iterable[AttemptSpan], until: float, *, to_first_out
         begins[attempt.group] = min(begin, begins.get(attempt.group, begin))
         finishes[attempt.group] = max(min(output, until), finishes.get(attempt.group, 0.0))
     return {group: max(0.0, finishes[group] - begin) for group, begin in begins.items()}
-
-
-class StageTimes:
-    """Compares the stages of requests that miss a target with those of requests that meet all targets."""
-
-    def __init__(self) -> None:
-        self.late_us: Counter[str] = Counter()
-        """Microseconds that requests with a missed target took longer than others, by executor group."""
-        self._usual: dict[str, float] = {}
-        """The mean seconds in requests that meet all targets."""
-
-    def add(self, seconds: Mapping[str, float], *, is_met: bool) -> None:
-        """Adds a request.
-
-        Args:
-            seconds: the time of each stage.
-            is_met: whether it has met all targets.
-        """
-        for group, spent in seconds.items():
-            usual = self._usual.get(group)
-            if is_met:
-                self._usual[group] = spent if usual is None else usual + WEIGHT * (spent - usual)
-            else:
-                self.late_us[group] += int(1e6 * max(0.0, spent - (usual or 0.0)))
-
-    def retain_groups(self, groups: Set[str]) -> None:
-        """Removes all other executor groups."""
-        for counts in (self.late_us, self._usual):
-            for group in counts.keys() - groups:
-                del counts[group]

@@ -1,4 +1,4 @@
-"""Options that `cornserve plan`, `cornserve deploy` and `cornserve simulate` share. None stands for the default."""
+"""Options that `cornserve plan` and `cornserve deploy` share. None stands for the default."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ BUDGET, INPUTS, TARGETS = "Budget", "Inputs", "Targets"
 
 Gpus = Annotated[
     int | None,
-    typer.Option("--gpus", min=1, help="Maximize the rate within this many GPUs or slots.", rich_help_panel=BUDGET),
+    typer.Option(
+        "--gpus",
+        min=1,
+        help="Maximize the rate, or with targets the goodput, within this many GPUs or slots.",
+        rich_help_panel=BUDGET,
+    ),
 ]
 GpusOf = Annotated[
     list[str] | None,
     typer.Option(
         "--gpus-of",
         metavar="TYPE=N",
-        help="Maximize the rate within N GPUs or slots of this type, in one plan. Can be repeated.",
+        help="Maximize the rate, or with targets the goodput, within N GPUs or slots of this type, in one plan. Can be"
+        " repeated.",
         rich_help_panel=BUDGET,
     ),
 ]
@@ -49,8 +55,8 @@ WorkloadFile = Annotated[
     typer.Option(
         "--workload",
         metavar="FILE",
-        help="File with shares of request types, or with requests. Default for shipped models: the workload of the"
-        " published measurements.",
+        help="File with shares of request types, or with requests. Needed, except for shipped models, which have the"
+        " workload of the published measurements.",
         rich_help_panel=INPUTS,
     ),
 ]
@@ -59,8 +65,8 @@ ProfileFile = Annotated[
     typer.Option(
         "--profile",
         metavar="FILE",
-        help="File with rates of deployment options. Default: the published rates; `cornserve deploy` measures the"
-        " options that it lacks.",
+        help="File with rates of deployment options. Shipped models have the published rates, and `cornserve deploy`"
+        " measures the options that the file lacks.",
         rich_help_panel=INPUTS,
     ),
 ]

@@ -13,6 +13,7 @@ from math import ceil
 from cornserve_planner.inputs.request_targets import GoodputTargets
 from cornserve_planner.model.problem import PlanningProblem
 from cornserve_planner.plan_file.document import PlanFile
+from cornserve_planner.plan_file.parts import PlannedLimits, PlannedOption
 from cornserve_planner.simulation.executor_model import ExecutorModel, TokenExecutor
 from cornserve_planner.simulation.path_stages import PathStage, path_stages, shared_executors
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
@@ -63,6 +64,8 @@ def with_budgets(
 ) -> dict[str, ExecutorModel]:
     """Returns the executors with step limits that meet the targets. Executors without a step model stay as they are.
 
+    Limits that the settings of an option contain remain.
+
     Args:
         mean: the mean tokens of all requests. None if they are unknown: the limits of the profile remain.
     """
@@ -73,7 +76,9 @@ def with_budgets(
         for stage in (stage for path in paths for stage in path):
             roles.setdefault(stage.option, set()).add(stage.role)
     return {
-        name: _limited(model, roles.get(name, set()), mean, targets) if isinstance(model, TokenExecutor) else model
+        name: _limited(model, roles.get(name, set()), mean, targets, _set_limits(plan.options[name]))
+        if isinstance(model, TokenExecutor)
+        else model
         for name, model in models.items()
     }
 
@@ -102,7 +107,16 @@ def budget_problem(
     return replace(plan.problem, paths=tuple(paths), max_utilization={})
 
 
-def _limited(model: TokenExecutor, roles: set[str], mean: MeanTokens, targets: GoodputTargets) -> TokenExecutor:
+def _set_limits(option: PlannedOption) -> dict[str, int]:
+    """Returns the limits of steps that the settings of an option contain."""
+    options = option.settings.get("options")
+    known = options.items() if isinstance(options, dict) else ()
+    return {name: value for name, value in known if name in PlannedLimits.model_fields and isinstance(value, int)}
+
+
+def _limited(
+    model: TokenExecutor, roles: set[str], mean: MeanTokens, targets: GoodputTargets, given: Mapping[str, int]
+) -> TokenExecutor:
     step, limits = model.model, model.limits
     tokens, sequences = limits.max_num_batched_tokens, limits.max_num_seqs
     if roles & {"llm", "decode"}:
@@ -111,12 +125,15 @@ def _limited(model: TokenExecutor, roles: set[str], mean: MeanTokens, targets: G
         if (tbt := targets.least("tbt")) is not None:
             context = mean.context
             sequences = _largest(sequences, lambda count: step.seconds(count, count, round(count * context)) <= tbt)
+            sequences = given.get("max_num_seqs", sequences)
             running = max(1, sequences // 2)
             tokens = _largest(tokens, lambda count: step.seconds(count, running, round(running * context)) <= tbt)
     elif (most := targets.step_seconds) is not None:
         tokens = _largest(tokens, lambda count: step.seconds(count, 1, 0) <= most)
     tokens = min(limits.max_num_batched_tokens, max(tokens, sequences + 1, LEAST_TOKENS))
-    sequences = min(sequences, tokens - 1)
+    tokens = given.get("max_num_batched_tokens", tokens)
+    sequences = given.get("max_num_seqs", min(sequences, tokens - 1))
+    tokens = max(tokens, sequences + 1)
     return replace(model, limits=replace(limits, max_num_batched_tokens=tokens, max_num_seqs=sequences))
 
 

@@ -9,7 +9,7 @@ import pytest
 from cornserve.app.plan import AppPlan
 from cornserve.app.settings import ExecutorOverride
 from cornserve.app.spec import AppModel, AppSource, AppSpec
-from cornserve.app.step_limits import with_step_limits
+from cornserve.app.step_limits import unset_limits, with_step_limits
 from tests.unit.app.plans import cell, plan_document
 
 MODEL = AppSpec(model=AppModel(id="model"))
@@ -39,6 +39,18 @@ def test_options_of_one_executor_have_the_smallest_limits() -> None:
     smallest = {"max_num_seqs": 4, "max_num_batched_tokens": 256}
     assert options_of(spec) == {"llm": smallest}
     assert [found.options[name].settings["options"] for name in "EL"] == [smallest, smallest]
+
+
+def test_the_language_model_of_an_omni_model_has_its_limits() -> None:
+    spec, _ = with_step_limits(MODEL, plan(L="ThinkerTask"), {"L": SMALL})
+    assert options_of(spec) == {"thinker": SMALL}
+
+
+def test_limits_are_unset_until_the_options_of_the_engine_contain_them() -> None:
+    running = plan(L="LLMTask")
+    assert unset_limits(running, {"E": LARGE, "L": SMALL}) == {"L": SMALL}
+    _, limited = with_step_limits(MODEL, running, {"L": SMALL})
+    assert unset_limits(limited, {"L": SMALL}) == {}
 
 
 def test_prefill_and_decode_have_their_limits() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from pydantic import ValidationError
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs
 from cornserve.app.record import AppStatus, FailureReason, Phase
-from cornserve.app.settings import ConfigMapKeyRef
-from cornserve.app.spec import AppSource, AppSpec
+from cornserve.app.settings import ConfigMapKeyRef, ExecutorOverride
+from cornserve.app.spec import AppModel, AppSource, AppSpec
 from cornserve.app_host.description import AppDescription
 from cornserve.control.planning.initial_plans import InitialPlans
 from cornserve.control.planning.job import PlanningJob, PlanningResult
@@ -89,6 +90,40 @@ async def test_the_controller_makes_the_plan_and_makes_it_again_for_other_inputs
         await until(lambda: [group.replicas for group in launcher.groups.values()] == [4])
 
     assert [job.inputs.gpus for job in planner.jobs] == [3, 4]
+
+
+async def test_the_limits_of_steps_of_a_plan_become_options_of_the_model(client: StoreClient, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+
+    async def planner(job: PlanningJob) -> PlanningResult:
+        name, option = next((name, each) for name, each in job.graph.options.items() if each.task == "LLMTask")
+        steps = [{"steps": [{"option": name, "components": option.components}]}]
+        types = {"text": {"components": option.components, "share": 1.0, "paths": steps}}
+        one = {"replicas": {name: 1}, "loads": {name: 0.5}, "probabilities": {"text": [1.0]}}
+        planned = AppPlan.model_validate(
+            {
+                "options": {name: {"task": option.task, "settings": option.settings, "gpus": option.gpus}},
+                "types": types,
+                "default_type": "text",
+                "cells": [{"gpus": 1, "count": 1, "rate": 5.0, **one}],
+                "planner": "1.0",
+            }
+        )
+        return PlanningResult(plan=planned, step_limits={name: {"max_num_seqs": 8, "max_num_batched_tokens": 512}})
+
+    launcher = FakeLauncher()
+    given = [ExecutorOverride(name="llm", options={"max_num_seqs": 4})]
+    async with running_controller(client, launcher, planner=planner):
+        spec = AppSpec(model=AppModel(id=str(tmp_path)), executors=given, planning=inputs())
+        await client.deploy("chat", spec)
+        await client.wait_until_served("chat", 2)
+        stored = (await client.store.get(APPS, "chat")).spec
+
+    assert stored.plan is not None
+    assert not stored.needs_plan
+    options = {"max_num_seqs": 4, "max_num_batched_tokens": 512}
+    assert [override.options for override in stored.executors] == [options]
+    assert [option.settings["options"] for option in stored.plan.options.values()] == [options]
 
 
 async def test_an_app_that_cannot_be_planned_fails_before_anything_starts(client: StoreClient) -> None:

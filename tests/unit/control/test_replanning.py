@@ -126,6 +126,26 @@ async def test_a_plan_without_a_notable_benefit_is_not_applied_or_made_again(sto
     assert status.mix_shift is not None
 
 
+async def test_a_plan_that_needs_limits_without_which_the_engines_run_is_not_applied(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    def with_engine(made: AppPlan) -> AppPlan:
+        engine = made.options["L"].model_copy(update={"task": "LLMTask"})
+        return made.model_copy(update={"options": {**made.options, "L": engine}})
+
+    app = await adapting(store, with_engine(mixture(0, 1)), planning=PLANNING, **FAST)
+    limits = {"L": {"max_num_seqs": 8}}
+    app.replanning.results = [
+        PlanningResult(plan=with_engine(plan_for(text=0.75)), step_limits=limits, running_rate=20.0)
+    ]
+    await app.run(16, 120)
+
+    await app.run(16, 200, SHIFTED)
+
+    assert await app.plan() == with_engine(mixture(0, 1))
+    assert "needs limits of steps: deploy the app with max_num_seqs=8 of L" in caplog.text
+
+
 async def test_another_plan_waits_for_an_approval(store: Store) -> None:
     app = await planned_app(store, approval=True)
     app.replanning.results = [PlanningResult(plan=plan_for(text=0.75), running_rate=12.0)]

@@ -14,10 +14,12 @@ import pytest
 from cornserve.app.costs import CostReport
 from cornserve.app.overview import ReadGateways
 from cornserve.app.record import AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus
+from cornserve.app.settings import ExecutorOverride
 from cornserve.app.spec import AppModel, AppSpec
 from cornserve.control.store.base import APPS, AppRecord, Store
 from cornserve.gateway.live.cost_history import CostHistory
 from cornserve.gateway.live.cost_report import cost_report
+from cornserve.gateway.live.replica_prices import request_cost
 from cornserve.gateway.observe.request_stats import AppStats
 from cornserve.gpu_prices import GpuPrices
 from tests.unit.gateway.conftest import Deploy
@@ -63,9 +65,8 @@ class FakeInstance:
             gateway.read(now)
 
     def report(self, seconds: float = HOUR) -> CostReport:
-        length, occupied, _ = self.gateways[0].window(seconds)
-        computed = [gateway.window(seconds)[2] for gateway in self.gateways]
-        return cost_report(length, occupied, computed, self.gateways[0].groups, ReadGateways(read=2))
+        computed = [gateway.window(seconds).computed for gateway in self.gateways]
+        return cost_report(self.gateways[0].window(seconds), computed, ReadGateways(read=2))
 
 
 @pytest.fixture
@@ -131,6 +132,70 @@ def test_an_app_that_was_deleted_has_costs_until_then(instance: FakeInstance) ->
         instance.read(60.0 * minute)
     assert instance.report().apps == []
     assert not instance.gateways[0].groups
+
+
+def test_a_group_that_returns_after_more_than_an_hour_costs_its_new_time(instance: FakeInstance) -> None:
+    instance.run("a", alone=4)
+    instance.compute(0, "a", "alone", 900.0)
+    instance.read(0.0)
+    instance.read(1000.0)
+    instance.records.clear()
+    for stats in instance.stats:
+        stats.clear()
+    for minute in range(17, 85):
+        instance.read(60.0 * minute)
+
+    instance.run("a", alone=1)
+    instance.compute(0, "a", "alone", 5.0)
+    instance.read(5_100.0)
+    instance.read(5_110.0)
+
+    report = instance.report()
+    (app,) = report.apps
+    assert report.gpu_seconds == app.gpu_seconds == 2 * 10
+    assert app.stages[0].compute_seconds == 5
+
+
+def test_the_time_of_an_app_without_requests_is_charged_to_it_after_its_end(instance: FakeInstance) -> None:
+    instance.run("idle", alone=1)
+    instance.read(0.0)
+    instance.read(120.0)
+    instance.records.clear()
+    for minute in range(2, 30):
+        instance.read(60.0 * minute)
+
+    report = instance.report()
+    assert [(app.app, app.gpu_seconds) for app in report.apps] == [("idle", report.gpu_seconds)]
+    assert report.gpu_seconds == 2 * 120
+
+    for minute in range(30, 200):
+        instance.read(60.0 * minute)
+    assert not instance.gateways[0].groups
+
+
+def test_a_group_that_is_forgotten_while_gateways_answer_is_reported(instance: FakeInstance) -> None:
+    instance.run("a", alone=1)
+    instance.read(0.0)
+    instance.read(60.0)
+    window = instance.gateways[0].window(HOUR)
+    instance.records.clear()
+    for minute in range(2, 200):
+        instance.read(60.0 * minute)
+
+    report = cost_report(window, [window.computed], ReadGateways())
+
+    assert [(app.app, app.gpu_seconds) for app in report.apps] == [("a", 2 * 60)]
+
+
+def test_an_executor_without_gpus_costs_nothing_whatever_its_type_costs() -> None:
+    gpus = {"vocoder": 0, "llm": 1}
+    groups = [GroupStatus(key=name, executor=name, gpus=count, wanted=1, replicas=[]) for name, count in gpus.items()]
+    overrides = [ExecutorOverride(name="vocoder", gpu_type="L4"), ExecutorOverride(name="*", gpu_type="A100")]
+    spec = AppSpec(model=AppModel(id="model"), executors=overrides)
+
+    cost = request_cost({"vocoder": 5.0, "llm": 2.0}, spec, groups, GpuPrices.parse(["A100=3.6"]))
+
+    assert cost == {"gpu_seconds": 2.0, "dollars": pytest.approx(0.002)}
 
 
 def test_failed_replicas_and_those_that_wait_for_gpus_cost_nothing(instance: FakeInstance) -> None:

@@ -173,6 +173,30 @@ class TestCosts:
         assert (found.app.dollars_per_hour, found.plan.dollars_per_hour) == (None, None)
         assert {app.name: app.dollars_per_hour for app in total.apps} == {"planned": None, "sharing": 0.5}
 
+    @with_gateway_options(GatewayOptions(prices=GpuPrices.parse(["2"])))
+    async def test_failed_replicas_and_those_that_wait_for_gpus_cost_nothing(
+        self, gateway: httpx.AsyncClient, store: Store
+    ) -> None:
+        record = await store.create(APPS, "partial", AppSpec(model=AppModel(id="model")))
+        group = ready_group("llm", ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]).model_copy(update={"gpus": 2})
+        states: list[dict[str, Any]] = [
+            {},
+            {"state": ReplicaState.FAILED},
+            {"state": ReplicaState.STARTING, "reason": "InsufficientCapacity"},
+        ]
+        replicas = [each.model_copy(update=state) for each, state in zip(group.replicas, states, strict=True)]
+        groups = [group.model_copy(update={"replicas": replicas})]
+        await publish_status(store, record, AppStatus(phase=Phase.SERVING, generation=1, groups=groups))
+
+        async def is_seen() -> bool:
+            return [app.ready for app in (await overview(gateway)).apps] == [1]
+
+        await until(is_seen)
+        found = await overview(gateway)
+
+        assert (found.gpus, found.dollars_per_hour) == (2, 4.0)
+        assert (found.apps[0].gpus, found.apps[0].dollars_per_hour) == (2, 4.0)
+
     async def deploy(self, gateway: httpx.AsyncClient, store: Store) -> None:
         """Deploys an app with an encoder on an L4 and two language models on other GPUs, and one that shares the L4."""
         document = plan_document(cell(3, {"E": 1, "L": 2}, count=1))

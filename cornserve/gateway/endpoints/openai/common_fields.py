@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from cornserve.app.operations import Operation
 from cornserve.gateway.errors import ApiError
-from cornserve.gateway.live.costs import RequestCost
+from cornserve.gateway.live.replica_prices import RequestCost
 from cornserve.gateway.served_app import ServedApp
 from cornserve.task import Stream
 from cornserve_tasklib.chat_response import ChatChunk, Usage

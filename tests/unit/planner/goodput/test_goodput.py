@@ -50,6 +50,19 @@ def test_shorter_targets_have_smaller_steps_and_less_goodput(tmp_path: Path) -> 
     assert few["P"]["max_num_batched_tokens"] < many["P"]["max_num_batched_tokens"]
 
 
+def test_limits_that_the_settings_of_an_executor_contain_remain(tmp_path: Path) -> None:
+    model, workload, profile = write_inputs(tmp_path, CHAT)
+    executor = "executor: {task: DecodeTask, settings: {options: {max_num_seqs: 3}}}"
+    model.write_text(model.read_text().replace("  D: {", f"  D: {{{executor}, "))
+    targets = ServiceTargets(latency=GoodputTargets({"ttft": {"": 3.0}, "tbt": {"": 0.06}}, 90.0))
+
+    found = make_plan(PlanRequest(str(model), 2, workload=workload, profile=profile, targets=targets))
+
+    limits = found.file.step_limits
+    assert limits["D"]["max_num_seqs"] == 3
+    assert limits["EPD"]["max_num_seqs"] > 3
+
+
 def test_a_rate_is_served_within_the_targets_on_the_fewest_gpus(tmp_path: Path) -> None:
     on_two = planned(tmp_path, ttft={"": 1.0})
     needed = planned(tmp_path, None, rate=on_two.file.rate * 1.3, ttft={"": 1.0})

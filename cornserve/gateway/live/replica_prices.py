@@ -1,4 +1,4 @@
-"""The costs of replicas and cells, by the prices of their GPUs or slots."""
+"""The prices of replicas and cells by those of their GPUs or slots, and the costs of requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cornserve.app.spec import AppSpec
 from cornserve.gpu_prices import GpuPrices
 
 Cost = float | None
-"""Dollars per hour. None: the price of a GPU or slot is unknown."""
+"""Dollars of a request, or dollars per hour of replicas and cells. None: the price of a GPU or slot is unknown."""
 
 
 class RequestCost(TypedDict):
@@ -36,9 +36,8 @@ def request_cost(
     for key, each in seconds.items():
         group = known.get(key)
         gpu_seconds = each * (1 if group is None else group.gpus)
-        price = None if group is None else group_price(spec, group, prices)
         spent += gpu_seconds
-        costs.append(None if price is None else gpu_seconds / 3600 * price)
+        costs.append(_cost(gpu_seconds / 3600, None if group is None else group_price(spec, group, prices)))
     return {"gpu_seconds": spent, "dollars": total_cost(costs) if prices.by_type else None}
 
 
@@ -53,11 +52,11 @@ def total_cost(costs: Iterable[Cost]) -> Cost:
 
 
 def replica_costs(spec: AppSpec, groups: Iterable[GroupStatus], prices: GpuPrices) -> dict[str, Cost]:
-    """Returns the cost of each replica of an app, by id."""
+    """Returns the cost of each replica of an app that occupies GPUs, by id."""
     return {
         replica.id: _cost(group.gpus, group_price(spec, group, prices))
         for group in groups
-        for replica in group.replicas
+        for replica in group.occupying
     }
 
 
@@ -80,7 +79,8 @@ def _gpu_type(spec: AppSpec, group: GroupStatus) -> str | None:
     return (option.gpu_type if option is not None else None) or spec.gpu_type_of(group.executor)
 
 
-def _cost(gpus: int, price: float | None) -> Cost:
+def _cost(gpus: float, price: float | None) -> Cost:
+    """Returns the cost of GPUs, or of GPU hours."""
     if gpus == 0:
         return 0.0
     return None if price is None else gpus * price
