@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from cornserve.profiler.results import MixMeasurement, OptionResults, StartSummary
 from cornserve_planner.model.document import ExecutorTask
 from cornserve_planner.profiles.profile import (
+    MAX_STARTS,
     BatchLatency,
     MeasuredWith,
     MixEntry,
@@ -58,6 +59,7 @@ def _option(name: str, results: OptionResults, components: tuple[str, ...]) -> O
         ),
         throughput=tuple(_throughput(measured, components, source) for measured in results.measurements),
         startup=startup,
+        startup_times=results.startup[-MAX_STARTS:],
         latency=tuple(_latencies(results, components, source)),
     )
 

@@ -52,13 +52,11 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
-def parse_bandwidth(text: str | None) -> float | None:
+def parse_bandwidth(text: str, option: str) -> float:
     """Returns the bytes/s of `400Gbit/s`."""
-    if text is None:
-        return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)bit/s", text, re.ASCII)
     if match is None or not float(match[1]):
-        raise PlannerError(f"--bandwidth must be a number of bits per second, such as 400Gbit/s, not {text!r}")
+        raise PlannerError(f"{option} must be a number of bits per second, such as 400Gbit/s, not {text!r}")
     return float(match[1]) * 1000.0 ** " KMGT".index(match[2] or " ") / 8
 
 

@@ -1,7 +1,7 @@
 """Numbers of replicas of executors for their loads, without a plan [M §4.2].
 
 The replicas are the load divided by the capacity of one replica. The paper leaves open over which time the load is
-measured, and when replicas stop: `ExecutorAutoscaling` adds both.
+measured, when replicas stop, and which changes are chance: `ExecutorAutoscaling` adds all three.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
+from statistics import median
 
 from cornserve_policies.arrivals import ArrivalHistory, WindowCounts
 
@@ -20,6 +21,15 @@ LONGEST_HISTORY = 3600.0
 
 MAX_WINDOWS = 240
 """The most short windows in `shrink_seconds`: each decision reads all of them."""
+
+DEVIATIONS = 3.0
+"""Loads that differ by this many standard deviations of earlier windows may be equal."""
+
+LEAST_WINDOWS, MOST_WINDOWS = 5, 15
+"""The numbers of windows from which a standard deviation is computed."""
+
+MEDIAN_BEND = 0.605
+"""The standard deviation of normal variables, relative to the median of the absolute values of second differences."""
 
 ROUNDING = 1e-9
 """A load of 2.0000000001 replicas needs 2."""
@@ -94,6 +104,7 @@ class ReplicaChange:
 class ExecutorAutoscaling:
     """Adds replicas at once, and stops them when fewer have been enough for some time.
 
+    Changes of the load within the deviations of earlier windows are not followed: they are those of random arrivals.
     The loads are counted by executor group. Groups of one executor have equal numbers of replicas, so that the busiest
     group determines the number.
     """
@@ -122,14 +133,29 @@ class ExecutorAutoscaling:
             return ReplicaChange(bounded, f"{limits.min_replicas} to {limits.max_replicas} replicas may run")
         if now < running.since + limits.dwell_seconds:
             return None
-        load = self.load(loads, now, running.counted_from)
-        if load is not None and (needed := self._needed(load)) > running.replicas:
-            return ReplicaChange(needed, self._reason(load))
+        load, spread = self.load(loads, now, running.counted_from), self._spread(loads, now, running.counted_from)
+        if load is not None and self._needed(load - DEVIATIONS * spread) > running.replicas:
+            return ReplicaChange(self._needed(load), self._reason(load))
         busiest = self._busiest(loads, now, running.counted_from)
-        if busiest is None or (needed := self._needed(busiest)) >= running.replicas:
+        if busiest is None or (needed := self._needed(busiest + DEVIATIONS * spread)) >= running.replicas:
             return None
         minutes = limits.shrink_seconds / 60
         return ReplicaChange(needed, f"{self._reason(busiest)}, the most in {minutes:.3g} minutes")
+
+    def _spread(self, loads: ArrivalHistory, now: float, counted_from: float) -> float:
+        """Returns the standard deviation of the loads of the short windows before the last long one, without trends.
+
+        It follows from the median of the second differences, which trends and single steps do not change. 0 if there
+        are too few windows.
+        """
+        seconds = self._limits.window_seconds
+        ends = (now - step * seconds for step in range(LONG_WINDOW, LONG_WINDOW + MOST_WINDOWS))
+        windows = [loads.window(seconds, end) for end in ends if end - seconds >= counted_from]
+        rates = [_rate(window) for window in windows if window is not None]
+        if len(rates) < LEAST_WINDOWS:
+            return 0.0
+        bends = (abs(a - 2 * b + c) for a, b, c in zip(rates, rates[1:], rates[2:], strict=False))
+        return MEDIAN_BEND * median(bends)
 
     def _busiest(self, loads: ArrivalHistory, now: float, counted_from: float) -> float | None:
         """Returns the largest load of a short window in the time until replicas stop. None if it is not known."""

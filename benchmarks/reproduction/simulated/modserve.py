@@ -13,9 +13,10 @@ from benchmarks.reproduction.simulated.systems import (
     StageLoad,
     StageOption,
     StageStep,
-    burst_load,
+    burst,
     first_tokens,
     p99,
+    scaled_load,
     simulate,
     system_plan,
 )
@@ -208,11 +209,15 @@ def _burst_row(model: ServedModel) -> list[object]:
     mix: Mix = {1: 1.0}
     base = BASE_RATE / UTILIZATION
     encoding, prefill = BURST_SLOWDOWN * model.encoding, model.prefill(1)
-    whole = burst_load(monoliths(model, mix, ceil(base)), {"monolith": UTILIZATION}, BASE_RATE)
-    apart = burst_load(
-        decoupled(model, mix, ceil(base * prefill), max(IMAGES, ceil(base * encoding)), BURST_SLOWDOWN),
-        {"image0": UTILIZATION / encoding, "text": UTILIZATION / prefill},
-        BASE_RATE,
+    whole, apart = (
+        scaled_load(plan, autoscaled, burst(dict.fromkeys(plan.types, BASE_RATE), plan.types))
+        for plan, autoscaled in (
+            (monoliths(model, mix, ceil(base)), {"monolith": UTILIZATION}),
+            (
+                decoupled(model, mix, ceil(base * prefill), max(IMAGES, ceil(base * encoding)), BURST_SLOWDOWN),
+                {"image0": UTILIZATION / encoding, "text": UTILIZATION / prefill},
+            ),
+        )
     )
     return [
         model.name,

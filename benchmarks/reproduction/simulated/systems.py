@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean
@@ -154,38 +154,57 @@ def p99(seconds: Iterable[float]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class BurstLoad:
-    """The GPU-hours of a system in a burst, and the times to the first token."""
+class ScaledLoad:
+    """The GPU-hours of an autoscaled system, the times to the first token, and the times of the changes of replicas."""
 
     gpu_hours: float
     seconds: Sequence[float]
+    changes: Sequence[float]
 
     def attainment(self, target: float) -> float:
         """Returns the share of requests with the first token within the target."""
         return fmean(each <= target for each in self.seconds)
 
 
-def burst_load(plan: PlanFile, autoscaled: Mapping[str, float], rate: float) -> BurstLoad:
-    """Simulates a burst of requests of a plan's only type: three times the rate for `BURST_SECONDS`.
+def scaled_load(
+    plan: PlanFile,
+    autoscaled: Mapping[str, float],
+    requests: Iterable[SimulatedRequest],
+    ttft: float | None = None,
+    **times: float,
+) -> ScaledLoad:
+    """Simulates requests of a system with autoscaling.
 
     Args:
         autoscaled: by option, the requests/s that one of its replicas takes.
+        ttft: a target, which also starts replicas when it is missed.
+        times: those of the autoscaling, unless by default.
     """
-    (kind,) = plan.types
     measurements = SimulationMeasurements()
-    settings = ServingSettings(autoscaled=autoscaled, startup=STARTUP_SECONDS)
+    startup = (STARTUP_SECONDS,)
+    settings = ServingSettings(ttft=ttft, autoscaled=autoscaled, autoscaling_times=times, startup=startup)
     models = executor_models(plan, None)
     simulation = ServingSimulation(plan, models, routing_policy(DEFAULT_ROUTING), settings, measurements)
     measurements.events = simulation.events
-    simulation.run(_burst(kind, rate))
+    simulation.run(requests)
+    assert simulation.autoscaling is not None
     hours = sum(simulation.cells.gpu_seconds(measurements.end).values()) / 3600
-    return BurstLoad(hours, measurements.latencies[kind]["ttft"].seconds)
+    seconds = [*chain(*(columns["ttft"].seconds for columns in measurements.latencies.values()))]
+    return ScaledLoad(hours, seconds, [change.seconds for change in simulation.autoscaling.changes])
 
 
-def _burst(kind: str, rate: float) -> Iterator[SimulatedRequest]:
+def burst(rates: Mapping[str, float], bursting: Container[str]) -> Iterator[SimulatedRequest]:
+    """Yields random requests of 80 minutes, with three times the rate of some types for `BURST_SECONDS`.
+
+    Args:
+        rates: requests/s by type.
+    """
     rng, now, number = random.Random(1), 0.0, 0
+    usual = dict(rates)
+    tripled = {name: rate * (3 if name in bursting else 1) for name, rate in rates.items()}
     while now < 4 * BURST_SECONDS:
-        factor = 3 if BURST_SECONDS <= now < 2 * BURST_SECONDS else 1
-        now += rng.expovariate(factor * rate)
+        present = tripled if BURST_SECONDS <= now < 2 * BURST_SECONDS else usual
+        now += rng.expovariate(sum(present.values()))
         number += 1
+        kind = next(iter(present)) if len(present) == 1 else rng.choices([*present], [*present.values()])[0]
         yield SimulatedRequest(f"request {number}", now, kind, None, None, None)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cornserve_planner.commands.plan_from import read_app
-from cornserve_planner.commands.plan_options import Gpus
 from cornserve_planner.errors import PlannerError
 from cornserve_planner.terminal import (
     parse_bandwidth,
@@ -27,6 +26,7 @@ from cornserve_planner.terminal import (
 
 if TYPE_CHECKING:
     from cornserve_planner.plan_file.document import PlanFile
+    from cornserve_planner.simulation.racks import RackTopology
     from cornserve_planner.simulation.simulation_result import SimulationRequest, SimulationResult
 
 SIMULATE_EXAMPLES = [
@@ -41,6 +41,9 @@ SIMULATE_EXAMPLES = [
 ]
 
 PROGRESS_SECONDS = 1.0
+
+TIMES = ("window_seconds=", "shrink_seconds=", "dwell_seconds=")
+"""The times of `--autoscale`, as in `cornserve deploy`."""
 
 
 def complete_routing(incomplete: str) -> list[str]:
@@ -86,7 +89,9 @@ def simulate(
             " the seconds of the plan.",
         ),
     ] = None,
-    gpus: Gpus = None,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", min=1, help="With APP: the GPUs or slots of the plan that is made.")
+    ] = None,
     replicas: Annotated[
         list[str] | None,
         typer.Option(
@@ -111,6 +116,12 @@ def simulate(
             autocompletion=complete_routing,
         ),
     ] = None,
+    late_binding: Annotated[
+        bool,
+        typer.Option(
+            "--late-binding", help="Choose the replica that reads the output of one other when that has ended."
+        ),
+    ] = False,
     ttft: Annotated[float | None, typer.Option("--ttft", help="Target: seconds until the first output.")] = None,
     tbt: Annotated[
         float | None, typer.Option("--tbt", help="Target: mean seconds between two tokens of a response.")
@@ -132,6 +143,15 @@ def simulate(
     latency: Annotated[
         float, typer.Option("--latency", help="Seconds until the first byte of a transfer between executors arrives.")
     ] = 0.0,
+    racks: Annotated[
+        str | None,
+        typer.Option(
+            "--racks",
+            metavar="GPUS:RATE:SECONDS",
+            help="GPUs of a rack, the bandwidth of its link to the other racks, and the seconds that transfers between"
+            " racks take longer, such as 72:3.2Tbit/s:5e-6.",
+        ),
+    ] = None,
     transfer: Annotated[
         list[str] | None,
         typer.Option(
@@ -154,20 +174,22 @@ def simulate(
         list[str] | None,
         typer.Option(
             "--autoscale",
-            metavar="OPTION=RATE",
+            metavar="OPTION[=RATE]",
             help="Let the replicas of an option follow its load, as for an app without a plan. RATE: requests/s that a"
-            " replica takes. Can be repeated.",
+            " replica takes. Default: the most within its part of --ttft. Also window_seconds=, shrink_seconds= and"
+            " dwell_seconds=. Can be repeated.",
         ),
     ] = None,
     most_gpus: Annotated[
         int | None, typer.Option("--most-gpus", min=1, help="With --adapt: the GPUs that cells have at most.")
     ] = None,
     startup: Annotated[
-        float | None,
+        str | None,
         typer.Option(
             "--startup",
-            help="With --adapt, --autoscale or --fail: seconds until a started cell or replica serves requests."
-            " Default: those of the plan's options.",
+            metavar="SECONDS[,SECONDS…]",
+            help="With --adapt, --autoscale or --fail: seconds until a started replica serves requests. Of several"
+            " measured times, each start takes a random one. Default: those of the profile, or of the plan's options.",
         ),
     ] = None,
     fail: Annotated[
@@ -208,9 +230,11 @@ def simulate(
     settings = ServingSettings(
         gateways=gateways,
         gateway_seconds=gateway_seconds,
-        bandwidth=parse_bandwidth(bandwidth),
+        bandwidth=None if bandwidth is None else parse_bandwidth(bandwidth, "--bandwidth"),
+        racks=None if racks is None else _parse_racks(racks),
         latency=latency,
         transfers=parse_settings("--transfer", "OPTION=BYTES, a name and a number", transfer, float),
+        binds_late=late_binding,
         streamed=frozenset(stream or ()),
         ttft=ttft,
         tbt=tbt,
@@ -218,8 +242,15 @@ def simulate(
         refuses=refuse,
         adapts=adapt,
         most_gpus=inf if most_gpus is None else most_gpus,
-        autoscaled=parse_settings("--autoscale", "OPTION=RATE, a name and a number", autoscale, float),
-        startup=startup,
+        autoscaled=_parse_autoscaled([text for text in autoscale or [] if not text.startswith(TIMES)]),
+        autoscaling_times=parse_settings(
+            "--autoscale",
+            "OPTION=RATE or a time such as window_seconds=20",
+            [text for text in autoscale or [] if text.startswith(TIMES)],
+            float,
+        ),
+        startup=None if startup is None else _parse_startup(startup),
+        seed=seed,
         failures=tuple(_parse_failure(each) for each in fail or ()),
     )
     if plot is not None:
@@ -330,6 +361,36 @@ def _parse_failure(text: str) -> tuple[str, float]:
         return option, float(seconds)
     except ValueError:
         raise PlannerError(f"--fail must be OPTION@SECONDS, such as encoder@60, not {text!r}") from None
+
+
+def _parse_autoscaled(texts: list[str]) -> dict[str, float | None]:
+    """Returns the rates of options. None: it follows from the target."""
+    found: dict[str, float | None] = dict.fromkeys(text for text in texts if "=" not in text)
+    given = [text for text in texts if "=" in text]
+    rates = parse_settings("--autoscale", "OPTION=RATE, a name and a number", given, float)
+    if len(found) + len(rates) < len(texts) or found.keys() & rates.keys():
+        raise PlannerError("--autoscale: an option is given twice: remove one of them")
+    return found | rates
+
+
+def _parse_startup(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(each) for each in text.split(","))
+    except ValueError:
+        raise PlannerError(f"--startup must be seconds, such as 30 or 25,30,60, not {text!r}") from None
+
+
+def _parse_racks(text: str) -> RackTopology:
+    """Returns the racks of `GPUS:RATE:SECONDS`."""
+    from cornserve_planner.simulation.racks import RackTopology
+
+    gpus, _, rest = text.partition(":")
+    rate, _, seconds = rest.partition(":")
+    try:
+        bandwidth = parse_bandwidth(rate, "--racks")
+        return RackTopology(parse_count(gpus), bandwidth, float(seconds))
+    except ValueError:
+        raise PlannerError(f"--racks must be GPUS:RATE:SECONDS, such as 72:3.2Tbit/s:5e-6, not {text!r}") from None
 
 
 def _simulate(request: SimulationRequest) -> SimulationResult:

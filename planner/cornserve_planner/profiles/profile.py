@@ -18,6 +18,9 @@ from cornserve_planner.requests.request_sizes import RequestSizes
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
+MAX_STARTS = 1000
+"""The most start-up times of an option."""
+
 
 class MixEntry(DocumentPart):
     """Requests of a mix that need the same components of the model. `sizes`: their mean sizes."""
@@ -159,6 +162,7 @@ class OptionProfile(DocumentPart):
         weights: bytes of the weights on all GPUs of a replica together.
         cache_per_request: bytes that a request in flight needs: keys and values, or an encoder's outputs.
         startup: seconds until a replica accepts requests; `startup_cached` with cached compiled kernels.
+        startup_times: the seconds of each measured start, of which simulations draw.
         step: the seconds of a step of a language model, an encoder, or both. Simulations and plans for goodput use it.
     """
 
@@ -172,6 +176,7 @@ class OptionProfile(DocumentPart):
     cache_per_request: Size | None = None
     startup: Duration | None = None
     startup_cached: Duration | None = None
+    startup_times: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(max_length=MAX_STARTS)] = ()
     latency: tuple[BatchLatency, ...] = ()
     step: StepSeconds | None = None
 

@@ -66,6 +66,12 @@ def executor_models(plan: PlanFile, profile: ModelProfile | None) -> dict[str, E
     return {name: _model(plan, name, option, profile) for name, option in plan.options.items()}
 
 
+def startup_times(plan: PlanFile, profile: ModelProfile | None) -> dict[str, tuple[float, ...]]:
+    """Returns the measured start-up times of each option, as far as the profile has them."""
+    entries = {name: _entry(name, option, profile) for name, option in plan.options.items()}
+    return {name: entry.startup_times for name, entry in entries.items() if entry is not None and entry.startup_times}
+
+
 def _model(plan: PlanFile, name: str, option: PlannedOption, profile: ModelProfile | None) -> ExecutorModel:
     entry = _entry(name, option, profile)
     if entry is not None and entry.step is not None:

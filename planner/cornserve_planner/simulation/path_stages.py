@@ -20,6 +20,7 @@ class PathStage:
         role: the part of a language model that it runs, or an empty text.
         consumers: the indices of the steps that consume its output, and whether they stream it.
         inputs: the number of steps whose output it consumes.
+        has_one_input: whether it consumes the whole output of one step, and no stream.
         takes_text: whether its input contains the text of the request.
         encoding: the tokens of a prompt that take as long as encoding a token of media; 0 without encoder.
     """
@@ -30,6 +31,7 @@ class PathStage:
     role: str
     consumers: tuple[tuple[int, bool], ...]
     inputs: int
+    has_one_input: bool
     takes_text: bool
     encoding: float
 
@@ -94,6 +96,7 @@ def path_stages(
                 (end, is_streamed) for (start, end), is_streamed in sorted(edges.items()) if start == index
             ),
             inputs=sum(end == index for _, end in edges),
+            has_one_input=[is_streamed for (_, end), is_streamed in edges.items() if end == index] == [False],
             takes_text=not encoders.issuperset(step.components),
             encoding=0.0 if encoders.isdisjoint(step.components) else _encoding(models[executors[step.option]]),
         )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.simulation.event_queue import EventQueue
 from cornserve_planner.simulation.language_model import LanguageModelReplica
 from cornserve_planner.simulation.request_run import RequestRun, StageInvocation
 from cornserve_planner.simulation.running_cells import RunningCells
 from cornserve_planner.simulation.stage_runner import StageRunner
+from cornserve_planner.simulation.startup_times import ReplicaStartups
 from cornserve_planner.simulation.token_sequence import TokenSequence
 from cornserve_policies.retries import MAX_EXECUTOR_DEATHS
 
@@ -19,24 +19,22 @@ class ReplicaFailures:
     """Lets replicas fail.
 
     Args:
-        startup: seconds until another engine serves in the place of a failed one; None for those of the plan's option.
+        startups: the seconds until another engine serves in the place of a failed one.
         fail_request: called with a request that has lost its second executor.
     """
 
     def __init__(
         self,
         events: EventQueue,
-        plan: PlanFile,
         cells: RunningCells,
         runner: StageRunner,
-        startup: float | None,
+        startups: ReplicaStartups,
         fail_request: Callable[[RequestRun], None],
     ) -> None:
         self._events = events
-        self._plan = plan
         self._cells = cells
         self._runner = runner
-        self._startup = startup
+        self._startups = startups
         self._fail_request = fail_request
 
     def fail_replica(self, option: str) -> None:
@@ -70,13 +68,12 @@ class ReplicaFailures:
         for invocation in lost:
             if not invocation.run.has_failed:
                 self._run_again(invocation)
-        seconds = (self._plan.options[executor].startup or 0.0) if self._startup is None else self._startup
-        self._events.add(self._events.now + seconds, group.unavailable.discard, id)
+        self._events.add(self._events.now + self._startups.of(executor), group.unavailable.discard, id)
 
     def _run_again(self, invocation: StageInvocation) -> None:
         """Runs another attempt of an invocation. Inputs that it has taken are released: their producers run again."""
         was_begun = invocation.has_begun
-        invocation.has_begun = invocation.is_held = False
+        invocation.has_begun = invocation.is_held = invocation.has_cache = False
         invocation.job = None
         invocation.call = self._runner.next_call()
         if was_begun:

@@ -19,8 +19,8 @@ class StageInvocation:
     """An invocation of a request at a replica."""
 
     __slots__ = (
-        "began", "call", "delivered", "has_begun", "has_ended", "has_streamed", "index", "is_held", "job", "missing",
-        "replica", "run", "stage", "targets", "unended",
+        "began", "call", "delivered", "end", "first", "has_begun", "has_cache", "has_ended", "has_streamed", "index",
+        "is_held", "job", "missing", "replica", "run", "stage", "targets", "unended",
     )  # fmt: skip
 
     def __init__(self, run: RequestRun, index: int, stage: PathStage, call: int) -> None:
@@ -35,10 +35,14 @@ class StageInvocation:
         self.unended = 0
         """Producers whose streams have not ended."""
         self.delivered = 0
-        """The tokens of attempts whose replicas have failed."""
+        """The tokens of attempts whose replicas have failed or left."""
+        self.has_cache = False
+        """Whether the keys and values of these tokens and of the prompt were handed over."""
         self.targets: set[int] | None = None
         """The indices of the consumers to which the output is sent; None for all."""
         self.began = 0.0
+        self.first = self.end = -1.0
+        """The times of the first output and of the end, or negative numbers."""
         self.has_begun = self.has_streamed = self.is_held = self.has_ended = False
 
     @property
@@ -95,6 +99,22 @@ class RequestRun:
         """The time of the first output, or a negative number."""
         self.last_token = -1.0
         """The time of the last token, or a negative number."""
+
+    def stage_seconds(self, until: float, *, to_first_output: bool) -> dict[str, float]:
+        """Returns the time of each stage of a request that has ended, by executor, as gateways count it.
+
+        Args:
+            until: a time. Later outputs do not count.
+            to_first_output: whether a stage ends with the first output of its invocations, for the TTFT.
+        """
+        begins: dict[str, float] = {}
+        ends: dict[str, float] = {}
+        for each in self.invocations:
+            name = each.stage.executor
+            end = each.first if to_first_output and each.first >= 0 else each.end
+            begins[name] = min(each.began, until, begins.get(name, until))
+            ends[name] = max(min(end, until), ends.get(name, 0.0))
+        return {name: max(0.0, ends[name] - begin) for name, begin in begins.items()}
 
     def clear(self) -> None:
         """Breaks the reference cycles of a request that has ended: the garbage collector would take much longer."""

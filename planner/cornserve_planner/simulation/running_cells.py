@@ -15,6 +15,7 @@ from cornserve_planner.simulation.executor_model import ExecutorModel, TokenExec
 from cornserve_planner.simulation.language_model import LanguageModelReplica
 from cornserve_planner.simulation.media_replica import BatchReplica, ConcurrentReplica, ServiceListener
 from cornserve_planner.simulation.path_stages import replicas_by_executor, shared_executors
+from cornserve_planner.simulation.racks import RackPlace, Racks, RackTopology
 from cornserve_policies.board import Board, ReplicaLoad
 from cornserve_policies.path_table import PathTable, RoutableCell
 
@@ -38,14 +39,21 @@ class ServingReplica:
 
     Args:
         start_engine: returns an engine without load.
+        place: its GPUs in a rack, if there are racks.
     """
 
     __slots__ = (
-        "_start_engine", "ended", "engines", "invocations", "load", "model", "receives_until", "sends_until", "started",
+        "_start_engine", "ended", "engines", "invocations", "load", "model", "place", "receives_until", "sends_until",
+        "started",
     )  # fmt: skip
 
     def __init__(
-        self, id: str, model: ExecutorModel, start_engine: Callable[[ExecutorModel], ReplicaEngine], started: float
+        self,
+        id: str,
+        model: ExecutorModel,
+        start_engine: Callable[[ExecutorModel], ReplicaEngine],
+        started: float,
+        place: RackPlace | None,
     ) -> None:
         self._start_engine = start_engine
         self.started = started
@@ -58,6 +66,7 @@ class ServingReplica:
         self.invocations: dict[Any, None] = {}
         """The invocations that have not ended."""
         self.sends_until = self.receives_until = 0.0
+        self.place = place
 
     @property
     def engine(self) -> ReplicaEngine:
@@ -75,6 +84,11 @@ class ServingReplica:
         """Returns the seconds for which it has run until `end`."""
         until = min(end, inf if cell.ended is None else cell.ended, inf if self.ended is None else self.ended)
         return max(0.0, until - self.started)
+
+    def free_gpus(self) -> None:
+        """Lets other replicas have its GPUs in the rack."""
+        if self.place is not None:
+            self.place.leave()
 
     def restart(self) -> None:
         """Stops the engine, and replaces it by one without load."""
@@ -122,13 +136,15 @@ class ReplicaGroup:
             self._loads.append(replica.load)
             self._loads.sort(key=lambda load: load.id)
 
-    def stop_newest(self, now: float) -> None:
-        """Lets the replica that has started last take no more invocations. Its running ones end there."""
+    def stop_newest(self, now: float) -> ServingReplica:
+        """Lets the replica that has started last take no more invocations, and returns it."""
         replica = next(each for each in reversed(self.replicas.values()) if each.ended is None)
         replica.ended = now
+        replica.free_gpus()
         self.running -= 1
         if replica.load in self._loads:
             self._loads.remove(replica.load)
+        return replica
 
 
 class ServingCell:
@@ -155,16 +171,25 @@ class ServingCell:
 class RunningCells:
     """The cells that run, and the table by which gateways choose among those that serve.
 
+    Args:
+        topology: the racks in which replicas are placed.
+
     Raises `InvalidInputError` if no cell of the plan runs, or if they have too many replicas.
     """
 
     def __init__(
-        self, events: EventQueue, plan: PlanFile, models: Mapping[str, ExecutorModel], listener: ServiceListener
+        self,
+        events: EventQueue,
+        plan: PlanFile,
+        models: Mapping[str, ExecutorModel],
+        listener: ServiceListener,
+        topology: RackTopology | None,
     ) -> None:
         self._events = events
         self._plan = plan
         self._models = models
         self._listener = listener
+        self._racks = None if topology is None else Racks(topology)
         self.executors = shared_executors(plan)
         self._planned = {cell.gpus: cell for cell in plan.cells}
         self._numbers = {gpus: count() for gpus in self._planned}
@@ -185,10 +210,7 @@ class RunningCells:
         """Starts a cell with this number of GPUs. It serves requests after `serve`."""
         planned, name = self._planned[gpus], f"{gpus}-{next(self._numbers[gpus])}"
         groups = {
-            option: ReplicaGroup(
-                ServingReplica(f"{name}/{option}/{number:06}", self._models[option], self._engine, self._events.now)
-                for number in range(replicas)
-            )
+            option: ReplicaGroup(self._replica(f"{name}/{option}/{number:06}", option) for number in range(replicas))
             for option, replicas in replicas_by_executor(planned, self.executors).items()
         }
         self.cells[name] = ServingCell(name, planned, groups, self._events.now)
@@ -196,8 +218,7 @@ class RunningCells:
 
     def start_replica(self, cell: str, executor: str, group: ReplicaGroup) -> ServingReplica:
         """Starts another replica in a cell. It serves requests after `group.serve`."""
-        id = f"{cell}/{executor}/{len(group.replicas):06}"
-        replica = ServingReplica(id, self._models[executor], self._engine, self._events.now)
+        replica = self._replica(f"{cell}/{executor}/{len(group.replicas):06}", executor)
         group.add(replica)
         return replica
 
@@ -247,9 +268,22 @@ class RunningCells:
     def _end_idle(self, cell: ServingCell) -> None:
         if not cell.requests:
             cell.ended = self._events.now
+            for group in cell.groups.values():
+                for replica in group.replicas.values():
+                    replica.free_gpus()
+
+    def _replica(self, id: str, option: str) -> ServingReplica:
+        """Starts a replica, in a rack if there are any."""
+        place = None if self._racks is None else self._racks.place(option, self._plan.options[option].gpus)
+        return ServingReplica(id, self._models[option], self._engine, self._events.now, place)
 
     def _engine(self, model: ExecutorModel) -> ReplicaEngine:
-        if isinstance(model, TokenExecutor):
-            return LanguageModelReplica(self._events, model.model, model.limits, self._listener)
-        replica = ConcurrentReplica if model.joins else BatchReplica
-        return replica(self._events, model.curve, self._listener)
+        return start_engine(self._events, model, self._listener)
+
+
+def start_engine(events: EventQueue, model: ExecutorModel, listener: ServiceListener) -> ReplicaEngine:
+    """Returns an engine without load."""
+    if isinstance(model, TokenExecutor):
+        return LanguageModelReplica(events, model.model, model.limits, listener)
+    replica = ConcurrentReplica if model.joins else BatchReplica
+    return replica(events, model.curve, listener)

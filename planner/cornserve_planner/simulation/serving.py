@@ -25,7 +25,8 @@ from cornserve_planner.simulation.simulated_adaptation import SimulatedAdaptatio
 from cornserve_planner.simulation.simulated_autoscaling import SimulatedAutoscaling
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
 from cornserve_planner.simulation.stage_runner import StageListener, StageRunner
-from cornserve_policies.admission import LatencyAdmission, Refusal
+from cornserve_planner.simulation.startup_times import ReplicaStartups
+from cornserve_policies.admission import AdmittedRequest, LatencyAdmission, Refusal
 from cornserve_policies.replayable_random import ReplayableRandom
 from cornserve_policies.replica_routing import RoutingPolicy
 
@@ -66,10 +67,9 @@ class ServingSimulation:
         self._settings = settings
         self._listener = listener
         self._runner = StageRunner(self.events, routing, settings, listener, self._end_request)
-        self.cells = RunningCells(self.events, plan, models, self._runner)
-        self._failures = ReplicaFailures(
-            self.events, plan, self.cells, self._runner, settings.startup, self._fail_request
-        )
+        self.cells = RunningCells(self.events, plan, models, self._runner, settings.racks)
+        startups = ReplicaStartups(plan, settings.startup, settings.startup_times, settings.seed)
+        self._failures = ReplicaFailures(self.events, self.cells, self._runner, startups, self._fail_request)
         self._stages = {
             name: [
                 path_stages(plan, kind.components, path, models, self.cells.executors, settings.streamed)
@@ -85,13 +85,16 @@ class ServingSimulation:
             else None
         )
         self.adaptation = (
-            SimulatedAdaptation(self.events, plan, self.cells, most_gpus=settings.most_gpus, startup=settings.startup)
+            SimulatedAdaptation(self.events, plan, self.cells, most_gpus=settings.most_gpus, startups=startups)
             if settings.adapts
             else None
         )
+        limits = {
+            name: settings.autoscaling_limits(each) for name, each in settings.autoscaled.items() if each is not None
+        }
         self.autoscaling = (
-            SimulatedAutoscaling(self.events, plan, self.cells, settings.autoscaled, settings.startup)
-            if settings.autoscaled
+            SimulatedAutoscaling(self.events, self.cells, limits, startups, settings, self._runner.hand_over)
+            if limits
             else None
         )
         self._dependent = DependentRequests(self.events, self._receive)
@@ -174,12 +177,8 @@ class ServingSimulation:
         if isinstance(admitted, Refusal):
             self._refuse(request, admitted)
             return
-        run = RequestRun(request, admitted)
-        kind = request.kind if request.kind in self.cells.types else None
-        run.way = self.cells.table.choose(kind, ReplayableRandom(request.id))
-        for index, stage in enumerate(self._stages[run.way.request_type][run.way.path]):
-            run.invocations.append(StageInvocation(run, index, stage, self._runner.next_call()))
-        if not all(self._fits(invocation) for invocation in run.invocations):
+        run = self.route(request, admitted)
+        if not all(self.fits(invocation) for invocation in run.invocations):
             if admitted is not None:
                 admitted.record_end(now - request.arrival, now, is_complete=False)
             self._refuse(request, None)
@@ -188,11 +187,22 @@ class ServingSimulation:
         run.cell.requests += 1
         self._runner.start(run)
 
+    def route(self, request: SimulatedRequest, admitted: AdmittedRequest | None = None) -> RequestRun:
+        """Returns a request with the invocations of its path, at a cell that serves now."""
+        run = RequestRun(request, admitted)
+        kind = request.kind if request.kind in self.cells.types else None
+        run.way = self.cells.table.choose(kind, ReplayableRandom(request.id))
+        for index, stage in enumerate(self._stages[run.way.request_type][run.way.path]):
+            run.invocations.append(StageInvocation(run, index, stage, self._runner.next_call()))
+        return run
+
     def _refuse(self, request: SimulatedRequest, refusal: Refusal | None) -> None:
+        if refusal is not None and self.autoscaling is not None:
+            self.autoscaling.request_refused(refusal)
         self._listener.request_refused(request, refusal)
         self._end_dependency(request)
 
-    def _fits(self, invocation: StageInvocation) -> bool:
+    def fits(self, invocation: StageInvocation) -> bool:
         """Whether the executor can hold the tokens of an invocation."""
         model = self._models[invocation.stage.executor]
         if isinstance(model, CurveExecutor):
@@ -202,6 +212,8 @@ class ServingSimulation:
 
     def _end_request(self, run: RequestRun) -> None:
         self._leave(run, is_complete=True)
+        if self.autoscaling is not None:
+            self.autoscaling.request_ended(run)
         self._listener.request_ended(run)
         run.clear()
         self._end_dependency(run.request)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.plan_file.document import PlanFile
+from cornserve_planner.simulation.racks import RackTopology
+from cornserve_policies.autoscaling import ExecutorLimits
+
+MAX_AUTOSCALED = 4096
+"""The most replicas of an autoscaled executor in a cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,22 +22,31 @@ class ServingSettings:
     Args:
         gateways: gateways that take requests from one queue. `gateway_seconds`: seconds of a gateway for a request.
         bandwidth: bytes/s of a replica's network in each direction; None if transfers take no time by their size.
+        racks: the racks in which replicas are placed; None if all transfers are alike.
         latency: seconds until the first byte of a transfer arrives.
         transfers: by option, the bytes of its output for a request.
+        binds_late: whether the replica of an invocation that reads one output is chosen when that exists.
         streamed: components that begin with the first output of the components before them, instead of the last.
         ttft, tbt, e2e: latency targets in seconds.
         refuses: whether requests are refused early that would miss the targets.
         adapts: whether the number of cells follows the load. `most_gpus`: the GPUs that cells may have at most.
-        autoscaled: by option, the requests per second that one of its replicas takes. Their number follows the load.
-        startup: seconds until a started cell or replica serves requests; None for those of the plan's options.
+        autoscaled: by option, the requests per second that one of its replicas takes, or None for those that follow
+            from `ttft`. Their number follows the load.
+        autoscaling_times: `window_seconds`, `shrink_seconds` and `dwell_seconds` of the autoscaling, unless by default.
+        startup: seconds until a started replica serves requests, of which each start takes a random one; None for those
+            of the profile or the plan.
+        startup_times: the same by option, from the profile. `startup` replaces them.
+        seed: starts with one seed take the same times.
         failures: options and times in seconds at which one of their replicas fails.
     """
 
     gateways: int = 1
     gateway_seconds: float = 0.0
     bandwidth: float | None = None
+    racks: RackTopology | None = None
     latency: float = 0.0
     transfers: Mapping[str, float] = field(default_factory=dict)
+    binds_late: bool = False
     streamed: frozenset[str] = frozenset()
     ttft: float | None = None
     tbt: float | None = None
@@ -40,9 +54,26 @@ class ServingSettings:
     refuses: bool = False
     adapts: bool = False
     most_gpus: float = inf
-    autoscaled: Mapping[str, float] = field(default_factory=dict)
-    startup: float | None = None
+    autoscaled: Mapping[str, float | None] = field(default_factory=dict)
+    autoscaling_times: Mapping[str, float] = field(default_factory=dict)
+    startup: tuple[float, ...] | None = None
+    startup_times: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    seed: int = 0
     failures: tuple[tuple[str, float], ...] = ()
+
+    def autoscaling_limits(self, capacity: float) -> ExecutorLimits:
+        """Returns the limits of the policy. Raises `InvalidInputError` for times that do not fit together."""
+        known, usual = self.autoscaling_times, ExecutorLimits(capacity)
+        try:
+            return replace(
+                usual,
+                max_replicas=MAX_AUTOSCALED,
+                window_seconds=known.get("window_seconds", usual.window_seconds),
+                shrink_seconds=known.get("shrink_seconds", usual.shrink_seconds),
+                dwell_seconds=known.get("dwell_seconds", usual.dwell_seconds),
+            )
+        except ValueError as error:
+            raise InvalidInputError("--autoscale", str(error)) from error
 
     def check_names(self, plan: PlanFile) -> None:
         """Raises `InvalidInputError` for options and components that are not in the plan."""

@@ -11,6 +11,7 @@ from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.simulation.event_queue import EventQueue
 from cornserve_planner.simulation.running_cells import RunningCells, ServingCell
+from cornserve_planner.simulation.startup_times import ReplicaStartups
 from cornserve_policies.adaptation import (
     DECISION_SECONDS,
     HISTORY_SECONDS,
@@ -38,13 +39,13 @@ class SimulatedAdaptation:
 
     Args:
         most_gpus: the GPUs that cells may have at most.
-        startup: seconds until a started cell serves requests; None for the longest of its options.
+        startups: the seconds until started replicas serve. A cell serves with the last one of its options.
 
     Raises `InvalidInputError` if the cells of the plan have more GPUs.
     """
 
     def __init__(
-        self, events: EventQueue, plan: PlanFile, cells: RunningCells, *, most_gpus: float, startup: float | None
+        self, events: EventQueue, plan: PlanFile, cells: RunningCells, *, most_gpus: float, startups: ReplicaStartups
     ) -> None:
         if most_gpus < plan.gpus:
             raise InvalidInputError("--most-gpus", f"is {most_gpus:g}, but the cells of the plan have {plan.gpus} GPUs")
@@ -52,7 +53,7 @@ class SimulatedAdaptation:
         self._plan = plan
         self._cells = cells
         self._most_gpus = most_gpus
-        self._startup = startup
+        self._startups = startups
         self._rates = plan.efficient_rates
         self._used = plan.used_gpus
         self._policy = ObservedRateAdaptation(AdaptationLimits())
@@ -117,16 +118,11 @@ class SimulatedAdaptation:
         self._counts, self._since = counts, self._events.now
         self._serving = kept + started
         self._is_changing = True
-        delay = max((self._startup_of(cell) for cell in started), default=0.0)
+        delay = max((self._startups.longest(cell.planned.replicas) for cell in started), default=0.0)
         self._events.add(self._events.now + delay, self._serve, None)
 
     def _gpus(self, counts: Mapping[int, int]) -> int:
         return sum(self._used[size] * count for size, count in counts.items())
-
-    def _startup_of(self, cell: ServingCell) -> float:
-        if self._startup is not None:
-            return self._startup
-        return max(self._plan.options[name].startup or 0.0 for name in cell.planned.replicas)
 
     def _serve(self, _: None) -> None:
         self._is_changing = False

@@ -26,6 +26,8 @@ def simulation_report(result: SimulationResult) -> RenderableType:
         ]
     if document["changes"]:
         parts += ["", _changes(document)]
+    if document["capacities"]:
+        parts += ["", *(_capacity(name, each) for name, each in document["capacities"].items())]
     if document["scaled"]:
         parts += ["", _scaled(document)]
     return Group(*parts, "", _executors(document), "", _paths(document))
@@ -69,6 +71,11 @@ def _statistic(found: dict[str, float | None]) -> str:
 
 def _attainment(name: str, share: float, target: float) -> str:
     return f"{share:.2%} of the admitted requests met the {name} target of {target:g} s"
+
+
+def _capacity(name: str, found: dict[str, float | None]) -> str:
+    tokens = "" if found["tokens"] is None else f", {found['tokens']:.4g} tokens/s"
+    return f"A replica of {name} takes {found['requests']:.4g} requests/s{tokens}"
 
 
 def _executors(document: dict[str, Any]) -> Table:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from cornserve_planner.errors import InvalidInputError, require_non_negative, require_positive
+from cornserve_planner.errors import InvalidInputError, require_between, require_non_negative, require_positive
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_file.parts import hourly_price
 from cornserve_planner.profiles.profile import ModelProfile
-from cornserve_planner.simulation.executor_model import describe_models, executor_models
+from cornserve_planner.simulation.executor_model import ExecutorModel, describe_models, executor_models, startup_times
 from cornserve_planner.simulation.measurements import LatencyColumns, SimulationMeasurements, met_share, summarize
 from cornserve_planner.simulation.serving import ServingSimulation
 from cornserve_planner.simulation.serving_settings import ServingSettings
-from cornserve_planner.simulation.simulated_request import read_load
+from cornserve_planner.simulation.simulated_request import SimulatedRequest, read_load
+from cornserve_planner.simulation.stage_capacity import StageCapacity, stage_capacities
 from cornserve_policies.registry import DEFAULT_ROUTING, UnknownPolicyError, routing_policy
+from cornserve_policies.replica_routing import RoutingPolicy
 
 LATENCIES = ("ttft", "tbt", "e2e")
+
+SAMPLE_REQUESTS = 2_000
+"""Requests from which the capacities of replicas follow."""
+
+MOST_SIMULATED = 10_000_000
+"""The most requests of a simulation, whose latencies need about 1 GB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +64,14 @@ class SimulationRequest:
         ):
             if value is not None:
                 require_positive(name, value)
+        if self.count is not None:
+            require_between("--requests", self.count, 1, MOST_SIMULATED)
         require_non_negative("--latency", settings.latency)
         require_non_negative("--gateway-seconds", settings.gateway_seconds)
         for name, size in settings.transfers.items():
             require_non_negative(f"--transfer {name}", size)
-        if settings.startup is not None:
-            require_non_negative("--startup", settings.startup)
+        for startup in settings.startup or ():
+            require_non_negative("--startup", startup)
         if not settings.adapts and settings.most_gpus < inf:
             raise InvalidInputError("--most-gpus", "needs --adapt, which starts cells")
         if not (settings.adapts or settings.autoscaled or settings.failures) and settings.startup is not None:
@@ -69,8 +80,14 @@ class SimulationRequest:
             )
         if settings.adapts and settings.autoscaled:
             raise InvalidInputError("--autoscale", "excludes --adapt: cells have the replicas of the plan")
+        settings.autoscaling_limits(1.0)
+        if settings.autoscaling_times and not settings.autoscaled:
+            raise InvalidInputError("--autoscale", "has times, but no option: give OPTION or OPTION=RATE")
         for name, capacity in settings.autoscaled.items():
-            require_positive(f"--autoscale {name}", capacity)
+            if capacity is not None:
+                require_positive(f"--autoscale {name}", capacity)
+            elif settings.ttft is None:
+                raise InvalidInputError(f"--autoscale {name}", "needs =RATE, or --ttft, from which the rate follows")
         for name, seconds in settings.failures:
             require_non_negative(f"--fail {name}", seconds)
         if settings.refuses and settings.ttft is None and settings.e2e is None:
@@ -79,9 +96,15 @@ class SimulationRequest:
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """The result of a simulation. `requests` is the number that arrived."""
+    """The result of a simulation.
+
+    Args:
+        capacities: the load that one replica takes, by autoscaled option.
+        requests: the number that arrived.
+    """
 
     request: SimulationRequest
+    capacities: Mapping[str, StageCapacity]
     models: dict[str, str]
     simulation: ServingSimulation
     measurements: SimulationMeasurements
@@ -112,6 +135,7 @@ class SimulationResult:
             "paths": self._paths(),
             "executors": self._executors(),
             "changes": [] if adaptation is None else [asdict(change) for change in adaptation.changes],
+            "capacities": {name: each._asdict() for name, each in self.capacities.items()},
             "scaled": [] if autoscaling is None else [asdict(change) for change in autoscaling.changes],
             "gpu_hours": hours,
             "dollars": hourly_price(self.request.plan.gpu_types, hours),
@@ -188,23 +212,47 @@ def simulate_plan(
         routing = routing_policy(request.routing)
     except UnknownPolicyError as error:
         raise InvalidInputError("--routing", str(error)) from error
+    capacities = _capacities(request, models, routing)
     measurements = SimulationMeasurements()
-    simulation = ServingSimulation(plan, models, routing, request.settings, measurements)
-    measurements.events = simulation.events
-    load = _CountedLoad(
-        read_load(
-            plan,
-            request.workload,
-            simulation.find_type,
-            rate=request.rate,
-            count=request.count,
-            seed=request.seed,
-        )
+    settings = replace(
+        request.settings,
+        autoscaled={name: each.requests for name, each in capacities.items()},
+        startup_times=startup_times(plan, profile),
     )
+    simulation = ServingSimulation(plan, models, routing, settings, measurements)
+    measurements.events = simulation.events
+    load = _CountedLoad(_load(request, simulation))
     simulation.run(load, on_progress)
     if not load.count:
         raise InvalidInputError("--workload", "has no requests: give at least one")
-    return SimulationResult(request, describe_models(models), simulation, measurements, load.count)
+    return SimulationResult(request, capacities, describe_models(models), simulation, measurements, load.count)
+
+
+def _load(request: SimulationRequest, simulation: ServingSimulation) -> Iterable[SimulatedRequest]:
+    return read_load(
+        request.plan,
+        request.workload,
+        simulation.find_type,
+        rate=request.rate,
+        count=request.count,
+        seed=request.seed,
+    )
+
+
+def _capacities(
+    request: SimulationRequest, models: Mapping[str, ExecutorModel], routing: RoutingPolicy
+) -> dict[str, StageCapacity]:
+    """Returns the given capacities of autoscaled options, and those that follow from the TTFT target."""
+    settings = request.settings
+    given = {name: StageCapacity(rate) for name, rate in settings.autoscaled.items() if rate is not None}
+    missing = settings.autoscaled.keys() - given.keys()
+    if not missing:
+        return given
+    settings.check_names(request.plan)
+    assert settings.ttft is not None
+    idle = ServingSimulation(request.plan, models, routing, ServingSettings(), SimulationMeasurements())
+    sample = islice(_load(request, idle), SAMPLE_REQUESTS)
+    return given | stage_capacities(idle, models, sample, sorted(missing), settings.ttft)
 
 
 class _CountedLoad:

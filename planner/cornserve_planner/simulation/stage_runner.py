@@ -7,9 +7,11 @@ from typing import Protocol
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.simulation.event_queue import EventQueue
-from cornserve_planner.simulation.executor_model import TokenExecutor
+from cornserve_planner.simulation.executor_model import ExecutorModel, TokenExecutor
+from cornserve_planner.simulation.language_model import LanguageModelReplica
 from cornserve_planner.simulation.media_replica import MediaJob
 from cornserve_planner.simulation.request_run import RequestRun, StageInvocation
+from cornserve_planner.simulation.running_cells import ServingReplica
 from cornserve_planner.simulation.serving_settings import ServingSettings
 from cornserve_planner.simulation.token_sequence import TokenSequence
 from cornserve_policies.input_size import InputSize
@@ -19,6 +21,23 @@ from cornserve_policies.retries import PLACEMENT_SECONDS
 
 class StageListener(Protocol):
     def stage_ended(self, invocation: StageInvocation) -> None: ...
+
+
+class _Network(Protocol):
+    """The network of a replica or a rack: the times until which it sends and receives."""
+
+    sends_until: float
+    receives_until: float
+
+
+def new_job(invocation: StageInvocation, model: ExecutorModel) -> TokenSequence | MediaJob:
+    """Returns the job of an invocation for an engine."""
+    if isinstance(model, TokenExecutor):
+        prompt, output, cached = invocation.tokens()
+        prompt += invocation.delivered
+        cached = prompt if invocation.has_cache else cached
+        return TokenSequence(prompt, output - invocation.delivered, cached=cached, owner=invocation)
+    return MediaJob(invocation.stage.work, first_part=model.first_part, owner=invocation)
 
 
 class StageRunner:
@@ -49,20 +68,42 @@ class StageRunner:
         return self._calls
 
     def start(self, run: RequestRun) -> None:
-        """Chooses the replicas of all invocations, and begins those without inputs."""
+        """Chooses the replicas of all invocations, or of those that are not bound late. Begins those without inputs."""
         run.running = len(run.invocations)
         for invocation in run.invocations:
-            self.place(invocation)
+            if not (self._settings.binds_late and invocation.stage.has_one_input):
+                self.place(invocation)
             for index, is_streamed in invocation.stage.consumers:
                 run.invocations[index].unended += is_streamed
         for invocation in run.invocations:
             self.begin_if_ready(invocation)
 
+    def hand_over(self, replica: ServingReplica) -> None:
+        """Moves the streams of tokens of a replica that leaves to others. Their keys and values arrive with them."""
+        for invocation in [*replica.invocations]:
+            job, engine = invocation.job, replica.engine
+            if not isinstance(engine, LanguageModelReplica) or not isinstance(job, TokenSequence) or not job.is_running:
+                continue
+            generated = engine.generated(job)
+            if generated:
+                engine.cancel(job)
+                replica.load.end(invocation.call)
+                del replica.invocations[invocation]
+                invocation.delivered += generated
+                invocation.has_cache = True
+                invocation.replica = None
+                invocation.call = self.next_call()
+                self._choose(invocation)
+                self.begin_if_ready(invocation)
+
     def place(self, invocation: StageInvocation) -> None:
         """Chooses the replica of an invocation, or tries again later if none is available."""
+        invocation.run.cell.groups[invocation.stage.executor].count_arrival()
+        self._choose(invocation)
+
+    def _choose(self, invocation: StageInvocation) -> None:
         now, request, stage = self._events.now, invocation.run.request, invocation.stage
         group = invocation.run.cell.groups[stage.executor]
-        group.count_arrival()
         size = InputSize(
             text=(request.text or 0) if stage.takes_text else 0,
             media=request.media or 0,
@@ -83,21 +124,15 @@ class StageRunner:
             return
         invocation.began = self._events.now
         invocation.has_begun = True
-        model = invocation.replica.model
-        job: TokenSequence | MediaJob
-        if isinstance(model, TokenExecutor):
-            prompt, output, cached = invocation.tokens()
-            delivered = invocation.delivered
-            job = TokenSequence(prompt + delivered, output - delivered, cached=cached, owner=invocation)
-        else:
-            job = MediaJob(invocation.stage.work, first_part=model.first_part, owner=invocation)
-        invocation.job = job
-        invocation.replica.engine.submit(job)
+        invocation.job = new_job(invocation, invocation.replica.model)
+        invocation.replica.engine.submit(invocation.job)
 
     def first_output(self, invocation: StageInvocation) -> None:
         """Called by replicas."""
         now, run = self._events.now, invocation.run
         stage = invocation.stage
+        if invocation.first < 0:
+            invocation.first = now
         invocation.running_replica.load.receive_output(invocation.call)
         if run.first < 0 and (stage.role or not stage.consumers):
             run.first = now
@@ -124,6 +159,7 @@ class StageRunner:
     def _end(self, invocation: StageInvocation) -> None:
         run, replica = invocation.run, invocation.running_replica
         invocation.has_ended = True
+        invocation.end = self._events.now
         replica.load.end(invocation.call)
         del replica.invocations[invocation]
         if invocation.stage.role in ("llm", "decode"):
@@ -141,19 +177,43 @@ class StageRunner:
             self._end_request(run)
 
     def _send(self, producer: StageInvocation, consumer: StageInvocation) -> None:
-        """Sends the output of an invocation, or the beginning of its stream. Each replica sends one at a time."""
+        """Sends the output of an invocation, or the beginning of its stream.
+
+        Each replica sends and receives one at a time, and so does each rack to and from others.
+        """
         settings, now = self._settings, self._events.now
-        sender, receiver = producer.running_replica, consumer.replica
-        time = now + settings.latency
-        size = settings.transfers.get(producer.stage.option, 0.0)
-        if settings.bandwidth is not None and size and receiver is not None:
-            start = max(now, sender.sends_until, receiver.receives_until)
-            sender.sends_until = receiver.receives_until = start + size / settings.bandwidth
-            time = sender.sends_until + settings.latency
+        if settings.binds_late and consumer.replica is None and consumer.stage.has_one_input:
+            self.place(consumer)
+        if settings.bandwidth is None and settings.racks is None:
+            time = now + settings.latency
+        else:
+            time = self._transfer(producer, consumer)
         if time > now:
             self._events.add(time, self._receive, consumer)
         else:
             self._receive(consumer)
+
+    def _transfer(self, producer: StageInvocation, consumer: StageInvocation) -> float:
+        """Occupies the networks of a transfer, and returns the time of its end."""
+        settings, now = self._settings, self._events.now
+        sender, receiver = producer.running_replica, consumer.replica
+        latency, end = settings.latency, now
+        links: list[tuple[_Network, _Network, float]] = []
+        if settings.bandwidth is not None and receiver is not None:
+            links.append((sender, receiver, settings.bandwidth))
+        if settings.racks is not None and receiver is not None:
+            assert sender.place is not None
+            assert receiver.place is not None
+            if sender.place.rack is not receiver.place.rack:
+                links.append((sender.place.rack, receiver.place.rack, settings.racks.bandwidth))
+                latency += settings.racks.latency
+        size = settings.transfers.get(producer.stage.option, 0.0)
+        if size and links:
+            start = max(now, *(max(source.sends_until, target.receives_until) for source, target, _ in links))
+            for source, target, bandwidth in links:
+                source.sends_until = target.receives_until = start + size / bandwidth
+                end = max(end, source.sends_until)
+        return end + latency
 
     def _receive(self, consumer: StageInvocation) -> None:
         if not consumer.run.has_failed:

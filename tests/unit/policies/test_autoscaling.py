@@ -49,7 +49,7 @@ class SimulatedExecutor:
 
 @pytest.mark.parametrize(
     ("load", "replicas"),
-    [(0.5, 1), (6.5, 7), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1.5, 2), (2.4, 3)))],
+    [(0.5, 1), (6.5, 7), (12.7, 13), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1.5, 2), (2.4, 3)))],
 )
 def test_an_hour_of_noise_changes_nothing(load: float, replicas: int) -> None:
     executor = SimulatedExecutor(replicas)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.unit.planner.simulation.test_serving import CURVE, Simulated, simulat
 
 
 def failing(*failures: tuple[str, float], startup: float = 10.0) -> ServingSettings:
-    return ServingSettings(failures=failures, startup=startup)
+    return ServingSettings(failures=failures, startup=(startup,))
 
 
 def test_an_invocation_runs_again_after_the_producers_of_the_inputs_that_it_had_taken(inputs: Path) -> None:
@@ -53,6 +54,32 @@ def test_requests_wait_for_the_only_replica_of_an_option_until_it_has_started(in
     assert max(found.ends.values()) == pytest.approx(12.0, abs=4.0)
 
 
+def test_each_start_takes_one_of_the_measured_times(inputs: Path) -> None:
+    settings = ServingSettings(failures=(("V", 2.0), ("V", 100.0), ("V", 200.0)), startup=(10.0, 20.0), seed=1)
+    requests = [speech(str(number), number * 0.5) for number in range(600)]
+
+    ends = sorted(Simulated(inputs, requests, settings=settings).ends.values())
+    gaps = [round(after - before) for before, after in pairwise(ends) if after - before > 5]
+
+    assert len(gaps) == 3
+    assert {*gaps} == {10, 20}
+    assert sorted(Simulated(inputs, requests, settings=settings).ends.values()) == ends
+
+
+def test_starts_take_the_measured_times_of_the_profile(inputs: Path, tmp_path: Path) -> None:
+    profile = tmp_path / "starts.yaml"
+    profile.write_text(profile_text().replace("option: V,", "option: V, startup_times: [40.0],"))
+    settings = ServingSettings(failures=(("V", 2.0),))
+
+    known, unknown = (
+        simulated(inputs, settings, count=200, rate=2.0, **options).as_document()["latency"]["speech"]["e2e"]["p99"]
+        for options in ({"profile": profile}, {})
+    )
+
+    assert unknown["value"] < 10
+    assert known["value"] > 30
+
+
 def test_a_request_fails_with_its_second_executor(inputs: Path) -> None:
     found = Simulated(inputs, [speech("a"), speech("b", 0.3)], settings=failing(("E", 0.1), ("E", 0.2)))
 
@@ -64,7 +91,7 @@ def test_a_request_fails_with_its_second_executor(inputs: Path) -> None:
 def test_requests_that_all_fail_have_a_time_a_cost_and_a_utilization(inputs: Path, tmp_path: Path) -> None:
     request = {"arrival": 0, "images": [{"tokens": 400}], "output_modalities": ["audio"]}
     workload = write_requests(tmp_path / "requests.jsonl", request)
-    settings = ServingSettings(failures=(("E", 0.1), ("E", 0.2)), startup=10.0, ttft=1.0)
+    settings = ServingSettings(failures=(("E", 0.1), ("E", 0.2)), startup=(10.0,), ttft=1.0)
 
     document = simulated(inputs, settings, workload=workload).as_document()
 
@@ -77,7 +104,7 @@ def test_requests_that_all_fail_have_a_time_a_cost_and_a_utilization(inputs: Pat
 def test_a_request_that_fails_after_its_first_output_has_met_the_target_of_it(inputs: Path, tmp_path: Path) -> None:
     request = {"arrival": 0, "text_tokens": 100, "output_tokens": 900}
     workload = write_requests(tmp_path / "requests.jsonl", request)
-    settings = ServingSettings(failures=(("L", 1.0), *[("L", 2.0)] * 4), startup=0.0, ttft=0.5, e2e=60.0)
+    settings = ServingSettings(failures=(("L", 1.0), *[("L", 2.0)] * 4), startup=(0.0,), ttft=0.5, e2e=60.0)
 
     result = simulated(inputs, settings, workload=workload, profile=inputs / "steps.yaml")
 
@@ -116,7 +143,7 @@ def test_a_restarted_replica_serves_again(inputs: Path) -> None:
 def test_no_request_is_lost_under_load(inputs: Path, profile: str | None) -> None:
     settings = ServingSettings(
         failures=tuple((option, 5.0 + 3 * number) for number, option in enumerate("ELVELVELVELVELVELVELV")),
-        startup=1.0,
+        startup=(1.0,),
         streamed=frozenset({"vocoder"}),
     )
     profiled = None if profile is None else inputs / profile

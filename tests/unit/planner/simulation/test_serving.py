@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.profiles.profile import ModelProfile
 from cornserve_planner.simulation.executor_model import executor_models
 from cornserve_planner.simulation.measurements import SimulationMeasurements
+from cornserve_planner.simulation.racks import Racks, RackTopology
 from cornserve_planner.simulation.serving import ServingSimulation
 from cornserve_planner.simulation.serving_settings import ServingSettings
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
@@ -104,6 +107,26 @@ def test_a_request_is_sent_after_those_it_depends_on(inputs: Path) -> None:
     assert [request.arrival for request in requests] == pytest.approx([0.0, 2.5, 3.0, 0.5])
 
 
+@pytest.mark.parametrize(("binds_late", "times"), [(False, [0.0] * 3), (True, [0.0, 0.25, 0.75])])
+def test_late_binding_chooses_a_replica_when_the_producer_has_ended(
+    inputs: Path, binds_late: bool, times: list[float]
+) -> None:
+    class Recorded:
+        def __init__(self) -> None:
+            self.times: list[float] = []
+
+        def choose(self, invocation: RoutedInvocation, board: Board, now: float) -> ReplicaLoad | None:
+            self.times.append(now)
+            return board.available[0]
+
+    policy = Recorded()
+    found = Simulated(inputs, [speech()], routing=policy, settings=ServingSettings(binds_late=binds_late))
+
+    assert policy.times == pytest.approx(times)
+    assert found.ends == {"a": pytest.approx(0.25 + 0.5 + 0.125)}
+    assert found.invocations() == 0
+
+
 def test_a_replica_sends_one_transfer_at_a_time(inputs: Path) -> None:
     """Two requests end their encoding at the same time, on two replicas, and then follow others to one link."""
     settings = ServingSettings(bandwidth=100.0, transfers={"E": 100.0})
@@ -113,6 +136,43 @@ def test_a_replica_sends_one_transfer_at_a_time(inputs: Path) -> None:
 
     assert alone == pytest.approx(0.25 + 1.0 + 0.5 + 0.125)
     assert max(first_of_replica.ends.values()) >= 0.25 + 2 * 1.0 + 0.5 + 0.125
+
+
+def test_a_transfer_between_racks_takes_the_link_of_a_rack_too(inputs: Path) -> None:
+    """The encoders fill the first rack. The first language models and the vocoder are in two others."""
+    encoders = PlanFile.read(inputs / "plan.json").cells[-1].replicas["E"]
+    racks = RackTopology(gpus=encoders, bandwidth=50.0, latency=0.5)
+    settings = ServingSettings(bandwidth=100.0, transfers={"E": 100.0}, racks=racks)
+    within = replace(settings, racks=replace(racks, gpus=8))
+    stages = 0.25 + 0.5 + 0.125
+
+    assert Simulated(inputs, [speech()], settings=within).ends["a"] == pytest.approx(stages + 1.0)
+    assert Simulated(inputs, [speech()], settings=settings).ends["a"] == pytest.approx(stages + 2.0 + 2 * 0.5)
+
+    both = Simulated(inputs, [speech("a"), speech("b")], settings=settings).ends  # on different replicas
+    assert max(both.values()) == pytest.approx(stages + 2 * 2.0 + 2 * 0.5)
+
+
+def test_a_replica_that_is_larger_than_a_rack_is_refused(inputs: Path) -> None:
+    plan = PlanFile.read(inputs / "plan.json")
+    options = plan.options | {"L": plan.options["L"].model_copy(update={"gpus": 8})}
+    racks = RackTopology(gpus=4, bandwidth=1.0, latency=0.0)
+    large = plan.model_copy(update={"options": options})
+    with pytest.raises(InvalidInputError, match="--racks: have 4 GPUs, but a replica of L has 8"):
+        simulate_plan(SimulationRequest(large, "plan.json", settings=ServingSettings(racks=racks)))
+
+
+def test_the_gpus_of_replicas_that_have_ended_are_free_in_their_rack() -> None:
+    racks = Racks(RackTopology(gpus=4, bandwidth=1.0, latency=0.0))
+    first = [racks.place("L", 2) for _ in range(2)]
+    assert first[0].rack is first[1].rack
+    other = racks.place("L", 3)
+    assert other.rack is not first[0].rack
+    first[0].leave()
+    first[0].leave()
+    assert racks.place("L", 2).rack is first[0].rack
+    assert racks.place("L", 1).rack is other.rack
+    assert racks.place("L", 1).rack not in (first[0].rack, other.rack)
 
 
 def test_a_streamed_component_begins_with_the_first_output_and_ends_after_the_last(inputs: Path) -> None:

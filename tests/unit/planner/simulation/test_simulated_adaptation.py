@@ -60,7 +60,7 @@ class AdaptedRun:
 
 @pytest.fixture(scope="module")
 def adapted(inputs: Path) -> AdaptedRun:
-    return AdaptedRun(inputs, ServingSettings(adapts=True, startup=30.0))
+    return AdaptedRun(inputs, ServingSettings(adapts=True, startup=(30.0,)))
 
 
 def test_a_burst_starts_cells_that_stop_when_it_is_over(adapted: AdaptedRun) -> None:
@@ -87,21 +87,21 @@ def test_no_request_is_lost_and_only_running_cells_cost(adapted: AdaptedRun) -> 
 
 
 def test_a_longer_start_makes_the_queues_longer(adapted: AdaptedRun, inputs: Path) -> None:
-    slower = AdaptedRun(inputs, ServingSettings(adapts=True, startup=120.0))
+    slower = AdaptedRun(inputs, ServingSettings(adapts=True, startup=(120.0,)))
 
     assert slower.latency(BURST, CALM) > adapted.latency(BURST, CALM) + 20
 
 
 def test_cells_have_at_most_the_given_gpus(inputs: Path) -> None:
     """The cell of 8 GPUs replaces the cell of 4, which serves until it has started: both need 12 GPUs."""
-    limited = AdaptedRun(inputs, ServingSettings(adapts=True, startup=30.0, most_gpus=8))
+    limited = AdaptedRun(inputs, ServingSettings(adapts=True, startup=(30.0,), most_gpus=8))
 
     assert {change.cells for change in limited.changes} <= {"1 × 4 GPUs"}
     assert limited.gpu_seconds == pytest.approx(4 * limited.found.end)
 
 
 def test_cells_without_gpus_for_both_end_before_others_start(inputs: Path) -> None:
-    settings = ServingSettings(adapts=True, startup=30.0, most_gpus=16)
+    settings = ServingSettings(adapts=True, startup=(30.0,), most_gpus=16)
 
     limited = AdaptedRun(inputs, settings, {4: 1, 8: 1}, factor=2.0)
 
