@@ -28,40 +28,13 @@ from rich.progress import Progress
 from benchmarks.harness import peers
 from benchmarks.harness.gateway_report import GatewayReport, GatewayRow
 from benchmarks.harness.instance import BenchmarkInstance, running_instance
-from benchmarks.harness.load.job import MODELS, PACE_SECONDS, WORDS, LoadJob, LoadResult, Mode
+from benchmarks.harness.load.apps import app_source
+from benchmarks.harness.load.job import MODELS, LoadJob, LoadResult, Mode
 from benchmarks.harness.load_runner import LoadRunner, combine
 from benchmarks.harness.machine import MachineInfo
 from benchmarks.harness.peers import PeerProcess
 from benchmarks.harness.processes import CoreAssignment, resident_mib
 from benchmarks.harness.sampler import START_SIGNAL
-
-_APP = f"""
-from cornserve import App, Task
-from cornserve_echo import EchoRequest, EchoTask
-from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse
-
-class Count(Task[ChatRequest, ChatResponse]):
-    def post_init(self) -> None:
-        self.echo = EchoTask()
-
-    def invoke(self, request: ChatRequest) -> ChatResponse:
-        words = {WORDS!r}[: request.max_tokens]
-        answer = self.echo.invoke(EchoRequest(text=" ".join(words), seconds=SECONDS))
-        return ChatResponse(RESPONSE)
-
-app = App(name="NAME", paths=[Count()])
-"""
-
-
-def _app(mode: Mode) -> str:
-    """Returns the source of an app. All apps share the executor. Like a task of a language model, each app reads one
-    output: the final value, or the stream of words.
-    """
-    response = (
-        "text=answer.text" if mode == "whole" else 'chunks=answer.words.map(lambda word: ChatChunk(text=word + " "))'
-    )
-    seconds = PACE_SECONDS * len(WORDS) if mode == "paced" else 0
-    return _APP.replace("NAME", MODELS[mode]).replace("SECONDS", str(seconds)).replace("RESPONSE", response)
 
 
 def main() -> None:
@@ -69,7 +42,7 @@ def main() -> None:
     options = _options()
     machine = MachineInfo.current()
     cores = CoreAssignment() if options.unpinned else CoreAssignment.split()
-    apps = {MODELS[mode]: _app(mode) for mode in options.modes}
+    apps = {MODELS[mode]: app_source(mode) for mode in options.modes}
     with ExitStack() as cleanup:
         logs = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="cornserve-benchmark-")))
         peer_processes = cleanup.enter_context(peers.peers(options.peers, cores, logs))

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Compares the simulator with theory, with other implementations, and with real executors.
 
-V0 is queueing theory, V1 one event for each step of a language model, and V2 the logged decisions of gateways and
-controllers: their tests must all pass. V3 is a gateway with echo executors, for every routing policy. V4 are language
-models, alone and with their encoder apart, which are profiled before. V5 are replicas that start, fail and stop under
-load. V3 to V5 print the differences, the noise between two measurements, and the tolerances that are missed.
+V0 is queueing theory, V1 one event for each step of a language model and vLLM's scheduler, and V2 the logged decisions
+of gateways and controllers: their tests must all pass. V3 is a gateway with echo executors, for every routing policy.
+V4 are language models, alone and with their encoder apart, which are profiled before. V5 are replicas that start, fail
+and stop under load. V3 to V5 print the differences and the tolerances that are missed, V3 and V4 also the noise between
+two measurements. They measure a load until two measurements in a row differ by no more than the tolerances, at most a
+few times; a figure whose noise is above its tolerance shows nothing.
 
     benchmarks/validation.py
     benchmarks/validation.py V4 --text-model ~/models/SmolLM2-135M-Instruct --image-model ~/models/tiny-qwen25vl
@@ -33,11 +35,14 @@ from cornserve_policies.registry import routing_policy_names
 
 SIZES = (1, 2, 4, 8, 16)
 
+MOST_MEASUREMENTS = 4
+"""The most measurements of a load, until two in a row differ little."""
+
 
 def policy_rows(options: argparse.Namespace) -> list[PolicyRow]:
     if options.quick:
-        return [*compare_policies(routing_policy_names()[:2], (2,), 0.5)]
-    return [*compare_policies(routing_policy_names(), SIZES, options.seconds)]
+        return [*compare_policies(routing_policy_names()[:2], (2,), 0.5, 2)]
+    return [*compare_policies(routing_policy_names(), SIZES, options.seconds, MOST_MEASUREMENTS)]
 
 
 def engine_rows(options: argparse.Namespace) -> list[EngineRow]:
@@ -53,8 +58,8 @@ def engine_rows(options: argparse.Namespace) -> list[EngineRow]:
 
 def change_rows(options: argparse.Namespace) -> list[ChangeRow]:
     with TemporaryDirectory(prefix="cornserve-benchmark-") as folder:
-        scenarios, seconds, starts = (SCENARIOS[:1], 4.0, 1) if options.quick else (SCENARIOS, options.seconds, 3)
-        return [*compare_changes(Path(folder) / "instance", scenarios, seconds, starts)]
+        scenarios, seconds, runs = (SCENARIOS[:1], 4.0, 1) if options.quick else (SCENARIOS, options.seconds, 3)
+        return [*compare_changes(Path(folder) / "instance", scenarios, seconds, runs)]
 
 
 MEASURES: dict[str, Callable[[argparse.Namespace], Sequence[Any]]] = {
@@ -101,7 +106,7 @@ def _policy_table(rows: Sequence[PolicyRow]) -> Table:
             for name in ("mean", "p99")
             for text in (f"{1000 * row.measured[name]:.1f}", f"{row.differences[name]:+.1%}", f"{row.noise[name]:+.1%}")
         ]
-        missed = missed_text(row.differences, row.missed)
+        missed = missed_text(row.differences, row.missed, row.noisy)
         table.add_row(row.policy, str(row.replicas), str(row.requests), *texts, missed)
     return table
 
@@ -120,26 +125,26 @@ def _engine_table(rows: Sequence[EngineRow]) -> Table:
                 f"{row.simulated[name]:.4g}",
                 f"{row.differences[name]:+.1%}",
                 f"{row.noise[name]:+.1%}",
-                "yes" if name in row.missed else "no",
+                "noise" if name in row.noisy else "yes" if name in row.missed else "no",
             )
     return table
 
 
 def _change_table(rows: Sequence[ChangeRow]) -> Table:
-    names = ("requests", "start s", "recovery s", "simulated s", "difference", "noise", "failed", "simulated", "missed")
+    names = ("run", "requests", "start s", "recovery s", "simulated s", "difference", "failed", "simulated", "missed")
     table = create_table(["V5: change"], names)
     for row in rows:
         table.add_row(
             row.change,
+            str(row.run),
             str(row.requests),
             f"{row.startup:.2f}",
             f"{row.measured.recovery:.2f}",
             f"{row.simulated.recovery:.2f}",
             f"{row.differences['recovery']:+.0%}",
-            f"{row.noise['recovery']:+.0%}",
             str(row.measured.failed),
             str(row.simulated.failed),
-            missed_text(row.differences, row.missed),
+            missed_text(row.differences, row.missed, []),
         )
     return table
 

@@ -1,8 +1,8 @@
 """Changes of replicas under load: an instance with echo executors, and its simulation (V5).
 
 A replica starts, fails or is stopped while requests arrive. A request is late if it waits for several others. The time
-to recover lasts from the change to the arrival of the last late request before two seconds without any. Starts and
-restarts are measured before the load, as a profile does, and the simulation gets their medians.
+to recover lasts from the change to the arrival of the last late request before two seconds without any. The simulation
+of a run gets the time in which its replica has started, so that both have the same one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.harness.slot_instance import SlotInstance
-from benchmarks.harness.validation.differences import differences, missed
+from benchmarks.harness.validation.differences import above, differences
 from benchmarks.harness.validation.policies import poisson_arrivals
 from benchmarks.harness.validation.simulated import OPTION, ChangeReplicas, SimulatedLoad, simulated_responses
 from cornserve.app.spec import AppSource, AppSpec
@@ -109,37 +109,37 @@ class ChangeRow:
     """A change in simulation and measured.
 
     Args:
-        startup: seconds until a started replica serves, as measured before.
+        run: the number of the measurement, from 1.
+        startup: seconds until the started replica served.
         differences: those of the simulated figures from the measured ones, relative to them.
-        noise: those between two measurements.
         missed: the tolerances that are missed.
     """
 
     change: str
+    run: int
     requests: int
     startup: float
     measured: ChangeFigures
     simulated: ChangeFigures
     differences: dict[str, float]
-    noise: dict[str, float]
     missed: list[str]
 
 
 def compare_changes(
-    folder: Path, scenarios: Iterable[ChangeScenario], seconds: float, starts: int
+    folder: Path, scenarios: Iterable[ChangeScenario], seconds: float, runs: int
 ) -> Iterator[ChangeRow]:
-    """Yields a row for each scenario.
+    """Yields a row for each run of each scenario.
 
     Args:
         folder: for the instance. It must not exist.
         seconds: the duration of each load. The change is made after a fifth of it.
-        starts: the starts, and restarts, whose median the simulation gets.
     """
     instance = SlotInstance(folder, max(max(each.before, each.after) for each in SCENARIOS))
     with instance.started() as client:
         client.deploy(AppSpec(source=AppSource(inline=SOURCE)), name=APP, timeout=TIMEOUT_SECONDS)
         for scenario in scenarios:
-            yield _compare(_ScaledApp(client, folder), scenario, seconds, starts)
+            for run in range(1, runs + 1):
+                yield _compare(_ScaledApp(client, folder), scenario, seconds, run)
 
 
 class _ScaledApp:
@@ -157,22 +157,15 @@ class _ScaledApp:
         self.client.scale(APP, replicas)
         self.wait(lambda: len(self.endpoints()) == replicas and len(self._processes()) == replicas)
 
-    def kill_one(self) -> None:
-        self._processes()[0].kill()
-
-    def start_seconds(self, replicas: int) -> float:
-        """Returns the time in which one more replica starts."""
-        self.scale(replicas)
-        started = time.monotonic()
-        self.client.scale(APP, replicas + 1)
-        self.wait(lambda: len(self.endpoints()) > replicas)
-        return time.monotonic() - started
-
-    def restart_seconds(self, replicas: int) -> float:
-        """Returns the time from the failure of a replica until another one serves."""
-        self.scale(replicas)
+    def change(self, scenario: ChangeScenario) -> float:
+        """Changes the replicas. Returns the seconds until a started one serves; 0 without a start."""
         known, started = self.endpoints(), time.monotonic()
-        self.kill_one()
+        if scenario.is_failure:
+            self._processes()[0].kill()
+        else:
+            self.client.scale(APP, scenario.after)
+        if scenario.after < scenario.before:
+            return 0.0
         self.wait(lambda: not self.endpoints() <= known)
         return time.monotonic() - started
 
@@ -182,7 +175,7 @@ class _ScaledApp:
         while not is_true():
             if time.monotonic() > deadline:
                 raise RuntimeError("the replicas did not change in time")
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def _processes(self) -> list[psutil.Process]:
         """Returns the processes of the replicas, the oldest first."""
@@ -194,55 +187,45 @@ class _ScaledApp:
         return sorted(found, key=lambda process: process.info["create_time"])
 
 
-def _compare(app: _ScaledApp, scenario: ChangeScenario, seconds: float, starts: int) -> ChangeRow:
-    startup = 0.0
-    if scenario.after >= scenario.before:
-        start = app.restart_seconds if scenario.is_failure else app.start_seconds
-        startup = statistics.median(start(scenario.before) for _ in range(starts))
+def _compare(app: _ScaledApp, scenario: ChangeScenario, seconds: float, run: int) -> ChangeRow:
     arrivals, change = poisson_arrivals(scenario.load / SERVICE_SECONDS, seconds), seconds / 5
-    runs = []
-    for _ in range(2):
-        app.scale(scenario.before)
-        responses = asyncio.run(_measure(app, scenario, arrivals, change))
-        runs.append(ChangeFigures.of(arrivals, responses, change))
-    first, measured = runs
-    load = _simulate(scenario, arrivals, change, startup)
-    simulated = ChangeFigures.of(arrivals, load.responses, change)
+    app.scale(scenario.before)
+    responses, startup = asyncio.run(_measure(app, scenario, arrivals, change))
+    measured = ChangeFigures.of(arrivals, responses, change)
+    simulated = ChangeFigures.of(arrivals, _simulate(scenario, arrivals, change, startup).responses, change)
     found = differences(asdict(simulated), asdict(measured))
     return ChangeRow(
         change=scenario.name,
+        run=run,
         requests=len(arrivals),
         startup=startup,
         measured=measured,
         simulated=simulated,
         differences=found,
-        noise=differences(asdict(first), asdict(measured)),
-        missed=missed(found, TOLERANCES),
+        missed=above(found, TOLERANCES),
     )
 
 
 async def _measure(
     app: _ScaledApp, scenario: ChangeScenario, arrivals: Sequence[float], change: float
-) -> list[float | None]:
-    """Returns the response times; None for requests that have failed."""
+) -> tuple[list[float | None], float]:
+    """Returns the response times, None for requests that have failed, and the seconds until the started replica
+    served."""
     loop = asyncio.get_running_loop()
     begin = loop.time() + 0.1
     call = calls.invoke(APP, {"items": {OPTION: 1}}, TIMEOUT_SECONDS)
     samples = [RequestSample(due=arrival, sent=arrival) for arrival in arrivals]
 
-    async def change_replicas() -> None:
+    async def change_replicas() -> float:
         await asyncio.sleep(begin + change - loop.time())
-        if scenario.is_failure:
-            await asyncio.to_thread(app.kill_one)
-        else:
-            await asyncio.to_thread(app.client.scale, APP, scenario.after)
+        return await asyncio.to_thread(app.change, scenario)
 
     async with TimedClient(app.client.address) as timed, asyncio.TaskGroup() as tasks:
-        tasks.create_task(change_replicas())
+        changed = tasks.create_task(change_replicas())
         for sample in samples:
             await asyncio.sleep(begin + sample.due - loop.time())
             tasks.create_task(timed.run(call, sample, lambda: loop.time() - begin))
-    return [sample.latency if sample.error is None else None for sample in samples]
+    return [sample.latency if sample.error is None else None for sample in samples], changed.result()
 
 
 def _simulate(scenario: ChangeScenario, arrivals: Sequence[float], change: float, startup: float) -> SimulatedLoad:
@@ -251,12 +234,12 @@ def _simulate(scenario: ChangeScenario, arrivals: Sequence[float], change: float
         simulation.events.add(simulation.events.now + startup, group.serve, replica)
 
     def stop(simulation: ServingSimulation, cell: str, group: ReplicaGroup) -> None:
-        group.stop_newest(simulation.events.now)
+        _ = group.stop_newest(simulation.events.now)
 
     changed: ChangeReplicas | None = None
     settings = ServingSettings()
     if scenario.is_failure:
-        settings = ServingSettings(failures=((OPTION, change),), startup=startup)
+        settings = ServingSettings(failures=((OPTION, change),), startup=(startup,))
     else:
         changed = start if scenario.after > scenario.before else stop
     return simulated_responses(

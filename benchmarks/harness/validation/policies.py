@@ -14,7 +14,7 @@ import uvloop
 
 from benchmarks.harness.routing.gateways import RouteTimes, RoutingGateway
 from benchmarks.harness.routing.replicas import ReplicaAddress, running_replicas
-from benchmarks.harness.validation.differences import differences, missed
+from benchmarks.harness.validation.differences import above, differences, steady_pair
 from benchmarks.harness.validation.simulated import simulated_responses
 
 RATE = 40.0
@@ -36,6 +36,7 @@ class PolicyRow:
         differences: those of the simulated figures from the measured ones, relative to them.
         noise: those between two measurements.
         missed: the tolerances that are missed.
+        noisy: the figures whose noise is above the tolerance: the comparison shows nothing about them.
     """
 
     policy: str
@@ -46,15 +47,20 @@ class PolicyRow:
     differences: Figures
     noise: Figures
     missed: list[str]
+    noisy: list[str]
 
 
-def compare_policies(policies: Sequence[str], sizes: Iterable[int], seconds: float) -> Iterator[PolicyRow]:
-    """Yields a row for each number of replicas and each policy, with loads of `seconds`."""
+def compare_policies(policies: Sequence[str], sizes: Iterable[int], seconds: float, most: int) -> Iterator[PolicyRow]:
+    """Yields a row for each number of replicas and each policy, with loads of `seconds`.
+
+    Args:
+        most: the most measurements, of which the first pair with little noise counts.
+    """
     arrivals = poisson_arrivals(RATE, seconds)
     for size in sizes:
         with running_replicas(size, _service_seconds(size)) as replicas:
             for policy in policies:
-                yield _compare(policy, replicas, arrivals)
+                yield _compare(policy, replicas, arrivals, most)
 
 
 def poisson_arrivals(rate: float, seconds: float) -> list[float]:
@@ -91,11 +97,14 @@ async def _measure(policy: str, replicas: Sequence[ReplicaAddress], arrivals: Se
     return _figures(times.response_seconds, seconds)
 
 
-def _compare(policy: str, replicas: Sequence[ReplicaAddress], arrivals: Sequence[float]) -> PolicyRow:
-    first, measured = (uvloop.run(_measure(policy, replicas, arrivals)) for _ in range(2))
+def _compare(policy: str, replicas: Sequence[ReplicaAddress], arrivals: Sequence[float], most: int) -> PolicyRow:
+    first, measured = steady_pair(
+        lambda: uvloop.run(_measure(policy, replicas, arrivals)), lambda figures: figures, TOLERANCES, most
+    )
     load = simulated_responses(policy, len(replicas), _service_seconds(len(replicas)), arrivals)
     simulated = _figures([seconds for seconds in load.responses if seconds is not None], load.end)
-    found = differences(simulated, measured)
+    found, noise = differences(simulated, measured), differences(first, measured)
+    noisy = above(noise, TOLERANCES)
     return PolicyRow(
         policy=policy,
         replicas=len(replicas),
@@ -103,6 +112,7 @@ def _compare(policy: str, replicas: Sequence[ReplicaAddress], arrivals: Sequence
         measured=measured,
         simulated=simulated,
         differences=found,
-        noise=differences(first, measured),
-        missed=missed(found, TOLERANCES),
+        noise=noise,
+        missed=[name for name in above(found, TOLERANCES) if name not in noisy],
+        noisy=noisy,
     )

@@ -12,9 +12,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 SUITES = {
-    "V0": ("queueing theory", "tests/unit/planner/simulation/test_queueing_theory.py"),
-    "V1": ("one event per step", "tests/unit/planner/simulation/test_language_model.py"),
-    "V2": ("decisions of gateways and controllers", "tests/unit/gateway/test_decision_log.py"),
+    "V0": ("queueing theory", ("tests/unit/planner/simulation/test_queueing_theory.py",)),
+    "V1": (
+        "one event per step, and vLLM's scheduler",
+        ("tests/unit/planner/simulation/test_language_model.py", "tests/integration/llm/test_simulated_scheduler.py"),
+    ),
+    "V2": ("decisions of gateways and controllers", ("tests/unit/gateway/test_decision_log.py",)),
 }
 
 
@@ -30,9 +33,9 @@ class SuiteRow:
 
 def run_suite(case: str) -> SuiteRow:
     """Runs the tests of a case. Raises `RuntimeError` if they cannot run."""
-    name, path = SUITES[case]
+    name, paths = SUITES[case]
     started = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "--quiet", "--numprocesses", "0", path]
+    command = [sys.executable, "-m", "pytest", "--quiet", "--numprocesses", "0", *paths]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     counts = {kind: int(number) for number, kind in re.findall(r"(\d+) (passed|failed|error)", done.stdout)}
     passed, failed = counts.get("passed", 0), counts.get("failed", 0) + counts.get("error", 0)

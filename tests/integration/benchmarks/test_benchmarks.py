@@ -173,11 +173,11 @@ def test_simulations_are_compared_with_measured_loads() -> None:
 def test_simulated_failures_are_compared_with_those_of_an_instance() -> None:
     (row,) = run("validation.py", "V5")["V5"]
 
-    assert (row["change"], row["requests"]) == ("failure", 128)
+    assert (row["change"], row["run"], row["requests"]) == ("failure", 1, 128)
     assert row["measured"]["failed"] == row["simulated"]["failed"] == 0
     assert row["startup"] > 0
     assert min(row[side]["mean"] for side in ("measured", "simulated")) >= 0.05  # The time of a replica for a request.
-    assert row["differences"].keys() == row["noise"].keys() == {"recovery", "failed", "mean"}
+    assert row["differences"].keys() == {"recovery", "failed", "mean"}
 
 
 @pytest.mark.slow
@@ -198,6 +198,18 @@ def test_simulations_are_compared_with_engines(tiny_llama: Path, tiny_qwen25vl: 
     for row in rows:
         assert row["measured"].keys() == row["simulated"].keys() == {"throughput", "tpot", "ttft p50", "ttft p90"}
         assert min(*row["measured"].values(), *row["simulated"].values()) > 0
+
+
+@pytest.mark.slow
+def test_latency_targets_are_compared_with_none(tiny_qwen25vl: Path) -> None:
+    report = run("latency_targets.py", "--image-model", str(tiny_qwen25vl))
+
+    assert [(row["mode"], row["concurrency"]) for row in report["cpu"]] == [("whole", 8), ("stream", 8)]
+    for row in report["cpu"]:
+        assert min(row["without_us"], row["with_us"]) > 0
+    (row,) = report["texts"]
+    assert row["texts"] > 10
+    assert min(*row["without"], *row["with_targets"]) > 0
 
 
 @pytest.mark.slow
