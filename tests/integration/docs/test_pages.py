@@ -15,7 +15,6 @@ from tests.integration.docs.pages_instance import PagesInstance
 ON_THE_INSTANCE = [
     "docs/how-to/autoscale-an-app.md",
     "docs/how-to/draw-in-chats.md",
-    "docs/how-to/edit-images.md",
     "docs/how-to/generate-images.md",
     "docs/how-to/generate-speech.md",
     "docs/how-to/measure-an-app.md",
@@ -41,6 +40,7 @@ ALONE = [
     "docs/how-to/add-a-unit-task.md",
     "docs/how-to/deploy-a-plan.md",
     "docs/how-to/deploy-an-app.md",
+    "docs/how-to/edit-images.md",
     "docs/how-to/limit-requests.md",
     "docs/how-to/plan-an-app.md",
     "docs/how-to/profile-an-app.md",
