@@ -1,4 +1,4 @@
-/** The documents of the console's API, as docs/reference/console-api.md describes them. */
+/** The documents of the console's API, as docs/reference/http-api.md describes them. */
 
 export type Role = "admin" | "viewer" | null;
 

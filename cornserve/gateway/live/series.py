@@ -38,7 +38,8 @@ def app_series(gateways: Iterable[GatewaySteps], read: ReadGateways, now: float,
     numbers = range(max(first, last - STEPS + 1), last + 1)
     empty = [0] * VALUES
     rows = [values.get(number, empty) for number in numbers]
-    states, present = list[StateCounts](), StateCounts()
+    earlier = [number for number in replicas if number < numbers.start]
+    states, present = list[StateCounts](), replicas[max(earlier)] if earlier else StateCounts()
     for number in numbers:
         present = replicas.get(number, present)
         states.append(present)

@@ -2,7 +2,7 @@
 
 Every `STEP_SECONDS`, `record` reads the counts of the apps. It keeps all counts for a minute, for rates and percentiles
 of the present, and some of them for an hour, for charts. A step in which nothing has happened takes no memory. At most,
-`MAX_APPS` apps take `STEPS` times 300 bytes each: 9 MB.
+`MAX_APPS` apps take `STEPS` times 300 bytes each: 18 MB.
 
 The states of replicas are those in the store, so that a restart of the controller loses none of them.
 """
@@ -14,7 +14,6 @@ import time
 from array import array
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
 from typing import Final, NamedTuple, Self
 
 from cornserve.app.record import GroupStatus, ReplicaState
@@ -32,7 +31,7 @@ from cornserve.observe.histogram import SECONDS
 
 STEP_SECONDS: Final = 15
 STEPS: Final = 240
-MAX_APPS: Final = 128
+MAX_APPS: Final = 256
 """Apps of which the last hour is kept: those that have changed last."""
 
 WINDOW_STEPS: Final = 4
@@ -136,7 +135,9 @@ class FigureHistory:
         return list(self._steps.get(app, ()))
 
     def _add(self, app: str, number: int, counts: Counts, running: int, replicas: StateCounts) -> None:
-        steps = self._steps.setdefault(app, deque(maxlen=STEPS))
+        if app not in self._steps and not self._has_space(number, is_active=bool(counts or running)):
+            return
+        steps = self._steps.setdefault(app, deque(maxlen=STEPS + 1))
         last, present = steps[-1].values if steps else None, (running, *replicas)
         is_unchanged = not counts and last is not None and present == tuple(last[3:FIGURES]) and not last[0]
         if is_unchanged and not running:
@@ -144,8 +145,16 @@ class FigureHistory:
         buckets = [counts.get((name, str(bucket)), 0) for name in LATENCIES for bucket in range(BUCKETS)]
         figures = (requests(counts), errors(counts), counts.get(("generation",), 0), *present)
         steps.append(AppStep(number, array("I", (min(value, _MAX) for value in (*figures, *buckets)))))
-        while steps and steps[0].number <= number - STEPS:
+        while len(steps) > 1 and steps[1].number <= number - STEPS:  # The one before has the replicas since then.
             steps.popleft()
         self._steps.move_to_end(app)
-        for other in list(islice(self._steps, max(0, len(self._steps) - MAX_APPS))):
-            del self._steps[other]
+
+    def _has_space(self, number: int, *, is_active: bool) -> bool:
+        """Whether the steps of another app can be kept. An active app replaces one that was idle in the last steps."""
+        if len(self._steps) < MAX_APPS:
+            return True
+        oldest = next(iter(self._steps.values()))
+        if not is_active or oldest[-1].number >= number - 1:
+            return False
+        self._steps.popitem(last=False)
+        return True

@@ -99,13 +99,36 @@ def test_only_the_last_hour_and_the_last_apps_are_kept() -> None:
     for number in range(STEPS + 10):
         request(metrics)
         history.record(START + (number + 1) * STEP_SECONDS, 15.0 * (number + 1))
-    assert len(history.steps("chat")) == STEPS
+    assert len(history.steps("chat")) == STEPS + 1  # The first one has the replicas since then.
 
     for number in range(MAX_APPS):
         request(metrics, f"app-{number}")
     history.record(START + 1000 * STEP_SECONDS, 15_000.0)
 
     assert sum(bool(history.steps(app)) for app in metrics.apps) == MAX_APPS
+
+
+def test_more_active_apps_than_are_kept_do_not_replace_each_other() -> None:
+    metrics = GatewayMetrics()
+    history = history_of(metrics)
+    for number in range(3):
+        for app in range(MAX_APPS + 10):
+            request(metrics, f"app-{app}")
+        history.record(START + (number + 1) * STEP_SECONDS, 15.0 * (number + 1))
+
+    assert [len(history.steps(f"app-{app}")) for app in range(MAX_APPS + 10)] == [3] * MAX_APPS + [0] * 10
+
+
+def test_an_app_without_requests_for_an_hour_keeps_its_replicas() -> None:
+    replicas = {"chat": StateCounts(2, 0, 0, 0)}
+    history = FigureHistory(dict, lambda: replicas)
+    history.record(START, 0.0)
+    history.record(START + (STEPS + 60) * STEP_SECONDS, 15.0 * (STEPS + 60))
+
+    own = GatewaySteps.of(history.steps("chat"))
+    series = app_series([own], ReadGateways(), START + (STEPS + 60) * STEP_SECONDS)
+
+    assert set(series.ready) == {2}
 
 
 def test_a_deleted_app_is_forgotten() -> None:
