@@ -115,6 +115,7 @@ def _try_on_instance(ctx: typer.Context, target: str, body: Any, url: str | None
 def _deployed(client: Client, target: str) -> Iterator[str]:
     """Yields the name of an app: that of a temporary one for a file."""
     from cornserve.app.declared_name import renamed_source
+    from cornserve.app.spec import AppSource, AppSpec
     from cornserve.cli.temporary_app import temporary_app
     from cornserve.client import ClientError
     from cornserve.client.deploy_target import resolve_target
@@ -127,7 +128,8 @@ def _deployed(client: Client, target: str) -> Iterator[str]:
         raise CliError(
             f'{target} has no statement `app = App(name="…", …)`: add it, or deploy the app and give its name'
         )
-    resolved = run_import(target, partial(resolve_target, source))
+    app_source = AppSource(inline=source, filename=Path(target).name)
+    resolved = run_import(target, partial(resolve_target, AppSpec(source=app_source)))
     with temporary_app(client, resolved, target) as name:
         try:
             yield name

@@ -40,11 +40,13 @@ def check_annotations(task: str, invoke: Callable[..., Any], request_type: Any, 
         return
     try:
         annotations = get_type_hints(invoke)
-        _, *parameters = signature(invoke).parameters
+        first, *parameters = signature(invoke).parameters.values()
     except Exception:  # The app may define names later or only for type checkers, and annotations of any kind.
         return
+    if not parameters and first.kind is not first.VAR_POSITIONAL:
+        raise DefinitionError(f"{task}.invoke takes no request: define it as `def invoke(self, request)`")
     requests, responses = _plain(classes_of(request_type)), _plain(classes_of(response_type))
-    for parameter in parameters[:1]:
+    for parameter in [parameter.name for parameter in parameters[:1]]:
         taken = _plain(classes_of(annotations.get(parameter, Any)))
         if taken and not all(issubclass(request, taken) for request in requests):
             _refuse(task, f"{parameter}: {_text(annotations[parameter])}", "request", requests)

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextvars import ContextVar
 from functools import cached_property
 from inspect import isasyncgenfunction, iscoroutinefunction
+from itertools import product, takewhile
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
@@ -65,8 +66,8 @@ class Task(BaseModel, Generic[Request, Response]):
                 f"{cls.__name__}.invoke is `async def`: define it with `def`; unit tasks that do not need outputs of "
                 "each other run concurrently"
             )
-        for method in _REPLACED_BY_POST_INIT:
-            if method in vars(cls):
+        for method, base in product(_REPLACED_BY_POST_INIT, takewhile(lambda base: base is not Task, cls.__mro__)):
+            if method in vars(base):
                 raise DefinitionError(
                     f"{cls.__name__} defines {method}: declare its settings as fields, and build its tasks in post_init"
                 )

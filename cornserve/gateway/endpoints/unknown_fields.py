@@ -1,4 +1,5 @@
-"""Serves requests with fields that Cornserve does not know, if the gateway is set to: `--unknown-fields warn`."""
+"""Serves requests with fields that Cornserve does not know: with null, or if the gateway is set to ignore them
+(`--unknown-fields warn`)."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def unknown_fields_header(scope: Scope) -> dict[str, str]:
 
 
 def validate_known(scope: Scope, fields: Any, validate: Callable[[Any], Body]) -> Body:
-    """Returns the body of these fields. Removes unknown ones from `fields` if the request ignores them.
+    """Returns the body of these fields. Removes unknown ones from `fields` if they are null, as those that clients
+    return with items of a response, or if the request ignores them.
 
     Raises:
         ValidationError: a field is not valid, or is unknown and not ignored.
@@ -54,24 +56,29 @@ def validate_known(scope: Scope, fields: Any, validate: Callable[[Any], Body]) -
         try:
             return validate(fields)
         except ValidationError as error:
-            if ignored is None or error.error_count() > MANY_PROBLEMS:
+            if error.error_count() > MANY_PROBLEMS:
                 raise
-            removed = _remove_unknown(fields, error)
-            ignored += removed
-            if not removed or len(ignored) > MANY_PROBLEMS:
+            removed = _remove_unknown(fields, error, only_null=ignored is None)
+            if ignored is not None:
+                ignored += removed
+            if not removed or len(ignored or ()) > MANY_PROBLEMS:
                 raise
     return validate(fields)
 
 
-def _remove_unknown(fields: Any, error: ValidationError) -> list[str]:
+def _remove_unknown(fields: Any, error: ValidationError, *, only_null: bool) -> list[str]:
     """Removes the unknown fields that the error names, and the same fields of other elements of their lists. Returns
-    their paths."""
+    their paths.
+
+    Args:
+        only_null: whether fields with a value are kept.
+    """
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     removed: list[str] = []
     for problem in problems:
         if problem["type"] == "extra_forbidden":
             *parents, name = problem["loc"]
-            removed += _remove(fields, name, _find(fields, parents))
+            removed += _remove(fields, name, _find(fields, parents), only_null)
     return removed
 
 
@@ -85,11 +92,13 @@ def _find(fields: Any, location: Sequence[Any]) -> _Place:
     return _Place(keys, _kind(fields))
 
 
-def _remove(fields: Any, name: Any, place: _Place, path: str = "", depth: int = 0) -> list[str]:
+def _remove(fields: Any, name: Any, place: _Place, only_null: bool, path: str = "", depth: int = 0) -> list[str]:
     """Removes a field of the object at a place, and of objects of its kind at this place in other elements of lists.
     Returns their paths."""
     if depth == len(place.keys):
         if not isinstance(fields, dict) or name not in fields or _kind(fields) != place.kind:
+            return []
+        if only_null and fields[name] is not None:
             return []
         del fields[name]
         return [f"{path}.{name}".removeprefix(".")]
@@ -98,7 +107,7 @@ def _remove(fields: Any, name: Any, place: _Place, path: str = "", depth: int = 
         elements = [(f"{path}[{index}]", element) for index, element in enumerate(fields)]
     else:
         elements = [(f"{path}.{key}", fields[key])] if isinstance(fields, dict) and key in fields else []
-    return [found for at, element in elements for found in _remove(element, name, place, at, depth + 1)]
+    return [found for at, element in elements for found in _remove(element, name, place, only_null, at, depth + 1)]
 
 
 def _kind(fields: Any) -> tuple[Any, Any]:

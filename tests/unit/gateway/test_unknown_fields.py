@@ -8,6 +8,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 import pytest_asyncio
+from openai.types.responses import ResponseFunctionToolCall
 
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.image_files import image_file
@@ -39,6 +40,20 @@ async def test_unknown_fields_are_refused_by_default(gateway: httpx.AsyncClient)
 
     assert response.status_code == 400
     assert response.json()["error"]["code"] == "unknown_field"
+    assert HEADER not in response.headers
+
+
+async def test_unknown_fields_that_are_null_are_accepted_at_any_depth(gateway: httpx.AsyncClient) -> None:
+    items = [
+        {"role": "user", "content": [{"type": "input_text", "text": "hello", "color": None}], "mood": None},
+        ResponseFunctionToolCall(type="function_call", call_id="a", name="find", arguments="{}").model_dump(),
+        {"type": "function_call_output", "call_id": "a", "output": "found", "color": None},
+        {"role": "user", "content": "hello"},
+    ]
+
+    response = await gateway.post("/v1/responses", json={"model": "parrot", "input": items})
+
+    assert response.status_code == 200, response.text
     assert HEADER not in response.headers
 
 

@@ -70,6 +70,23 @@ def test_a_task_that_is_built_like_another_class_refers_to_post_init(method: str
         type("Late", (Task[str, str],), {method: lambda self: None, "__module__": __name__})
 
 
+def test_a_task_that_inherits_an_init_refers_to_post_init() -> None:
+    class Mixin:
+        def __init__(self) -> None:
+            self.greeting = "hello"
+
+    with pytest.raises(DefinitionError, match=r"Late defines __init__: .*build its tasks in post_init"):
+        type("Late", (Mixin, Task[str, str]), {"__module__": __name__})
+
+
+def test_an_invoke_without_a_request_is_refused() -> None:
+    with pytest.raises(DefinitionError, match=r"Late\.invoke takes no request"):
+
+        class Late(Task[str, str]):
+            def invoke(self) -> str:  # type: ignore[override]
+                return ""
+
+
 def test_an_app_with_a_task_without_invoke_is_refused() -> None:
     class WithoutInvoke(Task[str, str]):
         def post_init(self) -> None:
