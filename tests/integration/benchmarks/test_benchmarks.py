@@ -144,7 +144,6 @@ def test_the_planner_is_measured_with_both_solvers() -> None:
         assert row["wall"]["longest"] >= row["wall"]["median"] > 0
         assert row["worst_gap"] >= 0
     assert "qwen2.5-omni-7b" in {row["model"] for row in report["models"]}
-    assert {row["nodes"] for row in report["placements"]} == {2}
     assert report["mixtures"][0]["gpus"] == 1_000_000
     assert report["quality"]["mean_to_direct"] >= 1
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.kubernetes.client import KubeClient
-from tests.kubernetes.api_server import ApiServer, api_server_process
+from tests.kubernetes.api_server import ApiServer, api_server_process, control_plane_processes
 from tests.kubernetes.api_server_proxy import ApiServerProxy
 from tests.kubernetes.record_resources import install_record_crds
 
@@ -13,6 +13,13 @@ from tests.kubernetes.record_resources import install_record_crds
 def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """An API server without controllers: nothing but the test changes objects."""
     with api_server_process(tmp_path_factory.mktemp("api-server")) as server:
+        yield server
+
+
+@pytest.fixture(scope="package")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """An API server with the controllers of Kubernetes."""
+    with control_plane_processes(tmp_path_factory.mktemp("control-plane")) as server:
         yield server
 
 
