@@ -39,6 +39,7 @@ PACKAGES = (
     "typing-extensions",
     "typing-inspection",
     "urllib3",
+    "uvloop",
 )
 """The packages of the check that do not come with torch, transformers, grpcio, protobuf and numpy."""
 
