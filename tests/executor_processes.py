@@ -1,7 +1,7 @@
 """The processes of an executor, which tests stop and kill.
 
-The fork server of the tests forks executors elsewhere. The process that the launcher has started then stands in for the
-executor: if it is killed, the executor dies, too, but SIGSTOP stops it alone.
+Tests fork executors from a server that has imported the engines. The launcher then starts another process, which only
+waits for the executor: SIGKILL ends both, but SIGSTOP does not stop the executor.
 """
 
 from __future__ import annotations
