@@ -128,9 +128,9 @@ class EchoInstallation:
         self.kubectl("wait", f"--for=jsonpath={{.status.readyReplicas}}={count}", f"app/{name}", "--timeout=90s")
 
     def pods(self, component: str) -> list[JsonObject]:
-        """Returns the pods of a component that do not end."""
+        """Returns the pods of a component that have not ended and do not end."""
         found = self.get("pods", f"--selector=app.kubernetes.io/component={component}")["items"]
-        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"] and not has_ended(pod)]
 
     def leader(self) -> str:
         """Returns the name of the controller pod that leads."""
@@ -175,7 +175,7 @@ def component_of(item: JsonObject) -> str:
 
 
 def has_ended(pod: JsonObject) -> bool:
-    """Whether the pod is that of a Job that is done."""
+    """Whether the containers of the pod are done, as those of a Job."""
     return bool(pod["status"]["phase"] == "Succeeded")
 
 

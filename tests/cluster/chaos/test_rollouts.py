@@ -132,14 +132,24 @@ async def test_an_autoscaler_scales_the_gateways(
             installation.upgrade, {**values, "gateway": {**values["gateway"], "autoscaling": autoscaling}}
         )
         try:
-            await until(lambda: asyncio.to_thread(has_gateways, installation, 2))
+            await wait_for_gateways(installation, 2)
             async with under_traffic("an autoscaler adds 2 gateways, and they are removed again"):
                 metrics.cpu = "1"
-                await until(lambda: asyncio.to_thread(has_gateways, installation, 4))
+                await wait_for_gateways(installation, 4)
                 await asyncio.to_thread(installation.upgrade, values)
         finally:
             installation.upgrade(values)
 
 
-def has_gateways(installation: EchoInstallation, count: int) -> bool:
-    return [pod_state(pod) for pod in installation.pods("gateway")] == ["Ready"] * count
+async def wait_for_gateways(installation: EchoInstallation, count: int) -> None:
+    """Waits for several rounds of the autoscaler, which decides every 15 s."""
+
+    def are_ready() -> bool:
+        return [pod_state(pod) for pod in installation.pods("gateway")] == ["Ready"] * count
+
+    try:
+        await until(lambda: asyncio.to_thread(are_ready), seconds=90)
+    except TimeoutError as error:
+        state = installation.kubectl("get", "pods,deployments", "--selector=app.kubernetes.io/component=gateway")
+        autoscaler = installation.kubectl("describe", "horizontalpodautoscalers")
+        raise AssertionError(f"not {count} ready gateways:\n{state}\n{autoscaler}") from error
