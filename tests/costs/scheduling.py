@@ -28,6 +28,9 @@ FAST_GROUPS = {
 """Groups of directories of integration tests: their fast tests share one fork server for engines, the imports of
 the test process, or one API server."""
 
+SLOW_FILES = ("tests/integration/serving/",)
+"""In the slow tier, each file of these directories is a group, because its tests start engines of their own."""
+
 
 def group_of(nodeid: str, tier: Tier | None) -> str:
     """Returns the group of a test, which runs in one worker.
@@ -36,7 +39,7 @@ def group_of(nodeid: str, tier: Tier | None) -> str:
     """
     if nodeid.startswith(SEPARATE):
         return nodeid
-    if not nodeid.startswith(INTEGRATION):
+    if not nodeid.startswith(INTEGRATION) or (tier == Tier.SLOW and nodeid.startswith(SLOW_FILES)):
         return nodeid.partition("::")[0]
     directory = _directory(nodeid)
     if tier == Tier.FAST:
