@@ -14,6 +14,9 @@ import { RequestsView } from "./views/requests";
 import { SignIn } from "./views/sign_in";
 import { TimelineView } from "./views/timeline";
 
+/** Lets all tabs of the browser read the session again after one of them has signed in or out. */
+const sessionChanges = new BroadcastChannel("cornserve session");
+
 /** The page: the sign-in, or the navigation and the view that the address names. */
 export function Console() {
   const [session, setSession] = useState<Session | null>(null);
@@ -30,8 +33,13 @@ export function Console() {
   }, []);
   useEffect(() => {
     setSignedOutListener(read);
+    sessionChanges.onmessage = read;
     read();
   }, [read]);
+  function change() {
+    sessionChanges.postMessage(null);
+    read();
+  }
 
   if (session === null) {
     return error ? (
@@ -46,13 +54,13 @@ export function Console() {
       </main>
     ) : null;
   }
-  if (session.role === null) return <SignIn onSignedIn={setSession} />;
+  if (session.role === null) return <SignIn onSignedIn={change} />;
   return (
     <SessionContext.Provider value={session}>
       <button type="button" class="skip" onClick={() => document.getElementById("content")?.focus()}>
         Skip to the content
       </button>
-      <Header session={session} route={route} onSignedOut={read} />
+      <Header session={session} route={route} onSignedOut={change} />
       <main class="page" id="content" tabIndex={-1}>
         <View route={route} />
       </main>

@@ -348,6 +348,8 @@ class RequestSpan(_Figures):
 
 class RequestTimeline(RequestSummary):
     spans: list[RequestSpan]
+    gateways: ReadGateways = ReadGateways()
+    """The gateways that were asked for it."""
 
 
 class RequestList(_Figures):

@@ -28,6 +28,9 @@ def logs(
         bool, typer.Option("--follow", "-f", help="Print new lines as they are written, until Ctrl-C.")
     ] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=10_000, help="Number of lines per replica.")] = 100,
+    replica: Annotated[
+        str | None, typer.Option("--replica", help="Show only the log with this id, such as that of a replica.")
+    ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -35,21 +38,25 @@ def logs(
     prints and tracebacks of its own code."""
     with open_client(ctx, url) as client:
         if json and not follow:
-            print_json({"replicas": _fetch(client, app, lines)})
+            print_json({"replicas": _fetch(client, app, lines, replica)})
             return
         try:
-            for replicas in _follow(client, app, lines) if follow else [_fetch(client, app, lines)]:
+            for replicas in _follow(client, app, lines, replica) if follow else [_fetch(client, app, lines, replica)]:
                 _print(replicas, json)
         except KeyboardInterrupt:
             raise typer.Exit(0) from None
 
 
-def _fetch(client: Client, app: str, lines: int) -> list[ReplicaLog]:
-    """Returns the logs of the replicas. A failed app has no replicas: returns the lines in its status."""
+def _fetch(client: Client, app: str, lines: int, only: str | None) -> list[ReplicaLog]:
+    """Returns the logs of the replicas. A failed app has no replicas: returns the lines in its status.
+
+    Args:
+        only: the id of the only log.
+    """
     from cornserve.client import ReplicaLog
 
-    replicas = client.logs(app, lines)
-    if not any(replica.lines for replica in replicas) and (kept := client.app(app).status.logs):
+    replicas = client.logs(app, lines, replica=only)
+    if only is None and not any(replica.lines for replica in replicas) and (kept := client.app(app).status.logs):
         return [ReplicaLog(id="failed", lines=kept[-lines:]), *replicas]
     return replicas
 
@@ -67,9 +74,9 @@ def _print(replicas: list[ReplicaLog], json: bool) -> None:
             typer.echo(printable(f"{replica.id} ended at {local_time(replica.exit.time)}: {replica.exit.message}"))
 
 
-def _follow(client: Client, app: str, lines: int) -> Iterator[list[ReplicaLog]]:
+def _follow(client: Client, app: str, lines: int, only: str | None) -> Iterator[list[ReplicaLog]]:
     """Yields the last lines of each replica, then its new lines."""
-    current = _fetch(client, app, max(lines, FOLLOW_LINES))
+    current = _fetch(client, app, max(lines, FOLLOW_LINES), only)
     yield [replica.model_copy(update={"lines": replica.lines[-lines:]}) for replica in current]
     seen: dict[str, Sequence[str]] = {}
     ended: set[str] = set()
@@ -78,7 +85,7 @@ def _follow(client: Client, app: str, lines: int) -> Iterator[list[ReplicaLog]]:
         ended |= {replica.id for replica in current if replica.exit is not None}
         time.sleep(FOLLOW_SECONDS)
         # A replica that cannot be read now is shown again when it can.
-        current = [replica for replica in _fetch(client, app, FOLLOW_LINES) if replica.error is None]
+        current = [replica for replica in _fetch(client, app, FOLLOW_LINES, only) if replica.error is None]
         yield [
             replica.model_copy(
                 update={

@@ -272,9 +272,9 @@ class AsyncClient:
     async def delete(self, app: str) -> None:
         await self._call(calls.delete(app), responses.json_document)
 
-    async def logs(self, app: str, lines: int = 100) -> list[ReplicaLog]:
-        """Returns the last lines of each replica's log."""
-        return await self._call(calls.logs(app, lines), responses.replica_logs)
+    async def logs(self, app: str, lines: int = 100, *, replica: str | None = None) -> list[ReplicaLog]:
+        """Returns the last lines of each replica's log, or of one."""
+        return await self._call(calls.logs(app, lines, replica), responses.replica_logs)
 
     async def history(self, app: str) -> list[AppEvent]:
         """Returns what has happened to the app: on Kubernetes its Events, on one machine its current state."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 import httpx2 as httpx
 from pydantic import BaseModel
@@ -117,8 +118,9 @@ def delete(app: str) -> ApiCall:
     return ApiCall("DELETE", _app(app))
 
 
-def logs(app: str, lines: int) -> ApiCall:
-    return ApiCall("GET", f"{_app(app)}/logs?lines={lines}")
+def logs(app: str, lines: int, replica: str | None) -> ApiCall:
+    only = "" if replica is None else f"&replica={quote(replica, safe='', errors='replace')}"
+    return ApiCall("GET", f"{_app(app)}/logs?lines={lines}{only}")
 
 
 def events(app: str, read_timeout: float) -> ApiCall:

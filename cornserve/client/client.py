@@ -268,9 +268,9 @@ class Client:
     def delete(self, app: str) -> None:
         self._call(calls.delete(app), responses.json_document)
 
-    def logs(self, app: str, lines: int = 100) -> list[ReplicaLog]:
-        """Returns the last lines of each replica's log."""
-        return self._call(calls.logs(app, lines), responses.replica_logs)
+    def logs(self, app: str, lines: int = 100, *, replica: str | None = None) -> list[ReplicaLog]:
+        """Returns the last lines of each replica's log, or of one."""
+        return self._call(calls.logs(app, lines, replica), responses.replica_logs)
 
     def history(self, app: str) -> list[AppEvent]:
         """Returns what has happened to the app: on Kubernetes its Events, on one machine its current state."""

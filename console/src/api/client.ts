@@ -28,7 +28,11 @@ export async function send(method: string, path: string, body?: unknown, init: R
   const content = body === undefined || body instanceof FormData ? (body as FormData) : JSON.stringify(body);
   const response = await fetch(path, { ...init, method, headers, body: content });
   if (response.ok) return response;
-  const error = await readError(response);
+  return raise(await readError(response));
+}
+
+/** Raises an error of the gateway. If the session has ended, the page shows the sign-in. */
+export function raise(error: ApiError): never {
   if (error.code === "not_signed_in") onSignedOut();
   throw error;
 }

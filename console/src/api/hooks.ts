@@ -15,6 +15,7 @@ export function useEvents<T>(path: string, name: string): Live<T> {
   useEffect(() => {
     setState({ value: null, error: "", deleted: false });
     let source: EventSource | null = null;
+    let isUsed = true;
     let retry: ReturnType<typeof setTimeout>;
     function close() {
       clearTimeout(retry);
@@ -34,6 +35,8 @@ export function useEvents<T>(path: string, name: string): Live<T> {
       source.onerror = async () => {
         close();
         const error = await reason(path.replace(/\/events$/, ""));
+        // Meanwhile, the view may have been left, such as for the sign-in.
+        if (!isUsed || document.hidden) return;
         setState((last) => ({ ...last, error }));
         clearTimeout(retry);
         retry = setTimeout(open, 2000);
@@ -47,6 +50,7 @@ export function useEvents<T>(path: string, name: string): Live<T> {
     document.addEventListener("visibilitychange", onVisibility);
     return () => {
       document.removeEventListener("visibilitychange", onVisibility);
+      isUsed = false;
       close();
     };
   }, [path, name]);

@@ -268,6 +268,7 @@ export interface Span {
 
 export interface RequestTimeline extends RequestSummary {
   spans: Span[];
+  gateways: Gateways;
 }
 
 export interface ReplicaLog {
@@ -275,6 +276,10 @@ export interface ReplicaLog {
   lines: string[];
   error?: string;
   exit?: { time: string; message: string };
+}
+
+export interface ReplicaLogs {
+  replicas: ReplicaLog[];
 }
 
 /** The executor graph, as the code of the app shows it. */

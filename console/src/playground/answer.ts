@@ -1,6 +1,6 @@
 /** The answer of an app, which grows while it arrives. */
 
-import { ApiError, messageOf, send } from "../api/client";
+import { ApiError, messageOf, raise, send } from "../api/client";
 import { type ServerEvent, serverEvents } from "../api/sse";
 import { type Json, type JsonObject, type ModelRequest, requestBody, withoutDefault } from "./draft";
 import { decodeBase64, PcmPlayer } from "./pcm_player";
@@ -94,7 +94,7 @@ function apply(answer: Answer, request: ModelRequest, event: ServerEvent, speech
   const document = JSON.parse(event.data);
   if (event.name === "error" || document?.error) {
     const { message, code, param } = document.error ?? {};
-    throw new ApiError(200, code ?? null, message ?? event.data, param ?? null);
+    raise(new ApiError(200, code ?? null, message ?? event.data, param ?? null));
   }
   switch (request.mode) {
     case "chat":

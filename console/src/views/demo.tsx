@@ -4,7 +4,7 @@ import { appPath, get, messageOf, send, sendJson } from "../api/client";
 import { useEvents } from "../api/hooks";
 import type { LiveApp, Node } from "../api/types";
 import { ExecutorGraph } from "../components/executor_graph";
-import { Problem, State } from "../components/notices";
+import { MissingGateways, Problem, State } from "../components/notices";
 import { Table } from "../components/table";
 import { number, seconds } from "../format";
 import { type Answer, ask } from "../playground/answer";
@@ -94,6 +94,7 @@ function Section({ app, title, live, error, children }: SectionProps) {
         {live && <State name={live.app.phase} />}
       </div>
       <Problem error={error} />
+      {live && <MissingGateways gateways={live.gateways} />}
       {live?.app.message && <p class="warning">{live.app.message}</p>}
       {children}
       {live && <ExecutorGraph label={`Executors of ${app}`} nodes={live.nodes} edges={live.edges} />}

@@ -1,9 +1,8 @@
 import { useState } from "preact/hooks";
-import { messageOf, sendJson } from "../api/client";
-import type { Session } from "../api/types";
+import { messageOf, send } from "../api/client";
 
 /** Asks for the admin token or the read-only token. */
-export function SignIn({ onSignedIn }: { onSignedIn: (session: Session) => void }) {
+export function SignIn({ onSignedIn }: { onSignedIn: () => void }) {
   const [token, setToken] = useState("");
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
@@ -12,7 +11,8 @@ export function SignIn({ onSignedIn }: { onSignedIn: (session: Session) => void 
     event.preventDefault();
     setBusy(true);
     try {
-      onSignedIn(await sendJson<Session>("POST", "session", { token }));
+      await send("POST", "session", { token });
+      onSignedIn();
     } catch (problem) {
       setError(messageOf(problem));
       setToken("");

@@ -1,16 +1,20 @@
 import { usePolled } from "../api/hooks";
 import type { RequestTimeline, Span } from "../api/types";
-import { Figure, Problem } from "../components/notices";
+import { Figure, MissingGateways, Problem } from "../components/notices";
 import { clock, number, seconds } from "../format";
 import { href } from "../routes";
 
 /** The timeline of a request: media, the app's code, and the phases of the invocations. */
 export function TimelineView({ id }: { id: string }) {
-  const { value: request, error } = usePolled<RequestTimeline>(`admin/v1/requests/${encodeURIComponent(id)}`, 0);
+  const { value: request, error } = usePolled<RequestTimeline>(
+    `admin/v1/requests/timeline?id=${encodeURIComponent(id)}`,
+    0,
+  );
   return (
     <>
       <h1>Request {id}</h1>
       <Problem error={error} />
+      {request && <MissingGateways gateways={request.gateways} />}
       {request && <Content request={request} />}
     </>
   );

@@ -16,7 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cornserve.gateway.console.sessions import SESSION_SECONDS, BrowserSession, BrowserSessions, Role
+from cornserve.gateway.console.session_guard import call_during_session
+from cornserve.gateway.console.sessions import SESSION_SECONDS, BrowserSessions, Role
 from cornserve.gateway.console.static_files import INDEX, console_files
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.auth import READING_METHODS, read_only_error
@@ -105,17 +106,18 @@ class ConsoleMiddleware:
             await self._serve_session(method, headers, receive, send)
         elif path.startswith(("/admin/", "/v1/")):
             _check_same_site(method, headers)
-            await self._forward(scope, path, self._session(headers), receive, send)
+            await self._forward(scope, path, self._cookie(headers), receive, send)
         else:
             await self._send_file(scope, path, receive, send)
 
-    def _session(self, headers: Mapping[bytes, bytes]) -> BrowserSession | None:
+    def _cookie(self, headers: Mapping[bytes, bytes]) -> str:
         cookies = cookie_parser(headers.get(b"cookie", b"").decode("latin-1"))
-        return self._sessions.find(cookies.get(self._sessions.cookie, ""))
+        return cookies.get(self._sessions.cookie, "")
 
     async def _serve_session(self, method: str, headers: Mapping[bytes, bytes], receive: Receive, send: Send) -> None:
         """Signs in, signs out, or returns the session."""
-        session, cookies = self._session(headers), list[tuple[bytes, bytes]]()
+        cookie, cookies = self._cookie(headers), list[tuple[bytes, bytes]]()
+        session = self._sessions.find(cookie)
         if method == "POST":
             signed_in = self._sessions.sign_in(await _read_token(receive))
             if signed_in is None and self._sessions.needs_token:
@@ -124,6 +126,7 @@ class ConsoleMiddleware:
                 session, value = signed_in
                 cookies.append(_set_cookie(self._sessions.cookie, value, SESSION_SECONDS, headers))
         elif method == "DELETE":
+            self._sessions.end(cookie)
             await _respond(send, 204, b"", None, [_set_cookie(self._sessions.cookie, "", 0, headers)])
             return
         elif method not in READING_METHODS:
@@ -135,10 +138,9 @@ class ConsoleMiddleware:
         content = view.model_dump_json().encode() if method != "HEAD" else b""
         await _respond(send, 200, content, b"application/json", [(b"cache-control", b"no-store"), *cookies])
 
-    async def _forward(
-        self, scope: Scope, path: str, session: BrowserSession | None, receive: Receive, send: Send
-    ) -> None:
-        """Calls the API with the token of the session."""
+    async def _forward(self, scope: Scope, path: str, cookie: str, receive: Receive, send: Send) -> None:
+        """Calls the API with the token of the session. The response ends with the session."""
+        session = self._sessions.find(cookie)
         if session is None:
             raise ApiError(401, "sign in at the console", code="not_signed_in")
         if session.role is Role.VIEWER and scope["method"] not in READING_METHODS:
@@ -147,7 +149,8 @@ class ConsoleMiddleware:
         if session.token is not None:
             headers.append((b"authorization", b"Bearer " + session.token.encode()))
         raw_path = scope.get("raw_path", b"").removeprefix(PATH.encode())
-        await self._api({**scope, "path": path, "raw_path": raw_path, "headers": headers}, receive, send)
+        forwarded = {**scope, "path": path, "raw_path": raw_path, "headers": headers}
+        await call_during_session(self._api, forwarded, receive, send, lambda: self._sessions.find(cookie) is not None)
 
     async def _send_file(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
         name = path.removeprefix("/") or INDEX

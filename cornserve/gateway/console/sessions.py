@@ -17,6 +17,9 @@ from cornserve.instance_secret import InstanceSecret
 SESSION_SECONDS: Final = 12 * 3600
 """The time after which a browser signs in again."""
 
+MAX_ENDED: Final = 10_000
+"""Sessions that a gateway knows to have ended before their time."""
+
 SESSION_TOKEN: Final = "console"
 """The purpose of the secret that signs cookies: see `InstanceSecret.token`."""
 
@@ -56,6 +59,8 @@ class BrowserSessions:
         self._key = secret.token(SESSION_TOKEN).encode()
         self.cookie = f"cornserve_console_{hmac.digest(self._key, b'cookie', 'sha256').hex()[:8]}"
         """The name of the cookie. Browsers send cookies to all ports of a machine: each instance has its name."""
+        self._ended: dict[str, int] = {}
+        """The ends of sessions by the cookies that have signed out here, in the order of the sign-outs."""
 
     @property
     def needs_token(self) -> bool:
@@ -71,6 +76,17 @@ class BrowserSessions:
                 return BrowserSession(Role(role), known, expires), f"{content}.{self._sign(content, known)}"
         return None
 
+    def end(self, cookie: str) -> None:
+        """Ends a session: this gateway refuses its cookie from now on. Other gateways accept it until its time."""
+        session = self.find(cookie)
+        if session is None or session.expires is None:
+            return
+        now = time.time()
+        self._ended = {ended: expires for ended, expires in self._ended.items() if now < expires}
+        self._ended[cookie] = session.expires
+        if len(self._ended) > MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
+
     def find(self, cookie: str) -> BrowserSession | None:
         """Returns the session of a cookie, which may be empty or forged."""
         tokens = self._tokens()
@@ -82,7 +98,8 @@ class BrowserSessions:
         if token is None or not hmac.compare_digest(signature.encode(), self._sign(content, token).encode()):
             return None
         expires = int(rest.partition(".")[0])
-        return BrowserSession(Role(role), token, expires) if time.time() < expires else None
+        is_open = time.time() < expires and cookie not in self._ended
+        return BrowserSession(Role(role), token, expires) if is_open else None
 
     def _tokens(self) -> dict[str, str]:
         access = self._read_access()

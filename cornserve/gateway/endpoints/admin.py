@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -17,7 +18,7 @@ from cornserve.app.event import AppEvent
 from cornserve.app.executor_names import check_executor_names
 from cornserve.app.graph import AppGraph, no_graph_reason
 from cornserve.app.load import with_all_paths
-from cornserve.app.record import AppView, FailureReason, Phase, ReplicaLog, UnreadableApp
+from cornserve.app.record import AppView, FailureReason, Phase, ReplicaExit, ReplicaLog, UnreadableApp
 from cornserve.app.scale import Scale, ScaleError, scaled_spec
 from cornserve.app.spec import AppSpec, Restart
 from cornserve.app_host.describe import describe_app
@@ -186,15 +187,30 @@ async def metrics_targets(request: Request, context: Context) -> list[TargetGrou
 
 
 @router.get("/apps/{name}/logs", response_model_exclude_none=True)
-async def get_logs(name: str, context: Context, lines: int = Query(default=100, ge=1, le=10_000)) -> AppLogs:
+async def get_logs(
+    name: str, context: Context, lines: int = Query(default=100, ge=1, le=10_000), replica: str | None = None
+) -> AppLogs:
     """Returns the last log lines of the app's executors, also of those that have exited, and the last prints and
-    tracebacks of its own code in each gateway."""
+    tracebacks of its own code in each gateway. With `replica`, only the log with this id."""
     record = await _get(context.store, name)
-    gateways = await context.app_logs.last(name, lines)
     exits = {exit.replica: exit for exit in record.status.exits}
-    ids = [*exits, *(replica.id for group in record.status.groups for replica in group.replicas)]
-    replicas = [ReplicaLog(id=id, lines=await context.logs(id, lines), exit=exits.get(id)) for id in dict.fromkeys(ids)]
-    return AppLogs(replicas=[*gateways, *replicas])
+    ids = dict.fromkeys([*exits, *(each.id for group in record.status.groups for each in group.replicas)])
+    if replica in ids:
+        return AppLogs(replicas=[await _replica_log(replica, lines, exits, context)])
+    gateways = await context.app_logs.last(name, lines)
+    if replica is None:
+        return AppLogs(replicas=[*gateways, *[await _replica_log(id, lines, exits, context) for id in ids]])
+    found = [log for log in gateways if log.id == replica]
+    if not found:
+        message = f"{name} has no log of {replica!r}: `cornserve logs {name}` shows those that it has"
+        raise ApiError(404, message, param="replica", code="replica_not_found")
+    return AppLogs(replicas=found)
+
+
+async def _replica_log(
+    replica: str, lines: int, exits: Mapping[str, ReplicaExit], context: GatewayContext
+) -> ReplicaLog:
+    return ReplicaLog(id=replica, lines=await context.logs(replica, lines), exit=exits.get(replica))
 
 
 def _check_settings(spec: AppSpec, context: GatewayContext) -> None:

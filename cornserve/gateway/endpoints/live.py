@@ -12,6 +12,7 @@ from cornserve.app.costs import CostReport
 from cornserve.app.live_figures import LIVE_PATH
 from cornserve.app.overview import AppSeries, LiveApp, Overview, RequestList, RequestTimeline
 from cornserve.gateway.endpoints import sse
+from cornserve.gateway.http.request_id import MAX_ID_LENGTH
 from cornserve.gateway.live.cost_history import ComputeSeconds
 from cornserve.gateway.live.feed import LONGEST_COST_SECONDS, FoundRequests, LiveFeed
 from cornserve.gateway.live.figures import GatewayFigures
@@ -29,6 +30,9 @@ def _feed(request: Request) -> LiveFeed:
 
 
 Feed = Annotated[LiveFeed, Depends(_feed)]
+
+RequestIdQuery = Annotated[str, Query(min_length=1, max_length=MAX_ID_LENGTH)]
+"""An id, which clients may have chosen. A path cannot contain all of them: clients and proxies remove `..`."""
 
 
 @router.get("/overview", response_model=Overview)
@@ -74,8 +78,8 @@ async def list_requests(feed: Feed, app: str | None = None) -> RequestList:
     return await feed.requests(app)
 
 
-@router.get("/requests/{id:path}")
-async def get_request(feed: Feed, id: str) -> RequestTimeline:
+@router.get("/requests/timeline")
+async def get_request(feed: Feed, id: RequestIdQuery) -> RequestTimeline:
     """Returns a request with its parts over time."""
     return await feed.request(id)
 
@@ -103,8 +107,8 @@ async def own_requests(feed: Feed, app: str | None = None) -> RequestList:
     return feed.own_requests(app)
 
 
-@internal_router.get("/requests/{id:path}")
-async def own_request(feed: Feed, id: str) -> FoundRequests:
+@internal_router.get("/requests/timeline")
+async def own_request(feed: Feed, id: RequestIdQuery) -> FoundRequests:
     return feed.own_request(id)
 
 

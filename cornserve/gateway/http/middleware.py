@@ -5,6 +5,7 @@ A rejected request costs little: its body is neither kept nor parsed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -64,6 +65,9 @@ class RequestMiddleware:
             content = error.content_for(scope["path"], request_id.value)
             await _reject(error, content, send, closes=not (body.is_complete or _has_small_body(headers)))
             return
+        except asyncio.CancelledError:
+            body.release()
+            raise
         try:
             scope["state"][BODY] = body
             await self._app(scope, receive, send)

@@ -15,7 +15,9 @@ HEADER = b"x-request-id"
 ANTHROPIC_HEADER = b"request-id"
 """The header in which clients of Anthropic's API find the id."""
 
-_WELL_FORMED = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
+MAX_ID_LENGTH = 128
+
+_WELL_FORMED = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,%d}" % MAX_ID_LENGTH)
 
 
 class RequestId(NamedTuple):

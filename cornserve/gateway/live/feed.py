@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import quote
 
 from pydantic import BaseModel
 
@@ -150,14 +149,18 @@ class LiveFeed:
         return merged_requests(found, gateways)
 
     async def request(self, id: str) -> RequestTimeline:
-        """Returns the newest request with an id. Raises a 404 for one that is not kept."""
-        path = f"{LIVE_PATH}/requests/{quote(id, safe='')}"
-        found, _ = await self._peers.read(path, {}, FoundRequests, lambda: self.own_request(id))
+        """Returns the newest request with an id. Raises a 404 for one that no gateway that answers keeps."""
+        path = f"{LIVE_PATH}/requests/timeline"
+        found, gateways = await self._peers.read(path, {"id": id}, FoundRequests, lambda: self.own_request(id))
         requests = [request for each in found for request in each.requests]
         if not requests:
             message = "the request is unknown or not kept any more: `admin/v1/requests` lists those that are"
+            if gateways.missing:
+                missing = ", ".join(each.gateway for each in gateways.missing)
+                message = f"the request is unknown to the gateways that answer; {missing} did not answer"
             raise ApiError(404, message, param="id", code="request_not_found")
-        return max(requests, key=lambda request: request.time)
+        newest = max(requests, key=lambda request: request.time)
+        return newest.model_copy(update={"gateways": gateways})
 
     def own_requests(self, app: str | None) -> RequestList:
         return self._context.metrics.requests.select(app)

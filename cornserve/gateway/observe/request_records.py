@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from bisect import insort
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -60,16 +61,25 @@ class _AppRequests:
         if is_failed:
             self.failed.append(request)
             return
+        self.drop_old(request.time)
         if len(self.slow) < MAX_REQUESTS or request.seconds > self.slow[-1].seconds:
-            self.slow = [each for each in self.slow if request.time - each.time < SLOW_SECONDS]
             insort(self.slow, request, key=lambda each: -each.seconds)
             del self.slow[MAX_REQUESTS:]
 
+    def drop_old(self, now: float) -> None:
+        """Drops the slow requests that have arrived too long before a time."""
+        self.slow = [each for each in self.slow if now - each.time < SLOW_SECONDS]
+
 
 class RequestRecords:
-    """Keeps `MAX_REQUESTS` requests of each kind for each app: at most about 10 MB."""
+    """Keeps `MAX_REQUESTS` requests of each kind for each app: at most about 10 MB.
 
-    def __init__(self) -> None:
+    Args:
+        clock: returns seconds since 1970.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self._apps = OrderedDict[str, _AppRequests]()
 
     def add(
@@ -92,7 +102,7 @@ class RequestRecords:
         self._apps.pop(app, None)
 
     def select(self, app: str | None) -> RequestList:
-        kept = [requests for name, requests in self._apps.items() if app in (None, name)]
+        kept = self._read(app)
         return merged_requests(
             [
                 RequestList(
@@ -107,8 +117,16 @@ class RequestRecords:
 
     def find(self, id: str) -> list[RequestTimeline]:
         """Returns the kept requests with an id, which clients may have chosen."""
-        found = (request for requests in self._apps.values() for request in _unique(requests) if request.id == id)
+        found = (request for requests in self._read(None) for request in _unique(requests) if request.id == id)
         return [request.timeline() for request in found]
+
+    def _read(self, app: str | None) -> list[_AppRequests]:
+        """Returns the kept requests of an app or of all apps, without slow ones that are too old."""
+        kept = [requests for name, requests in self._apps.items() if app in (None, name)]
+        now = self._clock()
+        for requests in kept:
+            requests.drop_old(now)
+        return kept
 
 
 def merged_requests(lists: Iterable[RequestList], gateways: ReadGateways) -> RequestList:

@@ -39,11 +39,18 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def instance(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[CliInstance]:
+def admin_token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _write(tmp_path_factory.mktemp("access") / "admin", TOKEN)
+
+
+@pytest.fixture(scope="module")
+def instance(
+    tmp_path_factory: pytest.TempPathFactory, browser: Browser, admin_token_file: Path
+) -> Iterator[CliInstance]:
     """An instance with an admin token, a read-only token and apps that share two replicas of an executor."""
     directory = tmp_path_factory.mktemp("console")
     instance = CliInstance(Home(directory / "home"))
-    tokens = _write(directory / "admin", TOKEN), _write(directory / "reader", READ_TOKEN)
+    tokens = admin_token_file, _write(directory / "reader", READ_TOKEN)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(ADMIN_TOKEN, TOKEN)
         try:

@@ -129,6 +129,13 @@ app = caption_app("planned", encoder=0.1, llm=0.1)
 """
 """An app of `tests.unit.app.plans`."""
 
+STAGED = """
+from cornserve_echo.stages import caption_app
+
+app = caption_app("staged", encoder=0, llm=0, shares=[0, 1, 0])
+"""
+"""An app whose language model reads the outputs of an encoder."""
+
 DEMO = """
 from base64 import b64encode
 from struct import pack

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from threading import Event
+from typing import Any
+from urllib.parse import quote
 
 import httpx2 as httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, FilePayload, Page, expect
+from playwright.sync_api import BrowserContext, FilePayload, Page, Route, expect
+from prometheus_client.parser import text_string_to_metric_families
 
 from cornserve.app.settings import AdaptationSettings, AppPolicies
 from cornserve.app.spec import AppSource, AppSpec
-from cornserve.client import Client
+from cornserve.client import Client, ClientError
 from tests.audio import audio_file, sound
 from tests.images import encode_file, noise
 from tests.ingress_proxy import PREFIX, ingress_proxy, rewriting_ingress
 from tests.integration.cli.cli_instance import CliInstance
 from tests.integration.console.conftest import MINUTE, TOKEN, OpenConsole, PageProblems
-from tests.integration.console.console_apps import HOSTILE, PLANNED
+from tests.integration.console.console_apps import HOSTILE, PLANNED, STAGED
 from tests.unit.app.plans import cell, plan
 from tests.video import video_file
 from tests.waiting import wait_until
@@ -32,6 +39,7 @@ expect.set_options(timeout=MINUTE)
 
 PNG = FilePayload(name="corn.png", mimeType="image/png", buffer=encode_file(noise(0, 8, 8)))
 WAV = FilePayload(name="corn.wav", mimeType="audio/wav", buffer=audio_file(sound(0)))
+HOSTILE_WAV = FilePayload(name=HOSTILE, mimeType="audio/wav", buffer=WAV["buffer"])
 MP4 = FilePayload(name="corn.mp4", mimeType="video/mp4", buffer=video_file(count=4))
 
 REQUEST_ID = "request-of-the-timeline"
@@ -109,6 +117,41 @@ class TestSignIn:
         expect(token).to_be_visible()
         assert TOKEN not in page.url
 
+    @pytest.mark.slow
+    @pytest.mark.parametrize("view", ["", "playground/chatter"])
+    def test_signing_out_shows_the_sign_in_in_all_tabs(
+        self, console: OpenConsole, context: BrowserContext, view: str
+    ) -> None:
+        page, other = console.show(), context.new_page()
+        other.goto(f"{console.url}/console/#/{view}")
+        expect(other.get_by_text("chatter").first).to_be_visible()
+
+        page.get_by_role("button", name="Sign out").click()
+
+        for tab in (page, other):
+            expect(tab.get_by_label("Admin token")).to_be_visible()
+            assert "chatter" not in tab.content()
+
+    @pytest.mark.slow
+    def test_another_admin_token_ends_what_an_open_page_shows(
+        self, console: OpenConsole, admin_token_file: Path
+    ) -> None:
+        console.page.clock.install()
+        page = console.show()
+        expect(page.get_by_role("row", name="chatter")).to_be_visible()
+
+        admin_token_file.write_text("another-token-of-tests")
+        try:
+            expect(page.get_by_label("Admin token")).to_be_visible()
+            assert "chatter" not in page.content()
+            later: list[str] = []
+            page.on("request", lambda request: later.append(request.url))
+            page.clock.fast_forward(60_000)
+            assert page.evaluate("1") == 1
+            assert later == []
+        finally:
+            admin_token_file.write_text(TOKEN)
+
     def test_a_reader_sees_apps_and_no_buttons_that_change_them(self, reader: OpenConsole) -> None:
         page = reader.show("apps/chatter")
 
@@ -130,8 +173,70 @@ class TestViews:
         row = console.show().get_by_role("row", name="chatter")
 
         expect(row.locator('[data-figure="ready"]')).to_have_text(f"{ready}/2")
-        total = _requests(instance, "chatter")
-        expect(row.locator('[data-figure="errors"]')).to_contain_text(f"of {total}")
+        expect(row.locator('[data-figure="errors"]')).to_have_text(_errors_of_requests(instance, "chatter"))
+
+    @pytest.mark.slow
+    def test_the_overview_has_the_figures_that_the_command_line_watches(
+        self, console: OpenConsole, instance: CliInstance
+    ) -> None:
+        with Client(instance.url) as client:
+            client.complete("chatter", [{"role": "user", "content": "hello"}])
+        row = console.show().get_by_role("row", name="chatter")
+        command = [sys.executable, "-m", "cornserve.cli", "status", "--watch", "--json", "--url", instance.url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as watching:
+            assert watching.stdout is not None
+            lines = iter(watching.stdout)
+
+            def is_shown() -> bool:
+                figures = next(app for app in json.loads(next(lines))["apps"] if app["name"] == "chatter")
+                shown: list[str] = row.get_by_role("cell").all_inner_texts()
+                return shown == _cells(figures)
+
+            try:
+                wait_until(is_shown)
+            finally:
+                watching.terminate()
+
+    @pytest.mark.slow
+    def test_the_view_of_an_app_has_the_figures_of_the_status_and_of_the_metrics(
+        self, console: OpenConsole, instance: CliInstance
+    ) -> None:
+        with Client(instance.url) as client:
+            client.deploy(AppSpec(source=AppSource(inline=STAGED)), name="staged")
+            for images in (1, 2):
+                client.invoke("staged", {"text": "a", "images": images})
+            with pytest.raises(ClientError):
+                client.invoke("staged", {"text": "a", "images": -1})
+            page = console.show("apps/staged")
+            groups = client.app("staged").status.groups
+            for group in groups:
+                node = page.locator(f'[data-group="{group.key}"]')
+                expect(node).to_have_attribute("data-ready", str(group.ready))
+                expect(node).to_have_attribute("data-wanted", str(group.wanted))
+            figures = page.locator(".figure")
+            expect(figures.filter(has_text="Errors")).to_contain_text(_errors_of_requests(instance, "staged"))
+            page.get_by_text("Replicas and edges as tables").click()
+            counted = _samples(instance, "invocations_total", "replica")
+            replicas = {replica.id: counted[replica.id] for group in groups for replica in group.replicas}
+            assert sum(replicas.values()) == 5
+            wait_until(lambda: _columns(page, "Replicas", 0, 4) == replicas)
+            edges = _samples(instance, "edge_invocations_total", "target", app="staged")
+            wait_until(lambda: _columns(page, "Edges", 1, 2) == edges)
+            client.delete("staged")
+
+    @pytest.mark.slow
+    def test_the_edges_of_the_graph_have_rates_and_the_kind_of_their_transfers(
+        self, console: OpenConsole, instance: CliInstance
+    ) -> None:
+        with Client(instance.url) as client:
+            client.deploy(AppSpec(source=AppSource(inline=STAGED)), name="staged")
+            page = console.show("apps/staged")
+            between = page.get_by_role("region", name="Executor graph").locator(".edge", has_text="same node")
+            with _requests_to("staged", instance, images=1):
+                expect(between).to_have_class(re.compile("active"))
+                expect(between).to_contain_text(re.compile(r"[1-9].*/s.*B/s"))
+                expect(page.locator(".node.busy").first).to_be_visible()
+            client.delete("staged")
 
     def test_the_graph_shows_a_killed_executor_and_its_recovery_without_a_reload(
         self, console: OpenConsole, instance: CliInstance
@@ -174,6 +279,8 @@ class TestViews:
         expect(running.nth(1)).to_contain_text("4/s$2.5/h1/1")
         for figure in ("Promised4/s", "GPUs1", "Cost$2.5/h"):
             expect(page.locator(".figure", has_text=figure).last).to_be_visible()
+        expect(page.get_by_text(re.compile(r"EL \(1 in a cell of 1 GPU\): .+ of its time is used"))).to_be_visible()
+        assert _violations(page) == []
         shares = page.get_by_role("region", name="Shares of the paths")
         expect(shares.get_by_role("row", name="images: path 0 of cell")).to_contain_text("100 %")
         page.get_by_role("button", name="Scale…").click()
@@ -199,7 +306,9 @@ class TestViews:
             with _requests_to("planned", instance):  # Without them, the proposal is withdrawn.
                 for figure in ("Benefit0.5/s to 2/s", "Cost1 GPU to 2 GPUs"):
                     expect(proposal.locator(".figure", has_text=figure)).to_be_visible()
+                assert _violations(page) == []
                 proposal.get_by_role("button", name="Approve…").click()
+                assert _violations(page) == []
                 page.get_by_role("dialog").get_by_role("button", name="Approve").click()
                 expect(page.get_by_role("dialog")).to_have_count(0)
 
@@ -232,6 +341,21 @@ class TestViews:
         stage = page.get_by_role("list", name="Stages").get_by_role("listitem").filter(has_text="EchoTask")
         expect(stage).to_contain_text("compute")
         expect(stage).to_contain_text("streamed output")
+
+    @pytest.mark.slow
+    def test_failed_and_slow_requests_have_lists(self, console: OpenConsole, instance: CliInstance) -> None:
+        with Client(instance.url) as client:
+            client.complete("chatter", [{"role": "user", "content": "hello"}])
+            with pytest.raises(ClientError):
+                client.complete("chatter", [{"role": "user", "content": "fail"}])
+        page = console.show("apps/chatter/requests")
+        rows = page.get_by_role("region", name="Requests").locator("tbody tr")
+
+        page.get_by_label("failed").check()
+        expect(rows.first.locator(".bad")).to_have_text("500")
+        page.get_by_label("slow").check()
+        expect(rows.first).to_be_visible()
+        expect(rows.locator(".bad")).to_have_count(0)
 
     @pytest.mark.slow
     def test_a_killed_executor_is_shown_within_two_seconds(self, console: OpenConsole, instance: CliInstance) -> None:
@@ -278,7 +402,7 @@ class TestViews:
 
     @pytest.mark.slow
     @pytest.mark.usefixtures("all_views")
-    @pytest.mark.parametrize("width", [360, 2560])
+    @pytest.mark.parametrize("width", [360, 800, 1280, 2560])
     def test_no_view_is_wider_than_the_window(self, console: OpenConsole, width: int) -> None:
         console.page.set_viewport_size({"width": width, "height": 800})
         widths = {}
@@ -287,6 +411,35 @@ class TestViews:
             widths[view] = console.page.evaluate("document.documentElement.scrollWidth")
 
         assert widths == dict.fromkeys(VIEWS, width)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_the_sign_in_is_accessible_and_fits(self, stranger: OpenConsole, scheme: str) -> None:
+        stranger.page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        stranger.page.set_viewport_size({"width": 360, "height": 800})
+
+        assert _violations(stranger.show()) == []
+        assert stranger.page.evaluate("document.documentElement.scrollWidth") == 360
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("id", [".", "..", "../apps/chatter", "a//b", "/", "%2e%2e", "x" * 200])
+    def test_an_unknown_id_of_a_request_is_refused(self, console: OpenConsole, id: str) -> None:
+        page = console.show(f"requests/{quote(id, safe='')}")
+
+        expect(page.get_by_role("alert")).to_contain_text(re.compile("the request is unknown|id: must"))
+        expect(page.get_by_role("heading", level=1)).to_have_text(f"Request {id}")
+
+    @pytest.mark.slow
+    def test_a_request_has_a_timeline_by_an_id_that_looks_like_a_path(
+        self, console: OpenConsole, instance: CliInstance
+    ) -> None:
+        body = {"model": "chatter", "messages": [{"role": "user", "content": "hello"}]}
+        headers = {"authorization": f"Bearer {TOKEN}", "x-request-id": "../of/the/client"}
+        httpx.post(f"{instance.url}/v1/chat/completions", json=body, headers=headers, timeout=60, trust_env=False)
+        page = console.show("requests")
+        page.get_by_role("region", name="Requests").get_by_role("link", name="../of/the/client").first.click()
+
+        expect(page.get_by_role("list", name="Stages").get_by_role("listitem").first).to_be_visible()
 
 
 class TestChanges:
@@ -474,10 +627,41 @@ class TestPathPrefix:
 
 class TestHostileTexts:
     @pytest.mark.slow
+    @pytest.mark.usefixtures("all_views")
+    def test_no_text_of_a_document_is_run_in_any_view(self, console: OpenConsole) -> None:
+        console.page.route("**/admin/v1/**", lambda route: _answer(route, _hostile))
+
+        for view in VIEWS:
+            page = console.show(view)
+            if view != "deploy":  # It reads no document.
+                expect(page.get_by_text(HOSTILE).first).to_be_attached()
+            _wait_for(page)
+            assert page.locator("img[src=x]").count() == 0
+
+    @pytest.mark.slow
+    @pytest.mark.usefixtures("all_views")
+    def test_no_error_of_the_gateway_is_run_in_any_view(self, console: OpenConsole) -> None:
+        error = {"message": HOSTILE, "code": HOSTILE, "param": HOSTILE, "type": HOSTILE}
+        console.page.route("**/admin/v1/**", lambda route: route.fulfill(status=500, json={"error": error}))
+
+        for view in VIEWS:
+            page = console.show(view)
+            if view == "deploy":
+                page.get_by_label("Name of the app").fill("a")
+                page.get_by_label("Model: ").fill("b")
+                page.get_by_role("button", name="Deploy…").click()
+            expect(page.get_by_role("alert").first).to_have_text(HOSTILE)
+            assert page.locator("img").count() == 0
+
+    @pytest.mark.slow
     def test_texts_of_messages_errors_and_logs_are_not_run(self, console: OpenConsole) -> None:
         page = console.show("playground/chatter")
+        page.get_by_label("Files").set_input_files(HOSTILE_WAV)
+        expect(page.get_by_role("button", name=f"Remove {HOSTILE}")).to_be_visible()
         _send(page, HOSTILE)
         expect(page.locator(".answer")).to_contain_text(HOSTILE)
+        page.get_by_text("The last request as code").click()
+        expect(page.get_by_label("curl", exact=True)).to_contain_text(HOSTILE)
         _send(page, "fail")
         expect(page.locator(".answer").last.get_by_role("alert")).to_contain_text(HOSTILE)
 
@@ -502,14 +686,14 @@ class TestHostileTexts:
 
 
 @contextmanager
-def _requests_to(app: str, instance: CliInstance) -> Iterator[None]:
-    """Sends requests with a text to an app, one after the other, during the block."""
+def _requests_to(app: str, instance: CliInstance, **fields: int) -> Iterator[None]:
+    """Sends requests with a text and further fields to an app, one after the other, during the block."""
     ended = Event()
 
     def send() -> None:
         with Client(instance.url) as client:
             while not ended.is_set():
-                client.invoke(app, {"text": "a"})
+                client.invoke(app, {"text": "a", **fields})
 
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(send)
@@ -582,8 +766,88 @@ def _violations(page: Page) -> list[str]:
     return [f"{violation['id']}: {violation['nodes'][0]['html']}" for violation in found]
 
 
-def _requests(instance: CliInstance, app: str) -> int:
+def _columns(page: Page, region: str, names: int, counts: int) -> dict[str, int]:
+    """Returns the counts of a table by the names of its rows.
+
+    Args:
+        names: the number of the column of the names.
+        counts: that of the counts.
+    """
+    rows = page.get_by_role("region", name=region, exact=True).locator("tbody tr")
+    texts: list[list[str]] = rows.evaluate_all("rows => rows.map(row => [...row.cells].map(cell => cell.innerText))")
+    return {row[names]: int(row[counts]) for row in texts}
+
+
+def _cells(app: dict[str, Any]) -> list[str]:
+    """Returns the row of an app without targets in the overview."""
+    return [
+        app["phase"],
+        f"{app['ready']}/{app['wanted']}",
+        _number(app["gpus"]),
+        f"{_number(app['requests_per_second'])}/s",
+        _number(app["running"]),
+        _median_and_tail(app["ttft_seconds"]),
+        _median_and_tail(app["tbt_seconds"]),
+        f"{_number(app['generation_tokens_per_second'])}/s",
+        "",
+        f"{_number(app['errors_total'])} of {_number(app['requests_total'])}",
+    ]
+
+
+def _number(value: float, digits: int = 2) -> str:
+    """Rounds half away from zero, as `Intl.NumberFormat` does."""
+    unit = Decimal(1).scaleb(0 if value >= 100 else -digits)
+    text = f"{Decimal(str(value)).quantize(unit, ROUND_HALF_UP):,f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _median_and_tail(percentiles: dict[str, float] | None) -> str:
+    if percentiles is None:
+        return "–"
+    return " / ".join(
+        f"{_number(1000 * value, 1 if value < 0.01 else 0)} ms" if value < 1 else f"{_number(value)} s"
+        for value in (percentiles["p50"], percentiles["p99"])
+    )
+
+
+def _samples(instance: CliInstance, name: str, by: str, **labels: str) -> Counter[str]:
+    """Returns the sums of a metric of the gateway by a label."""
     headers = {"authorization": f"Bearer {TOKEN}"}
-    lines = httpx.get(f"{instance.url}/metrics", headers=headers, trust_env=False).text.splitlines()
-    counts = [line.split() for line in lines if line.startswith(f'cornserve_gateway_requests_total{{app="{app}"')]
-    return round(sum(float(count) for _, count in counts))
+    text = httpx.get(f"{instance.url}/metrics", headers=headers, trust_env=False).text
+    sums = Counter[str]()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == f"cornserve_gateway_{name}" and labels.items() <= sample.labels.items():
+                sums[sample.labels[by]] += round(sample.value)
+    return sums
+
+
+def _errors_of_requests(instance: CliInstance, app: str) -> str:
+    """Returns what the console shows about the requests that the metrics have counted."""
+    statuses = _samples(instance, "requests_total", "status", app=app)
+    errors = sum(count for status, count in statuses.items() if int(status) >= 500)
+    return f"{errors} of {statuses.total()}"
+
+
+def _answer(route: Route, change: Callable[[Any], Any]) -> None:
+    """Answers a request of the page with a changed document. A stream has one event."""
+    path, is_stream = re.subn(r"/(live|overview)/events$", r"/\1", route.request.url)
+    response = route.fetch(url=path)
+    document = change(response.json())
+    if is_stream:
+        name = path.rsplit("/", maxsplit=1)[1]
+        route.fulfill(content_type="text/event-stream", body=f"event: {name}\ndata: {json.dumps(document)}\n\n")
+    else:
+        route.fulfill(status=response.status, json=document)
+
+
+def _hostile(value: Any, name: str = "") -> Any:
+    """Returns a document in which each text begins with `HOSTILE`, also those that are keys of a field `name`."""
+    if isinstance(value, str):
+        return HOSTILE + value
+    if isinstance(value, list):
+        return [_hostile(each) for each in value]
+    if isinstance(value, dict):
+        has_names = name not in ("kinds", "codes", "statuses", "received_bytes_total")
+        return {key if has_names else HOSTILE + key: _hostile(each, key) for key, each in value.items()}
+    return value

@@ -66,10 +66,11 @@ def test_a_killed_executor_recovers(demo: Page) -> None:
 
 
 def test_the_model_is_served_whole_and_split_with_both_throughputs(demo: Page) -> None:
+    graph = demo.get_by_role("region", name=f"Executors of {drawer.MODEL_APP}")
     for name, executors in (("Whole model", 1), ("Split components", 3)):
         demo.get_by_role("button", name=name).click()
         rate = demo.get_by_role("region", name="Throughputs").get_by_role("row", name=name).get_by_role("cell")
         expect(rate).not_to_have_text("–", timeout=MINUTES)
         assert float(rate.inner_text()) > 0
-        graph = demo.get_by_role("region", name=f"Executors of {drawer.MODEL_APP}")
         expect(graph.locator("[data-group]")).to_have_count(executors)
+    expect(graph.locator(".edge", has_text="same node").first).to_be_visible(timeout=MINUTES)

@@ -29,6 +29,8 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
 
+REQUEST_ID = "request-of-the-other-gateway"
+
 
 @contextmanager
 def running_prometheus(directory: Path, port: int, url: str) -> Iterator[None]:
@@ -89,19 +91,33 @@ def test_charts_show_a_day_with_prometheus(page: Page, observed: CliInstance) ->
         expect(chart).to_be_visible(timeout=MINUTE)
 
 
-def test_a_gateway_whose_figures_are_missing_is_named(page: Page, observed: CliInstance) -> None:
+@pytest.mark.parametrize(
+    "view",
+    ["", "apps/chatter", "apps/chatter/logs", "requests", f"requests/{REQUEST_ID}", "requests/unknown"],
+    ids=["overview", "app", "logs", "requests", "timeline", "unknown request"],
+)
+def test_a_gateway_whose_figures_are_missing_is_named(page: Page, observed: CliInstance, view: str) -> None:
     answering, other = observed.gateway_addresses()
     [stopped] = [each for each in observed.processes("cornserve.gateway") if _listens(each, int(other.split(":")[1]))]
-    missing = page.get_by_text(f"The figures lack those of {other}")
-    page.goto(f"http://{answering}/console/")
-    expect(page.get_by_role("row", name="chatter")).to_be_visible(timeout=MINUTE)
+    body = {"model": "chatter", "messages": [{"role": "user", "content": "hello"}]}
+    url, headers = f"http://{answering}/v1/chat/completions", {"x-request-id": REQUEST_ID}
+    httpx.post(url, json=body, headers=headers, timeout=60, trust_env=False).raise_for_status()
+    missing = page.locator("main").get_by_text(re.compile(rf"{other}(: | \(| did not answer)"))
+    page.goto(f"http://{answering}/console/#/{view}")
+    expect(page.get_by_role("heading", level=1)).to_be_visible(timeout=MINUTE)
+    expect(missing).to_have_count(0)
 
     stopped.suspend()
     try:
-        expect(missing).to_be_visible(timeout=MINUTE)
+        page.reload()
+        # The view of an app has the executor graph and the charts of the last hour.
+        expect(missing).to_have_count(2 if view == "apps/chatter" else 1, timeout=MINUTE)
     finally:
         with suppress(psutil.NoSuchProcess):  # The supervisor replaces a process that hangs.
             stopped.resume()
+    wait_until(lambda: _answers(other))
+    page.reload()
+    expect(page.get_by_role("heading", level=1)).to_be_visible(timeout=MINUTE)
     expect(missing).to_have_count(0, timeout=MINUTE)
 
 
@@ -113,6 +129,12 @@ def test_the_script_saves_an_image_of_an_app(observed: CliInstance, tmp_path: Pa
 
     with Image.open(image) as saved:
         assert saved.size == (1280, 900)
+
+
+def _answers(address: str) -> bool:
+    with suppress(httpx.TransportError):
+        return httpx.get(f"http://{address}/readyz", trust_env=False).status_code == 200
+    return False
 
 
 def _listens(process: psutil.Process, port: int) -> bool:

@@ -653,6 +653,16 @@ def test_the_last_exits_of_an_app_are_shown_with_their_reasons(cli: CliRunner, s
     )
 
 
+def test_the_log_of_one_replica_is_shown(cli: CliRunner, server: StubServer) -> None:
+    replica = "gateway 127.0.0.1:1"
+    path = "/admin/v1/apps/a/logs?lines=100&replica=gateway%20127.0.0.1%3A1"
+    server.on(f"GET {path}", json_response({"replicas": [{"id": replica, "lines": ["PRINT"]}]}))
+
+    result = cli.invoke(app, ["logs", "a", "--replica", replica, "--url", server.url])
+
+    assert result.stdout == "gateway 127.0.0.1:1 | PRINT\n"
+
+
 def test_the_memory_of_replicas_is_shown(cli: CliRunner, server: StubServer) -> None:
     plain = {"id": "writer-1-x", "limit": 3 << 30, "resident": 20 << 20, "used": 4 << 20}
     plain |= {"protocols": ["tcp"], "pulled_bytes": {}}

@@ -40,6 +40,8 @@ class GatewayOptions:
     serves_console: bool = True
     prices: GpuPrices = field(default_factory=GpuPrices)
     prometheus: PrometheusServer | None = None
+    other_gateways: tuple[str, ...] = ()
+    """The addresses of the other gateways of the instance."""
 
 
 def with_gateway_options(options: GatewayOptions) -> pytest.MarkDecorator:
@@ -53,6 +55,7 @@ async def running_gateway(store: Store, options: GatewayOptions, fork_server: Fo
         return [f"{replica} wrote this"][:lines]
 
     listener = socket.create_server(("127.0.0.1", 0))
+    own = f"127.0.0.1:{listener.getsockname()[1]}"
     app = create_gateway(
         Backend(store, no_logs),
         credentials=CREDENTIALS,
@@ -65,6 +68,7 @@ async def running_gateway(store: Store, options: GatewayOptions, fork_server: Fo
         serves_console=options.serves_console,
         prices=options.prices,
         prometheus=options.prometheus,
+        gateways=[own, *options.other_gateways] if options.other_gateways else (),
     )
     server = HttpServer(server_config(app, options.limits))
     server.config.port = listener.getsockname()[1]

@@ -471,6 +471,30 @@ async def test_replicas_that_are_no_processes_of_this_machine_are_not_killed(
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "cannot_kill")
 
 
+async def test_the_log_of_one_replica_or_gateway_is_read_alone(gateway: httpx.AsyncClient, store: Store) -> None:
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
+    record = await store.get(APPS, "echo")
+    replicas = [ReplicaStatus(id=f"echo-{number}", state=ReplicaState.READY) for number in (1, 2)]
+    exit = ReplicaExit(replica="echo-0", group="echo", time=datetime(2026, 1, 1, tzinfo=UTC), message="killed")
+    groups = [GroupStatus(key="echo", wanted=2, replicas=replicas)]
+    status = AppStatus(phase=Phase.SERVING, generation=1, groups=groups, exits=[exit])
+    await store.update_status(APPS, "echo", status, record.version)
+
+    for replica, has_ended in (("echo-0", True), ("echo-2", False)):
+        response = await gateway.get("/admin/v1/apps/echo/logs", params={"replica": replica})
+        [log] = response.json()["replicas"]
+        assert (log["id"], log["lines"], "exit" in log) == (replica, [f"{replica} wrote this"], has_ended)
+
+
+@pytest.mark.parametrize("replica", ["", "echo-9", "gateway", "../../state.db", "\0", "x" * 5000, "<b>"])
+async def test_the_log_of_an_unknown_replica_is_a_404(gateway: httpx.AsyncClient, store: Store, replica: str) -> None:
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
+
+    refused = await gateway.get("/admin/v1/apps/echo/logs", params={"replica": replica})
+
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "replica_not_found")
+
+
 async def test_without_kubernetes_the_history_is_the_last_exits_and_the_current_state(
     gateway: httpx.AsyncClient, store: Store
 ) -> None:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx2 as httpx
 import pytest
+import pytest_asyncio
 
 from cornserve.access import Access
+from cornserve.gateway.console import session_guard, sessions
 from cornserve.gateway.console.sessions import SESSION_SECONDS, BrowserSessions, Role
 from cornserve.instance_secret import InstanceSecret
 from tests.credentials import CREDENTIALS
+from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.raw_http import post, raw_connection
 from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
 from tests.unit.gateway.sources import ECHO
+from tests.waiting import until
 
 TOKEN, READER, KEY = "t" * 32, "r" * 32, "k" * 16
 CHANGE = {"x-cornserve-console": "1"}
@@ -229,6 +237,82 @@ class TestWithTokens:
         assert (await gateway.get("/console/admin/v1/apps", headers={"cookie": cookie})).status_code == 401
 
 
+INVOKE, SLOW = "/console/v1/apps/echo/invoke", {"text": "word " * 1000, "seconds": 100}
+STREAMS = [
+    pytest.param("GET", "/console/admin/v1/overview/events", None, id="overview"),
+    pytest.param("GET", "/console/admin/v1/apps/echo/events", None, id="app"),
+    pytest.param("POST", INVOKE, SLOW, id="model"),
+]
+
+
+@with_gateway_options(GatewayOptions(access=Access(admin_token=TOKEN)))
+class TestOpenStreams:
+    @pytest_asyncio.fixture(autouse=True, loop_scope="module")
+    async def echo(self, deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(session_guard, "CHECK_SECONDS", 0.05)
+        await deploy(ECHO)
+
+    @pytest.mark.parametrize(("method", "path", "body"), STREAMS)
+    async def test_signing_out_ends_the_streams_of_the_session(
+        self, gateway: httpx.AsyncClient, method: str, path: str, body: dict[str, Any] | None
+    ) -> None:
+        session, other = await sign_in(gateway), await sign_in(gateway)
+        headers = session | CHANGE | {"accept": "text/event-stream"}
+
+        async with gateway.stream(method, path, json=body, headers=headers) as response:
+            lines = response.aiter_lines()
+            assert await anext(lines)
+            await gateway.delete("/console/session", headers=session | CHANGE)
+            *_, event, data, _end = [line async for line in lines]
+
+        assert event == "event: error"
+        assert json.loads(data.removeprefix("data: "))["error"]["code"] == "not_signed_in"
+        assert (await gateway.get("/console/admin/v1/apps", headers=session)).status_code == 401
+        assert (await gateway.get("/console/admin/v1/apps", headers=other)).status_code == 200
+
+    async def test_a_stream_ends_when_its_session_expires(
+        self, gateway: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        session = await sign_in(gateway)
+        later = time.time() + SESSION_SECONDS + 1
+
+        async with gateway.stream("GET", "/console/admin/v1/overview/events", headers=session) as response:
+            lines = response.aiter_lines()
+            assert await anext(lines)
+            monkeypatch.setattr("time.time", lambda: later)
+            assert "event: error" in [line async for line in lines]
+
+    async def test_signing_out_cancels_a_request_without_a_stream(
+        self, gateway: httpx.AsyncClient, executors: EchoExecutors
+    ) -> None:
+        session = await sign_in(gateway)
+        calling = asyncio.create_task(gateway.post(INVOKE, json=SLOW, headers=session | CHANGE))
+        await until(lambda: executors.running() == 1)
+
+        await gateway.delete("/console/session", headers=session | CHANGE)
+
+        refused = await calling
+        assert (refused.status_code, refused.json()["error"]["code"]) == (401, "not_signed_in")
+        await until(lambda: executors.running() == 0)
+
+    async def test_signing_out_drops_a_request_that_has_not_arrived(self, gateway: httpx.AsyncClient) -> None:
+        session = await sign_in(gateway)
+        headers = session | CHANGE | {"content-type": "application/json", "content-length": "1000"}
+        async with raw_connection(gateway) as connection:
+            await connection.send(post(INVOKE, *(f"{name}: {value}" for name, value in headers.items())) + b"{")
+            await until(lambda: self.body_bytes(gateway, 1))
+
+            await gateway.delete("/console/session", headers=session | CHANGE)
+
+            assert (await connection.read_response()).status == 401
+            await until(lambda: self.body_bytes(gateway, 0))
+
+    @staticmethod
+    async def body_bytes(gateway: httpx.AsyncClient, expected: int) -> bool:
+        metrics = await gateway.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"})
+        return f"cornserve_gateway_body_bytes {expected}.0\n" in metrics.text
+
+
 async def test_without_a_token_the_console_of_this_machine_needs_no_sign_in(
     gateway: httpx.AsyncClient, deploy: Deploy
 ) -> None:
@@ -278,6 +362,16 @@ class TestSessions:
         monkeypatch.setattr("time.time", lambda: later)
 
         assert console.find(cookie) is None
+
+    def test_a_bounded_number_of_ended_sessions_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sessions, "MAX_ENDED", 2)
+        console = BrowserSessions(lambda: Access(admin_token=TOKEN), CREDENTIALS.secret)
+        signed_in = [console.sign_in(TOKEN) for _ in range(3)]
+        cookies = [each[1] for each in signed_in if each is not None]
+        for cookie in cookies:
+            console.end(cookie)
+
+        assert [console.find(cookie) is None for cookie in cookies] == [False, True, True]
 
     def test_instances_of_a_machine_have_different_cookies(self, tmp_path: Path) -> None:
         secrets = [InstanceSecret.load_or_create(tmp_path / name) for name in "ab"]

@@ -236,7 +236,9 @@ async def test_the_logs_of_an_app_have_the_tracebacks_of_its_code_without_conten
     assert frames[1] == "    raise KeyError(order.mode)"
     assert frames[-1] == "builtins.KeyError"
     assert "a secret" not in str(log)
-    assert (await gateway.get("/admin/v1/apps/logged/logs?lines=1")).json()["replicas"][0]["lines"] == frames[-1:]
+    for query in ("lines=1", "lines=1&replica=gateway"):
+        last, *_ = (await gateway.get(f"/admin/v1/apps/logged/logs?{query}")).json()["replicas"]
+        assert (last["id"], last["lines"]) == ("gateway", frames[-1:])
 
 
 async def test_tracebacks_and_prints_name_the_file_and_have_messages_if_the_app_sets_it(
