@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args, get_origin
 from urllib.parse import urldefrag
 
 import pytest
@@ -21,6 +21,16 @@ from pydantic import BaseModel
 import cornserve
 from cornserve import client
 from cornserve.app.adaptation_status import AutoscaledLoad
+from cornserve.app.costs import CostReport
+from cornserve.app.overview import (
+    AppFigures,
+    AppSeries,
+    LiveApp,
+    Overview,
+    ReadGateways,
+    RequestList,
+    RequestTimeline,
+)
 from cornserve.app.record import AppStatus, ReplicaState
 from cornserve.app.settings import LatencyTargetSettings
 from cornserve.app.spec import AppModel, AppSource, AppSpec
@@ -30,6 +40,7 @@ from cornserve.control.launcher.local.launcher import LocalLauncher
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.gateway.api import create_api
 from cornserve.gateway.context import GatewayContext
+from cornserve.gateway.endpoints.admin import AppHistory, AppLogs
 from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
 from cornserve.gateway.endpoints.openai.classification import ClassifyRequest
 from cornserve.gateway.endpoints.openai.common_fields import GenerationRequest
@@ -175,6 +186,46 @@ def test_completions_document_the_shared_fields_and_their_own() -> None:
     shared = {*SamplingFields.model_fields, *GenerationRequest.model_fields}
 
     assert own | shared == set(TextCompletionRequest.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("header", "model", "elsewhere"),
+    [
+        ("Object of the overview", Overview, ()),
+        ("Object of an app", LiveApp, (AppFigures, ReadGateways)),
+        ("Object of a series", AppSeries, (ReadGateways,)),
+        ("Object of the costs", CostReport, (ReadGateways,)),
+        ("Object of the requests", RequestList, (ReadGateways,)),
+        ("Object of a timeline", RequestTimeline, (ReadGateways,)),
+        ("Object of the history", AppHistory, ()),
+        ("Object of the logs", AppLogs, ()),
+    ],
+)
+def test_documented_objects_equal_those_that_the_gateway_returns(
+    header: str, model: type[BaseModel], elsewhere: tuple[type[BaseModel], ...]
+) -> None:
+    text = (REFERENCE / "http-api.md").read_text()
+    table = text[text.index(f"\n| {header} |") + 1 :].split("\n\n", maxsplit=1)[0]
+    documented = {
+        path: set(re.findall(r"`([^`]+)`", fields))
+        for objects, fields in (line.split("|")[1:3] for line in table.splitlines()[2:])
+        for path in re.findall(r"`([^`]+)`", objects) or [""]
+    }
+
+    assert documented == dict(_objects(model, elsewhere))
+
+
+def _objects(
+    model: type[BaseModel], elsewhere: tuple[type[BaseModel], ...], path: str = ""
+) -> Iterator[tuple[str, set[str]]]:
+    """Yields the paths of the objects in a document, with their fields, but for the models `elsewhere`."""
+    yield path, set(model.model_fields)
+    for name, field in model.model_fields.items():
+        is_list = get_origin(field.annotation) is list
+        kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if isinstance(kind, type)]
+        for kind in kinds:
+            if issubclass(kind, BaseModel) and kind not in elsewhere:
+                yield from _objects(kind, elsewhere, ".".join(filter(None, [path, name])) + "[]" * is_list)
 
 
 def test_every_route_of_the_gateway_is_documented() -> None:
