@@ -35,7 +35,7 @@ async def main() -> None:
     options = _parser().parse_args()
     port = free_port()
     if options.quick:
-        options.consoles, options.seconds, options.updates = 2, 3.0, 3
+        options.seconds, options.updates = 4.0, 3
     with tempfile.TemporaryDirectory() as directory:
         home = Home(Path(directory))
         home.create_private()
@@ -139,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--consoles", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--updates", type=int, default=20, help="updates of the page in Chromium")
-    parser.add_argument("--quick", action="store_true", help="check that the script runs: 3 seconds and 3 updates")
+    parser.add_argument("--quick", action="store_true", help="check that the script runs: 4 seconds and 3 updates")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     return parser
 

@@ -153,6 +153,11 @@ def _deploy(client: Client) -> None:
     client.deploy(speller.MODEL, name=speller.APP, shares=speller.SHARES, on_progress=report)
     address = f"{client.url}/console/#/demo"
     report(f"The console shows the executors while they work, kills one, and splits the image model: {address}")
+    open_in_session(address)
+
+
+def open_in_session(address: str) -> None:
+    """Opens a page in the browser of a graphical session, if the command runs in a terminal of one."""
     if sys.stdout.isatty() and any(os.environ.get(name) for name in _DISPLAYS):
         webbrowser.open(address)
 

@@ -273,9 +273,9 @@ def test_the_page_of_a_large_instance_is_drawn_and_updated_quickly() -> None:
 
     assert figures["updates_per_second"] > 0
     assert figures["update_bytes"] > 0
-    assert figures["cpu_share"] > figures["idle_cpu_share"]
+    assert figures["idle_cpu_share"] < figures["cpu_share"] < 0.03  # CPU time: a busy machine does not change it much
     page = figures["page"]
-    assert page["script_ms_per_update"] < 50  # CPU time, which a busy machine does not change much
+    assert page["script_ms_per_update"] < 50
     assert 0 < page["first_paint_seconds"] <= page["rows_seconds"]
 
 
