@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from string import Template
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import httpx2 as httpx
 
@@ -21,6 +22,8 @@ PREFIX: Final = "/ml/corn"
 
 _REWRITE: Final = "nginx.ingress.kubernetes.io/rewrite-target"
 
+_MIDDLEWARES: Final = "traefik.ingress.kubernetes.io/router.middlewares"
+
 PREFIX_VALUES: Final = {
     "enabled": True,
     "host": HOST,
@@ -28,7 +31,15 @@ PREFIX_VALUES: Final = {
     "pathType": "ImplementationSpecific",
     "annotations": {"nginx.ingress.kubernetes.io/use-regex": "true", _REWRITE: "/$2"},
 }
-"""Values of the chart's `gateway.ingress` for clients and the console below a prefix."""
+"""Values of the chart's `gateway.ingress` for clients and the console below a prefix, with ingress-nginx."""
+
+STRIPPED_VALUES: Final = {
+    "enabled": True,
+    "host": HOST,
+    "paths": [f"{PREFIX}/v1", f"{PREFIX}/console"],
+    "annotations": {_MIDDLEWARES: "team-a-corn@kubernetescrd"},
+}
+"""The same for Traefik, with a middleware that removes the prefix."""
 
 PATHS_VALUES: Final = {"enabled": True, "host": HOST, "paths": ["/v1", "/console"]}
 """Values of the chart's `gateway.ingress` for clients and the console."""
@@ -47,12 +58,19 @@ http {
     uwsgi_temp_path $directory/uwsgi;
     scgi_temp_path $directory/scgi;
     proxy_http_version 1.1;
-    proxy_set_header Host $$http_host;
-    proxy_set_header X-Forwarded-Host $$http_host;
-    proxy_set_header X-Forwarded-Proto $$scheme;
     proxy_buffering off;
+    proxy_redirect off;
+    map $$http_upgrade $$connection_upgrade {
+        default upgrade;
+        '' '';
+    }
+    map $$http_x_request_id $$req_id {
+        default $$http_x_request_id;
+        '' $$request_id;
+    }
     server {
         listen 127.0.0.1:$port;
+$headers
 $locations
         location / { return 404; }
     }
@@ -60,11 +78,75 @@ $locations
 """)
 
 
-@contextmanager
-def ingress_proxy(ingress: Mapping[str, Any], url: str, directory: Path) -> Iterator[str]:
-    """Starts nginx, which forwards the paths of an Ingress to a gateway. Yields its address.
+class IngressController(ABC):
+    """The requests that an Ingress controller forwards, as configuration of nginx."""
 
-    Paths are regular expressions that are rewritten if the Ingress has the annotation of ingress-nginx for it.
+    headers: ClassVar[Mapping[str, str]]
+    """The headers that it sets."""
+
+    def __init__(self, annotations: Mapping[str, str]) -> None:
+        self._annotations = annotations
+
+    @abstractmethod
+    def location(self, path: str, path_type: str) -> tuple[Sequence[str], str]:
+        """Returns the locations of a path of an Ingress, and the directive that rewrites it."""
+
+
+class IngressNginx(IngressController):
+    """The locations and headers of the `nginx.tmpl` of ingress-nginx."""
+
+    headers: ClassVar[Mapping[str, str]] = {
+        "Host": "$http_host",
+        "Upgrade": "$http_upgrade",
+        "Connection": "$connection_upgrade",
+        "X-Request-ID": "$req_id",
+        "X-Real-IP": "$remote_addr",
+        "X-Forwarded-For": "$remote_addr",
+        "X-Forwarded-Host": "$http_host",
+        "X-Forwarded-Port": "$server_port",
+        "X-Forwarded-Proto": "$scheme",
+        "X-Forwarded-Scheme": "$scheme",
+        "X-Scheme": "$scheme",
+        "X-Original-Forwarded-For": "$http_x_forwarded_for",
+        "Proxy": '""',
+    }
+
+    def location(self, path: str, path_type: str) -> tuple[Sequence[str], str]:
+        if target := self._annotations.get(_REWRITE):
+            return [f'~* "^{path}"'], f'rewrite "(?i){path}" {target} break;'
+        match path_type:
+            case "Prefix":
+                return [f"= {path}", f"{path}/"], ""
+            case "Exact":
+                return [f"= {path}"], ""
+            case _:
+                return [path], ""
+
+
+class Traefik(IngressController):
+    """The matchers and headers of Traefik, with the middleware `stripPrefix` for `PREFIX`."""
+
+    headers: ClassVar[Mapping[str, str]] = {
+        "Host": "$http_host",
+        "Connection": '""',
+        "X-Real-Ip": "$remote_addr",
+        "X-Forwarded-For": "$remote_addr",
+        "X-Forwarded-Host": "$http_host",
+        "X-Forwarded-Port": "$server_port",
+        "X-Forwarded-Proto": "$scheme",
+        "X-Forwarded-Server": "traefik",
+    }
+
+    def location(self, path: str, path_type: str) -> tuple[Sequence[str], str]:
+        rewrite = f"rewrite ^{PREFIX}(/.*) $1 break;" if _MIDDLEWARES in self._annotations else ""
+        return [f"= {path}" if path_type == "Exact" else path], rewrite
+
+
+@contextmanager
+def ingress_proxy(
+    ingress: Mapping[str, Any], url: str, directory: Path, controller: type[IngressController] = IngressNginx
+) -> Iterator[str]:
+    """Starts nginx, which forwards the paths of an Ingress to a gateway as a controller does. Yields its address.
 
     Args:
         url: the address of the gateway.
@@ -72,10 +154,15 @@ def ingress_proxy(ingress: Mapping[str, Any], url: str, directory: Path) -> Iter
     program = require_program("nginx")
     port = free_port()
     [rule] = ingress["spec"]["rules"]
-    target = ingress["metadata"].get("annotations", {}).get(_REWRITE)
-    locations = "\n".join(_location(path["path"], target, url) for path in rule["http"]["paths"])
+    rules = controller(ingress["metadata"].get("annotations", {}))
+    lines = []
+    for path in rule["http"]["paths"]:
+        locations, rewrite = rules.location(path["path"], path["pathType"])
+        lines += [f"location {location} {{ {rewrite} proxy_pass {url}; }}" for location in locations]
+    headers = "\n".join(f"proxy_set_header {name} {value};" for name, value in rules.headers.items())
     configuration = directory / f"nginx-{port}.conf"
-    configuration.write_text(_CONFIGURATION.substitute(directory=directory, port=port, locations=locations))
+    values = {"directory": directory, "port": port, "headers": headers, "locations": "\n".join(lines)}
+    configuration.write_text(_CONFIGURATION.substitute(values))
     address = f"http://127.0.0.1:{port}"
     with subprocess.Popen([program, "-c", str(configuration)]) as process:
         try:
@@ -87,7 +174,7 @@ def ingress_proxy(ingress: Mapping[str, Any], url: str, directory: Path) -> Iter
 
 def rewriting_ingress(path: str) -> dict[str, Any]:
     """Returns the parts of an Ingress that forwards the second group of a regular expression."""
-    rule = {"http": {"paths": [{"path": path}]}}
+    rule = {"http": {"paths": [{"path": path, "pathType": "ImplementationSpecific"}]}}
     return {"metadata": {"annotations": {_REWRITE: "/$2"}}, "spec": {"rules": [rule]}}
 
 
@@ -112,15 +199,14 @@ def check_console(url: str, *, token: str, key: str) -> None:
         signed_in = browser.post(f"{url}/console/session", json={"token": token}, headers=page_headers)
         assert signed_in.json()["role"] == "admin"
         assert browser.get(f"{url}/console/admin/v1/overview").status_code == 200
+        with browser.stream("GET", f"{url}/console/admin/v1/overview/events") as events:
+            assert next(events.iter_lines()) == "event: overview"
+        for id in ("..", "../apps", "a//b"):
+            unknown = browser.get(f"{url}/console/admin/v1/requests/timeline", params={"id": id})
+            assert unknown.json()["error"]["code"] == "request_not_found"
         assert browser.get(f"{url}/v1/models", headers=credentials).status_code == 200
         hidden = browser.get(f"{url}/admin/v1/apps", headers={"authorization": f"Bearer {token}"})
         assert (hidden.status_code, hidden.headers["server"].partition("/")[0]) == (404, "nginx")
-
-
-def _location(path: str, target: str | None, url: str) -> str:
-    if target is None:
-        return f"location = {path} {{ proxy_pass {url}; }}\nlocation {path}/ {{ proxy_pass {url}; }}"
-    return f'location ~* "^{path}" {{ rewrite "(?i){path}" {target} break; proxy_pass {url}; }}'
 
 
 def _answers(address: str) -> bool:

@@ -7,10 +7,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 
 from cornserve.home import Home
-from tests.ingress_proxy import HOST, PATHS_VALUES, PREFIX, PREFIX_VALUES, check_console, ingress_proxy
+from tests.ingress_proxy import (
+    HOST,
+    PATHS_VALUES,
+    PREFIX,
+    PREFIX_VALUES,
+    STRIPPED_VALUES,
+    IngressController,
+    IngressNginx,
+    Traefik,
+    check_console,
+    ingress_proxy,
+)
 from tests.integration.cli.cli_instance import CliInstance
 from tests.kubernetes.helm import Manifests, render
 
@@ -59,12 +71,42 @@ def test_an_ingress_leads_to_the_service_by_its_paths() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("values", "prefix"), [(PATHS_VALUES, ""), (PREFIX_VALUES, PREFIX)], ids=["paths", "below a prefix"]
+    ("values", "prefix", "controller"),
+    [
+        (PATHS_VALUES, "", IngressNginx),
+        ({**PATHS_VALUES, "pathType": "ImplementationSpecific"}, "", IngressNginx),
+        (PREFIX_VALUES, PREFIX, IngressNginx),
+        (PATHS_VALUES, "", Traefik),
+        (STRIPPED_VALUES, PREFIX, Traefik),
+    ],
+    ids=["paths", "implementation specific", "regular expression", "Traefik", "stripped by Traefik"],
 )
 def test_the_rules_of_an_ingress_serve_clients_and_the_console(
-    secured_instance: CliInstance, tmp_path: Path, values: Mapping[str, Any], prefix: str
+    secured_instance: CliInstance,
+    tmp_path: Path,
+    values: Mapping[str, Any],
+    prefix: str,
+    controller: type[IngressController],
 ) -> None:
     ingress = manifests_with(values).get("Ingress")
 
-    with ingress_proxy(ingress, secured_instance.url, tmp_path) as url:
+    with ingress_proxy(ingress, secured_instance.url, tmp_path, controller) as url:
         check_console(url + prefix, token=TOKEN, key=KEY)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("controller", [IngressNginx, Traefik])
+def test_exact_paths_of_an_ingress_serve_nothing_else(
+    secured_instance: CliInstance, tmp_path: Path, controller: type[IngressController]
+) -> None:
+    ingress = manifests_with({**PATHS_VALUES, "paths": ["/v1/models"], "pathType": "Exact"}).get("Ingress")
+    headers = {"host": HOST, "authorization": f"Bearer {KEY}"}
+
+    with (
+        ingress_proxy(ingress, secured_instance.url, tmp_path, controller) as url,
+        httpx.Client(headers=headers, timeout=60, trust_env=False) as client,
+    ):
+        assert client.get(f"{url}/v1/models").json()["object"] == "list"
+        for path in ("/v1/models/x", "/v1", "/console/"):
+            refused = client.get(url + path)
+            assert (refused.status_code, refused.headers["content-type"]) == (404, "text/html")  # of nginx
