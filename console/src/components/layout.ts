@@ -28,7 +28,7 @@ export function edgeKey(edge: Edge): string {
 /** Arranges the graph in layers from left to right, or from the top if the page is narrow. */
 export function placeGraph(nodes: Node[], edges: Edge[], narrow: boolean): PlacedGraph {
   const graph = new Graph();
-  graph.setGraph({ rankdir: narrow ? "TB" : "LR", ranksep: narrow ? 64 : 150, nodesep: 28, marginx: 8, marginy: 8 });
+  graph.setGraph({ rankdir: narrow ? "TB" : "LR", ranksep: narrow ? 64 : 140, nodesep: 28, marginx: 8, marginy: 8 });
   graph.setDefaultEdgeLabel(() => ({}));
   graph.setNode(GATEWAY, { width: 90, height: 40 });
   for (const node of nodes) graph.setNode(node.group, { width: NODE_WIDTH, height: NODE_HEIGHT });
