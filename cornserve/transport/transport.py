@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import Metric
@@ -190,4 +191,8 @@ class Transport:
             return None
         self._metrics.sent_bytes += block.nbytes
         mapping, generation, offset = self._slab.mapping, block.generation, block.offset
-        return PullSource(mapping.view(offset, block.nbytes), lambda: mapping.has_generation(generation, offset))
+        return PullSource(
+            mapping.view(offset, block.nbytes),
+            lambda: mapping.has_generation(generation, offset),
+            partial(self._admission.blocks.hold_memory, block),
+        )

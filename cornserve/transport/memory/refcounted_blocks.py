@@ -1,7 +1,8 @@
 """Blocks of the slab: their references, their cache owners, and when their memory becomes free.
 
 Memory that may still be written to is not reused: a copy of a cancelled invocation may continue in another thread or on
-a device. The writable buffer is therefore a separate object, and the pages become free when it is collected.
+a device. The writable buffer is therefore a separate object, and the pages become free when it is collected. Nor is
+memory that is being sent to another node.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 from cornserve.transport.memory.allocator import PageAllocator
@@ -33,7 +35,7 @@ class CacheOwner(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """The memory of one tensor. It is free when it has neither references nor a cache owner."""
+    """The memory of one tensor. The tensor is freed when it has neither references nor a cache owner."""
 
     region: Region
     page: int
@@ -46,6 +48,8 @@ class Block:
     cache_owner: CacheOwner | None = None
     writer: weakref.ref[Any] | None = None
     """The exporter of the writable buffer; None when the block is published."""
+    sends: int = 0
+    """Connections that send the tensor. Until they end, the memory is not reused, even if the tensor is freed."""
 
     @property
     def pages(self) -> int:
@@ -86,9 +90,9 @@ class BlockPool:
         self.slab = slab
         self._on_space = on_space
         self._blocks: dict[bytes, Block] = {}
-        """All blocks that are not free, by capability."""
-        self._written: set[Block] = set()
-        """Free blocks whose writable buffer still exists. Without this reference, they would be collected before it."""
+        """All blocks that are not freed, by capability."""
+        self._freed: set[Block] = set()
+        """Freed blocks whose memory is still written to or sent, so that it cannot be reused."""
 
     def allocate(self, region: Region, nbytes: int, *, can_evict: bool) -> Block | None:
         """Returns a new block with one reference, or None without space. Can evict idle blocks."""
@@ -111,7 +115,7 @@ class BlockPool:
 
         def on_collected(_: object) -> None:  # Runs in any thread.
             with suppress(RuntimeError):  # The event loop is closed, so the slab no longer exists.
-                loop.call_soon_threadsafe(self._on_writer_collected, block)
+                loop.call_soon_threadsafe(self._free_pages, block)
 
         exporter = self.slab.writable(block.offset, block.nbytes)
         block.writer = weakref.ref(exporter, on_collected)
@@ -120,6 +124,11 @@ class BlockPool:
     def seal(self, block: Block) -> None:
         """Ends writing: the memory may be reused although the writable buffer still exists."""
         block.writer = None
+
+    def hold_memory(self, block: Block) -> Callable[[], None]:
+        """Keeps the memory of a block that is sent from being reused. Returns a function that ends this."""
+        block.sends += 1
+        return partial(self._end_send, block)
 
     def retain(self, block: Block) -> None:
         if not block.references:
@@ -163,17 +172,17 @@ class BlockPool:
     def _free(self, block: Block) -> None:
         self.slab.clear_generation(block.page)
         del self._blocks[block.capability]
-        if block.writer is None or block.writer() is None:
-            self._free_pages(block)
-        else:
-            self._written.add(block)
+        self._freed.add(block)
+        self._free_pages(block)
 
-    def _on_writer_collected(self, block: Block) -> None:
-        self._written.discard(block)
-        if not block.references and block.writer is not None:
-            self._free_pages(block)
+    def _end_send(self, block: Block) -> None:
+        block.sends -= 1
+        self._free_pages(block)
 
     def _free_pages(self, block: Block) -> None:
-        block.writer = None
-        block.region.allocator.free(block.page, block.pages)
-        self._on_space(block)
+        """Frees the pages of a freed block unless they are still written to or sent."""
+        is_written = block.writer is not None and block.writer() is not None
+        if block in self._freed and not is_written and not block.sends:
+            self._freed.remove(block)
+            block.region.allocator.free(block.page, block.pages)
+            self._on_space(block)

@@ -21,6 +21,8 @@ class PullSource:
     view: memoryview
     is_current: Callable[[], bool]
     """Returns whether the memory still belongs to the tensor. Call it before each read, and after the last one."""
+    hold_memory: Callable[[], Callable[[], None]]
+    """Keeps the memory from being reused, even if the tensor is freed. Returns a function that ends this."""
 
 
 FindSource = Callable[[bytes], PullSource | None]

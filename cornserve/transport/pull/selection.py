@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from cornserve.observe.limited_log import LimitedLog
 from cornserve.pull_protocol import PullProtocol, rdma_devices
-from cornserve.transport.pull.fabric import Fabric, FabricPuller
+from cornserve.transport.pull.fabric import Fabric
+from cornserve.transport.pull.fabric_puller import FabricPuller
 from cornserve.transport.pull.puller import FindSource, Puller
 from cornserve.transport.pull.tcp import TcpPuller
 from cornserve.transport.pull.ucx import UcxFabric

@@ -9,6 +9,7 @@ from typing import Final, cast
 
 from cornserve.transport.errors import LostError
 from cornserve.transport.memory.refcounted_blocks import CAPABILITY_BYTES
+from cornserve.transport.pull.held_source import HeldSource
 from cornserve.transport.pull.puller import FindSource
 
 WRITE_BYTES: Final = 1 << 20
@@ -90,19 +91,21 @@ class PullSender(asyncio.Protocol):
 
     async def _respond(self, capability: bytes) -> None:
         assert self._transport is not None
-        source = self._find(capability)
-        if source is None:
+        found = self._find(capability)
+        if found is None:
             self._transport.close()
             return
+        source = HeldSource(found, self.abort)  # the transport keeps a reference to bytes that wait for the consumer
         try:
             for start in range(0, len(source.view), WRITE_BYTES):
-                if start and not source.is_current():  # the memory of a freed tensor may be given back
+                if start and not source.is_current():  # the consumer drops the bytes
                     self._transport.abort()
                     return
                 self._limit.record_write(self)
                 self._transport.write(source.view[start : start + WRITE_BYTES])
                 await self._is_writable.wait()
         finally:
+            source.release()
             self._limit.remove(self)
         self._transport.write(_VALID if source.is_current() else _FREED)
 

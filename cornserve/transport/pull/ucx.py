@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from cornserve.pull_protocol import PullProtocol
 from cornserve.transport.memory.step_registrations import StepRegistrations
+from cornserve.transport.pull import ucx_address
 from cornserve.transport.pull.loop_thread import LoopThread
 
 _OPTIONS: Final = {
@@ -22,6 +23,12 @@ _OPTIONS: Final = {
     # do so after the consumer has cancelled the pull.
     "RNDV_SCHEME": "get_zcopy",
     "TCP_PUT_ENABLE": "n",
+    # Without shared memory, which its peers could go on to read or write after the link is closed.
+    "TLS": "^sm",
+    # The format of addresses that `ucx_address` checks.
+    "ADDRESS_VERSION": "v1",
+    "ADDRESS_DEBUG_INFO": "n",
+    "UNIFIED_MODE": "n",
 }
 
 _ENVIRONMENT: Final = {
@@ -72,6 +79,7 @@ class UcxFabric:
         except ucxx.UCXError as error:
             raise OSError(f"UCX does not start: {error}") from error
         resources = (line.rsplit(" ", 1)[-1] for line in self.context.info.splitlines() if " resource " in line)
+        self.version = _version()
         self.has_rdma = any(resource.startswith(_RDMA_TRANSPORTS) for resource in resources)
         self.registrations = StepRegistrations(self._register, "cannot register memory with UCX: pulls are slower")
         self._handles: list[ctypes.c_void_p] = []
@@ -82,7 +90,9 @@ class UcxFabric:
         """Raises `ImportError` if ucxx is not installed, and `OSError` if UCX does not start."""
 
         async def create() -> UcxFabric:
-            return cls(thread)
+            fabric = cls(thread)
+            await fabric._check_address_format()
+            return fabric
 
         thread = LoopThread("ucx")
         try:
@@ -97,6 +107,16 @@ class UcxFabric:
     async def close(self) -> None:
         await self.thread.run(self._close())
         await self.thread.stop()
+
+    async def _check_address_format(self) -> None:
+        """Raises `OSError` if the addresses of this version of UCX cannot be checked."""
+        link = UcxLink(self)
+        try:
+            ucx_address.parse(await link._open())
+        except ValueError as error:
+            raise OSError(f"UCX {self.version} has addresses of an unknown format: {error}") from error
+        finally:
+            link.end()
 
     async def _close(self) -> None:
         for link in list(self.links):
@@ -126,6 +146,7 @@ class UcxLink:
         self._fabric = fabric
         self._thread = fabric.thread
         self._worker: Any = None
+        self._address = b""
         self._endpoint: Any = None
         self._pending: dict[Any, asyncio.Future[None]] = {}
         self._sending: asyncio.Future[None] | None = None
@@ -167,13 +188,15 @@ class UcxLink:
         self._loop.add_reader(self._descriptor, self._progress)
         self._fabric.links.add(self)
         self._schedule()
-        return bytes(memoryview(worker.address))
+        self._address = bytes(memoryview(worker.address))
+        return self._address
 
     async def _connect(self, address: bytes) -> None:
         self._check_open()
         ucxx = self._fabric.ucxx
         try:
-            peer = ucxx.UCXAddress.create_from_buffer(address)
+            ucx_address.check(address, ucx_address.parse(self._address))
+            peer = ucxx.UCXAddress.create_from_buffer(address + ucx_address.PADDING)
             self._endpoint = ucxx.UCXEndpoint.create_from_worker_address(self._worker, peer, True)
         except (ucxx.UCXError, RuntimeError, ValueError) as error:
             raise OSError(f"UCX cannot connect: {error}") from error
@@ -191,8 +214,15 @@ class UcxLink:
     async def _receive(self, into: memoryview, tag: int) -> None:
         self._check_open()
         self._fabric.registrations.register(into)
-        request, receiving = self._start(self._endpoint.tag_recv, into, tag)
         try:
+            arrival = _Arrival(self._worker, self._endpoint, self._fabric.ucxx.UCXXTag(tag))
+            await self._completion(arrival)
+            self._check_open()
+            if arrival.nbytes is None:
+                raise OSError("the connection of UCX has failed")
+            if arrival.nbytes != into.nbytes:
+                raise OSError(f"the producer sent {arrival.nbytes} bytes of a tensor that has {into.nbytes} bytes")
+            request, receiving = self._start(self._endpoint.tag_recv, into, tag)
             await receiving
             self._check_open()
             request.check_error()
@@ -238,9 +268,13 @@ class UcxLink:
             request = operation(self._fabric.array(buffer), self._fabric.ucxx.UCXXTag(tag))
         except (self._fabric.ucxx.UCXError, RuntimeError) as error:
             raise OSError(f"UCX failed: {error}") from error
+        return request, self._completion(request)
+
+    def _completion(self, request: Any) -> asyncio.Future[None]:
+        """Returns a future that ends when the request is completed, or the link closed."""
         future = self._pending[request] = self._loop.create_future()
         self._schedule()
-        return request, future
+        return future
 
     def _schedule(self) -> None:
         """Lets the library work in the next iteration of the event loop."""
@@ -261,6 +295,32 @@ class UcxLink:
                 future.set_result(None)
         if has_work or not self._worker.arm():
             self._schedule()
+
+
+class _Arrival:
+    """The arrival of the first part of a message. ucxx does not return the size of a message that it has received."""
+
+    def __init__(self, worker: Any, endpoint: Any, tag: Any) -> None:
+        self._worker = worker
+        self._endpoint = endpoint
+        self._tag = tag
+        self.nbytes: int | None = None
+        """The size of the message, or None if it has not arrived."""
+
+    @property
+    def completed(self) -> bool:
+        """Whether the message has arrived, or cannot arrive any more."""
+        found = self._worker.tag_probe(self._tag)
+        if found.matched:
+            self.nbytes = found.length
+        return bool(found.matched) or not self._endpoint.alive
+
+
+def _version() -> str:
+    """Returns the version without the number of the patch."""
+    major, minor, patch = (ctypes.c_uint() for _ in range(3))
+    _library().ucp_get_version(ctypes.byref(major), ctypes.byref(minor), ctypes.byref(patch))
+    return f"{major.value}.{minor.value}"
 
 
 def _library() -> ctypes.CDLL:

@@ -58,6 +58,9 @@ class TransportWorker:
     async def release(self, invocation: int) -> None:
         self._productions.pop(invocation).release()
 
+    async def revoke(self, invocation: int) -> None:
+        self._productions.pop(invocation).revoke()
+
     async def churn(self, count: int, nbytes: int, seed: int, pause: float = PAUSE) -> None:
         """Publishes and revokes tensors, so that the same memory is reused again and again.
 

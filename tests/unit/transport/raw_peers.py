@@ -20,8 +20,10 @@ class RawConsumer:
         self._events: asyncio.Queue[pb.TransferEvent | None] = asyncio.Queue()
         self.connection = MessageConnection(CONSUMER_CODEC, self._events.put_nowait)
 
-    def subscribe(self, number: int, request_id: str, output: str = "embeddings", attempt: int = 0) -> None:
-        subscribe = pb.Subscribe(request_id=request_id, output=output, attempt=attempt)
+    def subscribe(
+        self, number: int, request_id: str, output: str = "embeddings", attempt: int = 0, invocation: int = 0
+    ) -> None:
+        subscribe = pb.Subscribe(request_id=request_id, output=output, attempt=attempt, invocation=invocation)
         self.connection.send(pb.TransferCommand(subscription=number, subscribe=subscribe))
 
     async def event(self, kind: str) -> pb.TransferEvent:

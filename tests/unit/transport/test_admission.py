@@ -61,6 +61,20 @@ def held_pages(admission: SlabAdmission) -> int:
     return admission.common.held_pages + admission.reserve.held_pages
 
 
+async def test_memory_that_is_sent_is_not_reused_until_it_has_been_sent(admission: SlabAdmission) -> None:
+    request = SlabRequest(admission, arrived_us=0)
+    block = await request.allocate(2)
+    end_first, end_second = admission.blocks.hold_memory(block), admission.blocks.hold_memory(block)
+
+    request.finish()
+    end_first()
+
+    assert admission.blocks.find(block.capability) is None
+    assert held_pages(admission) == 2
+    end_second()
+    assert held_pages(admission) == 0
+
+
 async def test_requests_that_hold_a_block_and_wait_for_another_never_deadlock(admission: SlabAdmission) -> None:
     order = random.Random(5)
 

@@ -12,8 +12,8 @@ from hypothesis import given, seed
 from hypothesis import strategies as st
 
 from cornserve.transport import LostError
-from cornserve.transport.pull.fabric import MAX_MESSAGE_BYTES, FabricPuller, preamble, with_checksum
-from cornserve.transport.pull.puller import PullSource
+from cornserve.transport.pull.fabric import MAX_MESSAGE_BYTES, Fabric, preamble, with_checksum
+from cornserve.transport.pull.fabric_puller import FabricPuller
 from cornserve.transport.pull.selection import FABRICS
 from cornserve.v1 import transfer_pb2 as pb
 from cornserve.wire.codec import Codec
@@ -21,6 +21,7 @@ from cornserve.wire.connection import MessageConnection
 from cornserve.wire.listener import ConnectionListener
 from tests.chaos import form
 from tests.credentials import CREDENTIALS
+from tests.pull_sources import pull_source
 from tests.unit.transport.conftest import needs_extra
 from tests.unit.transport.test_fuzzing import FUZZED, SEQUENCES
 from tests.unit.transport.test_transport import DATA
@@ -31,10 +32,11 @@ Scenario = Callable[["FuzzedPair"], Awaitable[None]]
 
 
 class FuzzedPair:
-    """A puller, an address of its library, and the endpoint at which one tensor can be pulled."""
+    """A puller, its library with an address, and the endpoint at which one tensor can be pulled."""
 
-    def __init__(self, puller: FabricPuller, address: bytes, endpoint: str) -> None:
+    def __init__(self, puller: FabricPuller, fabric: Fabric, address: bytes, endpoint: str) -> None:
         self.puller = puller
+        self.fabric = fabric
         self.address = with_checksum(address)
         self.endpoint = endpoint
 
@@ -51,11 +53,12 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Callable[[Scenario], None]]
     with asyncio.Runner() as runner:
         fabric = runner.run(FABRICS[name]())
         puller = FabricPuller(fabric, CREDENTIALS)
-        source = PullSource(memoryview(DATA), lambda: True)
+        source = pull_source(DATA)
         listener = ConnectionListener(
             puller.serve(lambda capability: source if capability == CAPABILITY else None), CREDENTIALS
         )
-        fuzzed = FuzzedPair(puller, runner.run(fabric.link().open()), runner.run(_call(listener.listen, "127.0.0.1:0")))
+        address, endpoint = runner.run(fabric.link().open()), runner.run(_call(listener.listen, "127.0.0.1:0"))
+        fuzzed = FuzzedPair(puller, fabric, address, endpoint)
         yield lambda scenario: runner.run(_call(scenario, fuzzed))
         runner.run(listener.close())
         runner.run(puller.close())
@@ -72,6 +75,7 @@ ADDRESS = "address"
 command = st.one_of(
     st.just(ADDRESS),
     BYTES.map(lambda address: pb.FabricCommand(address=address)),
+    BYTES.map(lambda address: pb.FabricCommand(address=with_checksum(address))),
     st.builds(
         lambda capability, tag: pb.FabricCommand(pull=pb.FabricPull(capability=capability, tag=tag)),
         BYTES,
@@ -83,6 +87,7 @@ command = st.one_of(
 event = st.one_of(
     st.just(ADDRESS),
     BYTES.map(lambda address: pb.FabricEvent(address=address)),
+    BYTES.map(lambda address: pb.FabricEvent(address=with_checksum(address))),
     BYTES.map(lambda offer: pb.FabricEvent(offer=offer)),
     st.booleans().map(lambda is_current: pb.FabricEvent(is_current=is_current)),
     st.just(pb.FabricEvent.FromString(b"\xfa\x3f\x04junk")),
@@ -99,7 +104,7 @@ def test_any_commands_of_a_consumer_affect_no_other(
     async def check(pair: FuzzedPair) -> None:
         responded = asyncio.Event()
         codec: Codec[pb.FabricCommand, pb.FabricEvent] = Codec(
-            preamble(pair.puller.protocol), pb.FabricEvent, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
+            preamble(pair.fabric), pb.FabricEvent, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
         )
         hostile = MessageConnection(codec, lambda event: responded.set())
         await hostile.connect(pair.endpoint, CREDENTIALS)
@@ -128,7 +133,7 @@ def test_any_events_of_a_producer_end_the_pull(
 ) -> None:
     async def check(pair: FuzzedPair) -> None:
         codec: Codec[pb.FabricEvent, pb.FabricCommand] = Codec(
-            preamble(pair.puller.protocol), pb.FabricCommand, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
+            preamble(pair.fabric), pb.FabricCommand, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
         )
 
         def create() -> MessageConnection[pb.FabricEvent, pb.FabricCommand]:
@@ -147,7 +152,7 @@ def test_any_events_of_a_producer_end_the_pull(
         listener = ConnectionListener({codec.preamble: create}, CREDENTIALS)
         endpoint = await listener.listen("127.0.0.1:0")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("cornserve.transport.pull.fabric.RESPONSE_SECONDS", 0.3)
+            patch.setattr("cornserve.transport.pull.fabric_ends.RESPONSE_SECONDS", 0.3)
             with pytest.raises((OSError, LostError)):  # no events are those of a copy: the library sends nothing
                 await pair.pull(endpoint)
         pair.puller.disconnect(endpoint)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
-import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,24 +16,16 @@ import psutil
 import pytest
 
 from cornserve.pull_protocol import PullProtocol
-from cornserve.transport import LostError
+from cornserve.transport.memory.step_registrations import StepRegistrations
 from cornserve.transport.pull import selection
-from cornserve.transport.pull.fabric import MAX_MESSAGE_BYTES, Fabric, FabricPuller, preamble, with_checksum
-from cornserve.transport.pull.puller import PullSource
-from cornserve.transport.pull.selection import FABRICS, PullerSelection
-from cornserve.v1 import transfer_pb2 as pb
+from cornserve.transport.pull.fabric import Fabric
+from cornserve.transport.pull.pool import PULLS_PER_PRODUCER
+from cornserve.transport.pull.selection import FABRICS
 from cornserve.wire import sockets
-from cornserve.wire.codec import Codec
-from cornserve.wire.connection import MessageConnection
-from cornserve.wire.listener import ConnectionListener
-from tests.credentials import CREDENTIALS
 from tests.tcp_sockets import tcp_sockets
-from tests.unit.transport.conftest import MIB, TransportCluster, TransportProcess, needs_extra
+from tests.unit.transport.conftest import TransportCluster, TransportProcess, needs_extra
 from tests.unit.transport.test_transport import DATA, produce, publish, received
 from tests.waiting import until
-
-CAPABILITY = bytes(16)
-CONSUMER = b"c" * 16
 
 by_fabric = pytest.mark.parametrize("two_nodes", list(FABRICS), indirect=True)
 
@@ -69,6 +62,26 @@ async def test_a_process_without_the_protocol_pulls_by_tcp(
     assert await received(consumer, producer) == DATA
 
     assert metric(consumer, "pulled_bytes_total") == {"tcp": len(DATA)}
+
+
+async def test_processes_with_different_versions_of_the_library_pull_by_tcp(
+    cluster: TransportCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    producer = await cluster.transport(protocol=needs_extra(PullProtocol.UCX))
+    monkeypatch.setattr("cornserve.transport.pull.ucx._version", lambda: "1.19")
+    consumer = await cluster.transport(protocol=PullProtocol.UCX, directory=tmp_path / "other")
+    await publish(produce(producer))
+
+    assert await received(consumer, producer) == DATA
+
+    assert metric(consumer, "pulled_bytes_total") == {"ucx": 0, "tcp": len(DATA)}
+
+
+def test_no_library_is_imported_before_it_is_selected() -> None:
+    code = "import cornserve.transport, cornserve.gateway, cornserve_executors.base, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"ucxx", "libucxx"}.isdisjoint(loaded)
 
 
 @pytest.mark.parametrize("name", FABRICS)
@@ -144,6 +157,29 @@ async def test_machines_without_a_device_for_rdma_pull_by_tcp(cluster: Transport
 
 
 @by_fabric
+async def test_steps_of_slabs_are_registered_once(
+    two_nodes: tuple[TransportProcess, TransportProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered: list[tuple[int, int]] = []
+    register = StepRegistrations._register_step
+
+    def record(self: StepRegistrations, memory: Any, step: int, *arguments: Any) -> None:
+        registered.append((id(memory), step))
+        register(self, memory, step, *arguments)
+
+    monkeypatch.setattr(StepRegistrations, "_register_step", record)
+    producer, consumer = two_nodes
+    for invocation in range(3):
+        production = produce(producer, invocation=invocation)
+        await publish(production)
+        assert await received(consumer, producer, invocation=invocation) == DATA
+        production.release()
+
+    assert [step for _, step in registered] == [0, 0]
+    assert len({memory for memory, _ in registered}) == 2  # both slabs
+
+
+@by_fabric
 async def test_a_link_that_fails_during_a_pull_is_replaced_by_tcp(
     two_nodes: tuple[TransportProcess, TransportProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +203,7 @@ async def test_a_tensor_arrives_when_the_sockets_of_the_library_break_during_its
     two_nodes: tuple[TransportProcess, TransportProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The library connects again, or the pull fails and TCP replaces it: this depends on what it has sent before."""
-    monkeypatch.setattr("cornserve.transport.pull.fabric.RESPONSE_SECONDS", 1.0)
+    monkeypatch.setattr("cornserve.transport.pull.fabric_ends.RESPONSE_SECONDS", 1.0)
     producer, consumer = two_nodes
     fabric = next(iter(metric(consumer, "protocol")))
     await publish(produce(producer), "first")
@@ -197,7 +233,7 @@ async def test_copies_that_are_cancelled_too_late_leave_no_descriptors(
     two_nodes: tuple[TransportProcess, TransportProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The producer's library does not send, as that of a process that hangs. Each copy is ended with its worker."""
-    monkeypatch.setattr("cornserve.transport.pull.fabric.CANCEL_SECONDS", 0)
+    monkeypatch.setattr("cornserve.transport.pull.fabric_puller.CANCEL_SECONDS", 0)
     producer, consumer = two_nodes
     fabric = next(iter(metric(consumer, "protocol")))
     link = link_type(fabric)
@@ -251,8 +287,8 @@ def close_first(links: list[Any], original: Any) -> Any:
 @by_fabric
 async def test_idle_connections_use_no_cpu(two_nodes: tuple[TransportProcess, TransportProcess]) -> None:
     producer, consumer = two_nodes
-    await publish(produce(producer))
-    await received(consumer, producer)
+    await publish(produce(producer), data=DATA * 20)
+    await asyncio.gather(*(received(consumer, producer) for _ in range(PULLS_PER_PRODUCER)))  # a connection for each
     await asyncio.sleep(0.1)  # the last events of the library
     before = cpu_seconds()
 
@@ -264,136 +300,3 @@ async def test_idle_connections_use_no_cpu(two_nodes: tuple[TransportProcess, Tr
 def cpu_seconds() -> float:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
-
-
-class FabricServer:
-    """A listener at which tensors can be pulled by a library, and connections to it that send any messages."""
-
-    def __init__(self, fabric: Fabric, address: bytes) -> None:
-        self.protocol = fabric.protocol
-        self.address = pb.FabricCommand(address=with_checksum(address))
-        self.puller = FabricPuller(fabric, CREDENTIALS)
-        self.source: PullSource | None = None
-        self.listener = ConnectionListener(self.puller.serve(lambda _: self.source), CREDENTIALS)
-        self.events: list[pb.FabricEvent] = []
-        self.endpoint = ""
-
-    async def connect(self) -> MessageConnection[pb.FabricCommand, pb.FabricEvent]:
-        codec: Codec[pb.FabricCommand, pb.FabricEvent] = Codec(
-            preamble(self.protocol), pb.FabricEvent, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
-        )
-        connection = MessageConnection(codec, self._on_event)
-        await connection.connect(self.endpoint, CREDENTIALS)
-        return connection
-
-    def _on_event(self, event: pb.FabricEvent | None) -> None:
-        if event is not None:
-            self.events.append(event)
-
-
-@pytest.fixture(params=list(FABRICS))
-async def server(request: pytest.FixtureRequest) -> AsyncIterator[FabricServer]:
-    fabric = await FABRICS[needs_extra(request.param)]()
-    server = FabricServer(fabric, await fabric.link().open())
-    server.endpoint = await server.listener.listen("127.0.0.1:0")
-    yield server
-    await server.listener.close()
-    await server.puller.close()
-
-
-PULL = pb.FabricCommand(pull=pb.FabricPull(capability=CAPABILITY, tag=7))
-
-
-@pytest.mark.parametrize(
-    "commands",
-    [
-        [PULL],
-        [pb.FabricCommand(copied=True)],
-        ["address", "address"],
-        ["address", pb.FabricCommand(copied=True)],
-        ["address", pb.FabricCommand(pull=pb.FabricPull(capability=b"short"))],
-        ["address", PULL, PULL],
-        [pb.FabricCommand(address=b"")],
-        [pb.FabricCommand(address=bytes(200))],
-    ],
-    ids=lambda commands: ", ".join(getattr(command, "WhichOneof", lambda _: "address")("kind") for command in commands),
-)
-async def test_a_consumer_that_breaks_the_protocol_is_disconnected(
-    server: FabricServer, commands: list[pb.FabricCommand | str]
-) -> None:
-    server.source = PullSource(memoryview(DATA), lambda: True)
-    connection = await server.connect()
-    for number, command in enumerate(commands, start=1):
-        connection.send(server.address if isinstance(command, str) else command)
-        if number < len(commands):
-            await until(lambda number=number: len(server.events) == number)  # type: ignore[misc]
-
-    async with asyncio.timeout(60):
-        await connection.wait_closed()
-    assert not any(event.WhichOneof("kind") == "is_current" for event in server.events)
-
-
-async def test_a_capability_that_no_tensor_has_gets_nothing(server: FabricServer) -> None:
-    with pytest.raises(LostError, match="has freed it"):
-        await server.puller.pull(server.endpoint, CAPABILITY, memoryview(bytearray(len(DATA))))
-
-
-async def test_a_tensor_that_is_freed_during_a_pull_is_lost_by_any_library(server: FabricServer) -> None:
-    server.source = PullSource(memoryview(DATA), lambda: False)
-
-    with pytest.raises(LostError, match="was freed during the pull"):
-        await server.puller.pull(server.endpoint, CAPABILITY, memoryview(bytearray(len(DATA))))
-
-
-async def test_each_connection_of_a_burst_closes_the_one_that_has_not_pulled_for_longest(
-    server: FabricServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cornserve.transport.pull.fabric.MAX_SERVED", 2)
-    has_ended = asyncio.Event()
-
-    async def wait_closed(link: Any) -> None:
-        await has_ended.wait()
-
-    monkeypatch.setattr(link_type(server.protocol), "wait_closed", wait_closed)
-    connections = []
-    try:
-        for number in range(1, 3):
-            connections.append(await server.connect())
-            connections[-1].send(server.address)
-            await until(lambda number=number: len(server.events) == number)  # type: ignore[misc]
-
-        connections += [await server.connect() for _ in range(4)]
-
-        await until(lambda: sum(not connection.closed.is_set() for connection in connections) == 2)
-    finally:
-        has_ended.set()
-
-
-async def test_failures_with_producers_that_have_ended_are_forgotten(
-    server: FabricServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Endpoint(str):
-        """Can have weak references."""
-
-    monkeypatch.setattr(selection, "RETRY_SECONDS", 0.0)
-    pullers = PullerSelection(PullProtocol.TCP, CREDENTIALS)
-    pullers.record_failure("10.0.0.1:7000", server.puller, OSError("the first failure is logged"))
-    endpoint = Endpoint("10.0.0.2:7000")
-    pullers.record_failure(endpoint, server.puller, OSError("further ones are not"))
-    reference = weakref.ref(endpoint)
-    del endpoint
-
-    pullers.record_failure("10.0.0.3:7000", server.puller, OSError("further ones are not"))
-
-    assert reference() is None
-
-
-async def test_many_sizes_arrive_complete(server: FabricServer) -> None:
-    for nbytes in (1, 8191, 8192, 65_537, MIB, 5 * MIB + 1):
-        data = bytes(range(256)) * (nbytes // 256 + 1)
-        server.source = PullSource(memoryview(data)[:nbytes], lambda: True)
-        into = bytearray(nbytes)
-
-        await server.puller.pull(server.endpoint, CAPABILITY, memoryview(into))
-
-        assert into == data[:nbytes]

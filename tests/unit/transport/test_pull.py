@@ -14,12 +14,13 @@ from typing import Any
 import psutil
 import pytest
 
-from cornserve.transport import LostError, TensorTooLargeError
+from cornserve.transport import LostError, Production, TensorTooLargeError
 from cornserve.transport.pull.puller import PullSource
 from cornserve.transport.pull.tcp import PREAMBLE, TcpPuller
 from cornserve.wire import handshake, sockets
 from cornserve.wire.listener import ConnectionListener
 from tests.credentials import CREDENTIALS
+from tests.pull_sources import pull_source
 from tests.unit.transport.conftest import MIB, TransportCluster, TransportProcess, by_each_protocol
 from tests.unit.transport.test_transport import DATA, produce, publish, received
 from tests.waiting import until
@@ -85,6 +86,35 @@ async def test_a_tensor_that_exceeds_the_consumers_slab_is_refused(cluster: Tran
 
     with pytest.raises(TensorTooLargeError):
         await received(consumer, producer)
+
+
+@by_each_protocol
+async def test_a_pull_waits_for_space_in_the_consumers_full_slab(
+    two_nodes: tuple[TransportProcess, TransportProcess],
+) -> None:
+    producer, consumer = two_nodes
+
+    async def publish_next(invocation: int) -> Production:
+        production = produce(producer, invocation=invocation, arrived_us=invocation)
+        await publish(production, data=bytes([invocation]) * 2 * MIB)
+        return production
+
+    async with AsyncExitStack() as held:
+        for invocation in range(3):  # they fill the slab, but for the reserve of the oldest request
+            production = await publish_next(invocation)
+            await held.enter_async_context(consumer.transport.consume(producer.tensor_id(invocation=invocation)))
+            production.release()
+        await publish_next(3)
+        reading = asyncio.create_task(received(consumer, producer, invocation=3))
+        await until(lambda: waiting_tensors(consumer) == 1)
+
+    assert await reading == bytes([3]) * 2 * MIB
+    assert consumer.held_bytes == waiting_tensors(consumer) == 0
+
+
+def waiting_tensors(process: TransportProcess) -> float:
+    samples = (sample for metric in process.transport.metrics() for sample in metric.samples)
+    return sum(sample.value for sample in samples if sample.name == "cornserve_transport_waiting_tensors")
 
 
 @by_each_protocol
@@ -190,7 +220,7 @@ async def pair() -> AsyncIterator[PullPair]:
 
 @pytest.mark.parametrize(
     ("source", "reason"),
-    [(None, "has closed the connection"), (PullSource(memoryview(DATA), lambda: False), "was freed during the pull")],
+    [(None, "has closed the connection"), (pull_source(DATA, lambda: False), "was freed during the pull")],
 )
 async def test_a_tensor_that_is_freed_before_or_during_a_pull_is_lost(
     pair: PullPair, source: PullSource | None, reason: str
@@ -202,7 +232,7 @@ async def test_a_tensor_that_is_freed_before_or_during_a_pull_is_lost(
 
 
 async def test_both_ends_of_a_connection_use_keepalive(pair: PullPair) -> None:
-    endpoint = await pair.listen(PullSource(memoryview(DATA), lambda: True))
+    endpoint = await pair.listen(pull_source(DATA))
     await pair.puller.pull(endpoint, CAPABILITY, memoryview(bytearray(len(DATA))))
 
     descriptors = connections(endpoint)
@@ -219,7 +249,7 @@ async def test_a_connection_that_is_in_use_during_a_disconnect_is_closed_afterwa
         pair.puller.disconnect(endpoint)
         return True
 
-    endpoint = await pair.listen(PullSource(memoryview(DATA), is_current))
+    endpoint = await pair.listen(pull_source(DATA, is_current))
     into = bytearray(len(DATA))
 
     await pair.puller.pull(endpoint, CAPABILITY, memoryview(into))
@@ -229,7 +259,7 @@ async def test_a_connection_that_is_in_use_during_a_disconnect_is_closed_afterwa
 
 
 async def test_a_consumer_that_sends_more_than_a_request_is_disconnected(pair: PullPair) -> None:
-    endpoint = await pair.listen(PullSource(memoryview(DATA), lambda: True))
+    endpoint = await pair.listen(pull_source(DATA))
     connection = await sockets.connect(endpoint)
     await handshake.connect(connection, PREAMBLE, CREDENTIALS)
 
@@ -247,7 +277,7 @@ async def test_a_consumer_that_does_not_read_is_disconnected_if_too_many_pull(
 ) -> None:
     monkeypatch.setattr("cornserve.transport.pull.tcp_protocols.MAX_SENDING", 2)
     large = bytes(32 * MIB)
-    endpoint = await pair.listen(PullSource(memoryview(large), lambda: True))
+    endpoint = await pair.listen(pull_source(large))
     async with AsyncExitStack() as stack:
         stalled = [await sockets.connect(endpoint) for _ in range(2)]
         for connection in stalled:

@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from cornserve.transport.errors import LostError
-from cornserve.transport.pull.puller import PullSource
 from cornserve.transport.pull.tcp import TcpPuller
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire import handshake, sockets
@@ -27,6 +26,7 @@ from cornserve.wire.listener import ConnectionFactories, ConnectionListener
 from tests.credentials import CREDENTIALS
 from tests.executor_caller import Caller, calling
 from tests.loop_clock import LoopClock
+from tests.pull_sources import pull_source
 
 Listen = Callable[[ConnectionFactories, ConnectionCredentials], Awaitable[str]]
 
@@ -208,7 +208,7 @@ async def test_certificates_that_are_being_replaced_do_not_interrupt_connections
 async def test_tensors_are_pulled_over_tls(listen: Listen, tls: ConnectionCredentials) -> None:
     data = bytes(range(256)) * 20_000
     puller = TcpPuller(tls)
-    sources = [PullSource(memoryview(data), lambda: True), PullSource(memoryview(data)[:100], lambda: False)]
+    sources = [pull_source(data), pull_source(memoryview(data)[:100], lambda: False)]
     endpoint = await listen(puller.serve(lambda _: sources.pop(0)), tls)
     into = bytearray(len(data))
 
