@@ -36,6 +36,8 @@ class Instance(ProcessId):
     gpus: int | None = None
     cpu_slots: int | None = None
     """Its other slots, as `cornserve up` reads them."""
+    slab_mib: int | None = None
+    """The limit of the memory for tensors of each executor."""
 
     @classmethod
     def of_current_process(
@@ -46,10 +48,17 @@ class Instance(ProcessId):
         *,
         gpus: int | None = None,
         cpu_slots: int | None = None,
+        slab_mib: int | None = None,
     ) -> Instance:
         """Returns the content for an instance with one gateway at `url`, or with `gateways`, which share it."""
         return cls.from_pid(
-            os.getpid(), url=url, gateways=gateways or [url], slots=list(slots), gpus=gpus, cpu_slots=cpu_slots
+            os.getpid(),
+            url=url,
+            gateways=gateways or [url],
+            slots=list(slots),
+            gpus=gpus,
+            cpu_slots=cpu_slots,
+            slab_mib=slab_mib,
         )
 
     @classmethod

@@ -253,7 +253,7 @@ class AppView(BaseModel):
     moved_streams: int = 0
     """The streams that this gateway has moved from leaving replicas to others since its start."""
     memory: list[ReplicaMemory] = []
-    """The memory of the replicas that have some for tensors, if it was requested."""
+    """The memory for tensors of the replicas that answer, if it was requested."""
 
     @property
     def phase(self) -> Phase:

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
@@ -40,7 +41,7 @@ def run_checks(home: Home, host: str, port: int) -> Iterator[CheckResult]:
     yield _libnuma(needed=not gpus)
     yield _memory()
     yield _shared_memory()
-    yield _rdma()
+    yield _rdma(home)
     yield _apps()
     yield home_check(home)
     yield disk_check(home)
@@ -139,11 +140,11 @@ def _shared_memory() -> CheckResult:
     )
 
 
-def _rdma() -> CheckResult:
+def _rdma(home: Home) -> CheckResult:
     devices = rdma_devices()
     if not devices:
         return CheckResult("RDMA", True, "no network device: tensors of other nodes are pulled over TCP")
-    problem = _rdma_problem()
+    problem = _rdma_problem(_slab_bytes(home))
     return CheckResult(
         "RDMA",
         not problem,
@@ -153,8 +154,17 @@ def _rdma() -> CheckResult:
     )
 
 
-def _rdma_problem() -> str:
-    """Returns the reason for which UCX cannot use network devices, or an empty text."""
+def _slab_bytes(home: Home) -> int:
+    """Returns the limit of an executor's slab in the instance that runs, or the default one."""
+    with suppress(OSError):  # another check reports that the instance file cannot be read
+        instance = Instance.find_running(home)
+        if instance is not None and instance.slab_mib is not None:
+            return instance.slab_mib * MIB
+    return Limits().slab_mib * MIB
+
+
+def _rdma_problem(slab: int) -> str:
+    """Returns the reason for which UCX cannot use network devices for a slab, or an empty text."""
     from cornserve.transport.pull.ucx import UcxFabric
 
     async def supports_rdma() -> bool:
@@ -168,7 +178,6 @@ def _rdma_problem() -> str:
     except (ImportError, OSError) as error:
         return str(error)
     limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    slab = Limits().slab_mib * MIB
     if limit != resource.RLIM_INFINITY and limit < slab:
         return f"a process can lock {format_gib(limit)}, and a slab has {format_gib(slab)}"
     return ""

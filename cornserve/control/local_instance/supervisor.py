@@ -69,6 +69,7 @@ async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], 
             list(map(str, options.slot_types)),
             gpus=options.gpus,
             cpu_slots=options.cpu_slots,
+            slab_mib=options.limits.slab_mib,
         )
         processes = [
             ManagedProcess(

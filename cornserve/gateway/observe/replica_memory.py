@@ -21,10 +21,10 @@ _READ: Final = (_SLAB, _RESIDENT, _PROTOCOL, _PULLED, _KV_COPY, _KV_BYTES)
 
 
 async def read_replica_memory(groups: Sequence[GroupStatus]) -> list[ReplicaMemory]:
-    """Returns the memory of each replica that answers, and has taken some or copied KV caches."""
+    """Returns the memory of each replica that answers, and can pull tensors, has taken memory or copied KV caches."""
     read = await read_metrics((replica for group in groups for replica in group.replicas), _READ)
     found = (_memory(id, samples) for id, samples in read.items())
-    return [memory for memory in found if memory.resident or memory.kv_copies]
+    return [memory for memory in found if memory.protocols or memory.resident or memory.kv_copies]
 
 
 def _memory(id: str, samples: Sequence[Sample]) -> ReplicaMemory:

@@ -102,6 +102,21 @@ def test_a_device_for_rdma_needs_a_library_that_supports_it_and_lockable_memory(
     assert found in result.found
 
 
+@pytest.mark.parametrize(("slab_mib", "ok"), [(1024, True), (1025, False)])
+def test_the_slab_of_the_running_instance_must_be_lockable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slab_mib: int, ok: bool
+) -> None:
+    async def start() -> LibraryForRdma:
+        return LibraryForRdma(has_rdma=True)
+
+    monkeypatch.setattr(doctor_checks, "rdma_devices", lambda: ["uverbs0"])
+    monkeypatch.setattr(UcxFabric, "start", start)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 30, 1 << 30))
+    Instance.of_current_process("http://127.0.0.1:1", slab_mib=slab_mib).write(Home(tmp_path))
+
+    assert check(Home(tmp_path), "RDMA").ok is ok
+
+
 @pytest.mark.parametrize(
     ("protection", "found"),
     [

@@ -52,23 +52,35 @@ async def test_a_deployed_app_is_stored_for_the_controller(gateway: httpx.AsyncC
 async def test_the_memory_of_replicas_is_read_from_their_metrics(
     gateway: httpx.AsyncClient, store: Store, tmp_path: Path
 ) -> None:
-    transport = Transport(tmp_path, CREDENTIALS, slab_bytes=64 << 20, request_bytes=32 << 20)
-    await transport.create_slab()
-    metrics = ExecutorMetrics(transport.metrics)
-    port = start_metrics_server("127.0.0.1", 0, metrics.registry)
+    writer, reader = [
+        Transport(tmp_path, CREDENTIALS, slab_bytes=64 << 20, request_bytes=32 << 20) for _ in ("writer", "reader")
+    ]
+    await writer.create_slab()
+    ports = [
+        start_metrics_server("127.0.0.1", 0, ExecutorMetrics(transport.metrics).registry)
+        for transport in (writer, reader)
+    ]
     await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
     record = await store.get(APPS, "echo")
-    addresses = {"writer": f"127.0.0.1:{port}", "gone": "127.0.0.1:1", "starting": None}
+    addresses: dict[str, str | None] = {
+        "writer": f"127.0.0.1:{ports[0]}",
+        "reader": f"127.0.0.1:{ports[1]}",
+        "gone": "127.0.0.1:1",
+        "starting": None,
+    }
     replicas = [ReplicaStatus(id=id, state=ReplicaState.READY, metrics=metrics) for id, metrics in addresses.items()]
-    status = AppStatus(phase=Phase.SERVING, generation=1, groups=[GroupStatus(key="k", wanted=3, replicas=replicas)])
+    status = AppStatus(phase=Phase.SERVING, generation=1, groups=[GroupStatus(key="k", wanted=4, replicas=replicas)])
     await store.update_status(APPS, "echo", status, record.version)
 
-    (memory,) = (await gateway.get("/admin/v1/apps/echo?memory=true")).json()["memory"]
+    memory = {each["id"]: each for each in (await gateway.get("/admin/v1/apps/echo?memory=true")).json()["memory"]}
 
-    assert (memory["id"], memory["limit"], memory["used"]) == ("writer", 64 << 20, 0)
-    assert 0 < memory["resident"] < 5 << 20
-    assert (memory["protocols"], memory["pulled_bytes"]) == (["tcp"], {})
-    await transport.stop()
+    assert memory.keys() == {"writer", "reader"}
+    assert all((each["limit"], each["used"]) == (64 << 20, 0) for each in memory.values())
+    assert 0 < memory["writer"]["resident"] < 5 << 20
+    assert memory["reader"]["resident"] == 0  # it has no slab yet
+    assert all((each["protocols"], each["pulled_bytes"]) == (["tcp"], {}) for each in memory.values())
+    for transport in (writer, reader):
+        await transport.stop()
 
 
 async def test_deploying_an_unchanged_spec_creates_no_generation(gateway: httpx.AsyncClient) -> None:
