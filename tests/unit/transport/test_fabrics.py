@@ -51,17 +51,21 @@ async def test_metrics_name_the_protocol_that_pulls(two_nodes: tuple[TransportPr
 
 
 @pytest.mark.parametrize("name", FABRICS)
-async def test_a_process_without_the_protocol_pulls_by_tcp(
-    cluster: TransportCluster, tmp_path: Path, name: PullProtocol
+@pytest.mark.parametrize("has_producer", [True, False])
+async def test_tensors_are_pulled_by_tcp_unless_both_processes_have_the_protocol(
+    cluster: TransportCluster, tmp_path: Path, name: PullProtocol, has_producer: bool
 ) -> None:
     (tmp_path / "other").mkdir()
-    producer = await cluster.transport(protocol=needs_extra(name))
-    consumer = await cluster.transport(protocol=PullProtocol.TCP, directory=tmp_path / "other")
+    protocols = [needs_extra(name), PullProtocol.TCP]
+    mine, theirs = protocols if has_producer else reversed(protocols)
+    producer = await cluster.transport(protocol=mine)
+    consumer = await cluster.transport(protocol=theirs, directory=tmp_path / "other")
     await publish(produce(producer))
 
     assert await received(consumer, producer) == DATA
 
-    assert metric(consumer, "pulled_bytes_total") == {"tcp": len(DATA)}
+    pulled = metric(consumer, "pulled_bytes_total")
+    assert (pulled["tcp"], sum(pulled.values())) == (len(DATA), len(DATA))
 
 
 async def test_processes_with_different_versions_of_the_library_pull_by_tcp(
