@@ -4,22 +4,34 @@ from __future__ import annotations
 
 from typing import Final
 
+from cornserve.validation_errors import describe_all
+
 MAX_CHARACTERS: Final = 2000
 """The length of a message, by default: a process that has little memory left must be able to send it."""
 
 
 def exception_text(error: BaseException) -> str:
-    """Returns the type and the message of an exception, or only the type of one without a message."""
-    return f"{type(error).__name__}: {exception_message(error)}".removesuffix(": ")
+    """Returns the type and the message of an exception in one line, or only the type of one without a message."""
+    message = " ".join(filter(None, map(str.strip, exception_message(error).splitlines())))
+    return f"{type(error).__name__}: {message}".removesuffix(": ")
 
 
 def exception_message(error: BaseException, max_characters: int = MAX_CHARACTERS) -> str:
-    """Returns the message of an exception, cut to a number of characters."""
+    """Returns the message of an exception, cut to a number of characters. That of pydantic's errors is one line."""
     try:
-        message = str(error)
+        message = _message(error)
     except Exception as failure:
         message = f"(its text raises {type(failure).__name__})"
     return encodable(message, max_characters)
+
+
+def _message(error: BaseException) -> str:
+    from pydantic_core import ValidationError  # the command line imports it only for errors
+
+    if not isinstance(error, ValidationError):
+        return str(error)
+    problems = error.errors(include_url=False, include_context=False)
+    return f"invalid fields of {error.title}: {describe_all(problems)}"
 
 
 def encodable(text: str, max_characters: int) -> str:

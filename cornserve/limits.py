@@ -14,6 +14,9 @@ MIB = 1024 * 1024
 
 BODY_MIB = 64
 
+MAX_DIGITS = 18
+"""Maximum length of the number of a limit."""
+
 BODIES_SHARE = 8
 """The bodies of a gateway use one part in this many of the memory. While a body is parsed, it takes twice its size."""
 
@@ -122,8 +125,11 @@ class Limits:
             name, _, value = setting.partition("=")
             if name not in known:
                 raise LimitError(f"unknown limit {name!r}: give one of {', '.join(known)}")
-            if not (value.isascii() and value.isdigit()):
-                raise LimitError(f"{setting!r} does not set the limit {name} to a whole number: give {name}=NUMBER")
+            if not (value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS):
+                raise LimitError(
+                    f"{setting[:80]!r} does not set the limit {name} to a whole number: give {name}=NUMBER, with at "
+                    f"most {MAX_DIGITS} digits"
+                )
             chosen[name.replace("-", "_")] = int(value)
         return cls(**chosen)
 

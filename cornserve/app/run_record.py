@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 
 class CallRecord(BaseModel):
@@ -31,3 +31,5 @@ class RunRecord(BaseModel):
     """The response, in which streams are null."""
     error: str | None = None
     """The error of the request, which then has no response."""
+    log: list[str] = Field(default_factory=list)
+    """The prints of the code, each line with its place, and the tracebacks of its errors."""

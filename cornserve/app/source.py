@@ -15,9 +15,8 @@ from pydantic import ValidationError
 
 from cornserve.app.app import App
 from cornserve.app.settings import DEFAULT_FILENAME
-from cornserve.exception_text import exception_text
+from cornserve.exception_text import exception_message, exception_text
 from cornserve.task.errors import DefinitionError
-from cornserve.validation_errors import describe_all
 
 
 class SourceError(DefinitionError):
@@ -51,7 +50,7 @@ def load_app_source(source: str, module: str, *, filename: str = DEFAULT_FILENAM
         raise
     except BaseException as error:
         unload_app(module)
-        raise SourceError(f"{filename}{_line_of(error, loaded.__file__)}: {_reason(error)}") from error
+        raise SourceError(f"{filename}{_line_of(error, loaded.__file__)}: {_reason(error, loaded.__file__)}") from error
 
 
 def unload_app(module: str) -> None:
@@ -70,18 +69,20 @@ def _find_app(module: ModuleType, filename: str) -> App:
     return next(iter(apps.values()))
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: BaseException, path: str) -> str:
     match error:
         case DefinitionError():
             return str(error)
         case ValidationError():
-            return f"invalid fields of {error.title}: {describe_all(error.errors())}"
+            return exception_message(error)
+        case SyntaxError() if error.filename in (path, None):
+            return f"{type(error).__name__}: {error.msg}"  # The text also has the name and the line.
         case _:
             return exception_text(error)
 
 
 def _line_of(error: BaseException, path: str) -> str:
-    if isinstance(error, SyntaxError):
+    if isinstance(error, SyntaxError) and error.filename == path and error.lineno is not None:
         return f":{error.lineno}"
     line, frame = None, error.__traceback__
     while frame is not None:

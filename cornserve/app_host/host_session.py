@@ -16,6 +16,7 @@ from cornserve.app.unused_fields import invoke_rejecting_unused, tracked
 from cornserve.app_host.invocation_failure import invocation_error
 from cornserve.app_host.side_effect_calls import describe_call, described_call
 from cornserve.app_host.yields import Mapped, Yields, describe_stream
+from cornserve.exception_text import exception_message
 from cornserve.task import Blob, Stream, UnitTask
 from cornserve.task.base import Task
 from cornserve.task.errors import OutputSuspension, SideEffectSuspension, Suspension
@@ -213,4 +214,4 @@ def _apply(invocation: Invocation, update: pb.Update) -> None:
             case _:
                 invocation.fail_with(invocation_error(update.failure))
     except (KeyError, ValueError) as error:
-        invocation.fail("INTERNAL", f"the executor sent an invalid output: {error}")
+        invocation.fail("INTERNAL", f"the executor sent an invalid output: {exception_message(error)}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from cornserve.app_host.activity import Activity
 from cornserve.app_host.invocation_failure import invocation_error
+from cornserve.exception_text import exception_message
 from cornserve.task.errors import InvocationError
 from cornserve.task.recording import Invocation
 from cornserve.v1 import app_host_pb2 as pb
@@ -65,5 +66,5 @@ def _load(invocation: Invocation, output: str, item: bytes) -> Any:
     try:
         return invocation.load_item(output, item)
     except ValueError as error:
-        message = f"the executor sent an invalid {output!r}: {error}"
+        message = f"the executor sent an invalid {output!r}: {exception_message(error)}"
         raise InvocationError(invocation.task_name, invocation.index, "INTERNAL", message) from error

@@ -169,8 +169,9 @@ def _direct_outputs(task: dict[str, Any], chats: Sequence[Chat]) -> DirectOutput
                 command, input=dumps({"task": task, "chats": chats}).encode(), stdout=output, stderr=output, check=False
             )
         if done.returncode:
-            lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
-            raise CliError("\n".join(["vLLM alone does not run this model:", *(f"  | {line}" for line in lines)]))
+            for line in log.read_text(errors="replace").splitlines()[-_LOG_LINES:]:
+                stderr().print(f"  | {line}", markup=False)
+            raise CliError("vLLM alone does not run this model")
         outputs: DirectOutputs = loads(result.read_bytes())
         return outputs
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cornserve_plan.printable import printable
+from cornserve_plan.printable import printable, printable_line
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -69,9 +69,10 @@ def print_rows(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
 
 
 def print_error(message: str) -> None:
+    """Prints an error in one line."""
     from rich.text import Text
 
-    stderr().print(Text.assemble(("error: ", "bold red"), message))
+    stderr().print(Text.assemble(("error: ", "bold red"), printable_line(message)))
 
 
 def print_warning(message: str) -> None:

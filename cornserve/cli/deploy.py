@@ -13,7 +13,7 @@ import typer
 
 from cornserve.cli.adaptation_options import with_adaptation
 from cornserve.cli.autoscaling_options import with_autoscaling
-from cornserve.cli.console import CliError, print_json, print_warning, stderr
+from cornserve.cli.console import CliError, print_error, print_json, print_warning, stderr
 from cornserve.cli.engine_options import MODEL, EngineOption, Revision, TrustRemoteCode, engine_options
 from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
@@ -357,7 +357,7 @@ def _print_failure(view: AppView) -> None:
         logs = []  # The message contains the only line.
     for line in logs:
         console.print(Text.assemble(("  | ", "dim"), line))
-    console.print(Text.assemble(("error: ", "bold red"), f"{view.name} failed to start: {view.status.message}"))
+    print_error(f"{view.name} failed to start: {view.status.message}")
     serving = view.status.serving_generation
     if serving is not None:
         console.print(f"Generation {serving} continues to serve.")

@@ -84,7 +84,7 @@ def _send_outcome(sender: Connection, function: Callable[[], object], name: str,
     except (CliError, ClientError, DefinitionError) as error:
         outcome = CliError(str(error))
     except BaseException as error:
-        outcome = CliError(f"the import of {name} fails: {' '.join(exception_text(error).split())}")
+        outcome = CliError(f"the import of {name} fails: {exception_text(error)}")
     sys.stdout.flush()
     sender.send(outcome)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cornserve.cli.console import local_time, print_json, stderr
+from cornserve.cli.console import local_time, print_error, print_json
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
 from cornserve_plan.printable import printable
@@ -64,7 +64,7 @@ def _fetch(client: Client, app: str, lines: int, only: str | None) -> list[Repli
 def _print(replicas: list[ReplicaLog], json: bool) -> None:
     for replica in replicas:
         if replica.error is not None:
-            stderr().print(f"error: {replica.id}: {replica.error}", style="red", markup=False)
+            print_error(f"{replica.id}: {replica.error}")
         for line in replica.lines:
             if json:
                 print_json({"replica": replica.id, "line": line}, lines=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from cornserve.cli.console import CliError
+from cornserve.cli.console import CliError, stderr
 
 if TYPE_CHECKING:
     from cornserve.app.record import AppView
@@ -41,8 +41,9 @@ def temporary_app(
             for view in display.follow(following, f"{what} does not serve"):
                 check(view)
         if view.phase != "serving":
-            lines = [f"{what} failed to start: {view.status.message}", *(f"  | {line}" for line in view.status.logs)]
-            raise CliError("\n".join(lines))
+            for line in view.status.logs:
+                stderr().print(f"  | {line}", markup=False)
+            raise CliError(f"{what} failed to start: {view.status.message}")
         yield view.name
     finally:
         with suppress(ClientError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from json import dumps
@@ -57,7 +57,7 @@ def try_task(
 ) -> None:
     """Run a task once, and print its calls of unit tasks round by round.
 
-    A FILE.py is deployed on the instance as a temporary app, and deleted at the end. The prints and tracebacks of its
+    A FILE.py is deployed on the instance as a temporary app, and deleted at the end. The prints and tracebacks of the
     code go to standard error. With --answers, no instance needs to run. A round ends with a value that is not
     available. Functions that the task calls with `recorded` run.
     """
@@ -99,8 +99,10 @@ def _try_on_instance(ctx: typer.Context, target: str, body: Any, url: str | None
     """Prints the calls and the response. Raises `CliError` with the error of the task."""
     with open_client(ctx, url) as client, _deployed(client, target) as app:
         run = client.record(app, body)
+    for line in run.log:
+        typer.echo(printable(line), err=True)
     if as_json:
-        print_json(run.model_dump(exclude_none=True))
+        print_json(run.model_dump(exclude_none=True, exclude={"log"}))
     else:
         for line in _recorded_lines(run):
             typer.echo(printable(line))
@@ -117,7 +119,6 @@ def _deployed(client: Client, target: str) -> Iterator[str]:
     from cornserve.app.declared_name import renamed_source
     from cornserve.app.spec import AppSource, AppSpec
     from cornserve.cli.temporary_app import temporary_app
-    from cornserve.client import ClientError
     from cornserve.client.deploy_target import resolve_target
 
     if not target.endswith(".py"):
@@ -131,21 +132,7 @@ def _deployed(client: Client, target: str) -> Iterator[str]:
     app_source = AppSource(inline=source, filename=Path(target).name)
     resolved = run_import(target, partial(resolve_target, AppSpec(source=app_source)))
     with temporary_app(client, resolved, target) as name:
-        try:
-            yield name
-        finally:
-            with suppress(ClientError):
-                _echo_logs(client, name)
-
-
-def _echo_logs(client: Client, app: str) -> None:
-    """Prints to standard error what the code of the app has written, without the logs of its executors."""
-    from cornserve.gateway.observe.app_logs import MAX_LINES
-
-    for replica in client.logs(app, MAX_LINES):
-        if replica.id.startswith("gateway"):
-            for line in replica.lines:
-                typer.echo(printable(f"{replica.id} | {line}"), err=True)
+        yield name
 
 
 def _recorded_lines(run: RunRecord) -> Iterator[str]:

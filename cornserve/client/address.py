@@ -89,8 +89,8 @@ class GatewayAddress:
 def default_url() -> str:
     """Returns the URL of a gateway on this machine that no instance file names. Raises `ArgumentError`."""
     port = os.environ.get(PORT_VARIABLE) or str(DEFAULT_PORT)
-    if not (port.isascii() and port.isdigit() and int(port) <= MAX_PORT):
-        raise ArgumentError(PORT_VARIABLE, f"{port!r} is not a port: give a number such as {DEFAULT_PORT}")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= MAX_PORT):
+        raise ArgumentError(PORT_VARIABLE, f"{port[:80]!r} is not a port: give a number such as {DEFAULT_PORT}")
     return f"http://127.0.0.1:{int(port) or DEFAULT_PORT}"
 
 

@@ -82,7 +82,7 @@ def _summarize(model: str, revision: str | None, unavailable: str = "") -> Model
         reason = unavailable or f"{constants.ENDPOINT} does not answer"
         raise UnknownHubModelError(f"{reason}, and {constants.HF_HUB_CACHE} does not have it") from error
     except Exception as error:  # Transports raise many types.
-        raise UnknownHubModelError(" ".join(exception_text(error).split())) from error
+        raise UnknownHubModelError(exception_text(error)) from error
     check_weights(model, _file_names(model, revision))
     return summarize_files(model, Path(directory))
 

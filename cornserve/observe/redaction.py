@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import traceback
-from itertools import repeat
+from collections.abc import Sequence
+from itertools import dropwhile
+from pathlib import Path
+from typing import Final
 
 from cornserve.exception_text import exception_message
 
@@ -18,6 +21,9 @@ MAX_CAUSES = 20
 MAX_MESSAGE_CHARACTERS = 500
 """Longer messages of errors are cut in logs."""
 
+_PACKAGE: Final = f"{Path(__file__).parents[1]}/"
+"""The directory of Cornserve's files."""
+
 TRACEBACK = "redacted_traceback"
 """The attribute of a log record with the traceback that formatters write."""
 
@@ -27,25 +33,36 @@ def redacted_traceback(error: BaseException, source: str = "", *, shows_messages
 
     Args:
         shows_messages: whether to add the message, in one line of at most `MAX_MESSAGE_CHARACTERS`.
-        source: the directory of an app's source. The frames before its first one are left out, and its files are
-            named without it.
+        source: the directory of an app's source, without which its files are named. Left out are the frames before its
+            first one, Cornserve's frames of Cornserve's errors, and errors of the chain that have not passed the app.
     """
     chain: dict[int, BaseException] = {}  # Code can make an error its own cause.
     cause: BaseException | None = error
     while cause is not None and id(cause) not in chain and len(chain) < MAX_CAUSES:
         chain[id(cause)] = cause
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
-    links = [*reversed(chain.values())]
-    messages = map(_message, links) if shows_messages else repeat("")
-    parts = (f"{_frames_and_type(link, source)}{message}" for link, message in zip(links, messages, strict=False))
+    links = [(link, list(traceback.extract_tb(link.__traceback__))) for link in reversed(chain.values())]
+    if source:
+        links = [(link, found) for link, frames in links if (found := _frames_of_app(link, frames, source))] or links
+    parts = (
+        f"{_frames_and_type(link, frames, source)}{_message(link) if shows_messages else ''}" for link, frames in links
+    )
     # The name of an error's class may have lone surrogates.
     return "\nled to\n".join(parts).encode(errors="replace").decode()
 
 
-def _frames_and_type(error: BaseException, source: str) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    first = next((index for index, frame in enumerate(frames) if frame.filename.startswith(source)), 0)
-    shown = "".join(traceback.format_list(frames[first:]))
+def _frames_of_app(
+    error: BaseException, frames: Sequence[traceback.FrameSummary], source: str
+) -> list[traceback.FrameSummary]:
+    """Returns the frames from the first one of the source, those of Cornserve only if the error is not Cornserve's."""
+    shown = [*dropwhile(lambda frame: not frame.filename.startswith(source), frames)]
+    if type(error).__module__.startswith("cornserve."):
+        shown = [frame for frame in shown if not frame.filename.startswith(_PACKAGE)]
+    return shown
+
+
+def _frames_and_type(error: BaseException, frames: list[traceback.FrameSummary], source: str) -> str:
+    shown = "".join(traceback.format_list(frames))
     shown = shown.replace(f'File "{source}', 'File "') if source else shown
     return f"{shown}{type(error).__module__}.{type(error).__qualname__}"
 

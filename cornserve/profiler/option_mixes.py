@@ -16,6 +16,7 @@ from cornserve.app.graph import AppGraph, GraphOption
 from cornserve.app.isolation import input_sources, recorded_components
 from cornserve.app.media_slots import find_media_slots
 from cornserve.app.probes import sample_media
+from cornserve.exception_text import exception_message
 from cornserve.profiler.errors import ProfilingError
 from cornserve.profiler.request_templates import RequestTemplate
 from cornserve.profiler.results import MixShare, describe_mix
@@ -179,7 +180,8 @@ def _groups(
             components = parts.split(recorded_components(app.paths[path], executor, request))
         except (TaskError, DefinitionError, ValueError) as error:
             raise RequestsRefusedError(
-                f"{app.paths[path].name} of {app.name} refuses the request {templates[number].key[:80]!r}: {error}"
+                f"{app.paths[path].name} of {app.name} refuses the request {templates[number].key[:80]!r}: "
+                f"{exception_message(error)}"
             ) from error
         if components:
             groups.setdefault(components, []).append(number)

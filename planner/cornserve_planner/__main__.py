@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from cornserve_plan.printable import printable
+from cornserve_plan.printable import printable_line
 from cornserve_planner.commands.plan_group import plan_app
 from cornserve_planner.commands.simulate import SIMULATE_EXAMPLES, fit_steps, simulate
 from cornserve_planner.errors import PlannerError
@@ -23,7 +23,7 @@ class PlannerCommandGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except PlannerError as error:
-            typer.echo(f"error: {printable(str(error))}", err=True)
+            typer.echo(f"error: {printable_line(str(error))}", err=True)
             raise typer.Exit(1) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from cornserve.exception_text import MAX_CHARACTERS, exception_message, exception_text
 from cornserve.observe.redaction import redacted_traceback
@@ -17,6 +18,19 @@ class FailingText(Exception):
         raise OSError
 
 
+class Maize(BaseModel):
+    """A model of an app."""
+
+    kernels: int
+    name: str
+
+
+def invalid() -> ValidationError:
+    with pytest.raises(ValidationError) as caught:
+        Maize.model_validate({"kernels": "many"})
+    return caught.value
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [
@@ -24,6 +38,14 @@ class FailingText(Exception):
         (MemoryError(), "MemoryError"),
         (ValueError("a\ud800b"), "ValueError: a?b"),
         (FailingText(), "FailingText: (its text raises OSError)"),
+        (ValueError("first\n  second"), "ValueError: first second"),
+        (
+            invalid(),
+            (
+                "ValidationError: invalid fields of Maize: kernels: must be a valid integer, not 'many'; "
+                "name: is required: add it"
+            ),
+        ),
         (ValueError("x" * 10_000), f"ValueError: {'x' * MAX_CHARACTERS}…"),
     ],
 )

@@ -24,6 +24,7 @@ def test_limits_are_passed_to_other_processes_as_arguments() -> None:
         ("body-mib", "'body-mib' does not set the limit body-mib to a whole number: give body-mib=NUMBER"),
         ("body-mib=1.5", "to a whole number"),
         ("body-mib=-1", "to a whole number"),
+        (f"body-mib={'9' * 5000}", "9' does not set the limit body-mib to a whole number: .* with at most 18 digits"),
         ("body-mib=0", "the limit body-mib is 0: give at least 1"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -25,15 +26,23 @@ async def record(name: str, request: Request, context: Context) -> SendResponse:
     handler = await RequestHandler.create(context, name, request)
     app_request, media = await read_native(request, lambda body: handler.served_app.code.parse(body or b"null"))
     handler.set_media(media)
-    return await handler.respond(RecordHandler(app_request, handler.api_error).respond)
+    read_log = partial(context.app_logs.own.of_request, name, handler.ids.public)
+    return await handler.respond(RecordHandler(app_request, handler.api_error, read_log).respond)
 
 
 class RecordHandler:
-    """Runs one request and describes its calls."""
+    """Runs one request and describes its calls.
 
-    def __init__(self, request: Any, api_error: Callable[[Exception], ApiError]) -> None:
+    Args:
+        read_log: returns what the code of the app has written for the request.
+    """
+
+    def __init__(
+        self, request: Any, api_error: Callable[[Exception], ApiError], read_log: Callable[[], list[str]]
+    ) -> None:
         self._request = request
         self._api_error = api_error
+        self._read_log = read_log
 
     async def respond(self, session: Session) -> bytes:
         response, message = None, None
@@ -47,7 +56,7 @@ class RecordHandler:
             if failure.status == HTTPStatus.BAD_REQUEST and not session.invocations:
                 raise failure from None  # The body is not valid.
             message = failure.body.error.message
-        run = RunRecord(calls=_calls(session), response=response, error=message)
+        run = RunRecord(calls=_calls(session), response=response, error=message, log=self._read_log())
         return run.model_dump_json(exclude_none=True).encode()
 
 

@@ -37,29 +37,45 @@ class FailedCall(NamedTuple):
     """The frames and the type of the error, without content of requests."""
 
 
+class _LogLine(NamedTuple):
+    """A line of the log of an app."""
+
+    request_id: str
+    heading: str
+    """The time and the kind, or an empty text for further lines of an error."""
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.heading}{self.text} request_id={self.request_id}" if self.heading else self.text
+
+
 class AppLogLines:
     """Keeps the last `MAX_LINES` lines of each of the `MAX_APPS` apps that have written last."""
 
     def __init__(self) -> None:
-        self._lines: OrderedDict[str, deque[str]] = OrderedDict()
+        self._lines: OrderedDict[str, deque[_LogLine]] = OrderedDict()
 
     def add_failure(self, app: str, request_id: str, error: AppCodeError) -> None:
-        heading = f"{_now()} ERROR the request failed: {error.place} request_id={request_id}"
-        self._add(app, [heading, *error.traceback.splitlines()])
+        heading = _LogLine(request_id, f"{_now()} ERROR the request failed: {error.place}", "")
+        self._add(app, [heading, *_further_lines(request_id, error.traceback)])
 
     def add_prints(self, app: str, request_id: str, lines: Sequence[PrintedLine]) -> None:
-        self._add(app, [f"{_now()} {_printed(line)} request_id={request_id}" for line in lines])
+        self._add(app, [_printed(request_id, line) for line in lines])
 
     def add_failed_call(self, app: str, request_id: str, call: FailedCall) -> None:
-        heading = f"{_now()} ERROR {_failed(app, call)} request_id={request_id}"
-        self._add(app, [heading, *call.traceback.splitlines()])
+        heading = _LogLine(request_id, f"{_now()} ERROR ", _failed(app, call))
+        self._add(app, [heading, *_further_lines(request_id, call.traceback)])
 
     def last(self, app: str, count: int) -> list[str]:
         """Returns the last lines of an app."""
         lines = self._lines.get(app, ())
-        return list(islice(lines, max(0, len(lines) - count), None))
+        return [*map(str, islice(lines, max(0, len(lines) - count), None))]
 
-    def _add(self, app: str, lines: Iterable[str]) -> None:
+    def of_request(self, app: str, request_id: str) -> list[str]:
+        """Returns the lines of a request, without its id, times, and the headings of errors that it returns."""
+        return [line.text for line in self._lines.get(app, ()) if line.request_id == request_id and line.text]
+
+    def _add(self, app: str, lines: Iterable[_LogLine]) -> None:
         kept = self._lines.setdefault(app, deque(maxlen=MAX_LINES))
         self._lines.move_to_end(app)
         if len(self._lines) > MAX_APPS:
@@ -85,8 +101,14 @@ class RequestLog:
         self._lines.add_failed_call(self._app, self._request_id, call)
 
 
-def _printed(line: PrintedLine) -> str:
-    return f"PRINT {line.line}: {line.text}" if line.line else f"PRINT: {line.text}"
+def _printed(request_id: str, line: PrintedLine) -> _LogLine:
+    if line.line:
+        return _LogLine(request_id, f"{_now()} PRINT ", f"{line.line}: {line.text}")
+    return _LogLine(request_id, f"{_now()} PRINT: ", line.text)
+
+
+def _further_lines(request_id: str, traceback: str) -> list[_LogLine]:
+    return [_LogLine(request_id, "", line) for line in traceback.splitlines()]
 
 
 def _failed(app: str, call: FailedCall) -> str:

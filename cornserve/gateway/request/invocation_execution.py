@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pydantic import ValidationError
 
+from cornserve.exception_text import exception_message
 from cornserve.gateway.observe.request_spans import AttemptSpan
 from cornserve.gateway.observe.request_stats import RequestStats
 from cornserve.gateway.request.replica_connection import ReplicaConnection
@@ -311,7 +312,7 @@ class InvocationExecution:
                 invocation.set_value(output, item)
                 self._handler.on_value()
         except (KeyError, ValidationError) as error:
-            self._fail_attempt(f"the executor sent an invalid {output[:100]!r}: {error}")
+            self._fail_attempt(f"the executor sent an invalid {output[:100]!r}: {exception_message(error)}")
 
     def on_compute_time(self, seconds: float) -> None:
         self._stats.record_compute_time(self.group, seconds)
@@ -336,7 +337,7 @@ class InvocationExecution:
                         self.invocation.task_name,
                         self.invocation.index,
                         "INTERNAL",
-                        f"the executor sent an invalid output: {error}",
+                        f"the executor sent an invalid output: {exception_message(error)}",
                     )
                 )
         self._close_streams()

@@ -105,7 +105,9 @@ class Document(DocumentPart):
 def _load(text: str, *, as_json: bool) -> Any:
     try:
         if as_json:
-            return json.loads(text, object_pairs_hook=reject_duplicates, parse_constant=_refuse_constant)
+            return json.loads(
+                text, object_pairs_hook=reject_duplicates, parse_constant=_refuse_constant, parse_int=parse_whole
+            )
         return yaml.load(text, Loader=_StrictLoader)
     except json.JSONDecodeError as error:
         raise InvalidInputError(f"line {error.lineno}", f"invalid JSON: {error.msg}") from error
@@ -128,6 +130,13 @@ def reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise InvalidInputError(name, "is given twice: remove one of them")
         fields[name] = value
     return fields
+
+
+def parse_whole(text: str) -> int:
+    """Returns a whole number. Raises `ValueError` for one that cannot be printed."""
+    if len(text) > LONGEST_NUMBER:
+        raise ValueError(f"a number has {len(text)} characters")
+    return int(text)
 
 
 def _refuse_constant(constant: str) -> NoReturn:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.files.bounded_text import bounded_lines
+from cornserve_planner.files.document import parse_whole
 from cornserve_policies.adaptation import (
     AdaptationLimits,
     ObservedRateAdaptation,
@@ -192,7 +193,7 @@ def _read_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         with path.open(encoding="utf-8") as file:
             for number, text in enumerate(bounded_lines(file, path.name), 1):
                 try:
-                    line = json.loads(text, parse_constant=_constant)
+                    line = json.loads(text, parse_constant=_constant, parse_int=parse_whole)
                 except (ValueError, RecursionError) as error:
                     if not text.endswith("\n"):
                         return

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from cornserve_plan.printable import printable
+from cornserve_plan.printable import printable_line
 from cornserve_planner.terminal import require_libraries
 
 app = typer.Typer(no_args_is_help=True, help="Check, generate and import files of requests.")
@@ -25,7 +25,7 @@ def check(
 
     errors = check_requests(file, most)
     for error in errors:
-        typer.echo(f"error: {printable(str(error))}", err=True)
+        typer.echo(f"error: {printable_line(str(error))}", err=True)
     if errors:
         raise typer.Exit(1)
     typer.echo(summarize_requests(list(read_requests(file))))

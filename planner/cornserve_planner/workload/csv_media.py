@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.requests.request import WorkloadAudio, WorkloadImage, WorkloadVideo
 
-_SIDES = re.compile(r"(\d+)x(\d+)")
+_SIDES = re.compile(r"(\d{1,9})x(\d{1,9})")
 _AMOUNT = re.compile(r"(\d+(?:\.\d*)?(?:e[-+]?\d+)?)([stf])")
 _UNITS = {"s": "seconds", "t": "tokens", "f": "frames"}
 
@@ -33,7 +33,7 @@ def _medium(text: str) -> Medium:
             fields = {_UNITS[amount[2]]: int(number) if number.is_integer() else number}
         else:
             raise InvalidInputError(
-                text or "''",
+                text[:80] or "''",
                 "must consist of parts such as 1920x1080 (pixels), 650t (tokens), 8s (seconds), 25f (frames)",
             )
         if repeated := found.keys() & fields.keys():

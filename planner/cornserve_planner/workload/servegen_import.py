@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.files.bounded_text import read_document
-from cornserve_planner.files.document import input_error_from
+from cornserve_planner.files.document import input_error_from, parse_whole
 from cornserve_planner.workload.clients import ClientPool, ClientProfile, SizeDistributions
 
 STEP_SECONDS = 600.0
@@ -54,7 +54,7 @@ def _client(trace: Path) -> ClientProfile:
     rates, cvs, families = _rates(trace)
     dataset = trace.with_name(trace.name.replace("-trace.csv", "-dataset.json"))
     try:
-        windows = json.loads(read_document(dataset))
+        windows = json.loads(read_document(dataset), parse_int=parse_whole)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(dataset.name, f"is not valid JSON: {error}") from error
     if not isinstance(windows, dict) or not all(start.isdecimal() for start in windows):

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.files.bounded_text import bounded_lines, read_document
-from cornserve_planner.files.document import input_error_from
+from cornserve_planner.files.document import input_error_from, parse_whole
 from cornserve_planner.requests.request import WorkloadRequest
 
 
@@ -105,7 +105,7 @@ def _result_rows(path: Path, columns: TraceColumns) -> Iterator[tuple[str, Mappi
 
 def _json_row(text: str, place: str) -> Mapping[str, Any]:
     try:
-        row = json.loads(text)
+        row = json.loads(text, parse_int=parse_whole)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(place, f"is not valid JSON: {error}") from error
     if not isinstance(row, dict):

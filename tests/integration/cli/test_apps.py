@@ -125,21 +125,24 @@ def test_a_file_is_tried_as_a_temporary_app(shared: CliInstance, tmp_path: Path)
     assert tried.returncode == 0, tried.stderr
     assert tried.stdout.splitlines()[:6] == [
         "round 1",
-        f'  0 EchoTask (app.py:{lines[0]}): {{"text": "corn"}}',
+        f'  0 EchoTask (twice.py:{lines[0]}): {{"text": "corn"}}',
         '    returned {"text": "corn", "words_sent": 1}',
         "round 2",
-        f'  1 EchoTask (app.py:{lines[1]}): {{"text": "corn again"}}',
+        f'  1 EchoTask (twice.py:{lines[1]}): {{"text": "corn again"}}',
         '    returned {"text": "corn again", "words_sent": 2}',
     ]
     assert json.loads(tried.stdout.partition("response\n")[2])["text"] == "corn again"
-    assert re.search(r"^gateway \S+ \| ", tried.stderr, re.MULTILINE)
-    assert " first corn request_id=" in tried.stderr
+    assert re.search(r"^twice\.py:\d+: first corn$", tried.stderr, re.MULTILINE)
     assert failed.returncode == 1
     assert "    failed: " in failed.stdout
     assert failed.stderr.splitlines()[-1].startswith("error: ")
-    assert " first weeds request_id=" in raised.stderr
-    assert re.search(r'^gateway \S+ \|     raise ValueError\("no corn"\)', raised.stderr, re.MULTILINE)
-    assert "error: ValueError: no corn" in raised.stderr
+    assert re.search(
+        r'^twice\.py:\d+: first weeds\n  File "twice\.py", line \d+, in invoke\n    raise ValueError\("no corn"\)\n'
+        r"builtins\.ValueError\nerror: ValueError: no corn \(.*\)$",
+        raised.stderr,
+        re.MULTILINE,
+    )
+    assert raised.stderr.count("no corn") == 2  # in the line of the source, and in the error
     assert shared.json("status")["apps"] == []
 
 

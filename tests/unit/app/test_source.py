@@ -38,7 +38,10 @@ def test_two_versions_of_an_app_can_be_loaded_at_once() -> None:
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ("x = (", r"app.py:1: SyntaxError"),
+        ("x = (", r"^app.py:1: SyntaxError: '\(' was never closed$"),
+        ("x = 1\0", r"^app.py: SyntaxError: source code string cannot contain null bytes$"),
+        ("x = 1\n\neval('1 +')", r"^app.py:3: SyntaxError: invalid syntax \(<string>, line 1\)$"),
+        ("raise ValueError('first\\nsecond')", r"^app.py:1: ValueError: first second$"),
         ("import nothing_like_this", r"app.py:1: ModuleNotFoundError: No module named 'nothing_like_this'"),
         ("x = 1\ny = x / 0", r"app.py:2: ZeroDivisionError"),
         ("raise SystemExit(3)", r"app.py:1: SystemExit: 3"),

@@ -42,6 +42,31 @@ def test_up_warns_of_gpus_that_the_machine_does_not_have(
     assert "warning" not in cli.invoke(app, [*failing, "--gpus", "0"]).stderr
 
 
+def test_errors_are_one_line_without_control_characters(cli: CliRunner, server: StubServer) -> None:
+    error = {"error": {"message": "first\n  second \x1b[2J \u202etxt.exe \u2028 third"}}
+    server.on("POST /v1/apps/a/invoke", json_response(error, status=400))
+
+    failed = cli.invoke(app, ["invoke", "a", "{}", "--url", server.url])
+
+    assert failed.exit_code == 1
+    assert failed.stderr == "error: first second \\x1b[2J \\u202etxt.exe third\n"
+
+
+def test_what_the_code_of_an_app_writes_is_printed_once(cli: CliRunner, server: StubServer) -> None:
+    call = {"task": "Echo", "round": 1, "line": "app.py:3", "request": {"text": "a"}, "output": {"text": "a"}}
+    log = ["app.py:4: corn", '  File "app.py", line 5, in invoke', "builtins.ValueError"]
+    run = {"calls": [call], "error": "ValueError: no corn (app.py:5 in invoke)", "log": log}
+    server.on("POST /admin/v1/apps/a/record", json_response(run))
+
+    tried = cli.invoke(app, ["try", "a", "{}", "--url", server.url])
+    as_json = cli.invoke(app, ["try", "a", "{}", "--json", "--url", server.url])
+
+    assert tried.stdout.splitlines()[0] == "round 1"
+    assert tried.stderr.splitlines() == [*log, "error: ValueError: no corn (app.py:5 in invoke)"]
+    assert as_json.stderr == tried.stderr
+    assert json.loads(as_json.stdout) == {"calls": [call], "error": run["error"]}
+
+
 @pytest.mark.parametrize(
     ("arguments", "path", "document"),
     [

@@ -197,14 +197,14 @@ def test_the_default_address_is_that_of_the_instance_of_the_home(
         assert client.url == "http://elsewhere:1"
 
 
-@pytest.mark.parametrize("port", ["web", "-1", "65536", "٣"])
+@pytest.mark.parametrize("port", ["web", "-1", "65536", "٣", "9" * 5000])
 def test_an_invalid_port_in_the_environment_is_an_error_that_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: str
 ) -> None:
     monkeypatch.delenv("CORNSERVE_URL", raising=False)
     monkeypatch.setenv("CORNSERVE_HOME", str(tmp_path))
     monkeypatch.setenv("CORNSERVE_PORT", port)
-    with pytest.raises(ArgumentError, match=f"CORNSERVE_PORT: {port!r} is not a port: give a number such as 8000"):
+    with pytest.raises(ArgumentError, match=f"CORNSERVE_PORT: {port[:80]!r} is not a port: give a number such as 8000"):
         Client()
 
 

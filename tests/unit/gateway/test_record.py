@@ -60,6 +60,22 @@ async def test_a_request_that_fails_has_its_calls_and_its_error(gateway: httpx.A
     assert "response" not in run
 
 
+async def test_a_request_has_what_its_code_has_written(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(CHATTERBOX)
+    (number,) = [number for number, line in enumerate(CHATTERBOX.splitlines(), start=1) if '"unfinished"' in line]
+
+    other = await record(gateway, "chatterbox", {"words": ["corn"]})
+    failed = await record(gateway, "chatterbox", {"words": []})
+
+    assert [line.partition(": ")[2] for line in other["log"]] == ["word corn", "unfinished"]
+    assert failed["log"][:3] == [
+        f"app.py:{number}: unfinished",
+        f'  File "app.py", line {number + 1}, in invoke',
+        "    return Result(text=order.words[0])",
+    ]
+    assert failed["log"][-1] == "builtins.IndexError"
+
+
 async def test_a_call_that_fails_has_its_error(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
     await deploy(ECHO)
 

@@ -143,6 +143,38 @@ def test_a_redacted_traceback_of_an_app_begins_with_the_source_of_the_app() -> N
     assert redacted_traceback(caught.value, "<another_app>/") == whole
 
 
+FAILS = """
+from cornserve import recorded
+
+def fail(library):
+    try:
+        recorded(len, "")  # an error outside of a request
+    except Exception:
+        library()
+"""
+
+
+def raise_from_key_error() -> None:
+    try:
+        raise KeyError(SECRET)
+    except KeyError as error:
+        raise ValueError(SECRET) from error
+
+
+def test_a_redacted_traceback_of_an_app_leaves_out_errors_without_its_frames_and_frames_of_cornserve() -> None:
+    namespace: dict[str, Callable[[Callable[[], None]], None]] = {}
+    exec(compile(FAILS, "<an_app>/app.py", "exec"), namespace)
+
+    with pytest.raises(ValueError, match=SECRET) as caught:
+        namespace["fail"](raise_from_key_error)
+    shown = redacted_traceback(caught.value, "<an_app>/")
+
+    frames = [line.rpartition(" ")[2] for line in shown.splitlines() if line.startswith("  File")]
+    assert frames == ["fail", "fail", "raise_from_key_error"]
+    assert "cornserve.task.errors.OutsideRequestError\nled to\n" in shown
+    assert "KeyError" not in shown.replace("raise_from_key_error", "")
+
+
 def test_the_causes_of_a_redacted_traceback_end() -> None:
     error = ValueError(SECRET)
     error.__cause__ = error

@@ -338,6 +338,14 @@ def test_the_same_plan_gives_the_same_diagram(files: list[str], tmp_path: Path) 
             "error: --gpus-of: no option of llava-1.5-7b runs on 'RTX4090': its GPU types are A100-80GB, RTX-4090",
         ),
         (["qwen-image", "--rate", "0"], "error: --rate: must be a finite number greater than 0, not 0"),
+        (
+            ["qwen2.5-omni-7b", "--rate", "1e300"],
+            "error: rate: needs 2.63e+300 cells: give one that needs at most 1e+18",
+        ),
+        (
+            ["qwen2.5-omni-7b", "--gpus", "9" * 20],
+            "error: gpus: needs 1.00e+20 cells: give one that needs at most 1e+18",
+        ),
         (["qwen-image", "--rate", "inf"], "error: --rate: must be a finite number greater than 0, not inf"),
         (["qwen-image", "--gpus", "1", "--save", "a", "--plot", "./a"], "error: --save, --plot: both name a"),
         (["qwen2.5-omni-7b", "--gpus", "8", "--factor", "x=2"], "error: profile of qwen2.5-omni-7b: factors.x: "),

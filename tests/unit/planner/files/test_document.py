@@ -87,6 +87,7 @@ def test_a_document_is_the_same_in_yaml_and_json(tmp_path: Path) -> None:
         ('{"name": 1, "name": 2}', "m.json: name: is given twice"),
         ('{"name": NaN}', "m.json: document: NaN is not a number"),
         ("{", "m.json: line 1: invalid JSON"),
+        (f'{{"name": {"9" * 5000}}}', "m.json: document: has a value that cannot be read: a number has 5000"),
         ("[]", "m.json: document: must be a mapping of fields, not []"),
     ],
 )

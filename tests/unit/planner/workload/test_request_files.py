@@ -140,6 +140,7 @@ def test_an_invalid_line_is_reported_with_field_and_reason(tmp_path: Path, line:
         ("arrival,images", "1,5x5:7s", "images.0.seconds: is not a field of cornserve-planner/requests"),
         ("arrival,images", "1,5x5:7x7", "images: 5x5:7x7: has height twice"),
         ("arrival,images", "1,5x5;", "images: '': must consist of parts"),
+        ("arrival,images", f"1,{'9' * 5000}x1", f"images: {'9' * 80}: must consist of parts"),
     ],
 )
 def test_an_invalid_row_is_reported_with_field_and_reason(tmp_path: Path, columns: str, row: str, error: str) -> None:

@@ -118,6 +118,14 @@ def test_a_wrong_trace_is_an_error_that_names_the_line(
     assert result.stderr.count("\n") == 1
 
 
+def test_a_json_number_that_cannot_be_printed_is_refused(tmp_path: Path) -> None:
+    (trace := tmp_path / "trace.jsonl").write_text(MOONCAKE.replace("396", "9" * 5000))
+
+    result = run(trace, "--format", "mooncake")
+
+    assert result.stderr == "error: trace.jsonl line 2: is not valid JSON: a number has 5000 characters\n"
+
+
 @pytest.mark.parametrize("tokens", ["1e999", "3.7", "NaN", "9" * 400])
 def test_json_numbers_that_are_no_counts_of_tokens_are_refused(tmp_path: Path, tokens: str) -> None:
     (trace := tmp_path / "trace.jsonl").write_text(MOONCAKE.replace("396", tokens))
