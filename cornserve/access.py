@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from cornserve_plan.bounded_file import read_bounded
+
 API_KEYS = "CORNSERVE_API_KEYS"
 """Environment variable: keys that the gateway accepts, separated by commas."""
 
@@ -25,6 +27,9 @@ ADMIN_TOKEN = "CORNSERVE_ADMIN_TOKEN"
 
 READ_TOKEN = "CORNSERVE_READ_TOKEN"
 """Environment variable: the token that the gateway accepts for reading only."""
+
+MAX_MIB = 1
+"""The maximum size of a file with secrets."""
 
 SECRETS = (API_KEYS, ADMIN_TOKEN, READ_TOKEN)
 """Environment variables that only gateways need."""
@@ -121,7 +126,7 @@ def _token(path: Path, name: str) -> str:
 def _lines(path: Path) -> list[str]:
     """Returns the lines of a file without empty lines and comments."""
     try:
-        lines = [line.strip() for line in path.read_text().splitlines()]
+        lines = [line.strip() for line in read_bounded(path, MAX_MIB).splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a text file"
         raise AccessError(f"cannot read {path}: {reason}: give a readable text file") from error

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle, repeat
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
 from cornserve.bench.server_api import ServerApi
 from cornserve.client import calls
 from cornserve.client.calls import ApiCall
-from cornserve_plan.bounded_file import read_bounded
+from cornserve_plan.bounded_file import read_bounded, read_bounded_lines
 from cornserve_tasklib.media import Modality
 
-MAX_MIB = 1024
-"""Maximum size of a file of requests, which is read as a whole."""
+MAX_MIB = 256
+"""Maximum size of a file of requests, whose lines are kept in memory."""
+
+MAX_LINES = 1_000_000
+"""Maximum number of requests in a file."""
 
 WORDS = (
     "time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school", "state",
@@ -123,19 +127,21 @@ def speech_body(text: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def dataset(path: Path, options: Mapping[str, Any]) -> Iterator[Any]:
     """Cycles through a file with one JSON object per line: `prompt` or `messages`, and options such as `max_tokens`."""
-    return cycle([_line(path, number, entry, options) for number, entry in _lines(path)])
+    return _cycle(path, lambda line: _chat(line, options))
 
 
 def app_requests(path: Path) -> Iterator[Any]:
     """Repeats the request of a JSON file, or cycles through a file with one request per line (`.jsonl`)."""
     if path.suffix == ".jsonl":
-        return cycle(read_requests(path))
-    return repeat(_json(_text(path), str(path)))
+        return _cycle(path, _RequestLine.parse)
+    with _reading(path):
+        text = read_bounded(path.expanduser(), MAX_MIB)
+    return repeat(_json(text, str(path)))
 
 
 def read_requests(path: Path) -> list[Any]:
     """Returns the requests of a file with one JSON request per line. Raises `RequestError`."""
-    return [entry for _, entry in _lines(path)]
+    return [line.parse() for line in _lines(path)]
 
 
 def count_media(body: Any) -> Counter[Modality]:
@@ -153,32 +159,64 @@ def count_media(body: Any) -> Counter[Modality]:
     return Counter()
 
 
-def _line(path: Path, number: int, entry: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+class _RequestLine(NamedTuple):
+    """A line of a file of requests."""
+
+    path: Path
+    number: int
+    content: bytes
+
+    @property
+    def place(self) -> str:
+        return f"{self.path}:{self.number}"
+
+    def parse(self) -> Any:
+        return _json(self.content, self.place)
+
+
+def _cycle(path: Path, create: Callable[[_RequestLine], Any]) -> Iterator[Any]:
+    """Cycles through the lines. They are parsed each time, because parsed ones take several times their size."""
+    lines = []
+    for line in _lines(path):
+        create(line)  # Raises at once for a line that is wrong.
+        lines.append(line)
+    return map(create, cycle(lines))
+
+
+def _chat(line: _RequestLine, options: Mapping[str, Any]) -> dict[str, Any]:
+    entry = line.parse()
     match entry:
         case {"messages": list()}:
             return {**options, **entry}
         case {"prompt": str(prompt)}:
-            entry_options = {name: value for name, value in entry.items() if name != "prompt"}
-            return chat_body(prompt, {**options, **entry_options})
-    raise RequestError(f'{path}:{number}: expected {{"prompt": "…"}} or {{"messages": […]}}')
+            others = {name: value for name, value in entry.items() if name != "prompt"}
+            return chat_body(prompt, {**options, **others})
+    raise RequestError(f'{line.place}: expected {{"prompt": "…"}} or {{"messages": […]}}')
 
 
-def _lines(path: Path) -> Sequence[tuple[int, Any]]:
-    lines = enumerate(_text(path).splitlines(), start=1)
-    found = [(number, _json(line, f"{path}:{number}")) for number, line in lines if line.strip()]
+def _lines(path: Path) -> Iterator[_RequestLine]:
+    """Yields the lines that are not empty. Raises `RequestError` without any, for too many, or if reading fails."""
+    found = 0
+    with _reading(path):
+        for number, content in enumerate(read_bounded_lines(path.expanduser(), MAX_MIB), start=1):
+            if content.strip():
+                found += 1
+                if found > MAX_LINES:
+                    raise RequestError(f"{path} has more than {MAX_LINES:,} requests: give fewer")
+                yield _RequestLine(path, number, content)
     if not found:
         raise RequestError(f"{path} is empty: write at least one request to it")
-    return found
 
 
-def _text(path: Path) -> str:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
     try:
-        return read_bounded(path.expanduser(), MAX_MIB)
+        yield
     except (OSError, RuntimeError, UnicodeDecodeError) as error:  # RuntimeError: "~" of an unknown user.
         raise RequestError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _json(text: str, source: str) -> Any:
+def _json(text: str | bytes, source: str) -> Any:
     try:
         return from_json(text)
     except ValueError as error:

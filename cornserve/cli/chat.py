@@ -12,15 +12,19 @@ import typer
 from cornserve.cli.audio_format import FORMATS
 from cornserve.cli.chat_images import ChatImages
 from cornserve.cli.chat_speech import ChatSpeech
-from cornserve.cli.console import CliError, expanded, print_json, stderr, stdout
+from cornserve.cli.console import CliError, expanded, print_error, print_json, stderr, stdout
 from cornserve.cli.gateway import open_client
 from cornserve.cli.media_options import MediaIoKwargs, MmProcessorKwargs, media_fields
 from cornserve.cli.options import AppName, Json, Url
+from cornserve_plan.bounded_file import read_bounded_stream
 
 if TYPE_CHECKING:
     from cornserve.client import Client
 
 Message = Mapping[str, Any]
+
+MAX_QUESTION_MIB = 8
+"""The maximum size of a question on standard input, that of a request's text by default."""
 
 HELP = "/reset: clear the conversation; /quit or Ctrl-D: exit; Ctrl-C: stop a response."
 
@@ -72,7 +76,7 @@ def chat(
     """Chat with an app. Without a terminal, the question is read from standard input."""
 
     if question is None and not sys.stdin.isatty():
-        question = sys.stdin.read().strip()
+        question = _read_stdin().strip()
     if voice is not None and not question:
         raise CliError("--voice needs a question: give it as an argument or on standard input")
     media = [_media_part("image", argument) for argument in image or []]
@@ -155,7 +159,7 @@ class ChatSession:
                     try:
                         self._answer_in_context(question)
                     except ApiStatusError as error:
-                        stderr().print(f"error: {error}", style="red", markup=False)
+                        print_error(str(error))
 
     def _answer_in_context(self, question: str) -> None:
         """Adds a question and its response to the conversation, unless the request fails. Ctrl-C cuts the response."""
@@ -189,6 +193,13 @@ def _read_question() -> str | None:
     except (EOFError, KeyboardInterrupt):
         stdout().print()
         return None
+
+
+def _read_stdin() -> str:
+    try:
+        return read_bounded_stream(sys.stdin.buffer, MAX_QUESTION_MIB, "standard input").decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"cannot read standard input: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _media_part(modality: Literal["image", "audio", "video"], argument: str) -> Mapping[str, Any]:

@@ -6,10 +6,10 @@ import sys
 from typing import Any
 
 from cornserve.cli.console import CliError, expanded
-from cornserve_plan.bounded_file import read_bounded
+from cornserve_plan.bounded_file import read_bounded_bytes, read_bounded_stream
 
-MAX_MIB = 512
-"""The maximum size of a file with JSON."""
+MAX_MIB = 128
+"""The maximum size of JSON, twice that of a request by default."""
 
 
 def read_json(argument: str, name: str) -> Any:
@@ -24,16 +24,15 @@ def read_json(argument: str, name: str) -> Any:
     try:
         match argument[:1]:
             case "@":
-                text = read_bounded(expanded(argument[1:]), MAX_MIB)
+                content = read_bounded_bytes(expanded(argument[1:]), MAX_MIB)
             case "-" if argument == "-":
-                text = sys.stdin.read()
+                content = read_bounded_stream(sys.stdin.buffer, MAX_MIB, "standard input")
             case _:
-                text = argument
-        return from_json(
-            text.encode(errors="surrogateescape")
-        )  # Python decodes command-line arguments with surrogateescape.
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
+                # Python decodes command-line arguments with surrogateescape.
+                content = argument.encode(errors="surrogateescape")
+        return from_json(content)
+    except OSError as error:
+        reason = error.strerror or error
         raise CliError(f"cannot read the {name} {argument[:80]!r}: {reason}: give JSON, @FILE or -") from error
     except ValueError as error:
         raise CliError(f"the {name} is not valid JSON: {error}") from error

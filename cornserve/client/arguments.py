@@ -12,9 +12,13 @@ import httpx2 as httpx
 from pydantic_core import to_json
 
 from cornserve.client.errors import ArgumentError
+from cornserve_plan.bounded_file import read_bounded_bytes
 
 MAX_SECONDS = 1_000_000.0
 """Longest timeout. The operating system's limit is 2**31 milliseconds."""
+
+MAX_FILE_MIB = 256
+"""Maximum size of a file with media: four times the limit of a gateway by default."""
 
 
 @contextmanager
@@ -63,7 +67,7 @@ def read_file(name: str, file: Path | bytes) -> tuple[str, bytes]:
     if isinstance(file, bytes):
         return name, file
     try:
-        return file.name, file.read_bytes()
+        return file.name, read_bounded_bytes(file, MAX_FILE_MIB)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ArgumentError(name, f"cannot read {str(file)[:200]!r}: {reason}") from error

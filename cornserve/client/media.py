@@ -9,6 +9,9 @@ from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
+from cornserve.client.arguments import MAX_FILE_MIB
+from cornserve_plan.bounded_file import read_bounded_bytes
+
 
 def image_part(image: Path | bytes | str) -> dict[str, Any]:
     """Returns a part of a user's message, in the format of OpenAI's API.
@@ -48,5 +51,5 @@ def video_part(video: Path | bytes | str) -> dict[str, Any]:
 def _url(medium: Path | bytes | str, modality: str) -> str:
     if isinstance(medium, str):
         return medium
-    content = medium if isinstance(medium, bytes) else medium.read_bytes()
+    content = medium if isinstance(medium, bytes) else read_bounded_bytes(medium, MAX_FILE_MIB)
     return f"data:{modality}/*;base64,{b64encode(content).decode()}"

@@ -79,6 +79,8 @@ def test_a_file_without_keys_is_rejected(tmp_path: Path, content: str) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(AccessError, match=r"cannot read .*/token: No such file"):
         Access.load(None, tmp_path / "token", {})
+    with pytest.raises(AccessError, match=r"cannot read /dev/zero: it is a device, not a file: give a readable text"):
+        Access.load(None, Path("/dev/zero"), {})
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])

@@ -174,7 +174,11 @@ def test_a_workload_that_cannot_be_sent_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [('{"prompt": 1}\n', "chats.jsonl:1: expected"), ("{}\n{\n", "chats.jsonl:2: invalid JSON"), ("\n", "is empty")],
+    [
+        ('{"prompt": 1}\n', "chats.jsonl:1: expected"),
+        ('{"prompt": "a"}\n{\n', "chats.jsonl:2: invalid JSON"),
+        ("\n", "is empty"),
+    ],
 )
 def test_an_invalid_dataset_is_an_error_with_the_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "chats.jsonl").write_text(text)
