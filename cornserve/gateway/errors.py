@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from json import JSONDecoder
+from types import MappingProxyType
 from typing import Any, Self
 
 from pydantic import BaseModel, ValidationError
@@ -13,6 +14,8 @@ from cornserve.app.unused_fields import UnusedFieldsError
 from cornserve.exception_text import encodable, exception_text
 from cornserve.task.errors import InvocationError, TaskError
 from cornserve.validation_errors import describe_error, field_path, further_fields, locate_error
+
+Headers = Iterable[tuple[bytes, bytes]]
 
 NO_ENDPOINTS = "NO_ENDPOINTS"
 """The code of an invocation whose executor cannot be found, although the app needs it."""
@@ -71,9 +74,9 @@ class ApiError(Exception):
         """The response body."""
         return self.body.model_dump_json().encode()
 
-    def content_for(self, path: str, request_id: str) -> bytes:
-        """Returns the response body in the format of the API of this path."""
-        return self.anthropic_content(request_id) if is_anthropic(path) else self.content
+    def content_for(self, path: str, headers: Headers, request_id: str) -> bytes:
+        """Returns the response body in the format of the API of the request with this path and these headers."""
+        return self.anthropic_content(request_id) if is_anthropic(path, headers) else self.content
 
     def anthropic_content(self, request_id: str) -> bytes:
         """Returns the response body in the format of Anthropic's API."""
@@ -110,30 +113,43 @@ class ApiError(Exception):
                 return cls(500, exception_text(error), code="task_error")
 
     @classmethod
-    def from_validation_error(cls, error: ValidationError, rename_field: Callable[[str], str] = str) -> Self:
+    def from_validation_error(
+        cls,
+        error: ValidationError,
+        rename_field: Callable[[str], str] = str,
+        reasons: Mapping[str, str] = MappingProxyType({}),
+    ) -> Self:
         """Returns a 400 that names the first invalid field and the number of further ones.
 
         Args:
             rename_field: replaces the path at the start of a text, for bodies with other fields than the invalid value.
+            reasons: why these fields are not supported.
         """
         first, fields = _first_problem(error)
-        api_error = cls.from_problem(first, error.error_count() - 1, map(rename_field, fields))
+        api_error = cls.from_problem(first, error.error_count() - 1, map(rename_field, fields), reasons)
         detail = api_error.body.error
         detail.message, detail.param = rename_field(detail.message), detail.param and rename_field(detail.param)
         return api_error
 
     @classmethod
-    def from_problem(cls, first: Mapping[str, Any], further: int, fields: Iterable[str]) -> Self:
+    def from_problem(
+        cls,
+        first: Mapping[str, Any],
+        further: int,
+        fields: Iterable[str],
+        reasons: Mapping[str, str] = MappingProxyType({}),
+    ) -> Self:
         """Returns a 400 for the first element of `ValidationError.errors()`, and the number of further ones.
 
         Args:
             fields: the first fields of the further ones.
+            reasons: why these fields are not supported.
         """
         param = field_path(first["loc"])
         names = "".join(f"{', ' if number else ': '}{field}" for number, field in enumerate(fields))
         more = f" (and {further} more{names})" if further else ""
         code = _CODE_BY_PROBLEM.get(first["type"], "invalid_value")
-        return cls(400, f"{_describe(first, param)}{more}", param=param or None, code=code)
+        return cls(400, f"{_describe(first, param, reasons)}{more}", param=param or None, code=code)
 
 
 MANY_PROBLEMS = 100
@@ -143,7 +159,8 @@ def _first_problem(error: ValidationError) -> tuple[Mapping[str, Any], list[str]
     """Returns the first of pydantic's errors, and the fields of the next ones. If there are many, without its input and
     without these fields."""
     if error.error_count() <= MANY_PROBLEMS:
-        first, *further = error.errors(include_url=False, include_context=False)
+        found = error.errors(include_url=False, include_context=False)
+        first, *further = sorted(found, key=_removed_by_clients, reverse=True)
         return locate_error(first), further_fields(further)
     # Writing JSON and parsing its first element takes a tenth of the time in which pydantic creates all dictionaries.
     problems = error.json(include_url=False, include_context=False, include_input=False)
@@ -154,9 +171,14 @@ def _first_problem(error: ValidationError) -> tuple[Mapping[str, Any], list[str]
 _HEADERS = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"retry-after": "1"}}
 
 
-def is_anthropic(path: str) -> bool:
-    """Returns whether a path belongs to Anthropic's API."""
-    return path.startswith("/v1/messages")
+def is_anthropic(path: str, headers: Headers) -> bool:
+    """Returns whether a request is one of Anthropic's API, whose clients send a header with its version."""
+    return path.startswith("/v1/messages") or any(name.lower() == b"anthropic-version" for name, _ in headers)
+
+
+def _removed_by_clients(problem: Mapping[str, Any]) -> bool:
+    """Returns whether the problem is a field without which clients send the request again, if an error is about it."""
+    return problem["type"] == "extra_forbidden" and problem["loc"] in {(name,) for name in _ANTHROPIC_CODES}
 
 
 _ANTHROPIC_TYPES = {
@@ -190,8 +212,10 @@ def _default_type(status: int) -> str:
     return "server_error" if status >= 500 else "invalid_request_error"
 
 
-def _describe(problem: Mapping[str, Any], param: str) -> str:
+def _describe(problem: Mapping[str, Any], param: str, reasons: Mapping[str, str]) -> str:
     match problem["type"]:
+        case "extra_forbidden" if param in reasons:
+            return f"unsupported field: {param!r}: {reasons[param]}"
         case "extra_forbidden":
             return f"unknown or unsupported field: {param!r}: remove it"
         case "missing":

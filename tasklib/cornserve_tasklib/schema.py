@@ -83,4 +83,9 @@ def _repetitions(schema: dict[str, Any]) -> int:
 
 
 def _pattern_repetitions(pattern: str) -> int:
-    return sum(max(int(minimum), int(maximum or 0)) for minimum, maximum in _REPETITIONS.findall(pattern))
+    return sum(max(map(_repetition, bounds)) for bounds in _REPETITIONS.findall(pattern))
+
+
+def _repetition(digits: str) -> int:
+    """Returns a bound of a repetition, or a larger number than any schema may have."""
+    return int(digits or 0) if len(digits) < 10 else 10**9

@@ -17,8 +17,8 @@ from cornserve_tasklib.sampling_fields import STRICT
 
 
 def _language_code(given: object) -> object:
-    """Returns the code of a language tag: "de" for "de-DE" and "DE"."""
-    return re.split("[-_]", given, maxsplit=1)[0].lower() if isinstance(given, str) else given
+    """Returns the code of a language tag: "de" for "de-DE", "DE" and " de "."""
+    return re.split("[-_]", given.strip(), maxsplit=1)[0].lower() if isinstance(given, str) else given
 
 
 Language = Annotated[str, BeforeValidator(_language_code), Field(pattern=r"^[a-z]{2,20}( [a-z]{2,20})?$")]

@@ -93,7 +93,7 @@ class ConsoleMiddleware:
             await self._serve(scope, receive, send_secured)
         except ApiError as error:
             request_id: RequestId = scope["state"][REQUEST_ID]
-            content = error.content_for(scope["path"].removeprefix(PATH), request_id.value)
+            content = error.content_for(scope["path"].removeprefix(PATH), scope["headers"], request_id.value)
             headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
             await _respond(send_secured, error.status, content, b"application/json", headers)
 

@@ -11,6 +11,7 @@ from pydantic_core import CoreSchema, core_schema
 from starlette.requests import Request
 
 from cornserve.gateway.endpoints.read_request import LARGE_BYTES, client_identity
+from cornserve.gateway.endpoints.unsupported_fields import UNSUPPORTED_FIELDS
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.form_body import FormPart, form_boundary, split_form
 from cornserve.gateway.http.request_body import take_any_body
@@ -62,7 +63,7 @@ async def read_form(request: Request, form_type: type[Form]) -> Form:
     try:
         return form_type.model_validate(_fields(parts))
     except ValidationError as error:
-        raise ApiError.from_validation_error(error) from error
+        raise ApiError.from_validation_error(error, reasons=UNSUPPORTED_FIELDS) from error
 
 
 def _fields(parts: Sequence[FormPart]) -> dict[str, Any]:

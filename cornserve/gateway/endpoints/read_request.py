@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from cornserve.app.media_slots import MediaSlot, find_media_slots
 from cornserve.gateway.endpoints.unknown_fields import validate_known
+from cornserve.gateway.endpoints.unsupported_fields import UNSUPPORTED_FIELDS
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.auth import KEY_HEADERS
 from cornserve.gateway.http.request_body import (
@@ -63,7 +64,7 @@ async def read_fields(
 
         return await large.read(content, read, find_slots)
     except ValidationError as error:
-        raise ApiError.from_validation_error(error) from error
+        raise ApiError.from_validation_error(error, reasons=UNSUPPORTED_FIELDS) from error
 
 
 async def read_native(

@@ -24,4 +24,8 @@ def by_type(name: str, *types: str, default: str | None = None) -> Discriminator
 
 def text_or_list(name: str) -> Discriminator:
     """Returns a discriminator of texts and lists. The tags are `NAME:text` and `NAME:list`."""
-    return Discriminator(lambda value: f"{name}:text" if isinstance(value, str) else f"{name}:list")
+
+    def tag(value: object) -> str | None:
+        return f"{name}:text" if isinstance(value, str) else f"{name}:list" if isinstance(value, list) else None
+
+    return Discriminator(tag, custom_error_type=name, custom_error_message="must be a text or a list")

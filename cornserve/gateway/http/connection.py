@@ -266,7 +266,8 @@ class HttpConnection(HttpToolsProtocol):
             path, request_id = self._incoming_path(), RequestId.of(self.headers or ())
         else:
             path, request_id = self.scope["path"], self.scope["state"][REQUEST_ID]
-        content = error.content_for(path, request_id.value)
+        given = self.headers if self._size.in_head else self.scope["headers"]
+        content = error.content_for(path, given or (), request_id.value)
         headers = {"content-type": "application/json", "content-length": str(len(content)), **error.headers}
         lines = [f"{name}: {value}\r\n".encode() for name, value in headers.items()]
         lines += [b"%b: %b\r\n" % header for header in request_id.headers]

@@ -62,7 +62,7 @@ class RequestMiddleware:
         except ApiError as error:
             body.release()
             self._on_rejected(error.status, error.body.error.code)
-            content = error.content_for(scope["path"], request_id.value)
+            content = error.content_for(scope["path"], scope["headers"], request_id.value)
             await _reject(error, content, send, closes=not (body.is_complete or _has_small_body(headers)))
             return
         except asyncio.CancelledError:

@@ -226,7 +226,9 @@ async def test_a_completion_has_the_log_probabilities_of_the_prompt(openai: Asyn
     ("change", "param", "message"),
     [
         ({"banana": 1}, "banana", "unknown or unsupported field: 'banana'"),
-        ({"functions": []}, "functions", "unknown or unsupported field: 'functions'"),
+        ({"functions": []}, "functions", "unsupported field: 'functions': use tools"),
+        ({"vllm_xargs": {"a": 1}}, "vllm_xargs", "unsupported field: 'vllm_xargs': no extension of vLLM"),
+        ({"watermarking": False}, "watermarking", "unsupported field: 'watermarking': an app has watermarks by its"),
         ({"model": None}, "model", "missing field: 'model'"),
         ({"messages": []}, "messages", "at least 1 item"),
         ({"messages": [{"role": "user"}]}, "messages[0].content", "missing in a user message: add it"),
@@ -307,6 +309,11 @@ async def test_a_completion_has_the_log_probabilities_of_the_prompt(openai: Asyn
         ({"structured_outputs": {"json": "{"}}, "structured_outputs.json", "EOF"),
         ({"structured_outputs": {"json": REPEATED}}, "structured_outputs.json", "have 1002 repetitions"),
         ({"structured_outputs": {"regex": "a{1001}"}}, "structured_outputs.regex", "has 1001 repetitions"),
+        (
+            {"structured_outputs": {"regex": f"a{{{'9' * 5000}}}"}},
+            "structured_outputs.regex",
+            "has 1000000000 repetitions: at most 1000 are allowed",
+        ),
         ({"structured_outputs": {"grammar": "x" * 65537}}, "structured_outputs.grammar", "has 65537 bytes"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "at least 1 item"),
         ({"structured_outputs": {"json_object": False}}, "structured_outputs.json_object", "must be true, not false"),

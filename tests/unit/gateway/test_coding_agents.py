@@ -77,6 +77,8 @@ async def test_a_turn_of_codex_is_streamed(gateway: httpx.AsyncClient) -> None:
         "include": ["reasoning.encrypted_content"],
         "prompt_cache_key": "0199",
         "text": {"verbosity": "low"},
+        "client_metadata": {"x-codex-installation-id": "0199"},
+        "access_programs": {"cyber": "none"},
     }
     headers = {"originator": "codex_cli_rs", "session_id": "0199", "openai-beta": "responses=experimental"}
 
@@ -116,6 +118,8 @@ async def test_a_turn_of_claude_code_is_streamed(gateway: httpx.AsyncClient) -> 
         "metadata": {"user_id": "user_1_account__session_2"},
         "thinking": {"type": "adaptive"},
         "output_config": {"effort": "medium"},
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        "speed": "standard",
     }
     headers = {"anthropic-version": "2023-06-01", "anthropic-beta": "claude-code-20250219", "x-api-key": "none"}
 

@@ -49,7 +49,9 @@ async def test_the_official_client_gets_images(openai: AsyncOpenAI) -> None:
 
 
 async def test_omitted_and_automatic_fields_have_defaults(openai: AsyncOpenAI) -> None:
-    response = await openai.images.generate(model="painter", prompt="x", size="auto", quality="auto", user="me")
+    response = await openai.images.generate(
+        model="painter", prompt="x", size="auto", quality="auto", user="me", safety_identifier="me"
+    )
 
     assert response.data is not None
     assert [b64decode(image.b64_json or "") for image in response.data] == [b"prompt=x"]
@@ -121,7 +123,7 @@ async def test_the_events_of_several_images_contain_their_positions(gateway: htt
         ({"partial_images": 1}, "partial_images", "is set, but stream is false"),
         ({"progress": True}, "progress", "is set, but stream is false"),
         ({"style": "vivid"}, "style", "unknown or unsupported field"),
-        ({"moderation": "low"}, "moderation", "unknown or unsupported field"),
+        ({"moderation": "low"}, "moderation", "nothing moderates requests and responses"),
     ],
 )
 async def test_an_invalid_request_is_a_400_that_names_the_field(

@@ -130,7 +130,8 @@ async def test_blocks_become_messages_of_a_chat(relay: AsyncAnthropic) -> None:
                     {"type": "text", "text": "Let me see."},
                     {"type": "tool_use", "id": "call-1", "name": "add", "input": {"a": 1}},
                     {"type": "tool_use", "id": "call-2", "name": "add", "input": {}},
-                    {"type": "tool_use", "id": "call-3", "name": "add", "input": {}},
+                    {"type": "tool_use", "id": "call-3", "name": "add", "input": {}, "toolset_name": "math"},
+                    {"type": "tool_use", "id": "call-4", "name": "add", "input": {}},
                 ],
             },
             {
@@ -139,6 +140,7 @@ async def test_blocks_become_messages_of_a_chat(relay: AsyncAnthropic) -> None:
                     {"type": "tool_result", "tool_use_id": "call-1", "content": [{"type": "text", "text": "3"}]},
                     {"type": "tool_result", "tool_use_id": "call-2", "is_error": True},
                     {"type": "tool_result", "tool_use_id": "call-3", "content": "no such file", "is_error": True},
+                    {"type": "tool_result", "tool_use_id": "call-4", "content": None, "toolset_name": "math"},
                     {"type": "text", "text": "Go on."},
                 ],
             },
@@ -147,7 +149,7 @@ async def test_blocks_become_messages_of_a_chat(relay: AsyncAnthropic) -> None:
 
     calls = [
         {"id": f"call-{number}", "type": "function", "function": {"name": "add", "arguments": arguments}}
-        for number, arguments in ((1, '{"a":1}'), (2, "{}"), (3, "{}"))
+        for number, arguments in ((1, '{"a":1}'), (2, "{}"), (3, "{}"), (4, "{}"))
     ]
     assistant = {"role": "assistant", "content": "Let me see.", "tool_calls": calls, "reasoning_content": "I add."}
     assert chat["messages"] == [
@@ -157,6 +159,7 @@ async def test_blocks_become_messages_of_a_chat(relay: AsyncAnthropic) -> None:
         {"role": "tool", "content": "3", "tool_call_id": "call-1"},
         {"role": "tool", "content": "Error", "tool_call_id": "call-2"},
         {"role": "tool", "content": "Error: no such file", "tool_call_id": "call-3"},
+        {"role": "tool", "content": "", "tool_call_id": "call-4"},
         {"role": "user", "content": [{"type": "text", "text": "Go on."}]},
     ]
 
@@ -225,7 +228,12 @@ async def test_tokens_are_counted(relay: AsyncAnthropic) -> None:
     ("fields", "message"),
     [
         ({"max_tokens": None}, "missing field: 'max_tokens'"),
-        ({"container": "c"}, "unknown or unsupported field: 'container'"),
+        ({"container": "c"}, "unsupported field: 'container': tools run at the client"),
+        ({"inference_geo": "us"}, "unsupported field: 'inference_geo': requests run where the instance runs"),
+        ({"fallbacks": []}, "unknown or unsupported field: 'fallbacks'"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages[0].content: must be a text or a list, not null"),
+        ({"tools": [ADD | {"defer_loading": True}]}, "tools[0].defer_loading: must be false"),
+        ({"tools": [ADD | {"allowed_callers": ["code_execution_20250825"]}]}, "tools[0].allowed_callers[0]: "),
         ({"top_k": -1}, "top_k: "),
         ({"messages": []}, "messages: "),
         (
@@ -285,14 +293,16 @@ async def test_an_unknown_model_is_not_found(anthropic: AsyncAnthropic) -> None:
     assert caught.value.type == "not_found_error"
     assert caught.value.request_id
     assert unlisted.value.request_id
+    assert unlisted.value.type == "not_found_error"
 
 
 async def test_a_client_learns_that_threads_are_not_supported(relay: AsyncAnthropic) -> None:
     """The tool runner of Anthropic's client sends a thread first, and after this error whole conversations."""
     with pytest.raises(ThreadUnsupportedRequestError) as caught:
-        await relayed(relay, extra_body={"thread": {"id": "thread-1"}})
+        await relayed(relay, extra_body={"temperature": 9, "banana": 1, "thread": {"id": "thread-1"}})
 
     assert caught.value.details.error_code == "thread_unsupported_request"
+    assert "messages are not stored: send all of them (and 2 more: temperature, banana)" in caught.value.message
 
 
 async def test_an_app_without_chats_is_rejected(anthropic: AsyncAnthropic, deploy: Deploy) -> None:

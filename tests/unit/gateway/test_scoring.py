@@ -38,7 +38,8 @@ async def test_the_most_relevant_documents_come_first(gateway: httpx.AsyncClient
 
 
 async def test_the_documents_can_be_left_out(gateway: httpx.AsyncClient) -> None:
-    ranking = await post(gateway, RERANK, query="ab", documents=["x", "abcd"], return_documents=False)
+    further = {"return_documents": False, "rank_fields": ["text"], "priority": 0, "max_chunks_per_doc": None}
+    ranking = await post(gateway, RERANK, query="ab", documents=["x", "abcd"], **further)
 
     assert ranking["results"] == [{"index": 1, "relevance_score": 4.25}, {"index": 0, "relevance_score": 1.25}]
 
@@ -110,6 +111,9 @@ async def test_one_or_many_queries_are_compared(
         (RERANK, {"query": "x", "documents": ["x"] * 2049}, "documents", "at most 2048"),
         (RERANK, {"query": "x", "documents": ["x"], "top_n": -1}, "top_n", "greater than or equal to 0"),
         (RERANK, {"query": "x", "documents": ["x"], "truncate_prompt_tokens": -2}, "truncate_prompt_tokens", "-1"),
+        (RERANK, {"query": "x", "documents": ["x"], "rank_fields": ["title"]}, "rank_fields[0]", "must be 'text'"),
+        (RERANK, {"query": "x", "documents": ["x"], "priority": 1}, "priority", "must be 0, not 1"),
+        (RERANK, {"query": "x", "documents": ["x"], "max_chunks_per_doc": 1}, "max_chunks_per_doc", "use max_tokens"),
         (SCORE, {"documents": ["x"]}, "queries", "missing field: 'queries'"),
         (SCORE, {"queries": "x", "text_1": "x", "documents": ["x"]}, "text_1", "unknown or unsupported field"),
         (SCORE, {"queries": ["x", "y"], "documents": ["x"]}, "queries", "2 for 1 documents: give one query, or one"),

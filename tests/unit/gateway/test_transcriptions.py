@@ -79,8 +79,9 @@ async def test_fields_of_vllm_are_accepted(gateway: httpx.AsyncClient) -> None:
         "n": "1",
         "length_penalty": "0.5",
         "include_stop_str_in_output": "true",
+        "chunking_strategy": "auto",
     }
-    form = {"model": "scribe", "language": "Haitian Creole", "hotwords": "maize", "stream": "false", **without_effect}
+    form = {"model": "scribe", "language": " Haitian Creole ", "hotwords": "maize", "stream": "false", **without_effect}
     response = await gateway.post(TRANSCRIPTIONS, data=form, files={"file": ("a.wav", WAV)})
 
     assert response.status_code == 200, response.text
@@ -167,6 +168,8 @@ async def test_a_stream_has_the_chunks_of_vllm(gateway: httpx.AsyncClient) -> No
         (WAV, {"model": None}, "model", "missing field: 'model'"),
         (WAV, {"model": ""}, "model", "missing field: 'model'"),
         (WAV, {"language": "e"}, "language", "pattern"),
+        (WAV, {"vllm_xargs": "{}"}, "vllm_xargs", "no extension of vLLM that reads it"),
+        (WAV, {"watermarking": "true"}, "watermarking", "an app has watermarks by its --engine-arg"),
         (WAV, {"language": "en1"}, "language", "pattern"),
         (WAV, {"temperature": "1.5"}, "temperature", "less than or equal to 1, not '1.5'"),
         (WAV, {"temperature": "nan"}, "temperature", "finite number"),
@@ -197,7 +200,8 @@ async def test_a_stream_has_the_chunks_of_vllm(gateway: httpx.AsyncClient) -> No
         (WAV, {"use_beam_search": "true"}, "use_beam_search", "is not supported: remove it"),
         (WAV, {"n": "2"}, "n", "less than or equal to 1"),
         (WAV, {"to_language": "?"}, "to_language", "pattern"),
-        (WAV, {"chunking_strategy": "auto"}, "chunking_strategy", "unknown or unsupported field"),
+        (WAV, {"chunking_strategy": "server_vad"}, "chunking_strategy", "must be 'auto', not 'server_vad'"),
+        (WAV, {"keywords": "maize"}, "keywords", "unknown or unsupported field"),
     ],
 )
 async def test_an_invalid_form_is_a_400_that_names_the_field(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from annotated_types import MaxLen, MinLen
-from pydantic import BaseModel, Field, Tag, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, Tag, model_validator
 from pydantic_core import to_json
 
 from cornserve.gateway.endpoints.union_discriminators import by_type, text_or_list
@@ -78,6 +78,7 @@ class ImageBlock(_Block):
         Annotated[Base64Source, Tag("source:base64")] | Annotated[UrlSource, Tag("source:url")],
         by_type("source", "base64", "url"),
     ]
+    transformations: Unused[dict[str, Any]] = None
 
     @property
     def part(self) -> ImageUrlPart:
@@ -98,6 +99,7 @@ class ToolUseBlock(_Block):
     name: FunctionName
     input: dict[str, Any]
     caller: Unused[dict[str, Any]] = None
+    toolset_name: Unused[str] = None
 
     @property
     def call(self) -> ToolCall:
@@ -113,9 +115,11 @@ class ToolResultBlock(_Block):
     content: Annotated[
         Annotated[str, Tag("content:text")] | Annotated[list[ResultBlock], Tag("content:list")],
         text_or_list("content"),
+        BeforeValidator(lambda content: "" if content is None else content),
     ] = ""
     is_error: bool | None = None
     """Whether the call has failed. Chat templates have no such field: the model reads it in the text."""
+    toolset_name: Unused[str] = None
 
     @property
     def message(self) -> ChatMessage:

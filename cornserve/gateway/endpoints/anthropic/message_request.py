@@ -44,6 +44,10 @@ class CustomTool(BaseModel):
     cache_control: Unused[dict[str, Any]] = None
     eager_input_streaming: Unused[bool] = None
     input_examples: Unused[list[Any]] = None
+    allowed_callers: Unused[list[Literal["direct"]]] = None
+    """Must be `direct`: code that Anthropic's servers run cannot call tools."""
+    defer_loading: Unused[Literal[False]] = None
+    """Must be `false`: the prompt has all tools."""
 
     @property
     def tool(self) -> Tool:
@@ -83,7 +87,8 @@ class Thinking(BaseModel):
 
     model_config = STRICT
 
-    type: Literal["enabled", "disabled", "adaptive"]
+    type: Literal["enabled", "disabled", "adaptive", "between_tools"]
+    block_binding: Unused[dict[str, Any]] = None
     budget_tokens: Unused[int] = None
     display: Unused[Literal["summarized", "omitted"]] = None
 
@@ -126,6 +131,11 @@ class CountTokensRequest(BaseModel):
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     cache_control: Unused[dict[str, Any]] = None
+    context_management: Unused[dict[str, Any]] = None
+    """It would remove earlier reasoning and results of tools from the prompt."""
+    speed: Unused[Literal["standard", "fast"]] = None
+    user_profile_id: Unused[str] = None
+    workspace_id: Unused[str] = None
 
     @cached_property
     def chat(self) -> ChatRequest:
@@ -215,6 +225,7 @@ class CreateMessageRequest(CountTokensRequest):
     top_k: Annotated[int, Ge(0), Le(1_000_000)] = 0
     stop_sequences: Annotated[list[Annotated[str, MinLen(1), MaxLen(1000)]], MaxLen(4)] = Field(default_factory=list)
     metadata: Unused[dict[str, Any]] = None
+    diagnostics: Unused[dict[str, Any]] = None
     service_tier: Unused[Literal["auto", "standard_only"]] = None
 
     @property

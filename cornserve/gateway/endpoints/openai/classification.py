@@ -13,7 +13,7 @@ from cornserve.app.response_readers import CLASSES
 from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints.openai.common_fields import (
-    OpenAIRequest,
+    PoolingRequest,
     PromptUsage,
     as_list,
     check_app,
@@ -26,7 +26,7 @@ from cornserve.gateway.request.session import Session
 from cornserve_tasklib.classification import ClassificationRequest
 
 
-class ClassifyRequest(ClassificationRequest, OpenAIRequest):
+class ClassifyRequest(ClassificationRequest, PoolingRequest):
     """vLLM's request body."""
 
     input: Inputs  # type: ignore[assignment]

@@ -75,6 +75,13 @@ class OpenAIRequest(BaseModel):
     """Accepted and not used."""
 
 
+class PoolingRequest(OpenAIRequest):
+    """The fields of operations that compute a vector or values of each text."""
+
+    priority: Literal[0] = 0
+    """Must be 0: engines of these models run requests in the order of arrival."""
+
+
 class HintedRequest(OpenAIRequest):
     """The fields of operations that generate text which do not change the text."""
 

@@ -17,7 +17,7 @@ from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints.openai.common_fields import (
     OneOrMany,
-    OpenAIRequest,
+    PoolingRequest,
     PromptUsage,
     Text,
     as_list,
@@ -33,7 +33,7 @@ from cornserve_tasklib.sampling_fields import Tokens
 Inputs = OneOrMany[Annotated[list[Text], MaxLen(MAX_INPUTS)], Annotated[list[Tokens], MaxLen(MAX_INPUTS)]]
 
 
-class CreateEmbeddingRequest(EmbeddingRequest, OpenAIRequest):
+class CreateEmbeddingRequest(EmbeddingRequest, PoolingRequest):
     """OpenAI's request body."""
 
     input: Inputs = Field(default_factory=list)  # type: ignore[assignment]

@@ -51,6 +51,8 @@ class CreateImageRequest(ImageGenerationRequest, OpenAIRequest):
     """The response contains the images. URLs are not supported."""
     background: Literal["auto", "opaque"] = "auto"
     """All images are opaque."""
+    safety_identifier: str | None = None
+    """Accepted and not used."""
     stream: bool = False
     progress: bool = False
     """Whether a stream has an event for each denoising step."""

@@ -139,7 +139,14 @@ def _chat_part(part: InputPart) -> ContentPart:
             return TextPart(type="text", text=part.text)
 
 
-class FunctionCallItem(_InputItem):
+class _CallItem(_InputItem):
+    """The fields of calls and results of other servers, on which tools have namespaces, and programs call them."""
+
+    caller: Unused[dict[str, Any]] = None
+    namespace: Unused[str] = None
+
+
+class FunctionCallItem(_CallItem):
     """A call of an earlier response."""
 
     type: Literal["function_call"]
@@ -153,7 +160,7 @@ class FunctionCallItem(_InputItem):
         return ToolCall(id=self.call_id, type="function", function=function)
 
 
-class CustomCallItem(_InputItem):
+class CustomCallItem(_CallItem):
     """A call of a custom tool, of an earlier response."""
 
     type: Literal["custom_tool_call"]
@@ -167,11 +174,12 @@ class CustomCallItem(_InputItem):
         return ToolCall(id=self.call_id, type="function", function=function)
 
 
-class CallOutputItem(_InputItem):
+class CallOutputItem(_CallItem):
     """The result of a call."""
 
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
+    name: Unused[str] = None
     output: Annotated[
         Annotated[str, Tag("content:text")] | Annotated[list[InputPart], Field(fail_fast=True), Tag("content:list")],
         text_or_list("content"),

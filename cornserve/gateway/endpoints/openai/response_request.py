@@ -16,7 +16,7 @@ from cornserve.gateway.endpoints.openai.response_input import CUSTOM_INPUT, Inpu
 from cornserve.gateway.endpoints.union_discriminators import by_type
 from cornserve.gateway.errors import ApiError
 from cornserve_tasklib.chat_request import ChatRequest, ReasoningEffort
-from cornserve_tasklib.messages import ChatMessage, FunctionName
+from cornserve_tasklib.messages import ChatMessage, FunctionName, Unused
 from cornserve_tasklib.sampling_fields import STRICT
 from cornserve_tasklib.schema import Schema
 from cornserve_tasklib.tools import Function, FunctionChoice, JsonSchema, NamedToolChoice, ResponseFormat, Tool
@@ -41,16 +41,26 @@ Includable = Literal[
 """Data that a request may ask for and that no response has, as nothing produces it."""
 
 
-class FunctionTool(BaseModel):
-    """A function that the model may call."""
+class _DirectTool(BaseModel):
+    """The fields of tools that only models call."""
 
     model_config = STRICT
+
+    allowed_callers: Unused[list[Literal["direct"]]] = None
+    """Must be `direct`: programs that OpenAI's servers run cannot call tools."""
+    defer_loading: Unused[Literal[False]] = None
+    """Must be `false`: the prompt has all tools."""
+
+
+class FunctionTool(_DirectTool):
+    """A function that the model may call."""
 
     type: Literal["function"]
     name: FunctionName
     description: str | None = None
     parameters: Schema | None = None
     strict: bool | None = None
+    output_schema: Unused[dict[str, Any]] = None
 
     @property
     def tool(self) -> Tool:
@@ -84,10 +94,8 @@ FreeformFormat = Annotated[
 ]
 
 
-class FreeformTool(BaseModel):
+class FreeformTool(_DirectTool):
     """A tool whose input is a text. The model calls a function with the text, whose format it reads."""
-
-    model_config = STRICT
 
     type: Literal["custom"]
     name: FunctionName
@@ -162,7 +170,7 @@ class ReasoningOptions(BaseModel):
     model_config = STRICT
 
     effort: ReasoningEffort | None = None
-    summary: Literal["auto", "concise", "detailed"] | None = None
+    summary: Literal["auto", "concise", "detailed", "none"] | None = None
     """Accepted and not used."""
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
     """Accepted and not used."""
@@ -199,6 +207,9 @@ class CreateResponseRequest(HintedRequest):
     reasoning: ReasoningOptions | None = None
     include: list[Includable] | None = None
     """Accepted and not used."""
+    client_metadata: Unused[dict[str, Any]] = None
+    """Codex sends it."""
+    access_programs: Unused[dict[str, Any]] = None
     truncation: Literal["disabled"] = "disabled"
     background: Literal[False] = False
 

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from cornserve.app.response_readers import SCORES
 from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
-from cornserve.gateway.endpoints.openai.common_fields import OpenAIRequest, PromptUsage, Text, check_app, prompt_usage
+from cornserve.gateway.endpoints.openai.common_fields import PoolingRequest, PromptUsage, Text, check_app, prompt_usage
 from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.request.session import Session
@@ -50,7 +50,7 @@ OneOrManyQueries = Annotated[Queries, BeforeValidator(_listed, json_schema_input
 OneOrManyDocuments = Annotated[Documents, BeforeValidator(_listed, json_schema_input_type=str | Object | Documents)]
 
 
-class ScoreRequest(ScoringRequest, OpenAIRequest):
+class ScoreRequest(ScoringRequest, PoolingRequest):
     """vLLM's request body. The texts have one of several names."""
 
     queries: OneOrManyQueries = Field(  # type: ignore[pydantic-alias]
@@ -61,7 +61,7 @@ class ScoreRequest(ScoringRequest, OpenAIRequest):
     )
 
 
-class RerankRequest(ScoringOptions, OpenAIRequest):
+class RerankRequest(ScoringOptions, PoolingRequest):
     """vLLM's request body, which is that of Jina's and Cohere's rerank API."""
 
     query: Query
@@ -70,6 +70,8 @@ class RerankRequest(ScoringOptions, OpenAIRequest):
     """The number of results. 0 stands for all."""
     return_documents: bool = True
     """Whether the results contain the documents."""
+    rank_fields: Annotated[list[Literal["text"]], MaxLen(1)] | None = None
+    """The fields of documents, which have no others."""
 
 
 class ScoredPair(BaseModel):

@@ -72,6 +72,8 @@ class TranscriptionForm(TranscriptionOptions):
     stream_include_usage: bool = False
     """Whether the last event of a stream contains the usage, as in vLLM."""
 
+    chunking_strategy: Literal["auto"] | None = None
+    """Accepted and not used: long audio is divided at quiet positions."""
     stream_continuous_usage_stats: bool = False
     """Must be `false`."""
     use_beam_search: bool = False
