@@ -11,6 +11,7 @@ from cornserve.app.plan import AppPlan
 from cornserve.app.route_plan import RouteCell, RoutePlan
 from cornserve.task.component_parts import wholes
 from cornserve.task.errors import DefinitionError
+from cornserve_plan.fields import Binding
 from cornserve_plan.plan import PlanCell, PlanOption, PlanPath, PlanStep
 
 ADVICE = "make a plan of this app with `cornserve plan from APP`"
@@ -53,6 +54,7 @@ def resolve_plan(plan: AppPlan, graph: AppGraph | None) -> RoutePlan:
         default_type=plan.default_type,
         cells=cells,
         executors=executors,
+        bindings=_bindings(plan, executors, types, graph),
     )
     size = len(resolved.model_dump_json().encode())
     if size > MAX_ROUTE_PLAN_BYTES:
@@ -144,6 +146,19 @@ def _probabilities(
             if probability:
                 index = _path_index(name, number, path, executors, types[name], graph)
                 found[name][index] = min(found[name][index] + probability, 1.0)
+    return found
+
+
+def _bindings(
+    plan: AppPlan, executors: dict[str, str], types: dict[str, str], graph: AppGraph
+) -> dict[str, list[dict[str, Binding]]]:
+    """Returns the bindings of steps by executor for each path of the app. A type without bindings is absent."""
+    found: dict[str, list[dict[str, Binding]]] = {}
+    for name, kind in plan.types.items():
+        for number, path in enumerate(kind.paths):
+            if steps := {executors[step.option]: step.binding for step in path.steps if step.binding is not None}:
+                index = _path_index(name, number, path, executors, types[name], graph)
+                found.setdefault(name, [{} for _ in graph.paths])[index].update(steps)
     return found
 
 

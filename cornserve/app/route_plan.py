@@ -7,6 +7,7 @@ from typing import Annotated, Self
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from cornserve_plan.fields import Binding
 from cornserve_policies.path_table import PathTable, RoutableCell
 from cornserve_policies.replayable_random import check_weights
 
@@ -43,6 +44,9 @@ class RoutePlan(BaseModel):
     cells: Annotated[list[RouteCell], Field(min_length=1)]
     executors: dict[str, str] = Field(default_factory=dict)
     """The key of each deployment option's executor, by the option's name."""
+    bindings: dict[str, list[dict[str, Binding]]] = Field(default_factory=dict)
+    """The binding of invocations by the executor's key, for each path of the app, by request type. Types, paths and
+    executors without one have that of the app's policies."""
 
     @property
     def options(self) -> dict[str, str]:

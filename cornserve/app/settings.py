@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from cornserve.app.spec_rules import SpecModel, SpecRule, exactly_one
+from cornserve_plan.fields import Binding
 from cornserve_policies.adaptation import HISTORY_SECONDS, AdaptationLimits
 from cornserve_policies.autoscaling import LONGEST_HISTORY, ExecutorLimits
 from cornserve_policies.registry import DEFAULT_ROUTING
@@ -215,9 +216,9 @@ class AppPolicies(SpecModel):
     routing: PolicyName = DEFAULT_ROUTING
     """The policy that selects a replica for each invocation: `static`, `least-loaded`, `power-of-two`, `least-tokens`,
     or a policy that another package adds."""
-    binding: Literal["early", "late"] = "early"
+    binding: Binding = "early"
     """When the replica of an invocation that reads the tensors of one other invocation is selected: `early`, together
-    with the other one's, or `late`, when the other one has ended."""
+    with the other one's, or `late`, when the other one has ended. Steps of a plan may have a `binding` instead."""
     adaptation: AdaptationSettings | None = None
     """The adaptation to the load. Without these settings, only users change the running cells."""
     targets: LatencyTargetSettings | None = None

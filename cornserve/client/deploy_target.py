@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from pydantic import JsonValue, ValidationError
 
@@ -22,6 +22,7 @@ from cornserve.client.errors import DeployTargetError
 from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
 from cornserve_plan.bounded_file import read_bounded
+from cornserve_plan.fields import Binding
 from cornserve_policies.registry import DEFAULT_ROUTING
 from cornserve_tasklib.hub import is_hub_id
 from cornserve_tasklib.media_options import MediaOptions
@@ -42,8 +43,9 @@ class DeployOptions(TypedDict, total=False):
     """Replicas of each executor; by default, 1 for a new app, else the current number."""
     routing: str
     """The policy that selects replicas."""
-    binding: Literal["early", "late"]
-    """When the replica of an invocation that reads the tensors of one other invocation is selected."""
+    binding: Binding
+    """When the replica of an invocation that reads the tensors of one other invocation is selected, unless the plan
+    has a binding for it."""
     shares: Mapping[str, float] | None
     """Shares of the requests among the paths of the model's family, such as `{"e-l": 1}`; by default, the first
     path receives all."""
@@ -81,7 +83,7 @@ def resolve_target(
     name: str | None = None,
     replicas: int | None = None,
     routing: str = DEFAULT_ROUTING,
-    binding: Literal["early", "late"] = "early",
+    binding: Binding = "early",
     shares: Mapping[str, float] | None = None,
     options: Mapping[str, JsonValue] | None = None,
     revision: str | None = None,
@@ -128,7 +130,7 @@ def _resolve(
     name: str | None,
     replicas: int | None,
     routing: str,
-    binding: Literal["early", "late"],
+    binding: Binding,
     shares: Mapping[str, float] | None,
     options: Mapping[str, JsonValue] | None,
     revision: str | None,

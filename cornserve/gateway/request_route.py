@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from cornserve.app.record import Route
 from cornserve.app.settings import AppPolicies
+from cornserve_plan.fields import Binding
 from cornserve_policies.path_table import PATH_DRAWS, CellPath, PathTable
 from cornserve_policies.registry import DEFAULT_ROUTING, UnknownPolicyError, routing_policy
 from cornserve_policies.replayable_random import ReplayableRandom
@@ -36,6 +37,8 @@ class RequestRoute:
     """The executor group that runs each executor in a cell of the plan, by the cell's name and the executor's key."""
     options: Mapping[str, str] = field(default_factory=dict)
     """The deployment options of the plan, by the key of their executor."""
+    bindings: Mapping[str, Sequence[Mapping[str, Binding]]] = field(default_factory=dict)
+    """The bindings of the plan by the executor's key, for each path, by request type."""
 
     @classmethod
     def of(cls, route: Route) -> RequestRoute:
@@ -48,6 +51,7 @@ class RequestRoute:
             plan=None if route.plan is None else route.plan.path_table(),
             cell_groups={} if route.plan is None else {cell.name: cell.groups for cell in route.plan.cells},
             options={} if route.plan is None else route.plan.options,
+            bindings={} if route.plan is None else route.plan.bindings,
         )
 
     @property
@@ -64,6 +68,11 @@ class RequestRoute:
         if self.plan is None:
             return CellPath("", "", random.choose(self.shares))
         return self.plan.choose(request_type, random)
+
+    def bindings_of(self, drawn: CellPath) -> Mapping[str, Binding]:
+        """Returns the bindings of the plan on a path, by the executor's key."""
+        of_type = self.bindings.get(drawn.request_type)
+        return {} if of_type is None else of_type[drawn.path]
 
     @property
     def group_keys(self) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from annotated_types import Ge, Gt, Le
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -27,6 +27,9 @@ Positive = Annotated[float, Gt(0)]
 NonNegative = Annotated[float, Ge(0)]
 Count = Annotated[int, Ge(0), Le(MAX_COUNT)]
 PositiveCount = Annotated[int, Ge(1), Le(MAX_COUNT)]
+Binding = Literal["early", "late"]
+"""When the replica of an invocation that reads the tensors of one other invocation is selected: together with the other
+one's, or when the other one has ended."""
 
 
 class PlanPart(BaseModel):

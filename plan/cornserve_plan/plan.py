@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from cornserve_plan.fields import Count, Fraction, Name, Names, NonNegative, PlanPart, Positive, PositiveCount
+from cornserve_plan.fields import Binding, Count, Fraction, Name, Names, NonNegative, PlanPart, Positive, PositiveCount
 from cornserve_policies.mixture import efficient_rates
 
 SHARES_TOLERANCE: Final = 1e-3
@@ -35,6 +35,9 @@ class PlanStep(PlanPart):
     """The name of the option."""
     components: Names
     """The components."""
+    binding: Binding | None = None
+    """When the replica of the step is selected, if it reads the tensors of one other step: `early`, together with the
+    other one's, or `late`, when the other one has ended. By default, as the policies of the app have it."""
 
 
 class PlanPath(PlanPart):
@@ -206,6 +209,8 @@ def _check_path(plan: Plan, kind: PlanType, path: PlanPath, where: str) -> None:
     for step in path.steps:
         if step.option not in plan.options:
             raise ValueError(f"{where}: {step.option!r} is not an option of the plan: {', '.join(plan.options)}")
+    if path.steps[0].binding is not None:
+        raise ValueError(f"{where}.steps.0.binding: the first step reads no other one: remove it")
 
 
 def _check_cell(plan: Plan, cell: PlanCell, where: str) -> None:

@@ -118,7 +118,15 @@ def system_plan(
 
 def _planned_type(load: StageLoad) -> PlannedType:
     steps = (
-        PlannedStep(option=option, components=components, seconds=seconds, low=seconds, high=seconds, tag="published")
+        PlannedStep(
+            option=option,
+            components=components,
+            binding=None,
+            seconds=seconds,
+            low=seconds,
+            high=seconds,
+            tag="published",
+        )
         for option, components, seconds in load.steps
     )
     return PlannedType(

@@ -20,6 +20,7 @@ from cornserve.gateway.request.retry_policy import RetryPolicy
 from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.gateway.request_route import RequestRoute
 from cornserve.task.errors import InvocationError
+from cornserve_policies.path_table import CellPath
 
 if TYPE_CHECKING:  # It loads OpenTelemetry.
     from cornserve.gateway.observe.request_trace import RequestTrace
@@ -95,9 +96,9 @@ class Dispatcher:
         """An attempt number that no invocation has used."""
         return max((execution.attempt + 1 for execution in self.executions), default=self._first_attempt)
 
-    def use_cell(self, name: str) -> None:
-        """Sends the invocations to the executor groups of a cell of the plan."""
-        self._placement.use_cell(name)
+    def use_path(self, drawn: CellPath) -> None:
+        """Sends the invocations to the executor groups of a cell of the plan, with the bindings of a path."""
+        self._placement.use_path(drawn)
 
     def next_progress(self) -> Awaitable[None]:
         """Returns a future that completes when the next value arrives or the next invocation ends."""

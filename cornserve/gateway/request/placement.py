@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -29,8 +29,10 @@ from cornserve.observe import logs
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task import TaskError
 from cornserve.wire.invocations import StartCommand
+from cornserve_plan.fields import Binding
 from cornserve_policies.board import Board, ReplicaLoad
 from cornserve_policies.held_invocations import MAX_HELD, Arrival
+from cornserve_policies.path_table import CellPath
 from cornserve_policies.replica_routing import RoutedInvocation
 from cornserve_policies.retries import PLACEMENT_SECONDS
 
@@ -64,6 +66,8 @@ class InvocationPlacement:
         self._ids = ids
         self._route = route
         self._groups = route.groups
+        self._bindings: Mapping[str, Binding] = {}
+        """The bindings of the plan, by the executor's key."""
         self._replicas = replicas
         self._dataflow = dataflow
         self._arrived_us = arrived_us
@@ -89,9 +93,10 @@ class InvocationPlacement:
         self._fan_outs.clear()
         self._awaited.clear()
 
-    def use_cell(self, name: str) -> None:
-        """Sends the invocations to the executor groups of a cell of the plan."""
-        self._groups = self._route.cell_groups[name]
+    def use_path(self, drawn: CellPath) -> None:
+        """Sends the invocations to the executor groups of a cell of the plan, with the bindings of a path."""
+        self._groups = self._route.cell_groups[drawn.cell]
+        self._bindings = self._route.bindings_of(drawn)
 
     def group(self, invocation: RequestInvocation) -> str:
         """Returns the executor group that runs an invocation. Raises `TaskError` if no group does."""
@@ -115,7 +120,8 @@ class InvocationPlacement:
         its reader from the start.
         """
         producers = self._dataflow.producers(execution)
-        if self._route.policies.binding == "late" and len(producers) == 1:
+        binding = self._bindings.get(execution.invocation.executor_key, self._route.policies.binding)
+        if binding == "late" and len(producers) == 1:
             (producer,) = producers
             if not self._dataflow.consumed_streams(execution, producer):
                 self._awaited[execution] = producer

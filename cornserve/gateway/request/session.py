@@ -182,7 +182,7 @@ class Session:
         known_type = self._route.plan.type_of(await self._runner.needed_components(requests))
         drawn = self._route.draw_path(known_type, ReplayableRandom(self._ids.random_key))
         self._runner.select_path(drawn.path)
-        self._dispatcher.use_cell(drawn.cell)
+        self._dispatcher.use_path(drawn)
         self._stats.record_path(drawn.path, drawn, is_known=known_type is not None)
         self._log_path(drawn, known_type, "plan" if known_type else "plan, unknown type")
 

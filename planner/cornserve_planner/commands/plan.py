@@ -148,6 +148,16 @@ def plan(
             "--whole", help="Make one plan for all GPUs instead of a mixture of cells.", rich_help_panel=BUDGET
         ),
     ] = False,
+    late_binding: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--late-binding",
+            metavar="OPTION",
+            help="Let gateways select a replica of the option when the one step before it has ended, such as decode"
+            " after prefill. Can be repeated.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     solver: Annotated[
         Literal["highs", "cbc"], typer.Option("--solver", help="Solver to use.", rich_help_panel=SOLVING)
     ] = "highs",
@@ -230,6 +240,7 @@ def plan(
         targets=ServiceTargets(UTILIZATION if utilization is None else utilization, latency, robust),
         explain=explain,
         survive=survive,
+        late_binding=tuple(late_binding or ()),
     )
     result = _make_plan(request, quiet=json)
     _show(result, json=json, explain=explain)

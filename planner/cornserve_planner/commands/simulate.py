@@ -119,7 +119,9 @@ def simulate(
     late_binding: Annotated[
         bool,
         typer.Option(
-            "--late-binding", help="Choose the replica that reads the output of one other when that has ended."
+            "--late-binding",
+            help="Choose the replica that reads the output of one other when that has ended, for steps without a"
+            " binding in the plan.",
         ),
     ] = False,
     ttft: Annotated[float | None, typer.Option("--ttft", help="Target: seconds until the first output.")] = None,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.inputs.planning_inputs import PlanInputs
 from cornserve_planner.model.document import ExecutorTask
 from cornserve_planner.model.graph import PathStep, RequestType
@@ -44,7 +45,13 @@ class PlannedParts:
     types: Mapping[str, PlannedType]
 
 
-def planned_parts(inputs: PlanInputs) -> PlannedParts:
+def planned_parts(inputs: PlanInputs, late: Collection[str] = ()) -> PlannedParts:
+    """
+    Args:
+        late: the options whose steps have late binding where they read the tensors of one other step.
+
+    Raises `InvalidInputError` for an option without such a step.
+    """
     known = inputs.model.modalities
     modalities = None if known is None else PlannedModalities(**known.model_dump())
     return PlannedParts(
@@ -54,7 +61,7 @@ def planned_parts(inputs: PlanInputs) -> PlannedParts:
             name: PlannedGpuType(memory=gpu.memory, price=gpu.price) for name, gpu in inputs.problem.gpus.items()
         },
         options=_options(inputs),
-        types=_types(inputs),
+        types=_with_late_binding(_types(inputs), inputs, late),
     )
 
 
@@ -144,8 +151,36 @@ def _types(inputs: PlanInputs) -> dict[str, PlannedType]:
 def _step(inputs: PlanInputs, kind: RequestType, step: PathStep) -> PlannedStep:
     time = inputs.time(kind, step)
     return PlannedStep(
-        option=step.option, components=step.role, seconds=time.seconds, low=time.low, high=time.high, tag=time.tag
+        option=step.option,
+        components=step.role,
+        binding=None,
+        seconds=time.seconds,
+        low=time.low,
+        high=time.high,
+        tag=time.tag,
     )
+
+
+def _with_late_binding(
+    types: Mapping[str, PlannedType], inputs: PlanInputs, late: Collection[str]
+) -> dict[str, PlannedType]:
+    bound: set[str] = set()
+
+    def with_binding(path: PlannedPath) -> PlannedPath:
+        edges = inputs.graph.transfers(tuple(PathStep(step.option, step.components) for step in path.steps))
+        readers = [consumer for _, consumer in edges]
+        found = {option for option in late if readers.count(option) == 1}
+        bound.update(found)
+        steps = (step.model_copy(update={"binding": "late"} if step.option in found else {}) for step in path.steps)
+        return path.model_copy(update={"steps": tuple(steps)})
+
+    changed = {
+        name: kind.model_copy(update={"paths": tuple(map(with_binding, kind.paths))}) for name, kind in types.items()
+    }
+    for name in late:
+        if name not in bound:
+            raise InvalidInputError("--late-binding", f"no path of {inputs.model.name} has {name!r} after one other")
+    return changed
 
 
 def _cell(

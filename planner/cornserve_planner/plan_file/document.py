@@ -34,7 +34,7 @@ class PlanFile(PlanFields):
     """`format: cornserve-planner/plan`. Raises `InvalidInputError` if a name is unknown or numbers contradict."""
 
     kind = "plan"
-    version = 4
+    version = 5
 
     @model_validator(mode="after")
     def _check_planning(self) -> Self:
@@ -130,7 +130,7 @@ class PlanFile(PlanFields):
             if fields.get("format") == f"{FAMILY}/proposal":
                 raise InvalidInputError("format", f"{fields['format']!r} is not read any more: {ADVICE}")
             is_plan = fields.get("format") == f"{FAMILY}/{cls.kind}"
-            if is_plan and fields.get("version") in (1, 2, 3) and fields["version"] is not True:
+            if is_plan and fields.get("version") in (1, 2, 3, 4) and fields["version"] is not True:
                 raise InvalidInputError("version", f"version {fields['version']} is not read any more: {ADVICE}")
         super()._pop_header(fields)
 

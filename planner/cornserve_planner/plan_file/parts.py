@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from cornserve_plan.fields import Name, NonNegative, Positive, PositiveCount
+from cornserve_plan.fields import Binding, Name, NonNegative, Positive, PositiveCount
 from cornserve_plan.plan import Plan, PlanCell, PlanInput, PlanOption, PlanPath, PlanStep, PlanType
 from cornserve_planner.files.document import Document, DocumentPart
 from cornserve_planner.model.document import Components
@@ -92,6 +92,7 @@ class PlannedStep(DocumentPart, PlanStep):
         tag: that of the least certain rate from which the seconds follow.
     """
 
+    binding: Binding | None
     seconds: Positive
     low: Positive
     high: Positive

@@ -62,7 +62,7 @@ class ReplayedProblem:
         origin: PlanOrigin,
         count: int | None = None,
     ) -> None:
-        self._problem, self._parts, self._origin = inputs.problem, planned_parts(inputs), origin
+        self._problem, self._parts, self._origin = inputs.problem, planned_parts(inputs, request.late_binding), origin
         targets = request.targets.latency
         targets.check_types(self._parts.types)
         self.most = max_rate(inputs.problem, request.budget) if rate is None else min_gpus(inputs.problem, rate)

@@ -178,7 +178,7 @@ class _PlanSearch:
 
     def _file(self, cells: Sequence[Cell], counts: Mapping[int, int]) -> PlanFile:
         inputs = self.inputs
-        parts = planned_parts(inputs)
+        parts = planned_parts(inputs, self.request.late_binding)
         return plan_file(parts, inputs.problem, tuple(cells), counts, self.rate, self._origin)
 
     @property

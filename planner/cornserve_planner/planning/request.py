@@ -28,6 +28,7 @@ class PlanRequest:
             GPU types, whose numbers cannot be added.
         running: the replicas that run now, whose goodput is also computed.
         survive: serve the rate also after the loss of any one replica, in one plan.
+        late_binding: the options whose replicas are selected when the one step before them has ended.
     """
 
     model: str | ModelDocument
@@ -47,6 +48,7 @@ class PlanRequest:
     targets: ServiceTargets = field(default_factory=ServiceTargets)
     explain: bool = False
     survive: bool = False
+    late_binding: tuple[str, ...] = ()
     running: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -77,6 +79,7 @@ class PlanRequest:
             "solver": self.solver,
             "time_limit": self.time_limit,
             "survive": self.survive,
+            "late_binding": [*self.late_binding],
             "utilization": self.targets.utilization,
             "robust": self.targets.robust,
             "ttft": [*self.targets.latency.texts("ttft")],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from cornserve_plan.fields import Binding
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_file.parts import PlannedCell, PlannedPath
 from cornserve_planner.simulation.executor_model import CurveExecutor, ExecutorModel, TokenExecutor
@@ -21,6 +22,7 @@ class PathStage:
         consumers: the indices of the steps that consume its output, and whether they stream it.
         inputs: the number of steps whose output it consumes.
         has_one_input: whether it consumes the whole output of one step, and no stream.
+        binding: when its replica is chosen if it has one input, `early` or `late`; None for that of the settings.
         takes_text: whether its input contains the text of the request.
         encoding: the tokens of a prompt that take as long as encoding a token of media; 0 without encoder.
     """
@@ -32,6 +34,7 @@ class PathStage:
     consumers: tuple[tuple[int, bool], ...]
     inputs: int
     has_one_input: bool
+    binding: Binding | None
     takes_text: bool
     encoding: float
 
@@ -97,6 +100,7 @@ def path_stages(
             ),
             inputs=sum(end == index for _, end in edges),
             has_one_input=[is_streamed for (_, end), is_streamed in edges.items() if end == index] == [False],
+            binding=step.binding,
             takes_text=not encoders.issuperset(step.components),
             encoding=0.0 if encoders.isdisjoint(step.components) else _encoding(models[executors[step.option]]),
         )

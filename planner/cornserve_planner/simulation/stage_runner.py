@@ -10,6 +10,7 @@ from cornserve_planner.simulation.event_queue import EventQueue
 from cornserve_planner.simulation.executor_model import ExecutorModel, TokenExecutor
 from cornserve_planner.simulation.language_model import LanguageModelReplica
 from cornserve_planner.simulation.media_replica import MediaJob
+from cornserve_planner.simulation.path_stages import PathStage
 from cornserve_planner.simulation.request_run import RequestRun, StageInvocation
 from cornserve_planner.simulation.running_cells import ServingReplica
 from cornserve_planner.simulation.serving_settings import ServingSettings
@@ -71,12 +72,16 @@ class StageRunner:
         """Chooses the replicas of all invocations, or of those that are not bound late. Begins those without inputs."""
         run.running = len(run.invocations)
         for invocation in run.invocations:
-            if not (self._settings.binds_late and invocation.stage.has_one_input):
+            if not self._is_bound_late(invocation.stage):
                 self.place(invocation)
             for index, is_streamed in invocation.stage.consumers:
                 run.invocations[index].unended += is_streamed
         for invocation in run.invocations:
             self.begin_if_ready(invocation)
+
+    def _is_bound_late(self, stage: PathStage) -> bool:
+        default = "late" if self._settings.binds_late else "early"
+        return stage.has_one_input and (stage.binding or default) == "late"
 
     def hand_over(self, replica: ServingReplica) -> None:
         """Moves the streams of tokens of a replica that leaves to others. Their keys and values arrive with them."""
@@ -182,7 +187,7 @@ class StageRunner:
         Each replica sends and receives one at a time, and so does each rack to and from others.
         """
         settings, now = self._settings, self._events.now
-        if settings.binds_late and consumer.replica is None and consumer.stage.has_one_input:
+        if consumer.replica is None and self._is_bound_late(consumer.stage):
             self.place(consumer)
         if settings.bandwidth is None and settings.racks is None:
             time = now + settings.latency

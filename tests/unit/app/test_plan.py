@@ -37,6 +37,8 @@ def changed(where: Where, value: Any) -> dict[str, Any]:
         (("types", "text", "share"), 0.5, "their shares add up to 1.25"),
         (("types", "text", "components"), ["encoder", "llm"], "runs llm, but the type needs encoder, llm"),
         (("types", "text", "paths", 0, "steps", 0, "option"), "X", "'X' is not an option of the plan"),
+        (("types", "text", "paths", 0, "steps", 0, "binding"), "late", "the first step reads no other one"),
+        (("types", "images", "paths", 1, "steps", 1, "binding"), "soon", "Input should be 'early' or 'late'"),
         (("cells", 0, "replicas"), {"E": 1, "X": 2}, "'X' is not known"),
         (("cells", 0, "replicas"), {"L": 2}, "'E' is not known"),
         (("cells", 0, "replicas", "L"), 0, "greater than or equal to 1"),
@@ -112,6 +114,13 @@ def test_paths_are_found_in_the_order_of_the_app() -> None:
     resolved = resolve_plan(plan(), reversed_paths)
 
     assert resolved.cells[0].probabilities == {"text": [1.0, 0.0], "images": [1.0, 0.0]}
+
+
+def test_the_binding_of_a_step_is_that_of_its_executor_on_the_path_of_the_app() -> None:
+    late = AppPlan.model_validate(changed(("types", "images", "paths", 1, "steps", 1, "binding"), "late"))
+
+    assert resolve_plan(plan(), graph()).bindings == {}
+    assert resolve_plan(late, graph()).bindings == {"images": [{}, {LLM.key: "late"}]}
 
 
 def with_drawings() -> AppGraph:

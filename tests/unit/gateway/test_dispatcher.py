@@ -21,6 +21,8 @@ from cornserve.gateway.request_route import RequestRoute
 from cornserve.task.errors import TaskError
 from cornserve.task.recording import Recording
 from cornserve.v1 import executor_pb2 as pb
+from cornserve_plan.fields import Binding
+from cornserve_policies.path_table import CellPath
 from cornserve_policies.replayable_random import ReplayableRandom
 from cornserve_policies.replica_routing import RoutedInvocation, RoutingPolicy
 from cornserve_policies.retries import PLACEMENT_SECONDS
@@ -199,8 +201,16 @@ def policies() -> AppPolicies:
     return AppPolicies()
 
 
+@pytest.fixture
+def bindings() -> dict[str, Binding]:
+    """The bindings of the request's path in the plan, by executor. By default, the app has no plan."""
+    return {}
+
+
 @pytest_asyncio.fixture(loop_scope="module")
-async def dispatch_code(pool: FakePool, policies: AppPolicies) -> AsyncIterator[DispatchCode]:
+async def dispatch_code(
+    pool: FakePool, policies: AppPolicies, bindings: dict[str, Binding]
+) -> AsyncIterator[DispatchCode]:
     dispatchers: list[Dispatcher] = []
 
     def dispatch_code(record: Callable[[], None], *, streams: bool = False) -> Dispatcher:
@@ -208,12 +218,15 @@ async def dispatch_code(pool: FakePool, policies: AppPolicies) -> AsyncIterator[
         recording.run("Graph", record)
         keys = {task.key for task in (LinkTask(), ChunksTask(), CountedChunksTask(), WordsTask())}
         endpoints = {key: ["a:1", "b:1"] for key in keys}
+        groups = {key: key for key in keys}
         route = RequestRoute(
             1,
             [1.0],
-            {key: key for key in keys},
+            groups,
             endpoints,
             policies=policies,
+            cell_groups={"cell": groups},
+            bindings={"type": [bindings]},
             options={UnplannedTask().key: "unplanned"},
         )
         deadline = asyncio.get_running_loop().time() + 60
@@ -222,6 +235,8 @@ async def dispatch_code(pool: FakePool, policies: AppPolicies) -> AsyncIterator[
         ids, stats = RequestIds("request", "request", "request"), RequestStats(sums)
         dispatcher = Dispatcher(ids, route, pool, stats, None, attempt=0, arrived_us=ARRIVED_US, deadline=deadline)
         dispatchers.append(dispatcher)
+        if bindings:
+            dispatcher.use_path(CellPath("type", "cell", 0))
         dispatcher.dispatch(recording.invocations, streams=streams)
         dispatcher.end_recording()
         return dispatcher
@@ -452,6 +467,22 @@ async def test_late_binding_selects_a_replica_when_the_only_producer_has_ended(
     first.end(0)
 
     assert second.started == [(1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("policies", "bindings", "started"),
+    [
+        (AppPolicies(), {LinkTask().key: "late"}, [(0, 0)]),
+        (AppPolicies(binding="late"), {LinkTask().key: "early"}, [(0, 0), (1, 0)]),
+        (AppPolicies(binding="late"), {WordsTask().key: "early"}, [(0, 0)]),
+    ],
+)
+async def test_the_binding_of_a_step_of_the_plan_replaces_that_of_the_app(
+    pool: FakePool, dispatch: Dispatch, started: list[tuple[int, int]]
+) -> None:
+    dispatch([[], [0]])
+
+    assert pool.replicas[0].started == started
 
 
 @with_late_binding

@@ -239,7 +239,7 @@ def test_a_plan_file_of_an_old_version_is_refused_with_advice() -> None:
             InvalidInputError, match=r"p\.json: (format|version): .*make the plan again with `cornserve"
         ):
             PlanFile.parse(json.dumps(head), "p.json")
-    with pytest.raises(InvalidInputError, match=r"version: unsupported version 7: this release reads version 4"):
+    with pytest.raises(InvalidInputError, match=r"version: unsupported version 7: this release reads version 5"):
         PlanFile.parse('{"format": "cornserve-planner/plan", "version": 7}', "p.json")
 
 

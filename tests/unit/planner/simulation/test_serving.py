@@ -12,6 +12,8 @@ import pytest
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.plan_file.document import PlanFile
+from cornserve_planner.planning.model_plan import make_plan
+from cornserve_planner.planning.request import PlanRequest
 from cornserve_planner.profiles.profile import ModelProfile
 from cornserve_planner.simulation.executor_model import executor_models
 from cornserve_planner.simulation.measurements import SimulationMeasurements
@@ -107,24 +109,58 @@ def test_a_request_is_sent_after_those_it_depends_on(inputs: Path) -> None:
     assert [request.arrival for request in requests] == pytest.approx([0.0, 2.5, 3.0, 0.5])
 
 
+class RecordedRouting:
+    """Chooses the first replica, and records the times of its choices."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def choose(self, invocation: RoutedInvocation, board: Board, now: float) -> ReplicaLoad | None:
+        self.times.append(now)
+        return board.available[0]
+
+
 @pytest.mark.parametrize(("binds_late", "times"), [(False, [0.0] * 3), (True, [0.0, 0.25, 0.75])])
 def test_late_binding_chooses_a_replica_when_the_producer_has_ended(
     inputs: Path, binds_late: bool, times: list[float]
 ) -> None:
-    class Recorded:
-        def __init__(self) -> None:
-            self.times: list[float] = []
-
-        def choose(self, invocation: RoutedInvocation, board: Board, now: float) -> ReplicaLoad | None:
-            self.times.append(now)
-            return board.available[0]
-
-    policy = Recorded()
+    policy = RecordedRouting()
     found = Simulated(inputs, [speech()], routing=policy, settings=ServingSettings(binds_late=binds_late))
 
     assert policy.times == pytest.approx(times)
     assert found.ends == {"a": pytest.approx(0.25 + 0.5 + 0.125)}
     assert found.invocations() == 0
+
+
+def late_plan(inputs: Path, *options: str) -> PlanFile:
+    request = PlanRequest(
+        str(inputs / "model.yaml"),
+        rate=8.0,
+        largest_cell=8,
+        workload=inputs / "workload.yaml",
+        profile=inputs / "profile.yaml",
+        late_binding=options,
+    )
+    return make_plan(request).file
+
+
+def test_a_plan_has_late_binding_where_its_options_read_the_tensors_of_one_step(inputs: Path, tmp_path: Path) -> None:
+    late_plan(inputs, "L").write(tmp_path / "plan.json")
+    plan = PlanFile.read(tmp_path / "plan.json")
+    policy = RecordedRouting()
+
+    found = Simulated(tmp_path, [speech()], routing=policy)
+
+    steps = {kind: plan.types[kind].paths[0].steps for kind in ("speech", "text")}
+    assert [(step.option, step.binding) for step in steps["speech"]] == [("E", None), ("L", "late"), ("V", None)]
+    assert [(step.option, step.binding) for step in steps["text"]] == [("L", None)]
+    assert policy.times == pytest.approx([0.0, 0.0, 0.25])
+    assert found.ends == {"a": pytest.approx(0.25 + 0.5 + 0.125)}
+
+
+def test_an_option_that_reads_no_other_has_no_late_binding(inputs: Path) -> None:
+    with pytest.raises(InvalidInputError, match="--late-binding: no path of tiny has 'E' after one other"):
+        late_plan(inputs, "E")
 
 
 def test_a_replica_sends_one_transfer_at_a_time(inputs: Path) -> None:
