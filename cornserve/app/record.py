@@ -252,6 +252,8 @@ class AppView(BaseModel):
     status: AppStatus
     moved_streams: int = 0
     """The streams that this gateway has moved from leaving replicas to others since its start."""
+    left_invocations: int = 0
+    """The invocations that this gateway still runs on executors that others have replaced."""
     memory: list[ReplicaMemory] = []
     """The memory for tensors of the replicas that answer, if it was requested."""
 

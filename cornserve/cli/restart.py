@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import time
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from cornserve.client import Client
 
 
+MOVE_SECONDS: Final = 10.0
+"""The time in which running responses move to the new executors. The others end on the old ones."""
+
+POLL_SECONDS: Final = 0.2
+
+
 def restart(
     ctx: typer.Context,
     app: AppName,
@@ -23,17 +30,28 @@ def restart(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Restart the executors of an app. The running ones serve until the new ones are ready."""
+    """Restart the executors of an app. The running ones serve until the new ones are ready.
+
+    They move responses to the new ones where these continue them exactly, and finish their other requests.
+    """
     with open_client(ctx, url) as client:
         view = client.restart(app)
+        moved_before = view.moved_streams
         if wait:
             view = _until_restarted(client, view, timeout)
+            if view.phase == "serving":
+                view = _until_moved(client, view)
     if json:
         print_json(view)
     if view.phase == "failed":
         raise CliError(f"{app} failed to start: {view.status.message}")
     if not wait:
         stderr().print(f"{app} is being restarted: see `cornserve status {app}`")
+    # The replica of the gateway that answers later may have counted fewer.
+    if (moved := view.moved_streams - moved_before) > 0:
+        stderr().print(f"{moved} running responses moved to the new executors")
+    if view.left_invocations:
+        stderr().print(f"{view.left_invocations} running requests end on the old executors")
 
 
 def _until_restarted(client: Client, restarted: AppView, timeout: float | None) -> AppView:
@@ -45,4 +63,14 @@ def _until_restarted(client: Client, restarted: AppView, timeout: float | None) 
         *_, view = display.follow(client.follow(restarted, timeout=timeout, on_outage=display.show), unfinished)
         if view.phase != "failed":
             display.show(f"{name} has restarted")
+    return view
+
+
+def _until_moved(client: Client, view: AppView) -> AppView:
+    """Returns the app when no request runs on the old executors, or after `MOVE_SECONDS`."""
+    until = time.monotonic() + MOVE_SECONDS
+    view = client.app(view.name)
+    while view.left_invocations and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
+        view = client.app(view.name)
     return view

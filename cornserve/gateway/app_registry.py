@@ -287,8 +287,10 @@ class AppRegistry:
         self._publish_app(name)
 
     def _set_served(self, name: str, served: ServedApp) -> None:
+        old, route = self._served.get(name), served.route
+        if old is not None:
+            self._replicas.replace_groups(old.route.successors(route))
         self._served[name] = served
-        route = served.route
         self._metrics.set_planned_shares(name, () if route.plan is None else [*route.plan.shares()])
         policies = route.policies
         self._metrics.set_targets(name, policies.targets, logs_decisions=policies.log_decisions)

@@ -79,6 +79,21 @@ class RequestRoute:
         """The executor groups, of all cells."""
         return {group for groups in (self.groups, *self.cell_groups.values()) for group in groups.values()}
 
+    def successors(self, newer: RequestRoute) -> dict[str, str]:
+        """Returns the group of a newer route that runs the executor of each group which that route lacks."""
+        groups, known = newer.groups_by_place, newer.group_keys
+        return {
+            group: groups[place]
+            for place, group in self.groups_by_place.items()
+            if group not in known and place in groups
+        }
+
+    @property
+    def groups_by_place(self) -> dict[tuple[str, str], str]:
+        """The executor groups by the name of the cell, which is empty without a plan, and the executor's key."""
+        cells = {"": self.groups, **self.cell_groups}
+        return {(cell, key): group for cell, groups in cells.items() for key, group in groups.items()}
+
     def with_endpoints(self, endpoints: Mapping[str, Sequence[str]]) -> RequestRoute:
         """Returns the route with newer endpoints of its groups. Groups without newer endpoints keep the old ones.
 

@@ -24,49 +24,49 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63ornserve/v1/executor.proto\x12\x0c\x63ornserve.v1\"\xb2\x02\n\x07\x43ommand\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12$\n\x05start\x18\x02 \x01(\x0b\x32\x13.cornserve.v1.StartH\x00\x12&\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32\x14.cornserve.v1.CancelH\x00\x12(\n\x07release\x18\x04 \x01(\x0b\x32\x15.cornserve.v1.ReleaseH\x00\x12\x37\n\x0f\x64iscard_streams\x18\x05 \x01(\x0b\x32\x1c.cornserve.v1.DiscardStreamsH\x00\x12+\n\thand_over\x18\x06 \x01(\x0b\x32\x16.cornserve.v1.HandOverH\x00\x12\x33\n\rbind_consumer\x18\x07 \x01(\x0b\x32\x1a.cornserve.v1.BindConsumerH\x00\x42\x06\n\x04kind\"\xe5\x01\n\x05\x45vent\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.cornserve.v1.OutputChunkH\x00\x12 \n\x03\x65nd\x18\x03 \x01(\x0b\x32\x11.cornserve.v1.EndH\x00\x12$\n\x05taken\x18\x05 \x01(\x0b\x32\x13.cornserve.v1.TakenH\x00\x12\x30\n\x0b\x64\x65scription\x18\x06 \x01(\x0b\x32\x19.cornserve.v1.DescriptionH\x00\x12 \n\x04load\x18\x04 \x01(\x0b\x32\x12.cornserve.v1.LoadB\x06\n\x04kind\"S\n\x0b\x44\x65scription\x12\x15\n\rmax_model_len\x18\x01 \x01(\r\x12\x13\n\x0bmax_running\x18\x02 \x01(\r\x12\x18\n\x10limits_consumers\x18\x03 \x01(\x08\"u\n\x04Load\x12\x0f\n\x07running\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x16\n\x0epending_tokens\x18\x03 \x01(\x04\x12\x17\n\x0fown_invocations\x18\x04 \x01(\r\x12\x1a\n\x12own_pending_tokens\x18\x05 \x01(\x04\"\xd4\x02\n\x05Start\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\ninvocation\x18\x02 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\x12\n\ntimeout_ms\x18\x04 \x01(\x04\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\x12\x12\n\ntracestate\x18\x06 \x01(\t\x12\x0f\n\x07request\x18\x07 \x01(\x0c\x12#\n\x06inputs\x18\x08 \x03(\x0b\x32\x13.cornserve.v1.Input\x12\x0f\n\x07outputs\x18\t \x03(\t\x12,\n\tdelivered\x18\n \x03(\x0b\x32\x19.cornserve.v1.OutputChunk\x12\x12\n\narrived_us\x18\x0b \x01(\x04\x12\x0e\n\x06tokens\x18\x0c \x01(\x04\x12\x19\n\x11\x63lient_request_id\x18\r \x01(\t\x12\x11\n\thas_state\x18\x0e \x01(\x08\x12\x0e\n\x06\x64ue_us\x18\x0f \x01(\x04\"M\n\x05Input\x12\x10\n\x06inline\x18\x01 \x01(\x0cH\x00\x12(\n\x07pending\x18\x02 \x01(\x0b\x32\x15.cornserve.v1.PendingH\x00\x42\x08\n\x06source\"P\n\x07Pending\x12\x12\n\ninvocation\x18\x01 \x01(\r\x12\x0e\n\x06output\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\x10\n\x08\x65ndpoint\x18\x04 \x01(\t\"\x08\n\x06\x43\x61ncel\"\t\n\x07Release\"!\n\x0e\x44iscardStreams\x12\x0f\n\x07outputs\x18\x01 \x03(\t\"\n\n\x08HandOver\"2\n\x0c\x42indConsumer\x12\x10\n\x08\x65ndpoint\x18\x01 \x01(\t\x12\x10\n\x08replicas\x18\x02 \x01(\r\"+\n\x0bOutputChunk\x12\x0e\n\x06output\x18\x01 \x01(\t\x12\x0c\n\x04item\x18\x02 \x01(\x0c\"\x17\n\x05Taken\x12\x0e\n\x06inputs\x18\x01 \x03(\r\"\x89\x01\n\x03\x45nd\x12 \n\x04\x63ode\x18\x01 \x01(\x0e\x32\x12.cornserve.v1.Code\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06values\x18\x03 \x01(\x0c\x12\x13\n\x0blost_inputs\x18\x04 \x03(\r\x12\x11\n\thas_state\x18\x05 \x01(\x08\x12\x17\n\x0f\x63ompute_seconds\x18\x06 \x01(\x01\"\x10\n\x0eObserveRequest\"B\n\x0bObservation\x12\"\n\x05phase\x18\x01 \x01(\x0e\x32\x13.cornserve.v1.Phase\x12\x0f\n\x07message\x18\x02 \x01(\t*\xfb\x01\n\x04\x43ode\x12\x0b\n\x07\x43ODE_OK\x10\x00\x12\x12\n\x0e\x43ODE_CANCELLED\x10\x01\x12\x19\n\x15\x43ODE_INVALID_ARGUMENT\x10\x02\x12\x1a\n\x16\x43ODE_DEADLINE_EXCEEDED\x10\x03\x12\x1b\n\x17\x43ODE_RESOURCE_EXHAUSTED\x10\x04\x12\x14\n\x10\x43ODE_UNAVAILABLE\x10\x05\x12\x11\n\rCODE_INTERNAL\x10\x06\x12\x10\n\x0c\x43ODE_ABORTED\x10\x07\x12\x13\n\x0f\x43ODE_INPUT_LOST\x10\x08\x12\x14\n\x10\x43ODE_HANDED_OVER\x10\t\x12\x18\n\x14\x43ODE_CANNOT_CONTINUE\x10\n*V\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x11\n\rPHASE_LOADING\x10\x01\x12\x0f\n\x0bPHASE_READY\x10\x03\x12\x12\n\x0ePHASE_DRAINING\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63ornserve/v1/executor.proto\x12\x0c\x63ornserve.v1\"\xb2\x02\n\x07\x43ommand\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12$\n\x05start\x18\x02 \x01(\x0b\x32\x13.cornserve.v1.StartH\x00\x12&\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32\x14.cornserve.v1.CancelH\x00\x12(\n\x07release\x18\x04 \x01(\x0b\x32\x15.cornserve.v1.ReleaseH\x00\x12\x37\n\x0f\x64iscard_streams\x18\x05 \x01(\x0b\x32\x1c.cornserve.v1.DiscardStreamsH\x00\x12+\n\thand_over\x18\x06 \x01(\x0b\x32\x16.cornserve.v1.HandOverH\x00\x12\x33\n\rbind_consumer\x18\x07 \x01(\x0b\x32\x1a.cornserve.v1.BindConsumerH\x00\x42\x06\n\x04kind\"\xe5\x01\n\x05\x45vent\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.cornserve.v1.OutputChunkH\x00\x12 \n\x03\x65nd\x18\x03 \x01(\x0b\x32\x11.cornserve.v1.EndH\x00\x12$\n\x05taken\x18\x05 \x01(\x0b\x32\x13.cornserve.v1.TakenH\x00\x12\x30\n\x0b\x64\x65scription\x18\x06 \x01(\x0b\x32\x19.cornserve.v1.DescriptionH\x00\x12 \n\x04load\x18\x04 \x01(\x0b\x32\x12.cornserve.v1.LoadB\x06\n\x04kind\"i\n\x0b\x44\x65scription\x12\x15\n\rmax_model_len\x18\x01 \x01(\r\x12\x13\n\x0bmax_running\x18\x02 \x01(\r\x12\x18\n\x10limits_consumers\x18\x03 \x01(\x08\x12\x14\n\x0cmodel_digest\x18\x04 \x01(\t\"u\n\x04Load\x12\x0f\n\x07running\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x16\n\x0epending_tokens\x18\x03 \x01(\x04\x12\x17\n\x0fown_invocations\x18\x04 \x01(\r\x12\x1a\n\x12own_pending_tokens\x18\x05 \x01(\x04\"\xd4\x02\n\x05Start\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\ninvocation\x18\x02 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\x12\n\ntimeout_ms\x18\x04 \x01(\x04\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\x12\x12\n\ntracestate\x18\x06 \x01(\t\x12\x0f\n\x07request\x18\x07 \x01(\x0c\x12#\n\x06inputs\x18\x08 \x03(\x0b\x32\x13.cornserve.v1.Input\x12\x0f\n\x07outputs\x18\t \x03(\t\x12,\n\tdelivered\x18\n \x03(\x0b\x32\x19.cornserve.v1.OutputChunk\x12\x12\n\narrived_us\x18\x0b \x01(\x04\x12\x0e\n\x06tokens\x18\x0c \x01(\x04\x12\x19\n\x11\x63lient_request_id\x18\r \x01(\t\x12\x11\n\thas_state\x18\x0e \x01(\x08\x12\x0e\n\x06\x64ue_us\x18\x0f \x01(\x04\"M\n\x05Input\x12\x10\n\x06inline\x18\x01 \x01(\x0cH\x00\x12(\n\x07pending\x18\x02 \x01(\x0b\x32\x15.cornserve.v1.PendingH\x00\x42\x08\n\x06source\"P\n\x07Pending\x12\x12\n\ninvocation\x18\x01 \x01(\r\x12\x0e\n\x06output\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\x10\n\x08\x65ndpoint\x18\x04 \x01(\t\"\x08\n\x06\x43\x61ncel\"\t\n\x07Release\"!\n\x0e\x44iscardStreams\x12\x0f\n\x07outputs\x18\x01 \x03(\t\"\n\n\x08HandOver\"2\n\x0c\x42indConsumer\x12\x10\n\x08\x65ndpoint\x18\x01 \x01(\t\x12\x10\n\x08replicas\x18\x02 \x01(\r\"+\n\x0bOutputChunk\x12\x0e\n\x06output\x18\x01 \x01(\t\x12\x0c\n\x04item\x18\x02 \x01(\x0c\"\x17\n\x05Taken\x12\x0e\n\x06inputs\x18\x01 \x03(\r\"\x89\x01\n\x03\x45nd\x12 \n\x04\x63ode\x18\x01 \x01(\x0e\x32\x12.cornserve.v1.Code\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06values\x18\x03 \x01(\x0c\x12\x13\n\x0blost_inputs\x18\x04 \x03(\r\x12\x11\n\thas_state\x18\x05 \x01(\x08\x12\x17\n\x0f\x63ompute_seconds\x18\x06 \x01(\x01\"\x10\n\x0eObserveRequest\"B\n\x0bObservation\x12\"\n\x05phase\x18\x01 \x01(\x0e\x32\x13.cornserve.v1.Phase\x12\x0f\n\x07message\x18\x02 \x01(\t*\xfb\x01\n\x04\x43ode\x12\x0b\n\x07\x43ODE_OK\x10\x00\x12\x12\n\x0e\x43ODE_CANCELLED\x10\x01\x12\x19\n\x15\x43ODE_INVALID_ARGUMENT\x10\x02\x12\x1a\n\x16\x43ODE_DEADLINE_EXCEEDED\x10\x03\x12\x1b\n\x17\x43ODE_RESOURCE_EXHAUSTED\x10\x04\x12\x14\n\x10\x43ODE_UNAVAILABLE\x10\x05\x12\x11\n\rCODE_INTERNAL\x10\x06\x12\x10\n\x0c\x43ODE_ABORTED\x10\x07\x12\x13\n\x0f\x43ODE_INPUT_LOST\x10\x08\x12\x14\n\x10\x43ODE_HANDED_OVER\x10\t\x12\x18\n\x14\x43ODE_CANNOT_CONTINUE\x10\n*V\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x11\n\rPHASE_LOADING\x10\x01\x12\x0f\n\x0bPHASE_READY\x10\x03\x12\x12\n\x0ePHASE_DRAINING\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cornserve.v1.executor_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CODE']._serialized_start=1711
-  _globals['_CODE']._serialized_end=1962
-  _globals['_PHASE']._serialized_start=1964
-  _globals['_PHASE']._serialized_end=2050
+  _globals['_CODE']._serialized_start=1733
+  _globals['_CODE']._serialized_end=1984
+  _globals['_PHASE']._serialized_start=1986
+  _globals['_PHASE']._serialized_end=2072
   _globals['_COMMAND']._serialized_start=46
   _globals['_COMMAND']._serialized_end=352
   _globals['_EVENT']._serialized_start=355
   _globals['_EVENT']._serialized_end=584
   _globals['_DESCRIPTION']._serialized_start=586
-  _globals['_DESCRIPTION']._serialized_end=669
-  _globals['_LOAD']._serialized_start=671
-  _globals['_LOAD']._serialized_end=788
-  _globals['_START']._serialized_start=791
-  _globals['_START']._serialized_end=1131
-  _globals['_INPUT']._serialized_start=1133
-  _globals['_INPUT']._serialized_end=1210
-  _globals['_PENDING']._serialized_start=1212
-  _globals['_PENDING']._serialized_end=1292
-  _globals['_CANCEL']._serialized_start=1294
-  _globals['_CANCEL']._serialized_end=1302
-  _globals['_RELEASE']._serialized_start=1304
-  _globals['_RELEASE']._serialized_end=1313
-  _globals['_DISCARDSTREAMS']._serialized_start=1315
-  _globals['_DISCARDSTREAMS']._serialized_end=1348
-  _globals['_HANDOVER']._serialized_start=1350
-  _globals['_HANDOVER']._serialized_end=1360
-  _globals['_BINDCONSUMER']._serialized_start=1362
-  _globals['_BINDCONSUMER']._serialized_end=1412
-  _globals['_OUTPUTCHUNK']._serialized_start=1414
-  _globals['_OUTPUTCHUNK']._serialized_end=1457
-  _globals['_TAKEN']._serialized_start=1459
-  _globals['_TAKEN']._serialized_end=1482
-  _globals['_END']._serialized_start=1485
-  _globals['_END']._serialized_end=1622
-  _globals['_OBSERVEREQUEST']._serialized_start=1624
-  _globals['_OBSERVEREQUEST']._serialized_end=1640
-  _globals['_OBSERVATION']._serialized_start=1642
-  _globals['_OBSERVATION']._serialized_end=1708
+  _globals['_DESCRIPTION']._serialized_end=691
+  _globals['_LOAD']._serialized_start=693
+  _globals['_LOAD']._serialized_end=810
+  _globals['_START']._serialized_start=813
+  _globals['_START']._serialized_end=1153
+  _globals['_INPUT']._serialized_start=1155
+  _globals['_INPUT']._serialized_end=1232
+  _globals['_PENDING']._serialized_start=1234
+  _globals['_PENDING']._serialized_end=1314
+  _globals['_CANCEL']._serialized_start=1316
+  _globals['_CANCEL']._serialized_end=1324
+  _globals['_RELEASE']._serialized_start=1326
+  _globals['_RELEASE']._serialized_end=1335
+  _globals['_DISCARDSTREAMS']._serialized_start=1337
+  _globals['_DISCARDSTREAMS']._serialized_end=1370
+  _globals['_HANDOVER']._serialized_start=1372
+  _globals['_HANDOVER']._serialized_end=1382
+  _globals['_BINDCONSUMER']._serialized_start=1384
+  _globals['_BINDCONSUMER']._serialized_end=1434
+  _globals['_OUTPUTCHUNK']._serialized_start=1436
+  _globals['_OUTPUTCHUNK']._serialized_end=1479
+  _globals['_TAKEN']._serialized_start=1481
+  _globals['_TAKEN']._serialized_end=1504
+  _globals['_END']._serialized_start=1507
+  _globals['_END']._serialized_end=1644
+  _globals['_OBSERVEREQUEST']._serialized_start=1646
+  _globals['_OBSERVEREQUEST']._serialized_end=1662
+  _globals['_OBSERVATION']._serialized_start=1664
+  _globals['_OBSERVATION']._serialized_end=1730
 # @@protoc_insertion_point(module_scope)

@@ -194,22 +194,28 @@ class Description(_message.Message):
     MAX_MODEL_LEN_FIELD_NUMBER: _builtins.int
     MAX_RUNNING_FIELD_NUMBER: _builtins.int
     LIMITS_CONSUMERS_FIELD_NUMBER: _builtins.int
+    MODEL_DIGEST_FIELD_NUMBER: _builtins.int
     max_model_len: _builtins.int
     """The maximum number of tokens of a prompt and its response together. 0: the executor counts no tokens."""
     max_running: _builtins.int
     """The number of invocations that the executor computes at the same time. 0: unknown."""
     limits_consumers: _builtins.bool
     """Whether the caller sends `BindConsumer`."""
+    model_digest: _builtins.str
+    """A digest of the model's files and of the software that runs them. Another executor of the same unit task with the
+    same digest continues outputs of this one. Empty: unknown.
+    """
     def __init__(
         self,
         *,
         max_model_len: _builtins.int = ...,
         max_running: _builtins.int = ...,
         limits_consumers: _builtins.bool = ...,
+        model_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits_consumers", b"limits_consumers", "max_model_len", b"max_model_len", "max_running", b"max_running"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits_consumers", b"limits_consumers", "max_model_len", b"max_model_len", "max_running", b"max_running", "model_digest", b"model_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -23,7 +23,13 @@ def app_view(record: AppRecord, context: GatewayContext) -> AppView:
         spec=record.spec,
         status=_corrected(record.status, context.replicas, context.apps.suspension(record.name)),
         moved_streams=context.metrics.moved_streams(record.name),
+        left_invocations=_left_invocations(record.name, context),
     )
+
+
+def _left_invocations(name: str, context: GatewayContext) -> int:
+    served = context.apps.served().get(name)
+    return 0 if served is None else context.replicas.left_invocations(served.route.group_keys)
 
 
 def _corrected(status: AppStatus, replicas: ReplicaPool, suspended: str) -> AppStatus:

@@ -31,6 +31,8 @@ CONNECT_SECONDS = 5.0
 MAX_MESSAGE_CHARACTERS: Final = 10_000
 """The rest of an executor's error message is cut off, because logs and responses contain it."""
 
+MAX_DIGEST_CHARACTERS: Final = 128
+
 
 class InvocationListener(Protocol):
     """Receives the events of one invocation, on the event loop. The methods must not block."""
@@ -95,6 +97,8 @@ class ReplicaConnection:
         self.load = ReplicaLoad(endpoint)
         self.max_model_len: int | None = None
         """The context length of the executor, in tokens, once it has sent it."""
+        self.model_digest = ""
+        """The digest of the model that the executor has loaded, once it has sent it. Empty: unknown."""
         self.limits_consumers = False
         """Whether the executor limits the memory of the tensors for one of several consumers."""
         # The task outlives the request that creates it, so it must not inherit the request's logging context.
@@ -266,7 +270,9 @@ class ReplicaConnection:
     def _describe(self, description: pb.Description) -> None:
         self.max_model_len = description.max_model_len or None
         self.limits_consumers = description.limits_consumers
+        self.model_digest = description.model_digest[:MAX_DIGEST_CHARACTERS]
         self.load.capacity = LoadLimits(description.max_running, description.max_model_len)
+        self._on_load(self.endpoint)
 
     def _report(self, load: pb.Load) -> None:
         report = LoadReport(

@@ -11,6 +11,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
+from dataclasses import dataclass
 
 from cornserve.concurrency import Broadcast
 from cornserve.gateway.observe.replica_metrics import ReplicaStatsRegistry
@@ -37,6 +38,21 @@ replica in the route after a fraction of a second."""
 
 FAILED_SECONDS = 30.0
 """The time for which requests wait for a group whose replicas have all failed and do not start again meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ReplacedGroup:
+    """A group that no route contains any more, because another group runs the same executor instead.
+
+    Args:
+        successor: the other group.
+        digest: the digest of the model that its replicas have loaded. Empty if it is unknown or differs.
+        endpoints: its replicas.
+    """
+
+    successor: str
+    digest: str
+    endpoints: Set[str]
 
 
 class ReplicaPool:
@@ -71,6 +87,9 @@ class ReplicaPool:
         """The routed groups whose replicas cannot be found, and the time since then."""
         self._unrouted: set[str] = set()
         """The connected endpoints that no route contains."""
+        self._replaced: dict[str, _ReplacedGroup] = {}
+        self._leaving: dict[str, Set[str]] = {}
+        """The replicas of replaced groups that leave when their successor is known to have the same model."""
         self._closing: set[asyncio.Task[None]] = set()
         self._changes = Broadcast()
 
@@ -95,6 +114,8 @@ class ReplicaPool:
         self._missing.pop(key, None)
         removed = set(self._endpoints.pop(key, ()))
         if replicas is not None:
+            self._replaced.pop(key, None)
+            self._leaving.pop(key, None)
             self._endpoints[key] = sorted(replicas)
             removed -= replicas.keys()
         if failure:
@@ -114,6 +135,51 @@ class ReplicaPool:
         if replicas:  # Those that remain can take running invocations over.
             for endpoint in (removed & self._unrouted) - paused:
                 self._connections[endpoint].leave()
+        elif removed and key in self._replaced:
+            self._leaving[key] = removed - paused
+        self._leave_replaced()
+
+    def replace_groups(self, successors: Mapping[str, str]) -> None:
+        """Lets running requests of groups continue in others, once no route contains the groups any more.
+
+        Args:
+            successors: the key of another group that runs the same executor, for example after a restart.
+        """
+        for key, successor in successors.items():
+            endpoints = self._endpoints.get(key, ())
+            digests = {self._connections[each].model_digest for each in endpoints if each in self._connections}
+            digest = digests.pop() if len(digests) == 1 else ""
+            self._replaced[key] = _ReplacedGroup(successor, digest, frozenset(endpoints))
+
+    def left_invocations(self, keys: Set[str]) -> int:
+        """Returns the running invocations at the replicas of groups that these groups have replaced."""
+        left = (endpoint for key in self._replaced if self._successor(key) in keys for endpoint in self._left(key))
+        return sum(self._connections[endpoint].in_flight for endpoint in {*left})
+
+    def _left(self, key: str) -> Set[str]:
+        """Returns the connected replicas of a replaced group that no route contains."""
+        return frozenset() if key in self._endpoints else self._replaced[key].endpoints & self._unrouted
+
+    def _successor(self, key: str) -> str:
+        """Returns the routed group that has replaced a group, or the last known one."""
+        while key not in self._endpoints and key in self._replaced:
+            key = self._replaced[key].successor
+        return key
+
+    def _successor_endpoints(self, key: str) -> Sequence[str]:
+        """Returns the replicas of the group that has replaced a group, if they have loaded the same model."""
+        if key in self._endpoints or key not in self._replaced:
+            return ()
+        digest, known = self._replaced[key].digest, self._connections
+        endpoints = self._endpoints.get(self._successor(key), ())
+        return [each for each in endpoints if digest and each in known and known[each].model_digest == digest]
+
+    def _leave_replaced(self) -> None:
+        """Informs the replicas of replaced groups whose requests can continue in their successors."""
+        for key in [*self._leaving]:
+            if self._successor_endpoints(key):
+                for endpoint in self._leaving.pop(key) & self._unrouted:
+                    self._connections[endpoint].leave()
 
     def keep_group(self, key: str) -> None:
         """Keeps the connections to a routed group whose replicas cannot be found any more: they may still run."""
@@ -190,7 +256,9 @@ class ReplicaPool:
         return len(self._routed_endpoints(key, unrouted_endpoints))
 
     def _routed_endpoints(self, key: str, unrouted_endpoints: Sequence[str]) -> Sequence[str]:
-        return self._endpoints[key] if key in self._endpoints else sorted(unrouted_endpoints)
+        if key in self._endpoints:
+            return self._endpoints[key]
+        return self._successor_endpoints(key) or sorted(unrouted_endpoints)
 
     def outage(self, key: str) -> str:
         """Returns why requests to the group must not wait for a replica, or an empty text if one may come soon."""
@@ -249,14 +317,31 @@ class ReplicaPool:
 
     def close_unrouted(self) -> None:
         """Closes the connections that neither a route nor a running request needs."""
-        if not self._unrouted:
-            return
+        if self._unrouted:
+            self._close_unneeded()
+        if self._replaced:
+            self._forget_replaced()
+
+    def _close_unneeded(self) -> None:
         routes = (route for route, _ in self._routes_in_use.values())
-        groups = (group for route in routes for key, group in route.endpoints.items() if key not in self._endpoints)
+        groups = (
+            group
+            for route in routes
+            for key, group in route.endpoints.items()
+            if key not in self._endpoints and not self._successor_endpoints(key)
+        )
         for endpoint in self._unrouted.difference(*groups):
             if not self._connections[endpoint].is_in_use:
                 self._close_later(self._connections.pop(endpoint))
                 self._unrouted.remove(endpoint)
+
+    def _forget_replaced(self) -> None:
+        """Forgets the replaced groups that no running request may need."""
+        used = {key for route, _ in self._routes_in_use.values() for key in route.endpoints}
+        for key in self._replaced.keys() - self._endpoints.keys() - used:
+            if not self._left(key):
+                del self._replaced[key]
+                self._leaving.pop(key, None)
 
     def _connection(self, endpoint: str) -> ReplicaConnection:
         connection = self._connections.get(endpoint)
@@ -273,6 +358,7 @@ class ReplicaPool:
         return connection
 
     def _on_load(self, endpoint: str) -> None:
+        self._leave_replaced()
         for group in self._groups.get(endpoint, ()):
             self.held.serve_soon(group)
 

@@ -116,6 +116,12 @@ class Executor(Generic[Config, Request, Result]):
         """The number of invocations that are computed at the same time, once the executor is ready. 0: unknown."""
         return 0
 
+    @property
+    def model_digest(self) -> str:
+        """A digest of the model's files and of the software that runs them, once the executor is ready. Another
+        executor of the same unit task with the same digest continues outputs of this one. Empty: unknown."""
+        return ""
+
     async def start(self, report_progress: ProgressReporter) -> None:
         """Loads the model and warms up. The executor is ready when this returns. Must not block the event loop.
 

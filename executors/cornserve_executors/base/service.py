@@ -71,6 +71,7 @@ class ExecutorService:
             max_model_len=executor.max_model_len,
             max_running=executor.max_running,
             limits_consumers=executor.limits_consumers,
+            model_digest=executor.model_digest,
         )
 
     @property

@@ -122,6 +122,25 @@ async def test_streams_continue_on_the_other_replica_when_an_app_is_scaled_in(
     await until(lambda: sum_metric(cornserve, path, held) == 0)
 
 
+async def test_streams_continue_on_the_new_replica_after_a_restart(cornserve: CommandLine, smollm2: Path) -> None:
+    app, tokens = "restarted", 4000  # The streams last longer than the start of an engine.
+    options = ("--option", f"max_model_len={tokens + 200}", "--option", f"kv_cache_memory_bytes={512 << 20}")
+    deployed = cornserve.run("deploy", str(smollm2), "--name", app, *options)
+    assert deployed.returncode == 0, deployed.stderr
+    prompts = [f"{number}. {NUMBERS}" for number in range(2)]
+
+    async with _running(cornserve, app, prompts, tokens, "moved") as streams:
+        restarted = await asyncio.to_thread(cornserve.run, "restart", app)
+        for stream in streams:
+            stream.characters = len(stream.text) + 100
+    found = [stream.text for stream in streams]
+    async with _running(cornserve, app, prompts, tokens, "undisturbed", found) as undisturbed:
+        pass
+
+    assert re.search(r"^2 running responses moved to the new executors$", restarted.stderr, re.MULTILINE)
+    assert [stream.text[: len(text)] for stream, text in zip(undisturbed, found, strict=True)] == found
+
+
 async def test_responses_without_a_stream_continue_on_the_other_replica(cornserve: CommandLine, smollm2: Path) -> None:
     app, tokens, numbers = "collected", 100, range(4)
     _deploy_two(cornserve, smollm2, app, "p-d", "decode", cache_mib=128)

@@ -783,6 +783,27 @@ def test_a_restart_that_fails_is_reported(cli: CliRunner, server: StubServer) ->
     assert (result.exit_code, result.stderr) == (1, "error: a failed to start: out of words\n")
 
 
+def test_a_restart_prints_the_requests_that_moved_and_those_that_did_not(
+    cli: CliRunner, server: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve.cli.restart.MOVE_SECONDS", 0.0)
+    status = {"phase": "serving", "generation": 2}
+    view = {"name": "a", "uid": "u", "generation": 2, "version": 1, "spec": {"model": {"id": "/m"}}}
+    server.on("POST /admin/v1/apps/a/restart", json_response(view | {"status": {}, "moved_streams": 2}))
+    server.on("GET /admin/v1/apps/a/events", sse_response(("put", view | {"status": status, "moved_streams": 2})))
+    server.on("GET /v1/models", json_response({"data": [{"id": "a", "uid": "u", "generation": 2}]}))
+    moved = view | {"status": status, "moved_streams": 5, "left_invocations": 1}
+    server.on("GET /admin/v1/apps/a", json_response(moved))
+
+    result = cli.invoke(app, ["restart", "a", "--url", server.url])
+
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.splitlines()[-2:] == [
+        "3 running responses moved to the new executors",
+        "1 running requests end on the old executors",
+    ]
+
+
 def test_exported_apps_are_imported(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
     view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": {"id": "m/m"}}, "status": {}}
     server.on("GET /admin/v1/apps", json_response({"apps": [view], "unreadable": []}))

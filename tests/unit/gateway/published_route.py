@@ -20,11 +20,13 @@ async def publish_route(
     generation: int = 1,
     shares: Sequence[float] = (1.0,),
     plan: RoutePlan | None = None,
+    executors: Mapping[str, str] | None = None,
 ) -> AppRecord:
     """Routes the app to executors that are all ready. Returns the app's new record.
 
     Args:
-        endpoints: by executor key, or by the key of the executor group with a plan.
+        endpoints: by executor key, or by the key of the executor group with a plan or `executors`.
+        executors: the key of the executor group of each executor, if it is not that of the executor.
     """
     groups = [ready_group(key, members) for key, members in endpoints.items()]
     await publish_status(store, record, AppStatus(phase=Phase.SERVING, generation=generation, groups=groups))
@@ -33,7 +35,7 @@ async def publish_route(
         generation=generation,
         spec=spec or record.spec,
         shares=list(shares),
-        groups={} if plan else {key: key for key in endpoints},
+        groups={} if plan else dict(executors or {key: key for key in endpoints}),
         plan=plan,
     )
     with suppress(NotFoundError):

@@ -127,6 +127,11 @@ class EchoGroup:
         """Replaces the version with one that has another executor group."""
         self._record = await publish_route(self._store, self._record, {"another-group": endpoints})
 
+    async def publish_restarted(self, *endpoints: str) -> None:
+        """Replaces the executor group with another one that runs the same executor."""
+        groups = {self._key: "restarted"}
+        self._record = await publish_route(self._store, self._record, {"restarted": endpoints}, executors=groups)
+
     async def _is_served(self) -> bool:
         return (await self._gateway.get("/v1/models/echo")).status_code == 200
 
@@ -508,6 +513,57 @@ async def test_a_replica_that_leaves_hands_its_streams_over(group: EchoGroup, cl
         await clock.advance_during(stream.ended(), step=0.25)
         assert stream.items == words
     assert await group.ended(leaving) == {"HANDED_OVER": 3}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "moves"), [("model", "model", True), ("model", "other", False), ("", "", False)]
+)
+@code_may_take_long
+async def test_a_restart_hands_streams_over_to_executors_with_the_same_model(
+    group: EchoGroup, clock: LoopClock, monkeypatch: pytest.MonkeyPatch, old: str, new: str, moves: bool
+) -> None:
+    monkeypatch.setattr(EchoExecutor, "model_digest", old)
+    leaving = await group.add()
+    await group.publish(leaving)
+    words = [f"word{n}" for n in range(20)]
+    streams = [group.stream(" ".join(words), seconds=10) for _ in range(3)]
+    for stream in streams:
+        await stream.first_item()
+
+    monkeypatch.setattr(EchoExecutor, "model_digest", new)
+    other = await group.add()
+    await group.publish_restarted(other)
+    await until(lambda: group.is_connected(other))
+
+    if moves:
+        await until(lambda: group.running(other) == 3)
+        await until(lambda: not group.is_connected(leaving))  # The executor can exit.
+    assert (await group.view()).left_invocations == (0 if moves else 3)
+    assert (await group.view()).moved_streams == (3 if moves else 0)
+    for stream in streams:
+        await clock.advance_during(stream.ended(), step=0.25)
+        assert stream.items == words
+    assert await group.ended(leaving) == {"HANDED_OVER" if moves else "OK": 3}
+    assert (await group.view()).left_invocations == 0
+
+
+@code_may_take_long
+async def test_a_stream_survives_two_restarts(
+    group: EchoGroup, clock: LoopClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EchoExecutor, "model_digest", "model")
+    replicas = [await group.add() for _ in range(3)]
+    await group.publish(replicas[0])
+    stream = group.stream(" ".join(WORDS), seconds=10)
+    await stream.first_item()
+
+    await group.publish_restarted(replicas[1])
+    await until(lambda: group.running(replicas[1]) == 1)
+    await group.publish(replicas[2])
+    await until(lambda: group.running(replicas[2]) == 1)
+
+    await clock.advance_during(stream.ended(), step=0.25)
+    assert stream.items == WORDS
 
 
 @code_may_take_long
