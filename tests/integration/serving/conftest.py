@@ -62,6 +62,17 @@ def delete_apps(cornserve: CommandLine) -> Iterator[None]:
                 client.delete(app.name)
 
 
+@pytest.fixture(autouse=True)
+def delete_apps_of_test(cornserve: CommandLine, delete_apps: None) -> Iterator[None]:
+    """Deletes the apps that a test has deployed, other than those of its fixtures with a wider scope."""
+    with Client(cornserve.url) as client:
+        before = {app.name for app in client.apps()}
+        yield
+        for app in client.apps():
+            if app.name not in before:
+                client.delete(app.name)
+
+
 @pytest.fixture(scope="package")
 def model(cornserve: CommandLine, smollm2: Path) -> str:
     """The app of a real model, in the directory that `make run` uses and the examples expect."""

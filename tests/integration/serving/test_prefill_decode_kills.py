@@ -144,6 +144,29 @@ async def test_no_request_fails_and_no_memory_stays_in_use(
     record_fault(FaultResult(f"kill -9 of {killed}, {REQUESTS} requests running", 1, REQUESTS, "all complete", leaks=0))
 
 
+async def test_a_decode_executor_that_hangs_does_not_stop_images_for_others(
+    cornserve: CommandLine, pairs: str, expected: list[str]
+) -> None:
+    hung, _ = await asyncio.to_thread(_processes, cornserve, pairs, "decode")
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        def send_all(numbers: range) -> list[asyncio.Task[Outcome]]:
+            return [asyncio.create_task(_send(session, cornserve, pairs, number, expected)) for number in numbers]
+
+        with stopped(hung):  # The controller kills it after 30 s.
+            first = send_all(range(REQUESTS))
+            await until(lambda: sum(task.done() for task in first) >= REQUESTS // 4, interval=0.05)
+            second = await asyncio.gather(*send_all(range(REQUESTS, REQUESTS + len(CONTENTS))))
+            waiting = sum(not task.done() for task in first)
+        outcomes = await asyncio.gather(*first)
+
+    assert violations([*outcomes, *second], []) == []
+    assert waiting > 0
+    with Client(cornserve.url) as client:
+        await until(lambda: client.app(pairs).is_scaled, interval=0.1)
+    await until(lambda: sum_metric(cornserve, pairs, HELD) == 0, interval=0.1)
+
+
 async def _send(
     session: aiohttp.ClientSession, cornserve: CommandLine, app: str, number: int, expected: list[str]
 ) -> Outcome:

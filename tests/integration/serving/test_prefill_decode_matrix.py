@@ -153,7 +153,7 @@ async def test_a_decode_executor_that_hangs_does_not_slow_prefills_for_others(
         before = await _shortest_seconds(client, "pair", range(100, 103))
         with stopped(processes):  # The controller kills it after 30 s.
             tasks = [asyncio.create_task(complete(client, "pair", prompt, {})) for prompt in prompts]
-            await until(lambda: sum(task.done() for task in tasks) >= HUNG_PROMPTS)
+            await until(lambda: sum(task.done() for task in tasks) >= HUNG_PROMPTS, seconds=240)
             during = await _shortest_seconds(client, "pair", range(200, 203))
             assert not all(task.done() for task in tasks)
         found = await asyncio.gather(*tasks)
