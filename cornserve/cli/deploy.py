@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cornserve.cli.adaptation_options import with_adaptation
-from cornserve.cli.autoscaling_options import with_autoscaling
+from cornserve.cli.autoscaling_options import has_derived_capacity, with_autoscaling
 from cornserve.cli.console import CliError, print_error, print_json, print_warning, stderr
+from cornserve.cli.derived_capacity import CapacityInputs
 from cornserve.cli.engine_options import MODEL, EngineOption, Revision, TrustRemoteCode, engine_options
 from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
@@ -206,9 +207,10 @@ def deploy(
         list[str] | None,
         typer.Option(
             "--autoscale",
-            metavar="EXECUTOR=LOAD | NAME=SECONDS",
+            metavar="EXECUTOR[=LOAD] | NAME=SECONDS",
             help="Without a plan: run more or fewer replicas of this executor when its load changes. One replica takes "
-            "this load per second: --autoscale llm=2000tokens:1-4 --autoscale resize=8requests.",
+            "this load per second: --autoscale llm=2000tokens:1-4 --autoscale resize=8requests. By default, the most "
+            "within its part of --ttft, by --profile and --workload: --autoscale llm:1-4.",
             rich_help_panel=SERVING,
         ),
     ] = None,
@@ -257,7 +259,8 @@ def deploy(
         percentile=percentile,
         survive=survive,
     )
-    is_planned = budget.check(plan)
+    is_derived = has_derived_capacity(autoscale or [])
+    is_planned = budget.check(plan, reads_profile=is_derived)
     if is_planned and share:
         raise CliError("--share: the plan determines the shares of the paths: remove it")
     if is_planned and autoscale:
@@ -286,7 +289,7 @@ def deploy(
     left = None if timeout is None else max(0.0, deadline.left)
     resolved = with_adaptation(resolved, adapt or [])
     resolved = with_latency_targets(resolved, ttft=ttft, tbt=tbt, e2e=e2e, admission=admission)
-    resolved = with_autoscaling(resolved, autoscale or [])
+    resolved = with_autoscaling(resolved, autoscale or [], CapacityInputs(target, ttft, workload, profile))
     if resolved.warning:
         print_warning(resolved.warning)
     with open_client(ctx, url) as client:

@@ -52,8 +52,12 @@ class PlanBudget(NamedTuple):
     percentile: float | None
     survive: bool
 
-    def check(self, plan: Path | None) -> bool:
-        """Returns whether a plan is made. Raises `CliError` if the options contradict each other."""
+    def check(self, plan: Path | None, *, reads_profile: bool = False) -> bool:
+        """Returns whether a plan is made. Raises `CliError` if the options contradict each other.
+
+        Args:
+            reads_profile: whether other options need the workload and the profile.
+        """
         if self.gpus is None and not self.gpus_of and self.rate is None:
             given = {
                 "--objective": self.objective,
@@ -65,7 +69,8 @@ class PlanBudget(NamedTuple):
                 "--percentile": self.percentile,
                 "--survive": self.survive or None,
             }
-            unused = [name for name, value in given.items() if value is not None]
+            used = ("--workload", "--profile") if reads_profile else ()
+            unused = [name for name, value in given.items() if value is not None and name not in used]
             if unused:
                 raise CliError(f"{', '.join(unused)}: needs --gpus, --gpus-of or --rate, for which a plan is made")
             return False

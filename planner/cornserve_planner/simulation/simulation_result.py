@@ -208,10 +208,7 @@ def simulate_plan(
     plan = request.plan
     profile = None if request.profile is None else ModelProfile.read(request.profile)
     models = executor_models(plan, profile)
-    try:
-        routing = routing_policy(request.routing)
-    except UnknownPolicyError as error:
-        raise InvalidInputError("--routing", str(error)) from error
+    routing = _routing(request)
     capacities = _capacities(request, models, routing)
     measurements = SimulationMeasurements()
     settings = replace(
@@ -226,6 +223,22 @@ def simulate_plan(
     if not load.count:
         raise InvalidInputError("--workload", "has no requests: give at least one")
     return SimulationResult(request, capacities, describe_models(models), simulation, measurements, load.count)
+
+
+def replica_capacities(request: SimulationRequest) -> dict[str, StageCapacity]:
+    """Returns the load that one replica takes, by autoscaled option, without a simulation of the plan.
+
+    Raises `InvalidInputError`.
+    """
+    profile = None if request.profile is None else ModelProfile.read(request.profile)
+    return _capacities(request, executor_models(request.plan, profile), _routing(request))
+
+
+def _routing(request: SimulationRequest) -> RoutingPolicy:
+    try:
+        return routing_policy(request.routing)
+    except UnknownPolicyError as error:
+        raise InvalidInputError("--routing", str(error)) from error
 
 
 def _load(request: SimulationRequest, simulation: ServingSimulation) -> Iterable[SimulatedRequest]:

@@ -76,7 +76,9 @@ def stage_capacities(
     for option in options:
         executor = simulation.cells.executors[option]
         if executor not in stages:
-            raise InvalidInputError(f"--autoscale {option}", "is not needed for a first token: give OPTION=RATE")
+            raise InvalidInputError(
+                f"--autoscale {option}", "is not needed for a first token: give the load that a replica takes"
+            )
         own = fmean(alone[each] for each in stages[executor])
         limit = ttft * own / fmean(totals[executor])
         rate = _capacity(_Stage(option, models[executor], stages[executor], limit))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 from typer.testing import CliRunner
 
@@ -48,6 +52,83 @@ def test_settings_that_cannot_be_used_are_rejected(cli: CliRunner, settings: lis
     assert result.exit_code == 1
     assert result.stderr.startswith(f"error: {message}")
     assert result.stderr.count("\n") == 1
+
+
+CAPTIONS = """
+from cornserve import App
+from cornserve_echo.stages import Caption, CaptionRequest, StageTask
+
+path = Caption(llm=StageTask(seconds={"llm": 0.05}), encoder=StageTask(seconds={"encoder": 0.1}))
+app = App("caption", [path], probes=[CaptionRequest(text="Hello!"), CaptionRequest(text="What is this?", images=1)])
+"""
+
+RATES = {"encoder": 10, "llm": 20}
+
+REQUESTS = {"text_tokens": 100, "images": 1, "image_tokens": 300, "output_tokens": 10}
+
+WORKLOAD = {
+    "format": "cornserve-planner/workload",
+    "version": 1,
+    "types": {"images": {"components": ["encoder", "llm"], "share": 1, "sizes": REQUESTS}},
+}
+
+PROFILE = {
+    "format": "cornserve-planner/profile",
+    "version": 1,
+    "model": "caption",
+    "options": [
+        {
+            "option": name,
+            "gpu": "cpu",
+            "throughput": [{"rate": {"value": rate, "unit": "requests/s", "tag": "measured", "source": "a test"}}],
+        }
+        for name, rate in RATES.items()
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["stage:1-4"], {"name": "stage", "unit": "tokens", "min_replicas": 1, "max_replicas": 4}),
+        (["stage=5requests"], {"name": "stage", "unit": "requests", "capacity": 5.0}),
+    ],
+)
+def test_the_load_of_a_replica_follows_from_the_profile_and_the_target_unless_it_is_given(
+    cli: CliRunner, server: StubServer, tmp_path: Path, settings: list[str], expected: dict[str, Any]
+) -> None:
+    files = {"caption.py": CAPTIONS, "workload.json": json.dumps(WORKLOAD), "profile.json": json.dumps(PROFILE)}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    server.on("PUT /admin/v1/apps/caption", json_response({"error": {"message": "stored"}}, 400))
+
+    def capacity(ttft: str) -> float:
+        arguments = [f"--autoscale={setting}" for setting in settings]
+        if "=" not in settings[0]:
+            arguments += [f"--{name}={tmp_path}/{name}.json" for name in ("workload", "profile")]
+        target = str(tmp_path / "caption.py")
+        result = cli.invoke(app, ["deploy", target, *arguments, "--ttft", ttft, "--url", server.url])
+        assert "stored" in result.stderr, result.stderr
+        [found] = server.requests[-1][1]["policies"]["autoscaling"]["executors"]
+        assert {name: value for name, value in found.items() if name in expected} == expected
+        return float(found["capacity"])
+
+    short, long = capacity("0.5"), capacity("5")
+    # A replica of the encoder takes 10 requests/s at most, with 400 tokens each.
+    assert short == long == 5 if "=" in settings[0] else 0 < short < long <= 4000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--autoscale", "llm"], "--autoscale: llm has no load of a replica: give llm=2000tokens, or --ttft, --workl"),
+        (["--autoscale", "llm:1-4", "--ttft", "2"], "--autoscale: llm has no load of a replica: give llm=2000tokens"),
+    ],
+)
+def test_a_load_that_does_not_follow_is_missing(cli: CliRunner, arguments: list[str], message: str) -> None:
+    result = cli.invoke(app, ["deploy", "a/b", *arguments, "--url", UNREACHABLE])
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert result.stderr.startswith(f"error: {message}")
 
 
 def test_the_load_of_an_executor_is_shown(cli: CliRunner, server: StubServer) -> None:

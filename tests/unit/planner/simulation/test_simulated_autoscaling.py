@@ -170,7 +170,7 @@ def test_settings_that_cannot_be_simulated_are_refused(inputs: Path, settings: d
 @pytest.mark.parametrize(
     ("option", "ttft", "error"),
     [
-        ("V", 2.0, "--autoscale V: is not needed for a first token: give OPTION=RATE"),
+        ("V", 2.0, "--autoscale V: is not needed for a first token: give the load"),
         ("L", 0.1, "--autoscale L: its part of --ttft is"),
     ],
 )
