@@ -220,6 +220,20 @@ class ReplicaLog(BaseModel):
     """The end of the replica, if its process has exited."""
 
 
+class EngineTokens(BaseModel):
+    """The limits of a language model's engine, and the tokens of the requests that have ended since its start."""
+
+    requests: int
+    prompt_tokens: int
+    generated_tokens: int
+    cache_tokens: int
+    """The tokens whose keys and values it holds."""
+    block_size: int
+    """The tokens of a block of this cache."""
+    max_num_seqs: int
+    max_num_batched_tokens: int
+
+
 class ReplicaMemory(BaseModel):
     """The shared memory that a replica has for tensors, in bytes, and the KV caches that it has copied."""
 
@@ -237,6 +251,8 @@ class ReplicaMemory(BaseModel):
     """The KV caches that its engine has copied to or from shared memory since its start."""
     kv_copied_bytes: int = 0
     kv_copy_seconds: float = 0.0
+    engine: EngineTokens | None = None
+    """The tokens of a language model."""
 
 
 class AppView(BaseModel):

@@ -65,6 +65,14 @@ def profile(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", dir_okay=False, help="Write the planner's profile to this file.")
     ] = None,
+    steps: Annotated[
+        bool,
+        typer.Option(
+            "--steps",
+            help="Fit the time of an engine's step to the measurements of language models, for simulations. With these,"
+            " workloads must state the tokens of requests.",
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would be measured, and how long it takes at most.")
     ] = False,
@@ -88,6 +96,8 @@ def profile(
     seconds = parse_seconds(budget)
     if output is not None:
         _check_writable(output)
+    elif steps:
+        raise typer.BadParameter("needs --output, the file with the step models", param_hint="--steps")
     options = ProfilingOptions(home_directory(home), Precision(error), requests, workload, option or [], device)
     with profiling_errors(), open_client(ctx, url) as client:
         profiling = Profiling.of_target(client, _target(client, target), options)
@@ -95,7 +105,9 @@ def profile(
             _show_work(profiling.measurement, seconds, json)
             return
         missing = [] if show else profiling.run(seconds)
-        _finish(profiling.measurement, missing, output, json, curves=show)
+        if output is not None and (results := profiling.measurement.results):
+            _write(output, profiling.measurement.profile(results, with_steps=steps).dump())
+        _finish(profiling.measurement, missing, json, curves=show)
 
 
 def _target(client: Client, app: str) -> DeployTarget:
@@ -136,14 +148,10 @@ def _show_work(measurement: AppMeasurement, seconds: float, json: bool) -> None:
         stdout().print(f"measuring {measurement.describe_work(items, seconds)}", markup=False)
 
 
-def _finish(
-    measurement: AppMeasurement, missing: Sequence[WorkItem], output: Path | None, json: bool, *, curves: bool
-) -> None:
+def _finish(measurement: AppMeasurement, missing: Sequence[WorkItem], json: bool, *, curves: bool) -> None:
     results = measurement.results
     if curves and not results:
         raise CliError("no current results are stored: run the command without --show to measure")
-    if results and output is not None:
-        _write(output, measurement.profile(results).dump())
     if json:
         print_json({"options": results, "missing": [[item.option.name, item.mix.description] for item in missing]})
     else:

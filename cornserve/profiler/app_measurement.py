@@ -125,7 +125,11 @@ class AppMeasurement:
         """The stored results of the options that have any, by name."""
         return {option.name: found for option in self.options if (found := self.profiler.current(option)) is not None}
 
-    def profile(self, results: Mapping[str, OptionResults]) -> ModelProfile:
-        """Returns the planner's profile. The results must not be empty."""
+    def profile(self, results: Mapping[str, OptionResults], *, with_steps: bool = False) -> ModelProfile:
+        """Returns the planner's profile. The results must not be empty.
+
+        Args:
+            with_steps: whether language models have step models.
+        """
         components = {option.name: option.graph.components for option in self.options}
-        return model_profile(self.profiler.app.name, results, components)
+        return model_profile(self.profiler.app.name, results, components, with_steps=with_steps)

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from cornserve.app.record import EngineTokens
 from cornserve.bench.timed_client import TimedClient
-from cornserve.client import Client, calls
+from cornserve.client import Client, ClientError, calls
 from cornserve.client.calls import ApiCall
 from cornserve.control.launcher.base import ReplicaId
 from cornserve.control.launcher.local.state_dir import ReplicaDir
@@ -24,7 +25,7 @@ from cornserve.profiler.mix_measurement import Precision, measure_mix
 from cornserve.profiler.option_mixes import MeasuredOption, OptionMix
 from cornserve.profiler.progress import ProfilingProgress, Report
 from cornserve.profiler.remaining_time import RemainingTime
-from cornserve.profiler.results import MixMeasurement, OptionResults
+from cornserve.profiler.results import MeasuredTokens, MixMeasurement, OptionResults
 from cornserve.profiler.running_option import ProfiledApp, RunningOption
 from cornserve.profiler.store import ProfileStore
 from cornserve.profiler.temporary_apps import (
@@ -175,11 +176,23 @@ class Profiler:
             for item in items:
                 with self._named_errors(item, running):
                     app = running.serve(item.mix.path, progress.remaining.start_limit)
+                    before = self._engines(app)
                     measurement = asyncio.run(self._drive(app.name, item, replicas, memory, progress))
+                    tokens = measured_tokens(before, self._engines(app))
+                    measurement = measurement.model_copy(update={"tokens": tokens})
                 self.store.write(self._stored(option).with_memory(memory.use).with_measurement(measurement))
                 progress.end_step()
         finally:
             running.stop(self.home)
+
+    def _engines(self, app: TemporaryApp) -> list[EngineTokens]:
+        """Returns the tokens of the engines of the option, or an empty list if the gateway does not report them."""
+        replicas = {replica.id for replica in app.group.replicas}
+        try:
+            memory = self.client.app(app.name, memory=True).memory
+        except ClientError:  # Requests to the app will show why.
+            return []
+        return [each.engine for each in memory if each.id in replicas and each.engine is not None]
 
     def _start(self, item: WorkItem, running: RunningOption, progress: ProfilingProgress) -> _Memory:
         """Starts the replicas of an option. Returns their memory."""
@@ -228,6 +241,22 @@ class Profiler:
             driver = LoadDriver(client, _calls(app, item.mix), on_progress, replicas)
             seconds = progress.load_limit
             return await measure_mix(driver, item.mix.mix, item.mix.digest, self.precision, seconds)
+
+
+def measured_tokens(before: Sequence[EngineTokens], after: Sequence[EngineTokens]) -> MeasuredTokens | None:
+    """Returns the mean tokens of the requests between two times. None without an engine, or without tokens."""
+    if not after or len(before) != len(after):
+        return None
+    requests, prompt, generated = (
+        sum(getattr(each, name) for each in after) - sum(getattr(each, name) for each in before)
+        for name in ("requests", "prompt_tokens", "generated_tokens")
+    )
+    limits, names = after[0], ("cache_tokens", "block_size", "max_num_seqs", "max_num_batched_tokens")
+    if min(requests, prompt, generated, *(getattr(limits, name) for name in names)) <= 0:
+        return None
+    return MeasuredTokens(
+        prompt=prompt / requests, generated=generated / requests, **{name: getattr(limits, name) for name in names}
+    )
 
 
 def describe_load(observations: Observations) -> str:

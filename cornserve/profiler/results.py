@@ -63,6 +63,17 @@ def describe_mix(mix: Sequence[MixShare]) -> str:
     return ", ".join("+".join(entry.components) + (f" {entry.share:.0%}" if len(mix) > 1 else "") for entry in mix)
 
 
+class MeasuredTokens(_Result):
+    """The mean tokens of the requests of a measurement by a language model, and the limits of its engine."""
+
+    prompt: Positive
+    generated: Positive
+    cache_tokens: Annotated[int, Ge(1)]
+    block_size: Annotated[int, Ge(1)]
+    max_num_seqs: Annotated[int, Ge(1)]
+    max_num_batched_tokens: Annotated[int, Ge(1)]
+
+
 class MixMeasurement(_Result):
     """The measurement of an option with one mix of requests.
 
@@ -73,6 +84,7 @@ class MixMeasurement(_Result):
         standard_error: relative standard error of the rate.
         replicas: the replicas that were measured together.
         is_saturated: whether more requests in flight did not increase the rate. Otherwise, the rate is a lower bound.
+        tokens: None if the option runs no language model.
     """
 
     mix: tuple[MixShare, ...] = Field(min_length=1)
@@ -84,6 +96,7 @@ class MixMeasurement(_Result):
     levels: tuple[LoadLevel, ...]
     poisson: PoissonLoad | None
     date: str
+    tokens: MeasuredTokens | None = None
 
     @property
     def load_seconds(self) -> float:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
 from pydantic import ValidationError
 from transformers import PretrainedConfig
 from vllm import ModelRegistry
@@ -64,7 +65,18 @@ class VllmEngine:
         return ENGINE_GONE
 
     def metrics(self) -> Iterable[Metric]:
-        return self._stats.metrics()
+        yield from self._stats.metrics()
+        config = self._vllm.vllm_config
+        cache, scheduler = config.cache_config, config.scheduler_config
+        limits = GaugeMetricFamily("cornserve_llm_engine_limit", "Limits of the engine and its step.", labels=["limit"])
+        for name, value in (
+            ("cache_tokens", (cache.num_gpu_blocks or 0) * cache.block_size),
+            ("block_size", cache.block_size),
+            ("max_num_seqs", scheduler.max_num_seqs),
+            ("max_num_batched_tokens", scheduler.max_num_batched_tokens),
+        ):
+            limits.add_metric([name], value)
+        yield limits
 
     def shutdown(self) -> None:
         """Kills the engine's processes: they have nothing to save, and end by themselves only after seconds. Blocks."""

@@ -35,14 +35,21 @@ def fit_option(profile: ModelProfile, option: str, prompt: int, output: int, cac
     curve = next(curves, None)
     if curve is None:
         raise InvalidInputError(f"options.{option}.latency", "has no curve of complete requests: measure it")
-    return _fit(option, curve, prompt, output, cache_tokens)
+    return fit_steps(option, curve, prompt, output, cache_tokens)
 
 
-def _fit(option: str, curve: BatchLatency, prompt: int, output: int, cache_tokens: int) -> StepSeconds:
+def fit_steps(option: str, curve: BatchLatency, prompt: float, output: float, cache_tokens: int) -> StepSeconds:
+    """Returns the step model of an option from a curve of complete requests.
+
+    Args:
+        prompt, output: mean tokens of the requests.
+
+    Raises `InvalidInputError` if the curve does not determine the model.
+    """
     if len(curve.batch) < 2:
         raise InvalidInputError(f"options.{option}.latency", "has one batch size: measure at least two")
     batch, seconds = np.array(curve.batch, dtype=float), np.array(curve.seconds)
-    matrix = np.stack([np.full(len(batch), float(output)), batch * (prompt + output - 1)], axis=1)
+    matrix = np.stack([np.full(len(batch), output), batch * (prompt + output - 1)], axis=1)
     fixed, per_token = non_negative_least_squares(matrix / seconds[:, None], np.ones((len(batch), 1)))[:, 0]
     if not fixed:
         raise InvalidInputError(
@@ -50,7 +57,7 @@ def _fit(option: str, curve: BatchLatency, prompt: int, output: int, cache_token
             "grows as fast as the batch, so that steps have no fixed time: measure smaller batches",
         )
     errors = abs(matrix @ np.array([fixed, per_token]) / seconds - 1)
-    source = f"fitted to {curve.source}, {prompt} tokens in and {output} out, largest error {errors.max():.1%}"
+    source = f"fitted to {curve.source}, {prompt:.4g} tokens in and {output:.4g} out, largest error {errors.max():.1%}"
     try:
         return StepSeconds(
             fixed=float(fixed), per_token=float(per_token), cache_tokens=cache_tokens, tag="predicted", source=source

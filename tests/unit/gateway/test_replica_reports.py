@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from cornserve.app.record import GroupStatus
+from cornserve.app.record import EngineTokens, GroupStatus
 from cornserve.gateway.live.replica_reports import ReplicaReport, read_reports
 from cornserve.gateway.observe import replica_reader
 from cornserve.gateway.observe.replica_memory import read_replica_memory
@@ -64,6 +64,32 @@ async def test_values_that_are_not_finite_are_left_out() -> None:
 
     assert report == ReplicaReport()
     assert (memory.resident, memory.limit) == (7, 0)
+
+
+async def test_the_tokens_of_an_engine_are_read() -> None:
+    values = (
+        b"cornserve_transport_slab_resident_bytes 7.0\n",
+        b'cornserve_llm_engine_limit{limit="cache_tokens"} 4096.0\n',
+        b'cornserve_llm_engine_limit{limit="block_size"} 16.0\n',
+        b'cornserve_llm_engine_limit{limit="max_num_seqs"} 8.0\n',
+        b'cornserve_llm_engine_limit{limit="max_num_batched_tokens"} 512.0\n',
+        b'cornserve_llm_request_prompt_tokens_bucket{le="+Inf"} 3.0\n',
+        b"cornserve_llm_request_prompt_tokens_count 3.0\ncornserve_llm_request_prompt_tokens_sum 300.0\n",
+        b"cornserve_llm_request_generation_tokens_count 3.0\ncornserve_llm_request_generation_tokens_sum 30.0\n",
+    )
+
+    async with answering_server(*values) as (url, _):
+        [memory] = await read_replica_memory([group_at([url])])
+
+    assert memory.engine == EngineTokens(
+        requests=3,
+        prompt_tokens=300,
+        generated_tokens=30,
+        cache_tokens=4096,
+        block_size=16,
+        max_num_seqs=8,
+        max_num_batched_tokens=512,
+    )
 
 
 async def test_a_limited_number_of_replicas_is_read() -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from cornserve.app.record import EngineTokens
 from cornserve.home import Home
 from cornserve.profiler.profile_file import model_profile
+from cornserve.profiler.profiler import measured_tokens
 from cornserve.profiler.results import (
     Conditions,
     LoadLevel,
@@ -83,6 +85,55 @@ def test_a_measurement_that_is_not_saturated_is_missing_and_gives_way_to_a_satur
     assert results.with_measurement(early).find(MIX, "a", standard_error=0.01) is None
     assert results.with_measurement(early).with_measurement(saturated).measurements == (saturated,)
     assert results.with_measurement(saturated).with_measurement(early).measurements == (saturated,)
+
+
+ENGINE = EngineTokens(
+    requests=10,
+    prompt_tokens=1000,
+    generated_tokens=500,
+    cache_tokens=4096,
+    block_size=128,
+    max_num_seqs=16,
+    max_num_batched_tokens=512,
+)
+
+
+def test_a_measured_language_model_has_a_step_model(results: OptionResults) -> None:
+    """A step takes 20 ms, and 0.1 ms for each token."""
+    after = ENGINE.model_copy(update={"requests": 30, "prompt_tokens": 3000, "generated_tokens": 700})
+    tokens = measured_tokens([ENGINE], [after])
+    assert tokens is not None
+    assert (tokens.prompt, tokens.generated) == (100, 10)
+    levels = tuple(
+        LoadLevel(
+            concurrency=number,
+            rate=1,
+            standard_error=0.01,
+            requests=100,
+            seconds=10 * 0.02 + number * 109 * 0.0001,
+            p50=1,
+            p99=1,
+        )
+        for number in (1, 4, 16, 64)  # With 64 in flight, requests wait for a place in the batch.
+    )
+    found = results.model_copy(update={"task": "LLMTask"})
+    found = found.with_measurement(measurement(10).model_copy(update={"levels": levels, "tokens": tokens}))
+
+    [plain] = model_profile("app", {"llm": found}, {"llm": ("llm",)}).options
+    [option] = model_profile("app", {"llm": found}, {"llm": ("llm",)}, with_steps=True).options
+    [whole] = model_profile("app", {"el": found}, {"el": ("encoder", "llm")}, with_steps=True).options
+
+    assert plain.step is whole.step is None
+    assert option.step is not None
+    assert (option.step.fixed, option.step.per_token) == pytest.approx((0.02, 0.0001))
+    assert (option.step.cache_tokens, option.step.block_size, option.step.max_num_seqs) == (4096, 128, 16)
+
+
+@pytest.mark.parametrize("engines", [([], []), ([ENGINE], []), ([ENGINE], [ENGINE])])
+def test_a_measurement_without_an_engine_or_requests_has_no_tokens(
+    engines: tuple[list[EngineTokens], list[EngineTokens]],
+) -> None:
+    assert measured_tokens(*engines) is None
 
 
 def test_a_mix_is_described_with_its_shares() -> None:
