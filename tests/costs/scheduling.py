@@ -29,7 +29,7 @@ FAST_GROUPS = {
 the test process, or one API server."""
 
 SLOW_FILES = ("tests/integration/serving/",)
-"""In the slow tier, each file of these directories is a group, because its tests start engines of their own."""
+"""Directories whose files are groups of the slow tier: each starts its engines."""
 
 
 def group_of(nodeid: str, tier: Tier | None) -> str:

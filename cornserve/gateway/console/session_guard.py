@@ -43,7 +43,7 @@ async def call_during_session(
             raise error from None
         if response.has_events:
             request_id: RequestId = scope["state"][REQUEST_ID]
-            content = error.content_for(scope["path"], request_id.value)
+            content = error.content_for(scope["path"], scope["headers"], request_id.value)
             await response.end(b"event: error\ndata: " + content + b"\n\n")
 
 
