@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cornserve.cli.app_argument import is_deployed_name
-from cornserve.cli.console import CliError, expanded, print_json, stdout
+from cornserve.cli.console import CliError, expanded, print_json, print_warning, stdout
 from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import BUDGET, DEFAULT_BUDGET, HomePath, Json, Url, home_directory
@@ -98,6 +98,10 @@ def profile(
         _check_writable(output)
     elif steps:
         raise typer.BadParameter("needs --output, the file with the step models", param_hint="--steps")
+    if steps and requests is not None:
+        raise typer.BadParameter(
+            "repeated requests cost less: engines keep their prompts. Give --workload", param_hint="--steps, --requests"
+        )
     options = ProfilingOptions(home_directory(home), Precision(error), requests, workload, option or [], device)
     with profiling_errors(), open_client(ctx, url) as client:
         profiling = Profiling.of_target(client, _target(client, target), options)
@@ -106,7 +110,13 @@ def profile(
             return
         missing = [] if show else profiling.run(seconds)
         if output is not None and (results := profiling.measurement.results):
-            _write(output, profiling.measurement.profile(results, with_steps=steps).dump())
+            profile = profiling.measurement.profile(results, with_steps=steps)
+            if steps and not any(measured.step for measured in profile.options):
+                print_warning(
+                    "no measurement determines a step model: it takes a language model in one component, and"
+                    " several numbers of requests in flight that fit into its KV cache"
+                )
+            _write(output, profile.dump())
         _finish(profiling.measurement, missing, json, curves=show)
 
 

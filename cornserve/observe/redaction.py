@@ -56,7 +56,7 @@ def _frames_of_app(
 ) -> list[traceback.FrameSummary]:
     """Returns the frames from the first one of the source, those of Cornserve only if the error is not Cornserve's."""
     shown = [*dropwhile(lambda frame: not frame.filename.startswith(source), frames)]
-    if type(error).__module__.startswith("cornserve."):
+    if str(type(error).__module__).startswith("cornserve."):
         shown = [frame for frame in shown if not frame.filename.startswith(_PACKAGE)]
     return shown
 

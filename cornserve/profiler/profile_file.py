@@ -104,7 +104,9 @@ def _step(name: str, results: OptionResults, components: tuple[str, ...], source
         if measured.tokens is None:
             continue
         tokens = measured.tokens
-        levels = [level for level in measured.levels if level.concurrency <= tokens.max_num_seqs]
+        # With more requests in flight, some wait for a place in the batch or in the KV cache.
+        limit = min(tokens.max_num_seqs, tokens.cache_tokens // (tokens.prompt + tokens.generated))
+        levels = [level for level in measured.levels if level.concurrency <= limit]
         if len(levels) < MIN_LEVELS:
             continue
         curve = BatchLatency(

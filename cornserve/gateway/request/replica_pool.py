@@ -149,6 +149,8 @@ class ReplicaPool:
             endpoints = self._endpoints.get(key, ())
             digests = {self._connections[each].model_digest for each in endpoints if each in self._connections}
             digest = digests.pop() if len(digests) == 1 else ""
+            self._replaced.pop(successor, None)  # It is used again, as after a return to an earlier plan.
+            self._leaving.pop(successor, None)
             self._replaced[key] = _ReplacedGroup(successor, digest, frozenset(endpoints))
 
     def left_invocations(self, keys: Set[str]) -> int:

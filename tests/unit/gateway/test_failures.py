@@ -127,10 +127,10 @@ class EchoGroup:
         """Replaces the version with one that has another executor group."""
         self._record = await publish_route(self._store, self._record, {"another-group": endpoints})
 
-    async def publish_restarted(self, *endpoints: str) -> None:
+    async def publish_restarted(self, *endpoints: str, key: str = "restarted") -> None:
         """Replaces the executor group with another one that runs the same executor."""
-        groups = {self._key: "restarted"}
-        self._record = await publish_route(self._store, self._record, {"restarted": endpoints}, executors=groups)
+        groups = {self._key: key}
+        self._record = await publish_route(self._store, self._record, {key: endpoints}, executors=groups)
 
     async def _is_served(self) -> bool:
         return (await self._gateway.get("/v1/models/echo")).status_code == 200
@@ -547,17 +547,19 @@ async def test_a_restart_hands_streams_over_to_executors_with_the_same_model(
     assert (await group.view()).left_invocations == 0
 
 
+@pytest.mark.parametrize("key", ["a-restarted", "restarted"])
 @code_may_take_long
 async def test_a_stream_survives_two_restarts(
-    group: EchoGroup, clock: LoopClock, monkeypatch: pytest.MonkeyPatch
+    group: EchoGroup, clock: LoopClock, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
+    """The second returns to the first executor group, whose key sorts between both others."""
     monkeypatch.setattr(EchoExecutor, "model_digest", "model")
     replicas = [await group.add() for _ in range(3)]
     await group.publish(replicas[0])
     stream = group.stream(" ".join(WORDS), seconds=10)
     await stream.first_item()
 
-    await group.publish_restarted(replicas[1])
+    await group.publish_restarted(replicas[1], key=key)
     await until(lambda: group.running(replicas[1]) == 1)
     await group.publish(replicas[2])
     await until(lambda: group.running(replicas[2]) == 1)

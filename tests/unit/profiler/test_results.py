@@ -91,9 +91,9 @@ ENGINE = EngineTokens(
     requests=10,
     prompt_tokens=1000,
     generated_tokens=500,
-    cache_tokens=4096,
+    cache_tokens=2048,
     block_size=128,
-    max_num_seqs=16,
+    max_num_seqs=32,
     max_num_batched_tokens=512,
 )
 
@@ -110,11 +110,11 @@ def test_a_measured_language_model_has_a_step_model(results: OptionResults) -> N
             rate=1,
             standard_error=0.01,
             requests=100,
-            seconds=10 * 0.02 + number * 109 * 0.0001,
+            seconds=(10 * 0.02 + number * 109 * 0.0001) * (1 if number <= 16 else 2),
             p50=1,
             p99=1,
         )
-        for number in (1, 4, 16, 64)  # With 64 in flight, requests wait for a place in the batch.
+        for number in (1, 4, 16, 32, 64)  # With 32 in flight, requests wait for a place in the KV cache.
     )
     found = results.model_copy(update={"task": "LLMTask"})
     found = found.with_measurement(measurement(10).model_copy(update={"levels": levels, "tokens": tokens}))
@@ -126,7 +126,7 @@ def test_a_measured_language_model_has_a_step_model(results: OptionResults) -> N
     assert plain.step is whole.step is None
     assert option.step is not None
     assert (option.step.fixed, option.step.per_token) == pytest.approx((0.02, 0.0001))
-    assert (option.step.cache_tokens, option.step.block_size, option.step.max_num_seqs) == (4096, 128, 16)
+    assert (option.step.cache_tokens, option.step.block_size, option.step.max_num_seqs) == (2048, 128, 32)
 
 
 @pytest.mark.parametrize("engines", [([], []), ([ENGINE], []), ([ENGINE], [ENGINE])])
