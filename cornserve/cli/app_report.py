@@ -53,9 +53,10 @@ def app_report(app: AppView, now: datetime) -> Group:
         lines.append(Text.assemble("\n", (group.key, "bold"), f"  {group.ready} of {group.wanted} ready"))
         for replica in group.replicas:
             lines.append(Text.assemble("  ", describe_replica(replica)))
-    if app.memory:
+    shown = [memory for memory in app.memory if memory.protocols or memory.resident or memory.kv_copies]
+    if shown:
         lines.append(Text("\nmemory for tensors", "bold"))
-    for memory in app.memory:
+    for memory in shown:
         used, resident, limit = (f"{size / MIB:.0f}" for size in (memory.used, memory.resident, memory.limit))
         pulled = f"; pulls by {', '.join(memory.protocols)}" if memory.protocols else ""
         if memory.pulled_bytes:

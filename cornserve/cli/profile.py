@@ -69,8 +69,8 @@ def profile(
         bool,
         typer.Option(
             "--steps",
-            help="Fit the time of an engine's step to the measurements of language models, for simulations. With these,"
-            " workloads must state the tokens of requests.",
+            help="Fit the time of an engine's step to the measurements of language models, for simulations. Needs a"
+            " budget for three numbers of requests in flight, and later workloads with the tokens of requests.",
         ),
     ] = False,
     dry_run: Annotated[
@@ -110,13 +110,10 @@ def profile(
             return
         missing = [] if show else profiling.run(seconds)
         if output is not None and (results := profiling.measurement.results):
-            profile = profiling.measurement.profile(results, with_steps=steps)
-            if steps and not any(measured.step for measured in profile.options):
-                print_warning(
-                    "no measurement determines a step model: it takes a language model in one component, and"
-                    " several numbers of requests in flight that fit into its KV cache"
-                )
-            _write(output, profile.dump())
+            written = profiling.measurement.profile(results, with_steps=steps)
+            _write(output, written.dump())
+            if lacking := [entry.option for entry in written.options if steps and entry.step is None]:
+                print_warning(f"no step model of {', '.join(lacking)}: see `cornserve profile --help`")
         _finish(profiling.measurement, missing, json, curves=show)
 
 

@@ -24,10 +24,10 @@ _READ: Final = (_SLAB, _RESIDENT, _PROTOCOL, _PULLED, _KV_COPY, _KV_BYTES, _LIMI
 
 
 async def read_replica_memory(groups: Sequence[GroupStatus]) -> list[ReplicaMemory]:
-    """Returns the memory of each replica that answers, and can pull tensors, has taken memory or copied KV caches."""
+    """Returns the memory of each replica that answers, if it uses tensors, KV caches or a language model."""
     read = await read_metrics((replica for group in groups for replica in group.replicas), _READ)
     found = (_memory(id, samples) for id, samples in read.items())
-    return [memory for memory in found if memory.protocols or memory.resident or memory.kv_copies]
+    return [each for each in found if each.protocols or each.resident or each.kv_copies or each.engine is not None]
 
 
 def _memory(id: str, samples: Sequence[Sample]) -> ReplicaMemory:

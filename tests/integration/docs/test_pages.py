@@ -126,6 +126,9 @@ NOT_RUN_PAGES = [
 ]
 REGISTRY = "registry.example.com/ml"
 NOT_RUN = {
+    "docs/how-to/autoscale-an-app.md": [
+        "cornserve deploy chat.py --autoscale llm:1-4 --ttft 2 --profile profile.yaml --workload day.jsonl",
+    ],
     "README.md": [
         "make run",
         "make test",

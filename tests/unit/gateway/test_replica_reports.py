@@ -68,7 +68,7 @@ async def test_values_that_are_not_finite_are_left_out() -> None:
 
 async def test_the_tokens_of_an_engine_are_read() -> None:
     values = (
-        b"cornserve_transport_slab_resident_bytes 7.0\n",
+        b"cornserve_transport_slab_resident_bytes 0.0\n",
         b'cornserve_llm_engine_limit{limit="cache_tokens"} 4096.0\n',
         b'cornserve_llm_engine_limit{limit="block_size"} 16.0\n',
         b'cornserve_llm_engine_limit{limit="max_num_seqs"} 8.0\n',
