@@ -132,6 +132,7 @@ RESPONSE = ClientOperation(
     {"input": "Hi", "max_output_tokens": 1},
     {
         **HINTS,
+        "access_programs": {},
         "background": False,
         "include": [],
         "instructions": "Be brief.",
@@ -146,7 +147,6 @@ RESPONSE = ClientOperation(
         "truncation": "disabled",
     },
     {
-        "access_programs": [],
         "context_management": [],
         "conversation": "a",
         "image": {},
@@ -166,10 +166,12 @@ MESSAGE = ClientOperation(
     {"messages": QUESTION, "max_tokens": 1},
     {
         "cache_control": {"type": "ephemeral"},
+        "diagnostics": {},
         "max_tokens": 2,
         "metadata": {"user_id": "me"},
         "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
         "service_tier": "auto",
+        "speed": "fast",
         "stop_sequences": ["x"],
         "system": "Be brief.",
         "temperature": 0.5,
@@ -180,15 +182,13 @@ MESSAGE = ClientOperation(
         ),
         "top_k": 5,
         "top_p": 0.9,
+        "user_profile_id": "a",
+        "workspace_id": "a",
     },
     {
         "container": "a",
-        "diagnostics": {},
         "inference_geo": "eu",
-        "speed": "fast",
         "thinking": {"type": "enabled", "budget_tokens": 1024},  # The template of this model does not use it.
-        "user_profile_id": "a",
-        "workspace_id": "a",
     },
 )
 
