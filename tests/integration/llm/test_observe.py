@@ -62,7 +62,7 @@ async def test_every_metric_of_language_models_is_documented(executor: ExecutorP
         if family.name.startswith("cornserve_") and not family.name.startswith("cornserve_transport_")
     }
 
-    headings = ("## Executors", "## Language models", "## KV caches")
+    headings = ("## Executors", "## Language models", "## KV caches", "## Limits of language models")
     assert found == set().union(*map(documented_metrics, headings))
 
 

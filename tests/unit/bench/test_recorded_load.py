@@ -70,9 +70,9 @@ async def test_each_request_is_sent_once_at_its_time_and_after_those_it_depends_
 
     counts = BenchResult.from_run(load, BenchSettings(app="a"), server.url).requests
     assert (counts.offered, counts.sent, counts.answered, counts.failed) == (4, 4, 3, 1)
-    due = sorted(sample.due for sample in load.statistics.samples)
-    assert due[0] >= 0.05  # The second one waits for the failed first one.
-    assert due[1] == pytest.approx(0.1, abs=1e-6)
+    due = [sample.due for sample in load.statistics.samples]
+    assert min(due) >= 0.05  # The second one waits for the failed first one.
+    assert pytest.approx(0.1, abs=1e-6) in due
     assert sorted(len(text.split()) for text in texts(server)) == [1, 2, 3, 4]
 
 

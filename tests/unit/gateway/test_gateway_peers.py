@@ -48,7 +48,8 @@ async def test_gateways_that_do_not_answer_are_missing() -> None:
     assert all(missing.error for missing in gateways.missing)
 
 
-async def test_a_gateway_with_a_huge_answer_or_a_redirect_is_missing() -> None:
+async def test_a_gateway_with_a_huge_answer_or_a_redirect_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cornserve.gateway.live.peers.RESPONSE_SECONDS", 60)
     async with (
         answering_server(*[b" " * (1 << 20)] * 33) as (huge, _),
         answering_server(b'{"steps": []}', status=302) as (moved, _),
