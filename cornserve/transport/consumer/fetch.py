@@ -93,27 +93,14 @@ class TensorFetcher:
             yield block
 
     async def _copy(self, subscription: Subscription, tensor: pb.TensorRef, block: Block) -> None:
-        """Pulls the tensor by the best protocol of both ends, and by the next one if it fails."""
         endpoint, theirs = subscription.tensor_id.endpoint, subscription.producer.protocols
         into = self._admission.blocks.writable_buffer(block)
-        failure = (
-            f"its node sends by {', '.join(theirs)}, and this process receives by {', '.join(self._pullers.protocols)}"
-        )
-        for puller in self._pullers.candidates(endpoint, theirs):
-            try:
-                await run_unless(subscription.lost, puller.pull(endpoint, tensor.capability, into))
-            except LostError as error:
-                subscription.lose(str(error))
-            except OSError as error:
-                failure = f"cannot pull it from {endpoint}: {error}"
-                self._pullers.record_failure(endpoint, puller, error)
-                continue
-            if subscription.lost.is_set():
-                raise subscription.error
-            self._pullers.record_pull(puller, tensor.nbytes)
-            return
-        subscription.lose(failure)
-        raise subscription.error
+        try:
+            await run_unless(subscription.lost, self._pullers.pull(endpoint, theirs, tensor.capability, into))
+        except (LostError, OSError) as error:
+            subscription.lose(str(error))
+        if subscription.lost.is_set():
+            raise subscription.error
 
 
 def _location(tensor: pb.TensorRef, mapping: SegmentMapping, memory: Block | pb.TensorRef) -> Location:

@@ -28,13 +28,16 @@ class LoopThread:
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Runs in the thread, and returns the result or raises the error. Raises `OSError` after `stop`.
 
-        If the caller is cancelled, the work is cancelled, and the caller waits until it has ended, even if it is
-        cancelled again.
+        If the caller is cancelled, the work is cancelled, but may end later. It does not begin if it has not yet.
         """
-        if self._is_stopping:
-            work.close()
-            raise OSError(f"the thread {self._thread.name} has ended")
-        return await self._run(work)
+        return await self._run(work, is_awaited=False)
+
+    async def run_to_end(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Runs work that uses memory of the caller in the thread. See `run`.
+
+        A cancelled caller waits until work that has begun has ended, even if it is cancelled again.
+        """
+        return await self._run(work, is_awaited=True)
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Calls the function in the thread, unless it has ended."""
@@ -44,24 +47,39 @@ class LoopThread:
     async def flush(self) -> None:
         """Waits for the functions of `call_soon`."""
         if not self._is_stopping:
-            await self._run(asyncio.sleep(0))
+            await self._await(asyncio.sleep(0), is_awaited=True)
 
     async def stop(self) -> None:
         """Waits for all work, and ends the thread."""
         self._is_stopping = True
-        await self._run(self._finish())
+        await self._await(self._finish(), is_awaited=True)
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join)
 
-    async def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+    async def _run(self, work: Coroutine[Any, Any, Result], *, is_awaited: bool) -> Result:
+        if self._is_stopping:
+            work.close()
+            raise OSError(f"the thread {self._thread.name} has ended")
+        return await self._await(work, is_awaited=is_awaited)
+
+    async def _await(self, work: Coroutine[Any, Any, Result], *, is_awaited: bool) -> Result:
         caller = asyncio.get_running_loop()
         ended = asyncio.Event()
         tasks: list[asyncio.Task[Result]] = []
+        beginning = threading.Lock()
+        """Acquired by `begin`, or by the cancelled caller before it."""
 
         def begin() -> None:
+            if not beginning.acquire(blocking=False):
+                work.close()
+                return
             task = self._loop.create_task(work)
-            task.add_done_callback(lambda _: caller.call_soon_threadsafe(ended.set))
+            task.add_done_callback(end)
             tasks.append(task)
+
+        def end(task: asyncio.Task[Result]) -> None:
+            _ = task.cancelled() or task.exception()  # retrieves the error, of which asyncio warns otherwise
+            caller.call_soon_threadsafe(ended.set)
 
         def cancel() -> None:  # runs after `begin`
             tasks[0].cancel()
@@ -73,11 +91,14 @@ class LoopThread:
                 await ended.wait()
             except asyncio.CancelledError:
                 is_cancelled = True
+                if beginning.acquire(blocking=False):
+                    raise
                 self._loop.call_soon_threadsafe(cancel)
-        (task,) = tasks
+                if not is_awaited:
+                    raise
         if is_cancelled:
-            _ = task.cancelled() or task.exception()  # retrieves the error, of which asyncio warns otherwise
             raise asyncio.CancelledError
+        (task,) = tasks
         return task.result()
 
     async def _finish(self) -> None:

@@ -11,10 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import Context
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
-
-PULLS_PER_PRODUCER: Final = 4
-"""Concurrent pulls from one producer. More would share the same network link."""
+from typing import Any, Generic, Protocol, TypeVar
 
 
 class PooledConnection(Protocol):
@@ -34,7 +31,6 @@ class ConnectionPool(Generic[Connection]):
 
     def __init__(self, connect: Callable[[], Coroutine[Any, Any, Connection]]) -> None:
         self._connect = connect
-        self._limit = asyncio.Semaphore(PULLS_PER_PRODUCER)
         self._idle: list[Connection] = []
         self._connecting: list[asyncio.Task[Connection]] = []
         """Tasks for which no pull waits any more."""
@@ -43,17 +39,16 @@ class ConnectionPool(Generic[Connection]):
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """Yields an exclusive connection, and reuses it later unless the block fails."""
-        async with self._limit:
-            connection = self._pop_idle() or await self._new_connection()
-            try:
-                yield connection
-            except BaseException:
-                connection.abort()
-                raise
-            if self._is_closed:
-                connection.abort()
-            else:
-                self._idle.append(connection)
+        connection = self._pop_idle() or await self._new_connection()
+        try:
+            yield connection
+        except BaseException:
+            connection.abort()
+            raise
+        if self._is_closed:
+            connection.abort()
+        else:
+            self._idle.append(connection)
 
     def close(self) -> None:
         """Closes idle connections now, and other connections after use."""

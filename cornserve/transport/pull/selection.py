@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import Counter
@@ -24,6 +25,9 @@ FABRICS: Final[dict[PullProtocol, Callable[[], Coroutine[Any, Any, Fabric]]]] = 
 RETRY_SECONDS: Final = 60.0
 """Time for which a protocol that has failed is not used with the same producer."""
 
+PULLS_PER_PRODUCER: Final = 4
+"""Concurrent pulls from one producer. More would share the same network link."""
+
 log = logging.getLogger(__name__)
 
 
@@ -42,6 +46,8 @@ class PullerSelection:
         """The pullers by protocol, the best one first."""
         self._failed: dict[tuple[str, str], float] = {}
         """When a protocol can be used again with the producer at an endpoint."""
+        self._limits: dict[str, asyncio.Semaphore] = {}
+        """The limits of concurrent pulls by the endpoint of the producer."""
         self._log = LimitedLog(log)
         self.pulled_bytes: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
@@ -63,7 +69,28 @@ class PullerSelection:
     def serve(self, find: FindSource) -> ConnectionFactories:
         return {key: create for puller in self._pullers.values() for key, create in puller.serve(find).items()}
 
-    def candidates(self, endpoint: str, protocols: Iterable[str]) -> list[Puller]:
+    async def pull(self, endpoint: str, protocols: Iterable[str], capability: bytes, into: memoryview) -> None:
+        """Fills `into` by the best protocol of both ends, and by the next one if it fails. See `Puller.pull`.
+
+        Args:
+            protocols: those of the producer at the endpoint.
+        """
+        theirs = list(protocols)
+        failure = f"its node sends by {', '.join(theirs)}, and this process receives by {', '.join(self.protocols)}"
+        async with self._limits.setdefault(endpoint, asyncio.Semaphore(PULLS_PER_PRODUCER)):
+            # Selected after the wait, during which a protocol can fail.
+            for puller in self._candidates(endpoint, theirs):
+                try:
+                    await puller.pull(endpoint, capability, into)
+                except OSError as error:
+                    failure = f"cannot pull it from {endpoint}: {error}"
+                    self.record_failure(endpoint, puller, error)
+                else:
+                    self.pulled_bytes[puller.protocol] += into.nbytes
+                    return
+        raise OSError(failure)
+
+    def _candidates(self, endpoint: str, protocols: Iterable[str]) -> list[Puller]:
         """Returns the pullers that the producer at an endpoint has, too, and that have not failed with it recently.
 
         TCP is always tried.
@@ -75,9 +102,6 @@ class PullerSelection:
             for name, puller in self._pullers.items()
             if name in common and (name == PullProtocol.TCP or self._failed.get((endpoint, name), 0) <= now)
         ]
-
-    def record_pull(self, puller: Puller, nbytes: int) -> None:
-        self.pulled_bytes[puller.protocol] += nbytes
 
     def record_failure(self, endpoint: str, puller: Puller, error: OSError) -> None:
         self.failures[puller.protocol] += 1
@@ -91,6 +115,7 @@ class PullerSelection:
             )
 
     def disconnect(self, endpoint: str) -> None:
+        self._limits.pop(endpoint, None)
         for name, puller in self._pullers.items():
             self._failed.pop((endpoint, name), None)
             puller.disconnect(endpoint)

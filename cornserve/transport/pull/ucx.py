@@ -23,6 +23,8 @@ _OPTIONS: Final = {
     # do so after the consumer has cancelled the pull.
     "RNDV_SCHEME": "get_zcopy",
     "TCP_PUT_ENABLE": "n",
+    # UCX would block the thread, and so all links, until a process that cannot be reached has accepted a connection.
+    "TCP_CONN_NB": "y",
     # Without shared memory, which its peers could go on to read or write after the link is closed.
     "TLS": "^sm",
     # The format of addresses that `ucx_address` checks.
@@ -166,7 +168,7 @@ class UcxLink:
         await self._thread.run(self._wait_sent())
 
     async def fetch(self, offer: bytes, into: memoryview, tag: int) -> None:
-        await self._thread.run(self._receive(into, tag))
+        await self._thread.run_to_end(self._receive(into, tag))
 
     def close(self) -> None:
         self._thread.call_soon(self.end)

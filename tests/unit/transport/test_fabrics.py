@@ -7,8 +7,8 @@ import resource
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,15 @@ from cornserve.pull_protocol import PullProtocol
 from cornserve.transport.memory.step_registrations import StepRegistrations
 from cornserve.transport.pull import selection
 from cornserve.transport.pull.fabric import Fabric
-from cornserve.transport.pull.pool import PULLS_PER_PRODUCER
-from cornserve.transport.pull.selection import FABRICS
+from cornserve.transport.pull.selection import FABRICS, PULLS_PER_PRODUCER
 from cornserve.wire import sockets
 from tests.tcp_sockets import tcp_sockets
-from tests.unit.transport.conftest import TransportCluster, TransportProcess, needs_extra
+from tests.unit.transport.conftest import MIB, TransportCluster, TransportProcess, needs_extra
 from tests.unit.transport.test_transport import DATA, produce, publish, received
 from tests.waiting import until
+
+ONLY_PORT = b"\x82"
+"""Precedes the port of a TCP interface in an address of UCX: the size, and the flag for the device's last transport."""
 
 by_fabric = pytest.mark.parametrize("two_nodes", list(FABRICS), indirect=True)
 
@@ -203,6 +205,29 @@ async def test_a_link_that_fails_during_a_pull_is_replaced_by_tcp(
 
 
 @by_fabric
+async def test_pulls_that_wait_while_a_protocol_fails_do_not_try_it(
+    two_nodes: tuple[TransportProcess, TransportProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve.transport.pull.fabric_ends.RESPONSE_SECONDS", 1.0)
+    producer, consumer = two_nodes
+    name = next(iter(metric(consumer, "protocol")))
+    offered: list[int] = []
+
+    async def offer_nothing(link: Any, source: memoryview, tag: int) -> bytes:
+        offered.append(tag)
+        return b""
+
+    monkeypatch.setattr(link_type(name), "offer", offer_nothing)
+    await publish(produce(producer))
+
+    assert await asyncio.gather(*(received(consumer, producer) for _ in range(12))) == [DATA] * 12
+
+    assert len(offered) == PULLS_PER_PRODUCER
+    assert metric(consumer, "pull_failures_total") == {name: PULLS_PER_PRODUCER, "tcp": 0}
+    assert metric(consumer, "pulled_bytes_total") == {name: 0, "tcp": 12 * len(DATA)}
+
+
+@by_fabric
 async def test_a_tensor_arrives_when_the_sockets_of_the_library_break_during_its_pull(
     two_nodes: tuple[TransportProcess, TransportProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +292,43 @@ async def test_copies_that_are_cancelled_too_late_leave_no_descriptors(
     assert await received(consumer, producer) == DATA
     assert metric(consumer, "pulled_bytes_total") == {fabric: 2 * len(DATA), "tcp": 0}
     await until(lambda: psutil.Process().num_fds() <= descriptors)
+
+
+async def test_a_process_that_cannot_be_reached_does_not_stop_the_links_to_others(
+    unreachable_port: int,
+) -> None:
+    fabric = await FABRICS[needs_extra(PullProtocol.UCX)]()
+    try:
+        link, peer, other = fabric.link(), fabric.link(), fabric.link()
+        others = listening_ports()
+        address = await peer.open()
+        for port in listening_ports() - others:
+            address = address.replace(ONLY_PORT + port.to_bytes(2), ONLY_PORT + unreachable_port.to_bytes(2))
+        await link.open()
+
+        async with asyncio.timeout(30):  # connecting takes over two minutes
+            await link.connect(address)
+            await link.offer(memoryview(bytes(MIB)), 1)
+            await other.open()
+    finally:
+        await fabric.close()
+
+
+@pytest.fixture
+def unreachable_port() -> Iterator[int]:
+    """A port that drops packets of further connections, because nothing accepts those that have filled its queue."""
+    with ExitStack() as sockets, socket.socket() as listener:
+        listener.bind(("", 0))
+        listener.listen(0)
+        for _ in range(3):
+            sockets.enter_context(connecting := socket.socket()).setblocking(False)
+            with suppress(BlockingIOError):
+                connecting.connect(("127.0.0.1", listener.getsockname()[1]))
+        yield listener.getsockname()[1]
+
+
+def listening_ports() -> set[int]:
+    return {end.laddr.port for end in psutil.Process().net_connections("tcp") if end.status == "LISTEN"}
 
 
 def port_of(endpoint: str) -> int:

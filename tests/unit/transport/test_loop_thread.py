@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cornserve.transport.pull.loop_thread import LoopThread
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ async def test_cancelled_work_has_ended_when_the_caller_continues(thread: LoopTh
             may_end.wait(60)
             has_ended = True
 
-    running = asyncio.create_task(thread.run(work()))
+    running = asyncio.create_task(thread.run_to_end(work()))
     await started.wait()
     for _ in range(2):  # The second one must not end the wait.
         running.cancel()
@@ -55,6 +56,32 @@ async def test_cancelled_work_has_ended_when_the_caller_continues(thread: LoopTh
     with pytest.raises(asyncio.CancelledError):
         await running
     assert has_ended
+
+
+async def test_cancelled_callers_wait_for_a_blocked_thread_only_if_their_work_uses_memory(thread: LoopThread) -> None:
+    may_go_on, begun = threading.Event(), []
+
+    async def block() -> None:
+        begun.append("block")
+        may_go_on.wait(60)
+
+    async def work(name: str) -> None:
+        begun.append(name)
+
+    callers = [asyncio.create_task(thread.run(block()))]
+    await until(lambda: begun == ["block"])
+    callers += [asyncio.create_task(run(work(run.__name__))) for run in (thread.run, thread.run_to_end)]
+    await asyncio.sleep(0)
+    try:
+        for caller in callers:
+            caller.cancel()
+        ended, _ = await asyncio.wait(callers, timeout=30)
+    finally:
+        may_go_on.set()
+
+    assert len(ended) == 3
+    await thread.flush()
+    assert begun == ["block"]
 
 
 async def test_a_thread_that_has_ended_refuses_work() -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from cornserve.transport.pull.pool import PULLS_PER_PRODUCER, ConnectionPool
+from cornserve.transport.pull.pool import ConnectionPool
 
 
 class FakeConnection:
@@ -67,7 +67,7 @@ async def test_a_connection_that_is_complete_after_its_pull_was_cancelled_is_use
 
 async def test_cancelled_pulls_do_not_add_connections() -> None:
     connector = SlowConnector()
-    for _ in range(3 * PULLS_PER_PRODUCER):
+    for _ in range(12):
         await connector.cancel_while_connecting()
 
     assert len(connector.attempts) == 1
