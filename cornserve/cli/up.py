@@ -141,6 +141,8 @@ def up(
     """
     from cornserve.control.local_instance.options import InstanceOptions, InstanceStartError
 
+    if internal_tls is not None and transport is PullProtocol.UCX:
+        raise CliError("UCX does not encrypt: with --internal-tls, leave out --transport ucx")
     options = InstanceOptions(
         home_directory(home),
         host,

@@ -11,8 +11,13 @@
     matchExpressions: [{key: cornserve.ai/executor, operator: Exists}]
 {{- end -}}
 
+{{/* The ports at which executors accept UCX over TCP. The controller sets the same range. */}}
+{{- define "cornserve.ucxPorts" -}}
+{port: 10000, endPort: 14095}
+{{- end -}}
+
 {{/*
-The outgoing connections of a pod: (dict "root" $ "gateways" true "executors" true "metrics" true "apiServer" true).
+The outgoing connections of a pod: (dict "root" $ "gateways" true "executors" true "metrics" true "ucx" true "apiServer" true).
 */}}
 {{- define "cornserve.egress" -}}
 {{- $egress := .root.Values.networkPolicies.egress -}}
@@ -25,7 +30,8 @@ egress:
       {{- include "cornserve.peer" (dict "root" .root "component" "gateway") | nindent 6 }}
   {{- end }}
   {{- if .executors }}
-  - ports: [{port: 9000}{{ if .metrics }}, {port: 9002}{{ end }}]
+  - ports: [{port: 9000}{{ if .metrics }}, {port: 9002}{{ end }}
+      {{- if and .ucx (eq .root.Values.executors.transport "ucx") }}, {{ include "cornserve.ucxPorts" .root }}{{ end }}]
     to:
       {{- include "cornserve.executorPeer" .root | nindent 6 }}
   {{- end }}

@@ -42,6 +42,21 @@ def test_up_warns_of_gpus_that_the_machine_does_not_have(
     assert "warning" not in cli.invoke(app, [*failing, "--gpus", "0"]).stderr
 
 
+@pytest.mark.parametrize("options", [[], ["--detach"]])
+def test_up_refuses_tls_with_a_library_that_does_not_encrypt(
+    cli: CliRunner, tmp_path: Path, options: list[str]
+) -> None:
+    home = tmp_path / "home"
+
+    refused = cli.invoke(
+        app, ["up", "--home", str(home), "--internal-tls", str(tmp_path), "--transport", "ucx", *options]
+    )
+
+    assert refused.exit_code == 1
+    assert refused.stderr == "error: UCX does not encrypt: with --internal-tls, leave out --transport ucx\n"
+    assert not home.exists()
+
+
 def test_errors_are_one_line_without_control_characters(cli: CliRunner, server: StubServer) -> None:
     error = {"error": {"message": "first\n  second \x1b[2J \u202etxt.exe \u2028 third"}}
     server.on("POST /v1/apps/a/invoke", json_response(error, status=400))

@@ -166,6 +166,11 @@ class TestPods:
         assert option(executor(ExecutorGroup(LLM, 1)), "--transport") == "auto"
         assert option(executor(ExecutorGroup(LLM, 1), transport="ucx"), "--transport") == "ucx"
 
+    @pytest.mark.parametrize(("transport", "ports"), [("ucx", ["10000-14095"]), ("auto", []), ("tcp", [])])
+    def test_ucx_listens_at_the_ports_that_network_policies_permit(self, transport: str, ports: list[str]) -> None:
+        environment = executor(ExecutorGroup(LLM, 1), transport=transport)["env"]
+        assert [each["value"] for each in environment if each["name"] == "UCX_TCP_PORT_RANGE"] == ports
+
     def test_pods_have_no_token_and_a_secret_for_their_group(self) -> None:
         spec = pod(ExecutorGroup(LLM, 1), tlsSecretName="cs-tls")
         assert spec["automountServiceAccountToken"] is False

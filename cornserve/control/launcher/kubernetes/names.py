@@ -27,6 +27,8 @@ OWN_CONTAINERS: Final = frozenset({CONTAINER, DOWNLOAD_CONTAINER})
 INVOCATION_PORT: Final = 9000
 HEALTH_PORT: Final = 9001
 METRICS_PORT: Final = 9002
+UCX_PORTS: Final = range(10_000, 14_096)
+"""The ports at which executors accept UCX over TCP: one for each connection and network interface."""
 
 SECRET_DIR: Final = PurePosixPath("/run/secrets/cornserve")
 TLS_DIR: Final = PurePosixPath("/run/secrets/cornserve-tls")

@@ -22,6 +22,7 @@ from cornserve.control.launcher.kubernetes.names import (
     SECRET_DIR,
     SHARED_MEMORY,
     TLS_DIR,
+    UCX_PORTS,
     USER,
 )
 from cornserve.control.launcher.kubernetes.settings import (
@@ -33,6 +34,7 @@ from cornserve.control.launcher.kubernetes.settings import (
 from cornserve.kubernetes.resources import JsonObject
 from cornserve.limits import Limits
 from cornserve.observe.logs import REPLICA_VARIABLE
+from cornserve.pull_protocol import PullProtocol
 from cornserve.wire.health_services import LIVENESS_SERVICE
 
 STOP_SECONDS = 30
@@ -92,7 +94,7 @@ def _executor(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
         **_program(group, settings),
         "command": ["python", "-P", "-m", "cornserve_executors.base"],
         "args": _arguments(group, settings),
-        "env": [*_environment(), *storage_environment(group.pod.storage)],
+        "env": [*_environment(), *_ucx_environment(settings), *storage_environment(group.pod.storage)],
         "ports": [
             {"name": "invocations", "containerPort": INVOCATION_PORT},
             {"name": "health", "containerPort": HEALTH_PORT},
@@ -145,6 +147,13 @@ def _environment() -> list[JsonObject]:
         {"name": "HOME", "value": str(HOME_DIR)},
         {"name": REPLICA_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
     ]
+
+
+def _ucx_environment(settings: ClusterSettings) -> list[JsonObject]:
+    """Returns the ports that the NetworkPolicies of the chart permit."""
+    if settings.transport is not PullProtocol.UCX:
+        return []
+    return [{"name": "UCX_TCP_PORT_RANGE", "value": f"{UCX_PORTS[0]}-{UCX_PORTS[-1]}"}]
 
 
 def _probe(period_seconds: int, failure_threshold: int, service: str = "") -> JsonObject:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cornserve.control.launcher.kubernetes.names import UCX_PORTS
 from tests.kubernetes.helm import Manifests, render
 
 RESTRICTED = (
@@ -26,6 +27,9 @@ PODS = {
     "stranger": {"role": "stranger"},
 }
 """The labels of pods."""
+
+UCX_EDGES = (UCX_PORTS.start - 1, UCX_PORTS[0], UCX_PORTS[-1], UCX_PORTS.stop)
+"""The first and the last port of UCX over TCP, and those outside of them."""
 
 PORTS = {"http": 8000, "metrics": 9100}
 CONNECTIONS = {
@@ -63,7 +67,10 @@ def rules(manifests: Manifests, pod: str, direction: str) -> list[dict[str, Any]
 
 def permits(rules: list[dict[str, Any]] | None, peers: str, other: str, port: int) -> bool:
     return rules is None or any(
-        port in [PORTS.get(each["port"], each["port"]) for each in rule.get("ports", [])]
+        any(
+            (first := PORTS.get(each["port"], each["port"])) <= port <= each.get("endPort", first)
+            for each in rule.get("ports", [])
+        )
         and any(matches(peer.get("podSelector", {"matchLabels": {"": ""}}), PODS[other]) for peer in rule[peers])
         for rule in rules
         if peers in rule
@@ -73,7 +80,7 @@ def permits(rules: list[dict[str, Any]] | None, peers: str, other: str, port: in
 def connections(manifests: Manifests) -> Iterator[tuple[str, str, int]]:
     for source in PODS:
         for target in ("gateway", "controller", "executor", "profiler", "test"):
-            for port in (8000, 9000, 9002, 9100):
+            for port in (8000, 9000, 9002, 9100, *UCX_EDGES):
                 if permits(rules(manifests, source, "Egress"), "to", target, port) and permits(
                     rules(manifests, target, "Ingress"), "from", source, port
                 ):
@@ -82,6 +89,15 @@ def connections(manifests: Manifests) -> Iterator[tuple[str, str, int]]:
 
 def test_pods_reach_what_they_use_and_nothing_else(manifests: Manifests) -> None:
     assert {*connections(manifests)} == CONNECTIONS
+
+
+def test_executors_with_ucx_reach_one_another_at_its_ports() -> None:
+    settings = (*RESTRICTED, "executors.transport=ucx")
+    manifests = Manifests(render(*(part for setting in settings for part in ("--set", setting))))
+
+    assert {*connections(manifests)} == CONNECTIONS | {
+        ("executor", "executor", port) for port in (UCX_PORTS[0], UCX_PORTS[-1])
+    }
 
 
 @pytest.mark.parametrize(

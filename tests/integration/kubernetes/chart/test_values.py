@@ -45,6 +45,7 @@ from tests.kubernetes.helm import CHART, HelmError, Manifests, render, run_helm
             "gateway.autoscaling.enabled=true,gateway.autoscaling.maxReplicas=1",
             "minReplicas is larger than maxReplicas",
         ),
+        ("internalTls.enabled=true,executors.transport=ucx", "at '/executors/transport': value must be one of"),
         ("limits.inflight=4", "value must be one of 'in-flight'"),
     ],
 )
