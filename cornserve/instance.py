@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from cornserve.atomic_files import IrregularFileError, read_regular_file, write_atomically
 from cornserve.home import Home
 from cornserve.process_id import ProcessId
+from cornserve.pull_protocol import PullProtocol
 
 REWRITE_SECONDS = 1.0
 """The interval at which a running supervisor checks its instance file."""
@@ -38,6 +39,8 @@ class Instance(ProcessId):
     """Its other slots, as `cornserve up` reads them."""
     slab_mib: int | None = None
     """The limit of the memory for tensors of each executor."""
+    transport: PullProtocol = PullProtocol.AUTO
+    """The protocol for tensors of other nodes."""
 
     @classmethod
     def of_current_process(
@@ -49,6 +52,7 @@ class Instance(ProcessId):
         gpus: int | None = None,
         cpu_slots: int | None = None,
         slab_mib: int | None = None,
+        transport: PullProtocol = PullProtocol.AUTO,
     ) -> Instance:
         """Returns the content for an instance with one gateway at `url`, or with `gateways`, which share it."""
         return cls.from_pid(
@@ -59,6 +63,7 @@ class Instance(ProcessId):
             gpus=gpus,
             cpu_slots=cpu_slots,
             slab_mib=slab_mib,
+            transport=transport,
         )
 
     @classmethod

@@ -27,7 +27,7 @@ from cornserve.home import Home
 from cornserve.instance import Instance
 from cornserve.limits import MIB, Limits
 from cornserve.memory_limit import memory_limit_bytes
-from cornserve.pull_protocol import rdma_devices
+from cornserve.pull_protocol import PullProtocol, rdma_devices
 
 RESPONSE_SECONDS = 3.0
 """The time that a gateway has to respond. It needs milliseconds."""
@@ -141,30 +141,36 @@ def _shared_memory() -> CheckResult:
 
 
 def _rdma(home: Home) -> CheckResult:
+    """Uses the settings of the instance that runs, or the default ones."""
+    instance = None
+    with suppress(OSError):  # another check reports that the instance file cannot be read
+        instance = Instance.find_running(home)
+    transport = PullProtocol.AUTO if instance is None else instance.transport
     devices = rdma_devices()
+    names = ", ".join(devices) or "no network device"
+    if transport is PullProtocol.TCP or not (devices or transport is PullProtocol.UCX):
+        return CheckResult("RDMA", True, f"{names}: tensors of other nodes are pulled over TCP")
     if not devices:
-        return CheckResult("RDMA", True, "no network device: tensors of other nodes are pulled over TCP")
-    problem = _rdma_problem(_slab_bytes(home))
+        _, problem = _start_ucx()
+        return CheckResult(
+            "RDMA",
+            not problem,
+            f"{names}: {problem or 'tensors of other nodes are pulled by UCX over TCP'}",
+            "tensors of other nodes are pulled over TCP: install cornserve[rdma]",
+        )
+    slab_mib = None if instance is None else instance.slab_mib
+    problem = _rdma_problem((Limits().slab_mib if slab_mib is None else slab_mib) * MIB)
     return CheckResult(
         "RDMA",
         not problem,
-        f"{', '.join(devices)}: {problem or 'UCX uses them'}",
+        f"{names}: {problem or 'UCX uses them'}",
         "tensors of other nodes are pulled over TCP: to use the devices, install cornserve[rdma] and a UCX with verbs, "
         "and permit processes to lock the memory of a slab (ulimit -l)",
     )
 
 
-def _slab_bytes(home: Home) -> int:
-    """Returns the limit of an executor's slab in the instance that runs, or the default one."""
-    with suppress(OSError):  # another check reports that the instance file cannot be read
-        instance = Instance.find_running(home)
-        if instance is not None and instance.slab_mib is not None:
-            return instance.slab_mib * MIB
-    return Limits().slab_mib * MIB
-
-
-def _rdma_problem(slab: int) -> str:
-    """Returns the reason for which UCX cannot use network devices for a slab, or an empty text."""
+def _start_ucx() -> tuple[bool, str]:
+    """Returns whether UCX supports network devices, and the reason for which it does not start, or an empty text."""
     from cornserve.transport.pull.ucx import UcxFabric
 
     async def supports_rdma() -> bool:
@@ -173,10 +179,16 @@ def _rdma_problem(slab: int) -> str:
         return fabric.has_rdma
 
     try:
-        if not asyncio.run(supports_rdma()):
-            return "UCX has no support for them"
+        return asyncio.run(supports_rdma()), ""
     except (ImportError, OSError) as error:
-        return str(error)
+        return False, str(error)
+
+
+def _rdma_problem(slab: int) -> str:
+    """Returns the reason for which UCX cannot use network devices for a slab, or an empty text."""
+    has_support, problem = _start_ucx()
+    if problem or not has_support:
+        return problem or "UCX has no support for them"
     limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if limit != resource.RLIM_INFINITY and limit < slab:
         return f"a process can lock {format_gib(limit)}, and a slab has {format_gib(slab)}"

@@ -70,6 +70,7 @@ async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], 
             gpus=options.gpus,
             cpu_slots=options.cpu_slots,
             slab_mib=options.limits.slab_mib,
+            transport=options.transport,
         )
         processes = [
             ManagedProcess(

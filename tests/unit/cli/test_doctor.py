@@ -24,6 +24,7 @@ from cornserve.control.store.base import APPS
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
 from cornserve.instance import Instance
+from cornserve.pull_protocol import PullProtocol
 from cornserve.task.spec import ExecutorSpec
 from cornserve.transport.pull.ucx import UcxFabric
 from tests.free_ports import free_port
@@ -100,6 +101,38 @@ def test_a_device_for_rdma_needs_a_library_that_supports_it_and_lockable_memory(
 
     assert (result.ok, result.is_essential) == (ok, False)
     assert found in result.found
+
+
+@pytest.mark.parametrize(
+    ("transport", "devices", "library", "ok", "found"),
+    [
+        ("tcp", ["uverbs0"], None, True, "uverbs0: tensors of other nodes are pulled over TCP"),
+        ("auto", [], None, True, "no network device: tensors of other nodes are pulled over TCP"),
+        ("ucx", [], None, True, "no network device: tensors of other nodes are pulled by UCX over TCP"),
+        ("ucx", [], OSError("UCX does not start"), False, "no network device: UCX does not start"),
+    ],
+)
+def test_the_protocol_of_the_running_instance_is_found(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    transport: str,
+    devices: list[str],
+    library: Exception | None,
+    ok: bool,
+    found: str,
+) -> None:
+    async def start() -> LibraryForRdma:
+        if library is not None:
+            raise library
+        return LibraryForRdma(has_rdma=False)
+
+    monkeypatch.setattr(doctor_checks, "rdma_devices", lambda: devices)
+    monkeypatch.setattr(UcxFabric, "start", start)
+    Instance.of_current_process("http://127.0.0.1:1", transport=PullProtocol(transport)).write(Home(tmp_path))
+
+    result = check(Home(tmp_path), "RDMA")
+
+    assert (result.ok, result.found) == (ok, found)
 
 
 @pytest.mark.parametrize(("slab_mib", "ok"), [(1024, True), (1025, False)])
