@@ -149,9 +149,8 @@ class HostSession:
                 slot.set_media(_MEDIA.validate_json(media, context=decoder))
             return [request]
         request_type = REQUEST_TYPES[begin.request_type]  # type: ignore[index]  # gateways send known types
-        return [
-            tracked(request_type, request_type.model_validate_json(body, context=decoder)) for body in begin.requests
-        ]
+        requests = [request_type.model_validate_json(body, context=decoder) for body in begin.requests]
+        return [tracked(request_type, request, begin.optional_fields) for request in requests]
 
     def _update(self, update: pb.Update) -> None:
         if update.invocation < len(self._recording.invocations):

@@ -469,6 +469,7 @@ class BeginSession(_message.Message):
     REQUESTS_FIELD_NUMBER: _builtins.int
     BLOBS_FIELD_NUMBER: _builtins.int
     MEDIA_FIELD_NUMBER: _builtins.int
+    OPTIONAL_FIELDS_FIELD_NUMBER: _builtins.int
     random_key: _builtins.str
     """Determines the random choices of the request."""
     random_index: _builtins.int
@@ -485,6 +486,10 @@ class BeginSession(_message.Message):
     def media(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """For a native request: the inspected media, as JSON, that replace the sent ones, in order."""
 
+    @_builtins.property
+    def optional_fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The fields of the requests that the task need not use."""
+
     def __init__(
         self,
         *,
@@ -494,10 +499,11 @@ class BeginSession(_message.Message):
         requests: _abc.Iterable[_builtins.bytes] | None = ...,
         blobs: _abc.Iterable[_builtins.bytes] | None = ...,
         media: _abc.Iterable[_builtins.bytes] | None = ...,
+        optional_fields: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blobs", b"blobs", "media", b"media", "random_index", b"random_index", "random_key", b"random_key", "request_type", b"request_type", "requests", b"requests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blobs", b"blobs", "media", b"media", "optional_fields", b"optional_fields", "random_index", b"random_index", "random_key", b"random_key", "request_type", b"request_type", "requests", b"requests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

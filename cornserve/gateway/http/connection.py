@@ -20,7 +20,7 @@ from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.disconnect import CANCELLATION, RequestCancellation
 from cornserve.gateway.http.head_limits import CHUNK_FRAMING_BYTES, MAX_FRAMING_BYTES, MAX_HEAD_BYTES, RequestSize
 from cornserve.gateway.http.lingering import has_unread_data
-from cornserve.gateway.http.request_head import check_head, without_upgrade
+from cornserve.gateway.http.request_head import check_head, request_target, without_upgrade
 from cornserve.gateway.http.request_id import REQUEST_ID, RequestId
 from cornserve.gateway.http.write_coalescing import CoalescingTransport
 from cornserve.limits import Limits
@@ -75,6 +75,7 @@ class HttpConnection(HttpToolsProtocol):
             return
         self._is_complete = False
         if self._size.add_received(data):
+            self.url = self.url or request_target(data)
             self._reject(ApiError(431, f"the request's headers have more than {MAX_HEAD_BYTES} bytes"))
             return
         self._parse(data)

@@ -38,3 +38,9 @@ def without_upgrade(method: bytes, url: bytes, version: str, headers: Iterable[t
     """Returns the head of a request without its `Upgrade` headers."""
     lines = [b"%b: %b\r\n" % (name, value) for name, value in headers if name != b"upgrade"]
     return b"".join([b"%b %b HTTP/%b\r\n" % (method, url, version.encode()), *lines, b"\r\n"])
+
+
+def request_target(data: bytes) -> bytes:
+    """Returns the target of the request that begins with this data. Empty if its first line is not complete."""
+    words = data.partition(b"\r\n")[0].split(b" ")
+    return words[1] if len(words) == 3 else b""

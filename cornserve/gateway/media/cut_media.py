@@ -16,8 +16,7 @@ from cornserve.gateway.media.data_url import BodyDataUrl
 MIN_CUT_BYTES = 16 * 1024
 """Shorter media stay in the JSON."""
 
-_KEY = re.compile(rb'"(?:image_url|audio_url|video_url|input_audio)"')
-_STRING = rb'"[a-z0-9]*"'
+_KEY = re.compile(rb'"(?:image_url|audio_url|video_url|input_audio|source)"')
 _SPACE = rb"[ \t\r\n]*"
 
 
@@ -27,19 +26,19 @@ def _pattern(pattern: bytes) -> bytes:
 
 
 _SCHEME = rb"[Dd][Aa][Tt][Aa]:"
-_HEAD = _SCHEME + rb"[!#-+\--\[\]-~]{0,200};[Bb][Aa][Ss][Ee]64,"
-_OBJECT = rb'\{ (?:"detail" : ' + _STRING + rb' , )?"url" : '
-_URL = _pattern(rb'"(?:image|audio|video)_url" : (?:' + _OBJECT + rb')?"(' + _HEAD + rb")")
-_BASE64 = _pattern(
-    rb'"input_audio" : \{ (?:"format" : ' + _STRING + rb' , )?"data" : "(' + _HEAD + rb"|(?!" + _SCHEME + rb"))"
-)
+_HEAD = _SCHEME + rb"(?:[!#-+\--\[\]-~]|\\/){0,200};[Bb][Aa][Ss][Ee]64,"
+_STRING = rb'"(?:[^"\\]|\\.){0,200}"'
+_OBJECT = rb'\{ (?:"\w{1,40}" : (?:' + _STRING + rb"|[\w.+-]{1,40}) , ){0,8}"
+"""The start of an object, up to one of its keys. The fields before it are texts, numbers or constants."""
+_URL = _pattern(rb'"(?:image|audio|video)_url" : (?:' + _OBJECT + rb'"url" : )?"(' + _HEAD + rb")")
+_BASE64 = _pattern(rb'"(?:input_audio|source)" : ' + _OBJECT + rb'"data" : "(' + _HEAD + rb"|(?!" + _SCHEME + rb"))")
 _START = re.compile(_URL + rb"|" + _BASE64)
 """The start of a part up to the base64. Quotes inside a JSON string are escaped, so it cannot match there."""
 
 MAX_KEY_BYTES = len(b'"input_audio"')
 
 MAX_CANDIDATES = 10_000
-"""Further keys are not examined. Each medium has two of them: its type and its content."""
+"""Further keys are not examined. Each medium has at most two of them: its type and its content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class CutBody:
 
     json: bytes
     media: dict[str, memoryview]
-    """The base64 of the media, by the text that replaces it in the JSON."""
+    """The base64 of the media, by the URL that the parsed request has in their place."""
 
 
 def cut_media(body: bytes | bytearray, max_json_bytes: int) -> CutBody | None:
@@ -67,7 +66,8 @@ def cut_media(body: bytes | bytearray, max_json_bytes: int) -> CutBody | None:
         if match is None or (end := body.find(b'"', match.end())) - match.end() < MIN_CUT_BYTES:
             continue
         reference = f"…{len(media)}".encode()  # An error that quotes it shows a shortened URL.
-        media[((match[1] or match[2] or b"") + reference).decode()] = view[match.end() : end]
+        head = (match[1] or match[2] or b"data:;base64,").replace(rb"\/", b"/")
+        media[(head + reference).decode()] = view[match.end() : end]
         parts += (view[kept : match.end()], reference)
         size += match.end() - kept + len(reference)
         kept = position = end
@@ -81,9 +81,9 @@ def insert_media(slots: Sequence[MediaSlot], media: Mapping[str, memoryview]) ->
 
     Otherwise, the JSON has a similar text elsewhere, and must be parsed with its media.
     """
-    cut_slots = [slot for slot in slots if slot.text in media]
-    if sorted(slot.text for slot in cut_slots) != sorted(media):
+    cut_slots = [slot for slot in slots if slot.url in media]
+    if sorted(slot.url for slot in cut_slots) != sorted(media):
         return False
     for slot in cut_slots:
-        slot.replace_url(BodyDataUrl(slot.url.partition(",")[0] + ",", media[slot.text]))
+        slot.replace_url(BodyDataUrl(slot.url.partition(",")[0] + ",", media[slot.url]))
     return True

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from cornserve.app.media_slots import MediaSlot
 from cornserve.app.operations import REQUEST_TYPES
+from cornserve.app.unused_fields import optional_fields_of
 from cornserve.gateway.task_runs.task_runner import RunSettings
 from cornserve.task import Blob
 from cornserve.task.references import ReferenceEncoder
@@ -48,6 +49,7 @@ class BeginCommand:
                 begin.media.extend(_encode(slot.media, encoder) for slot in request.media)
             else:
                 begin.request_type = next(name for name, kind in REQUEST_TYPES.items() if isinstance(request, kind))
+                begin.optional_fields.extend(optional_fields_of(request) - {*begin.optional_fields})
                 self._requests.append(_encode(request, encoder))
         self.message = begin
         self.blobs = [value.data for value in encoder.inputs if isinstance(value, Blob)]

@@ -451,7 +451,7 @@ class Seer(Task[ChatRequest, ChatResponse]):
 
     def invoke(self, request: ChatRequest) -> ChatResponse:
         # The gateway rejects fields that the app does not read.
-        request.mm_processor_kwargs, request.media_io_kwargs, request.max_tokens
+        request.mm_processor_kwargs, request.media_io_kwargs
         output = self.echo.invoke(EchoRequest(text=" ".join(map(describe, request.media)) or "nothing"))
         return ChatResponse(chunks=output.words.map(lambda word: ChatChunk(text=word + " ")))
 

@@ -6,6 +6,7 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.access import Access
+from cornserve.gateway.http.head_limits import MAX_HEAD_BYTES
 from cornserve.limits import MIB, Limits
 from tests.unit.gateway.raw_http import post, raw_connection
 from tests.unit.gateway.running_gateway import GatewayOptions
@@ -51,6 +52,15 @@ async def test_a_body_that_is_too_large_is_refused_in_anthropics_format(gateway:
 
     assert response.status == 413
     assert b'"type":"request_too_large"' in response.body
+
+
+async def test_headers_that_are_too_large_are_refused_in_anthropics_format(gateway: httpx.AsyncClient) -> None:
+    async with raw_connection(gateway) as connection:
+        await connection.send(post("/v1/messages", f"X-Long: {'x' * MAX_HEAD_BYTES}"))
+        response = await connection.read_response()
+
+    assert response.status == 431
+    assert b'"type":"error"' in response.body
 
 
 async def test_a_request_that_is_not_valid_http_is_refused_in_anthropics_format(gateway: httpx.AsyncClient) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from base64 import b64encode
 from functools import partial
 
 import httpx2 as httpx
@@ -66,6 +67,17 @@ async def test_images_do_not_count_as_text(gateway: httpx.AsyncClient, deploy: D
     assert response.json()["choices"][0]["message"]["content"].count(f"PNG:8x6:{len(image)}:") == 2
     assert f"PNG:8x6:{len(image)}:" in invoked.text
     assert f"PNG:8x6:{len(image)}:" in responded.text
+
+
+async def test_images_of_anthropics_api_do_not_count_as_text(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(SEER)
+    image = large_png(3 * MIB)
+    source = {"type": "base64", "media_type": "image/png", "data": b64encode(image).decode()}
+    blocks = [{"type": "image", "source": source}] * 2
+
+    response = await gateway.post("/v1/messages", json=chat("seer", blocks, max_tokens=1))
+
+    assert response.json()["content"][0]["text"].count(f"PNG:8x6:{len(image)}:") == 2
 
 
 async def test_a_large_url_outside_of_an_image_part_counts_as_text(gateway: httpx.AsyncClient, deploy: Deploy) -> None:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import httpx2 as httpx
 import openai as openai_client
 import pytest
 from openai import AsyncOpenAI
@@ -55,6 +56,29 @@ async def test_unused_fields_are_rejected_before_the_dispatch(
     assert "this app makes no use of 'seed', 'temperature'" in caught.value.message
     assert (caught.value.param, caught.value.code) == ("seed", "unused_field")
     assert executors.total("cornserve_executor_invocations_total", {"code": "OK"}) == 0
+
+
+async def test_fields_that_clients_of_anthropic_must_send_are_never_unused(
+    gateway: httpx.AsyncClient, deploy: Deploy
+) -> None:
+    await deploy(CHAT)
+    body = {"model": "parrot", "max_tokens": 7, "messages": [USER], "thinking": {"type": "disabled"}}
+
+    accepted = await gateway.post("/v1/messages", json=body)
+    refused = await gateway.post("/v1/messages", json={**body, "temperature": 0})
+
+    assert accepted.json()["content"][0]["text"].split() == ["one", "two"]
+    assert "this app makes no use of 'temperature': remove it" in refused.json()["error"]["message"]
+
+
+async def test_an_app_without_reasoning_accepts_an_effort_of_none(openai: AsyncOpenAI, deploy: Deploy) -> None:
+    await deploy(CHAT)
+
+    await openai.chat.completions.create(model="parrot", messages=[USER], reasoning_effort="none")
+    with pytest.raises(openai_client.BadRequestError, match="no use of 'reasoning_effort'"):
+        await openai.chat.completions.create(model="parrot", messages=[USER], reasoning_effort="low")
+    with pytest.raises(openai_client.BadRequestError, match="no use of 'max_tokens'"):
+        await openai.chat.completions.create(model="parrot", messages=[USER], max_tokens=7)
 
 
 async def test_a_field_that_is_read_in_a_replay_is_used(openai: AsyncOpenAI, deploy: Deploy) -> None:

@@ -30,6 +30,9 @@ from cornserve.gateway.errors import ApiError
 from cornserve.gateway.request.session import Session
 from cornserve_tasklib.chat_request import ChatRequest
 
+OPTIONAL_FIELDS = ("max_tokens",)
+"""Fields that clients must send, also to apps that do not use them."""
+
 
 async def create_message(request: Request, context: Context) -> SendResponse:
     """Responds to a conversation, with the whole message or (with `stream`) in events."""
@@ -72,7 +75,7 @@ class MessageHandler:
     """Runs the chat of one request and writes its message."""
 
     def __init__(self, id: str, body: CreateMessageRequest) -> None:
-        self._chat = tracked(ChatRequest, body.chat)
+        self._chat = tracked(ChatRequest, body.chat, OPTIONAL_FIELDS)
         self._message = new_message(id, body.model)
         self._events = MessageEvents(self._message)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from cornserve.app.media_slots import find_media_slots
+from cornserve.gateway.endpoints.anthropic.message_request import CreateMessageRequest
 from cornserve.gateway.media.cut_media import MAX_CANDIDATES, MIN_CUT_BYTES, cut_media, insert_media
 from cornserve.gateway.media.data_url import decode_content, max_decoded_size
 from cornserve_tasklib import ChatRequest
@@ -24,6 +25,10 @@ def part(url: str) -> dict[str, object]:
 
 def chat(*parts: object, **fields: object) -> dict[str, object]:
     return {"messages": [{"role": "user", "content": list(parts)}], **fields}
+
+
+def message(role: str, *blocks: object) -> dict[str, object]:
+    return {"role": role, "content": list(blocks)}
 
 
 def decoded(body: bytes) -> list[bytes]:
@@ -60,6 +65,45 @@ def test_base64_may_be_escaped(character: str, escape: str) -> None:
     assert character in url
 
     assert decoded(f"{head}base64,{url.replace(character, escape)}".encode()) == CONTENTS[:1]
+
+
+def test_slashes_may_be_escaped_as_in_php() -> None:
+    body = json.dumps(chat(*map(part, URLS))).replace("/", r"\/")
+
+    assert decoded(body.encode()) == CONTENTS
+
+
+@pytest.mark.parametrize("fields", [{"detail": "HIGH-x"}, {"detail": None, "uuid": 'a"b/c', "num_frames": 1.5e3}])
+def test_any_fields_may_precede_the_url(fields: dict[str, object]) -> None:
+    parts = [{"type": "image_url", "image_url": {**fields, "url": url}} for url in URLS]
+    cut = cut_media(json.dumps(chat(*parts)).encode(), LIMIT)
+
+    assert cut is not None
+    assert len(cut.media) == len(URLS)
+
+
+@pytest.mark.parametrize("escape", ["/", r"\/"])
+def test_images_of_anthropics_api_are_cut_out(escape: str) -> None:
+    first, second, third = (b64encode(content).decode() for content in CONTENTS)
+    use = {"type": "tool_use", "id": "call", "name": "see", "input": {}}
+    result = {
+        "type": "tool_result",
+        "tool_use_id": "call",
+        "content": [{"type": "image", "source": {"data": second, "type": "base64"}}],
+    }
+    last = {"source": {"type": "base64", "data": third, "media_type": "image/png"}, "type": "image"}
+    messages = [
+        message("user", {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": first}}),
+        message("assistant", use),
+        message("user", result, last),
+    ]
+    body = json.dumps({"model": "m", "max_tokens": 1, "messages": messages}).replace("/", escape)
+    cut = cut_media(body.encode(), LIMIT)
+
+    assert cut is not None
+    slots = CreateMessageRequest.model_validate_json(cut.json).media
+    assert insert_media(slots, cut.media)
+    assert [decode_content(slot.url) for slot in slots] == CONTENTS
 
 
 def test_short_and_fetched_images_stay_in_the_json() -> None:
