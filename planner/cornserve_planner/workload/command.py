@@ -20,21 +20,22 @@ def check(
 ) -> None:
     """Report errors in a file of requests, line by line, or a summary of its contents."""
     require_libraries()
-    from cornserve_planner.workload.request_files import check_requests, read_requests
-    from cornserve_planner.workload.summary import summarize_requests
+    from cornserve_planner.workload.request_files import check_requests
+    from cornserve_planner.workload.summary import WorkloadSummary
 
-    errors = check_requests(file, most)
+    summary = WorkloadSummary()
+    errors = check_requests(file, most, summary.add)
     for error in errors:
         typer.echo(f"error: {printable_line(str(error))}", err=True)
     if errors:
         raise typer.Exit(1)
-    typer.echo(summarize_requests(list(read_requests(file))))
+    typer.echo(summary)
 
 
 @app.command()
 def generate(
     file: Annotated[Path, typer.Argument(help="The .jsonl or .csv file to write.")],
-    seconds: Annotated[float, typer.Option(help="Duration of the workload in seconds.")] = 600,
+    seconds: Annotated[float, typer.Option(help="Duration of the workload in seconds.", max=604_800)] = 600,
     rate: Annotated[float | None, typer.Option(help="Requests per second of all clients. Default: recorded.")] = None,
     hour: Annotated[float, typer.Option(help="Start time in the recorded day, in hours.")] = 0,
     week: Annotated[
@@ -94,7 +95,10 @@ def mix(
     requests: Annotated[int, typer.Option(help="Number of requests.", min=1, max=10_000_000)] = 1000,
     rate: Annotated[float, typer.Option(help="Requests per second, on average.")] = 1.0,
     burstiness: Annotated[
-        float, typer.Option(help="Coefficient of variation of the gaps: 1 for Poisson arrivals, above for bursts.")
+        float,
+        typer.Option(
+            help="Coefficient of variation of the gaps: 1 for Poisson arrivals, above for bursts.", min=0.001, max=1000
+        ),
     ] = 1.0,
     scale: Annotated[float, typer.Option(help="Factor of all sizes, for example 0.1 for small models.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
@@ -160,4 +164,8 @@ def import_(
     if missing := [name for name, column in columns._asdict().items() if not column]:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
         raise PlannerError(f"{options}: is missing: give --format, or the names of the columns")
-    write_requests(file, import_trace(trace, columns))
+    write_requests(file, import_trace(trace, columns, _report_failed))
+
+
+def _report_failed(count: int) -> None:
+    typer.echo(f"requests that have failed, and are left out: {count}", err=True)

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from cornserve_planner.errors import InvalidInputError, require_positive
+from cornserve_planner.errors import InvalidInputError, require_between, require_positive
 from cornserve_planner.workload.rate_curve import RateCurve
 
 Family = Literal["poisson", "gamma", "weibull"]
@@ -22,6 +22,9 @@ Family = Literal["poisson", "gamma", "weibull"]
 
 Rng = Any
 """A `numpy.random.Generator`."""
+
+MIN_GAMMA_CV, MAX_GAMMA_CV = 1e-3, 1e3
+"""Beyond them, the shape of the distribution is too large or too small for floating-point numbers."""
 
 _WARM_UP_GAPS = 50.0
 """Length of the warm-up in gaps, so that the process does not start with an arrival."""
@@ -37,6 +40,8 @@ class InterarrivalGaps:
         if self.family not in get_args(Family):
             raise InvalidInputError("family", f"must be one of {', '.join(get_args(Family))}, not {self.family!r}")
         require_positive("cv", self.cv)
+        if self.family == "gamma":
+            require_between("cv", self.cv, MIN_GAMMA_CV, MAX_GAMMA_CV)
         if self.family == "poisson" and self.cv != 1:
             raise InvalidInputError("cv", f"must be 1 for a Poisson process, not {self.cv}")
 

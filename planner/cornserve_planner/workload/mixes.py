@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from cornserve_planner.errors import InvalidInputError, require_positive
+from cornserve_planner.errors import InvalidInputError, require_between
 from cornserve_planner.requests.request import (
     WorkloadAudio,
     WorkloadImage,
@@ -141,7 +141,7 @@ def generate_mix(
     if name not in MIXES:
         raise InvalidInputError("mix", f"must be one of {', '.join(MIXES)}, not {name!r}")
     for argument, value in (("rate", rate), ("scale", scale)):
-        require_positive(argument, value)
+        require_between(argument, value, 1e-6, 1e6)
     calls_of, mean_calls = MIXES[name]
     rng = np.random.default_rng(seed)
     sizes = _Sizes(rng, scale)

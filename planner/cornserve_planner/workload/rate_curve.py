@@ -43,7 +43,8 @@ class RateCurve:
 
     def between(self, start: float, end: float) -> RateCurve:
         """Returns whole steps, from the step that contains `start` to the last step before `end`."""
-        first, last = int(start / self.step), math.ceil(end / self.step)
+        is_finite = math.isfinite(start) and math.isfinite(end)
+        first, last = (int(start / self.step), math.ceil(end / self.step)) if is_finite else (0, 0)
         if not 0 <= first < last <= len(self.rates):
             raise InvalidInputError(
                 "start, end", f"{start} to {end} s is outside the curve's {self.seconds:g} s: give times within it"

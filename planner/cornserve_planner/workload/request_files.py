@@ -9,7 +9,7 @@ import csv
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -69,13 +69,26 @@ def read_requests(path: Path) -> Iterator[WorkloadRequest]:
         yield parsed
 
 
-def check_requests(path: Path, most: int = 100) -> list[InvalidInputError]:
-    """Returns the errors in a file, at most `most`."""
+def check_requests(
+    path: Path, most: int = 100, on_request: Callable[[WorkloadRequest], object] = lambda request: None
+) -> list[InvalidInputError]:
+    """Returns the errors in a file, at most `most`.
+
+    Args:
+        on_request: called with each valid request before the last error that is returned.
+    """
     try:
-        wrong = (parsed for parsed in _parse_file(path) if isinstance(parsed, InvalidInputError))
-        return list(islice(wrong, most))
+        return list(islice(_errors(path, on_request), most))
     except InvalidInputError as error:
         return [error]
+
+
+def _errors(path: Path, on_request: Callable[[WorkloadRequest], object]) -> Iterator[InvalidInputError]:
+    for parsed in _parse_file(path):
+        if isinstance(parsed, InvalidInputError):
+            yield parsed
+        else:
+            on_request(parsed)
 
 
 def write_requests(path: Path, requests: Iterable[WorkloadRequest]) -> None:

@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from cornserve_planner.errors import require_positive
+from cornserve_planner.errors import InvalidInputError, require_between, require_positive
 from cornserve_planner.requests.request import WorkloadImage, WorkloadRequest
 from cornserve_planner.workload.clients import ClientPool, ClientProfile, window_index
 from cornserve_planner.workload.interarrival import Rng, draw_arrivals
 from cornserve_planner.workload.rate_curve import RateCurve
+
+MAX_SECONDS = 7 * 24 * 3600
+MAX_REQUESTS = 10_000_000
+"""The requests of a workload are in memory."""
 
 
 def generate_requests(
@@ -24,9 +28,18 @@ def generate_requests(
         rate: requests per second of all clients together. Each client keeps its share at every moment. None for the
             recorded rates.
         start: the second of the pool's day at which the workload starts.
+
+    Raises `InvalidInputError` for times longer than a week, and more than `MAX_REQUESTS`.
     """
     require_positive("seconds", seconds)
+    require_between("seconds", seconds, 0, MAX_SECONDS)
+    require_between("start", start, -MAX_SECONDS, MAX_SECONDS)
     target = RateCurve(pool.step_seconds, (rate,)) if isinstance(rate, (int, float)) else rate
+    expected = (target or pool.rate).mean * seconds
+    if expected > MAX_REQUESTS:
+        raise InvalidInputError(
+            "rate", f"{expected:.3g} requests are more than {MAX_REQUESTS}: lower it, or the seconds"
+        )
     generators = np.random.default_rng(seed).spawn(len(pool.clients))
     found = [
         request

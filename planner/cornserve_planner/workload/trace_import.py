@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from math import nan
 from pathlib import Path
@@ -42,13 +42,18 @@ TRACES: Final = {
 --save-detailed`."""
 
 
-def import_trace(path: Path, columns: TraceColumns) -> Iterator[WorkloadRequest]:
+def import_trace(
+    path: Path, columns: TraceColumns, on_failed: Callable[[int], object] = lambda count: None
+) -> Iterator[WorkloadRequest]:
     """Yields the requests of a trace, whose first one arrives at 0.
+
+    Args:
+        on_failed: called with the number of failed requests in the results of a benchmark, which are left out.
 
     Raises `InvalidInputError`, naming file and line, if the trace cannot be read or is not sorted by arrival.
     """
     first = last = None
-    for place, row in _rows(path, columns):
+    for place, row in _rows(path, columns, on_failed):
         arrival = _arrival(row, columns, place)
         first = arrival if first is None else first
         if last is not None and arrival < last:
@@ -64,10 +69,12 @@ def import_trace(path: Path, columns: TraceColumns) -> Iterator[WorkloadRequest]
             raise input_error_from(error, "a request").within(place) from error
 
 
-def _rows(path: Path, columns: TraceColumns) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _rows(
+    path: Path, columns: TraceColumns, on_failed: Callable[[int], object]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yields the rows of a file with their places."""
     if path.suffix == ".json":
-        yield from _result_rows(path, columns)
+        yield from _result_rows(path, columns, on_failed)
         return
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -89,17 +96,25 @@ def _rows(path: Path, columns: TraceColumns) -> Iterator[tuple[str, Mapping[str,
         raise InvalidInputError(path.name, f"is not valid CSV: {error}") from error
 
 
-def _result_rows(path: Path, columns: TraceColumns) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields the rows of a JSON object with an array for each column, in order of arrival."""
+def _result_rows(
+    path: Path, columns: TraceColumns, on_failed: Callable[[int], object]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields the rows of a JSON object with an array for each column, in order of arrival.
+
+    Rows with a text in the array `errors`, which a benchmark of vLLM writes, are left out.
+    """
     result = _json_row(read_document(path), path.name)
-    names = columns[:3]
+    names = [*columns[:3], *(["errors"] if "errors" in result else [])]
     arrays = [result.get(name) for name in names]
     if not all(isinstance(array, list) for array in arrays) or len({len(array or ()) for array in arrays}) != 1:
         raise InvalidInputError(
             path.name, f"needs arrays {', '.join(names)} of one length: run `vllm bench serve` with --save-detailed"
         )
     rows = [dict(zip(names, values, strict=True)) for values in zip(*map(list, filter(None, arrays)), strict=True)]
-    for number, row in enumerate(sorted(rows, key=lambda row: _arrival(row, columns, path.name))):
+    served = [row for row in rows if not row.get("errors")]
+    if len(served) < len(rows):
+        on_failed(len(rows) - len(served))
+    for number, row in enumerate(sorted(served, key=lambda row: _arrival(row, columns, path.name))):
         yield f"{path.name} request {number}", row
 
 

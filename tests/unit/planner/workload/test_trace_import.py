@@ -53,6 +53,24 @@ def test_a_trace_becomes_a_file_of_requests(tmp_path: Path, name: str, text: str
     assert requests == [(0, 374, 44), (pytest.approx(4.25), 396, 109)]
 
 
+def test_failed_requests_of_a_benchmark_are_left_out(tmp_path: Path) -> None:
+    (trace := tmp_path / "result.json").write_text(json.dumps({**json.loads(VLLM), "errors": ["Timeout", ""]}))
+
+    result = run(trace, "--format", "vllm")
+
+    assert result.stderr == "requests that have failed, and are left out: 1\n"
+    assert [each.text_tokens for each in read_requests(tmp_path / "out.jsonl")] == [374]
+
+
+def test_a_benchmark_needs_an_error_for_each_request(tmp_path: Path) -> None:
+    (trace := tmp_path / "result.json").write_text(json.dumps({**json.loads(VLLM), "errors": [""]}))
+
+    assert (
+        "needs arrays start_times, input_lens, output_lens, errors of one length"
+        in run(trace, "--format", "vllm").stderr
+    )
+
+
 def servegen(folder: Path, *, texts: str = "{100: 0.5, 200: 0.5}") -> Path:
     windows = {"0": {"text_tokens": texts, "output_tokens": "{20: 1.0}", "image_count": "{1: 1.0}"}}
     windows["21600"] = windows["0"] | {"text_tokens": "{7: 1.0}"}
