@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cornserve.validation_errors import describe_all
+from cornserve.validation_errors import describe_all, first_problems
 
 MAX_CHARACTERS: Final = 2000
 """The length of a message, by default: a process that has little memory left must be able to send it."""
@@ -30,8 +30,9 @@ def _message(error: BaseException) -> str:
 
     if not isinstance(error, ValidationError):
         return str(error)
-    problems = error.errors(include_url=False, include_context=False)
-    return f"invalid fields of {error.title}: {describe_all(problems)}"
+    problems = first_problems(error)
+    further = error.error_count() - len(problems)
+    return f"invalid fields of {error.title}: {describe_all(problems)}{f' (and {further} more)' if further else ''}"
 
 
 def encodable(text: str, max_characters: int) -> str:

@@ -11,6 +11,8 @@ breaks reference cycles between objects of a request when the request ends.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 def clear_traceback(error: BaseException) -> None:
     """Removes traceback, cause and context from `error`, and from all errors that it references."""
@@ -21,3 +23,17 @@ def clear_traceback(error: BaseException) -> None:
             if isinstance(current, BaseExceptionGroup):
                 errors += current.exceptions
             current.__traceback__ = current.__cause__ = current.__context__ = None
+
+
+def error_chain(error: BaseException, *, with_context: bool = False) -> Iterator[BaseException]:
+    """Yields an error, its cause, the cause of that, and so on. Code can make an error its own cause: each comes once.
+
+    Args:
+        with_context: whether an error without a cause is followed by that during whose handling it was raised.
+    """
+    seen = set[int]()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or (current.__context__ if with_context else None)

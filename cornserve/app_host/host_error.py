@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Iterator
 
 from pydantic import ValidationError
 
@@ -15,8 +14,9 @@ from cornserve.app_host.sandbox import refusal_hint
 from cornserve.exception_text import exception_message, exception_text
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.errors import DefinitionError, InvocationError, SideEffectError, TaskError
+from cornserve.tracebacks import error_chain
 from cornserve.v1 import app_host_pb2 as pb
-from cornserve.validation_errors import further_fields, locate_error
+from cornserve.validation_errors import first_problems, further_fields, locate_error
 
 MAX_QUOTED_CHARACTERS = 200
 """Longer inputs are cut in the errors of an invalid request."""
@@ -53,13 +53,13 @@ def describe_error(error: BaseException, module: str, logs_messages: bool = Fals
 
 def describe_invalid_request(error: ValidationError) -> pb.HostError:
     """Returns the description of a request that does not have the app's request type."""
-    first, *further = error.errors(include_url=False, include_context=False)
-    quoted = {**locate_error(first), "input": _quoted(first["input"])}
+    first, *further = first_problems(error)
+    quoted = {**locate_error(first), **({"input": _quoted(first["input"])} if "input" in first else {})}
     problem = json.dumps(quoted)  # escapes lone surrogates, unlike pydantic
     return pb.HostError(
         type="ValidationError",
         problem=problem.encode(),
-        further_problems=len(further),
+        further_problems=error.error_count() - 1,
         further_fields=further_fields(further),
     )
 
@@ -83,16 +83,19 @@ def describe_load_error(error: BaseException) -> pb.HostError:
 
 def _refusal_hint(error: BaseException) -> str:
     """Returns a text that explains an error that the sandbox has caused."""
-    return next(filter(None, map(refusal_hint, _chain(error))), "")
+    return next(filter(None, map(refusal_hint, error_chain(error))), "")
 
 
-def _is_exhausted(error: BaseException | None) -> bool:
-    """Returns whether the error, or one of its causes, is due to a lack of memory or of memory for threads."""
-    while error is not None:
-        if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and error.args == (_NO_THREAD,)):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+def _is_exhausted(error: BaseException) -> bool:
+    """Returns whether the error, a cause or a member of them is due to a lack of memory or of memory for threads."""
+    return any(
+        _is_exhaustion(each) or (isinstance(each, BaseExceptionGroup) and each.subgroup(_is_exhaustion) is not None)
+        for each in error_chain(error, with_context=True)
+    )
+
+
+def _is_exhaustion(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and error.args == (_NO_THREAD,))
 
 
 def _is_own_error(error: BaseException) -> bool:
@@ -101,22 +104,15 @@ def _is_own_error(error: BaseException) -> bool:
 
 
 def _location(error: BaseException, source: str) -> str:
-    """Returns the innermost line of the app's own source through which the error passed: "app.py:12 in invoke"."""
-    found = ""
-    for cause in _chain(error):
-        for frame in traceback.extract_tb(cause.__traceback__):
+    """Returns the innermost line of the app's own source through which the error passed: "app.py:12 in invoke".
+
+    If it has not passed the app, this is the line of its cause.
+    """
+    for each in error_chain(error):
+        for frame in reversed(traceback.extract_tb(each.__traceback__)):
             if frame.filename.startswith(source):
-                found = f"{frame.filename.removeprefix(source)}:{frame.lineno} in {frame.name}"
-        if found:
-            break
-    return found
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yields the cause of each error before the error."""
-    if error.__cause__ is not None:
-        yield from _chain(error.__cause__)
-    yield error
+                return f"{frame.filename.removeprefix(source)}:{frame.lineno} in {frame.name}"
+    return ""
 
 
 def _quoted(value: object) -> object:

@@ -37,6 +37,7 @@ from cornserve_planner.commands.plan_options import (
 if TYPE_CHECKING:
     from cornserve.app.record import AppView
     from cornserve.client import Client
+    from cornserve.client.deadline import Deadline
     from cornserve.client.deploy_target import DeployTarget
 
 
@@ -286,19 +287,19 @@ def deploy(
         plan=plan,
     )
     resolved = run_import(target, resolve, timeout)
-    left = None if timeout is None else max(0.0, deadline.left)
     resolved = with_adaptation(resolved, adapt or [])
     resolved = with_latency_targets(resolved, ttft=ttft, tbt=tbt, e2e=e2e, admission=admission)
-    resolved = with_autoscaling(resolved, autoscale or [], CapacityInputs(target, ttft, workload, profile))
+    resolved = with_autoscaling(resolved, autoscale or [], CapacityInputs(target, ttft, workload, profile, deadline))
     if resolved.warning:
         print_warning(resolved.warning)
     with open_client(ctx, url) as client:
         if is_planned:
-            resolved = plan_target(client, target, resolved, budget)
+            resolved = plan_target(client, target, resolved, budget, deadline)
+            deadline = Deadline(timeout)  # Measurements have the limit of --budget.
         if resolved.spec.plan is not None:
             check_slots(client, resolved.spec.plan.gpus)
         with _hint_on_interrupt(resolved.name):
-            view = _deploy_and_wait(client, resolved, timeout, left) if wait else client.deploy(resolved, wait=False)
+            view = _deploy_and_wait(client, resolved, deadline) if wait else client.deploy(resolved, wait=False)
     if json:
         print_json(view)
     if view.phase == "failed":
@@ -319,8 +320,8 @@ def _shares(settings: list[str]) -> dict[str, float] | None:
     return shares or None
 
 
-def _deploy_and_wait(client: Client, target: DeployTarget, timeout: float | None, left: float | None) -> AppView:
-    """Returns the app when it serves or has failed. Raises `CliError` after the seconds that are left of `timeout`."""
+def _deploy_and_wait(client: Client, target: DeployTarget, deadline: Deadline) -> AppView:
+    """Returns the app when it serves or has failed. Raises `CliError` after the deadline."""
     from cornserve.cli.progress_display import ProgressDisplay
 
     display = ProgressDisplay()
@@ -328,10 +329,10 @@ def _deploy_and_wait(client: Client, target: DeployTarget, timeout: float | None
         deployed = client.deploy(target, wait=False)
         display.show(f"{deployed.name} accepted as generation {deployed.generation}")
         unfinished = (
-            f"{deployed.name} does not serve after {timeout} s, and is still being deployed: "
+            f"{deployed.name} does not serve after {deadline.seconds} s, and is still being deployed: "
             f"see `cornserve status {deployed.name}` and `cornserve logs {deployed.name}`"
         )
-        *_, view = display.follow(client.follow(deployed, timeout=left, on_outage=display.show), unfinished)
+        *_, view = display.follow(client.follow(deployed, timeout=deadline.limit, on_outage=display.show), unfinished)
         if view.phase == "serving":
             display.show(f"{view.name} serves. Try: {target.example_command}")
     return view

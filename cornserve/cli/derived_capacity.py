@@ -13,6 +13,7 @@ from cornserve.cli.console import CliError
 from cornserve.cli.file_import import run_import
 
 if TYPE_CHECKING:
+    from cornserve.client.deadline import Deadline
     from cornserve.client.deploy_target import DeployTarget
     from cornserve_planner.simulation.stage_capacity import StageCapacity
 
@@ -22,12 +23,14 @@ class CapacityInputs(NamedTuple):
 
     Args:
         source: names the file or model of the target.
+        deadline: limits the imports of the file.
     """
 
     source: str
     ttft: float | None
     workload: Path | None
     profile: Path | None
+    deadline: Deadline
 
 
 class DerivedCapacity(NamedTuple):
@@ -73,8 +76,8 @@ def derive_capacities(
         raise CliError('capacities need the planner: run pip install "cornserve[planner]"') from error
     from cornserve.app.model_document import model_document
 
-    graph = run_import(inputs.source, partial(target_graph, target))
-    deployed = run_import(inputs.source, partial(_executors, target))
+    graph = run_import(inputs.source, partial(target_graph, target), inputs.deadline.limit)
+    deployed = run_import(inputs.source, partial(_executors, target), inputs.deadline.limit)
     options = {name: deployed[each.executor] for name, each in graph.options.items() if each.executor in deployed}
     for name in names:
         if name not in options.values():

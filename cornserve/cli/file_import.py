@@ -49,7 +49,7 @@ def run_import(target: object, function: Callable[[], T], seconds: float | None 
             stderr().print(f"importing {name} …")
             limit -= NOTICE_SECONDS
         if not wait([receiver, exited], None if seconds is None else limit):
-            raise CliError(f"the import of {name} takes longer than {seconds:g} s: give a longer --timeout")
+            raise CliError(f"the import of {name} takes longer than {seconds:.3g} s: give a longer --timeout")
         if not receiver.poll():  # Processes that the file has forked keep the pipe open.
             raise EOFError
         outcome = receiver.recv()

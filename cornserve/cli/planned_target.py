@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cornserve.app.planning import PlanningInputs
     from cornserve.cli.measured_profile import MeasuredProfile
     from cornserve.client import Client
+    from cornserve.client.deadline import Deadline
     from cornserve.client.deploy_target import DeployTarget
     from cornserve_planner.inputs.planning_inputs import PlanInputs
     from cornserve_planner.model.document import ModelDocument
@@ -89,10 +90,14 @@ class PlanBudget(NamedTuple):
         return True
 
 
-def plan_target(client: Client, source: str, target: DeployTarget, budget: PlanBudget) -> DeployTarget:
+def plan_target(
+    client: Client, source: str, target: DeployTarget, budget: PlanBudget, deadline: Deadline
+) -> DeployTarget:
     """Returns the target with a plan, and prints a summary of it. Measures the options that the profile lacks.
 
-    `source` names the file or model of the target.
+    Args:
+        source: names the file or model of the target.
+        deadline: limits the import of the file.
 
     Raises `CliError` or `DeployTargetError`: before a measurement, if the options, the workload or the profile are not
     valid for the app, or if no plan has so few GPUs.
@@ -113,7 +118,7 @@ def plan_target(client: Client, source: str, target: DeployTarget, budget: PlanB
     from cornserve.task.errors import DefinitionError
     from cornserve_plan.plan import describe_cells
 
-    graph = run_import(source, partial(target_graph, target))
+    graph = run_import(source, partial(target_graph, target), deadline.limit)
     if budget.gpus is not None:
         check_slots(client, budget.gpus)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from math import isinf
 
 CONNECT_SECONDS = 5.0
 RESPONSE_SECONDS = 15.0
@@ -20,6 +21,11 @@ class Deadline:
     @property
     def left(self) -> float:
         return self._end - time.monotonic()
+
+    @property
+    def limit(self) -> float | None:
+        """The seconds that are left, at least 0. None without a limit."""
+        return None if isinf(self.seconds) else max(0.0, self.left)
 
     @property
     def is_over(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from json import JSONDecoder
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -13,7 +12,7 @@ from pydantic_core import to_json
 from cornserve.app.unused_fields import UnusedFieldsError
 from cornserve.exception_text import encodable, exception_text
 from cornserve.task.errors import InvocationError, TaskError
-from cornserve.validation_errors import describe_error, field_path, further_fields, locate_error
+from cornserve.validation_errors import describe_error, field_path, first_problems, further_fields, locate_error
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -152,20 +151,11 @@ class ApiError(Exception):
         return cls(400, f"{_describe(first, param, reasons)}{more}", param=param or None, code=code)
 
 
-MANY_PROBLEMS = 100
-
-
 def _first_problem(error: ValidationError) -> tuple[Mapping[str, Any], list[str]]:
-    """Returns the first of pydantic's errors, and the fields of the next ones. If there are many, without its input and
-    without these fields."""
-    if error.error_count() <= MANY_PROBLEMS:
-        found = error.errors(include_url=False, include_context=False)
-        first, *further = sorted(found, key=_removed_by_clients, reverse=True)
-        return locate_error(first), further_fields(further)
-    # Writing JSON and parsing its first element takes a tenth of the time in which pydantic creates all dictionaries.
-    problems = error.json(include_url=False, include_context=False, include_input=False)
-    decoded, _ = JSONDecoder().raw_decode(problems, 1)
-    return decoded, []
+    """Returns the first of pydantic's errors, and the fields of the next ones, without these fields if there are
+    many."""
+    first, *further = sorted(first_problems(error), key=_removed_by_clients, reverse=True)
+    return locate_error(first), further_fields(further)
 
 
 _HEADERS = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"retry-after": "1"}}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Sequence
-from itertools import dropwhile
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import dropwhile, islice
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,9 @@ _REDACTED_LOGGERS = ("asyncio", "grpc", "uvicorn", "vllm.renderers")
 MAX_CAUSES = 20
 """The number of errors of a chain that a traceback shows, the last ones."""
 
+MAX_MEMBERS = 10
+"""The number of members of exception groups that a traceback shows, the first ones."""
+
 MAX_MESSAGE_CHARACTERS = 500
 """Longer messages of errors are cut in logs."""
 
@@ -29,26 +33,47 @@ TRACEBACK = "redacted_traceback"
 
 
 def redacted_traceback(error: BaseException, source: str = "", *, shows_messages: bool = False) -> str:
-    """Returns the traceback with the type of the error, without its message.
+    """Returns the traceback with the type of the error, without its message, and those of members of exception groups.
 
     Args:
         shows_messages: whether to add the message, in one line of at most `MAX_MESSAGE_CHARACTERS`.
         source: the directory of an app's source, without which its files are named. Left out are the frames before its
             first one, Cornserve's frames of Cornserve's errors, and errors of the chain that have not passed the app.
     """
+    chain = _chain(error)
+    described = [_chain_text(chain, source, shows_messages)]
+    described += [_chain_text(_chain(each), source, shows_messages) for each in islice(_members(chain), MAX_MEMBERS)]
+    # The name of an error's class may have lone surrogates.
+    return "\nwith the member\n".join(described).encode(errors="replace").decode()
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Returns an error, its cause, the cause of that, and so on: the first `MAX_CAUSES`."""
     chain: dict[int, BaseException] = {}  # Code can make an error its own cause.
     cause: BaseException | None = error
     while cause is not None and id(cause) not in chain and len(chain) < MAX_CAUSES:
         chain[id(cause)] = cause
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
-    links = [(link, list(traceback.extract_tb(link.__traceback__))) for link in reversed(chain.values())]
+    return [*chain.values()]
+
+
+def _members(errors: Iterable[BaseException]) -> Iterator[BaseException]:
+    """Yields the members of exception groups, and then the members of these."""
+    groups = deque(each for each in errors if isinstance(each, BaseExceptionGroup))
+    while groups:
+        for member in groups.popleft().exceptions:
+            yield member
+            groups += [each for each in _chain(member) if isinstance(each, BaseExceptionGroup)]
+
+
+def _chain_text(chain: Sequence[BaseException], source: str, shows_messages: bool) -> str:
+    links = [(link, list(traceback.extract_tb(link.__traceback__))) for link in reversed(chain)]
     if source:
         links = [(link, found) for link, frames in links if (found := _frames_of_app(link, frames, source))] or links
     parts = (
         f"{_frames_and_type(link, frames, source)}{_message(link) if shows_messages else ''}" for link, frames in links
     )
-    # The name of an error's class may have lone surrogates.
-    return "\nled to\n".join(parts).encode(errors="replace").decode()
+    return "\nled to\n".join(parts)
 
 
 def _frames_of_app(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from cornserve.exception_text import MAX_CHARACTERS, exception_message, exception_text
 from cornserve.observe.redaction import redacted_traceback
@@ -51,6 +51,14 @@ def invalid() -> ValidationError:
 )
 def test_a_text_has_the_type_and_a_bounded_message_that_can_be_encoded(error: Exception, text: str) -> None:
     assert exception_text(error) == text
+
+
+def test_only_the_first_of_many_problems_is_described() -> None:
+    with pytest.raises(ValidationError) as caught:
+        TypeAdapter(list[int]).validate_python(["many"] * 10_000)
+
+    text = exception_text(caught.value)
+    assert text == "ValidationError: invalid fields of list[int]: 0: must be a valid integer (and 9999 more)"
 
 
 def test_a_message_is_cut_to_the_given_length() -> None:

@@ -26,7 +26,7 @@ async def record(name: str, request: Request, context: Context) -> SendResponse:
     handler = await RequestHandler.create(context, name, request)
     app_request, media = await read_native(request, lambda body: handler.served_app.code.parse(body or b"null"))
     handler.set_media(media)
-    read_log = partial(context.app_logs.own.of_request, name, handler.ids.public)
+    read_log = partial(context.app_logs.own.of_request, name, handler.ids)
     return await handler.respond(RecordHandler(app_request, handler.api_error, read_log).respond)
 
 

@@ -201,7 +201,7 @@ class RequestHandler:
             self._context.replicas,
             self._stats,
             self._trace,
-            log=RequestLog(self._context.app_logs.own, self._app, self.ids.public),
+            log=RequestLog(self._context.app_logs.own, self._app, self.ids),
             streams=streams,
             arrived_us=self._arrived_us,
             deadline=self._deadline,
@@ -215,7 +215,7 @@ class RequestHandler:
         """
         if isinstance(error, AppCodeError):
             log.error("the request failed: %s", error.place, extra=logs.traceback_field(error.traceback))
-            self._context.app_logs.own.add_failure(self._app, self.ids.public, error)
+            self._context.app_logs.own.add_failure(self._app, self.ids, error)
         elif not isinstance(error, ApiError | TaskError):
             log.error("the request failed", extra=logs.traceback_field(redacted_traceback(error)))
         if isinstance(error, InvocationError) and error.code == "INVALID_ARGUMENT":

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pydantic import ValidationError
 from starlette.types import Scope
 
-from cornserve.gateway.errors import MANY_PROBLEMS
+from cornserve.validation_errors import MANY_PROBLEMS
 
 HEADER = "x-cornserve-unknown-fields"
 

@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from cornserve.app.spec import AppSource, AppSpec
 from cornserve.cli.commands import app
+from cornserve.cli.console import CliError
+from cornserve.cli.derived_capacity import CapacityInputs, derive_capacities
+from cornserve.client.deadline import Deadline
+from cornserve.client.deploy_target import DeployTarget
 from tests.unit.http_server import StubServer, json_response, sse_response
 
 UNREACHABLE = "http://127.0.0.1:1"
@@ -179,3 +184,11 @@ def test_moved_streams_are_counted(
 def test_a_number_of_replicas_that_is_not_one_is_rejected(cli: CliRunner, setting: str) -> None:
     result = cli.invoke(app, ["scale", "a", "--executor", setting, "--url", UNREACHABLE])
     assert (result.exit_code, result.stderr) == (1, f"error: --executor: '{setting}' is not NAME=N, such as llm=3\n")
+
+
+def test_the_deadline_of_a_deployment_limits_the_imports_from_which_capacities_follow(tmp_path: Path) -> None:
+    target = DeployTarget("hangs", AppSpec(source=AppSource(inline="while True: pass")), "")
+    inputs = CapacityInputs("hangs.py", 1.0, tmp_path / "workload.json", tmp_path / "profile.json", Deadline(0.2))
+
+    with pytest.raises(CliError, match=r"hangs\.py takes longer than [0-9.e-]+ s: give a longer --timeout"):
+        derive_capacities(target, ["stage"], inputs)

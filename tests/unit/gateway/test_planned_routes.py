@@ -120,12 +120,13 @@ class PlannedGateway:
     def session(self, request_id: str) -> Session:
         deadline = asyncio.get_running_loop().time() + 60
         stats = RequestStats(self.stats)
+        ids = RequestIds(request_id, request_id, request_id)
         return Session(
-            RequestIds(request_id, request_id, request_id),
+            ids,
             self.served,
             self._pool,
             stats,
-            log=RequestLog(AppLogLines(), "app", request_id),
+            log=RequestLog(AppLogLines(), "app", ids),
             streams=False,
             arrived_us=0,
             deadline=deadline,

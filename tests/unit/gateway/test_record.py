@@ -76,6 +76,23 @@ async def test_a_request_has_what_its_code_has_written(gateway: httpx.AsyncClien
     assert failed["log"][-1] == "builtins.IndexError"
 
 
+async def test_a_record_has_only_its_lines_if_the_client_repeats_an_id(
+    gateway: httpx.AsyncClient, deploy: Deploy
+) -> None:
+    await deploy(CHATTERBOX)
+    headers = {"x-request-id": "the-clients-id"}
+    path = "/admin/v1/apps/chatterbox/record"
+
+    logs = [
+        (await gateway.post(path, json={"words": [word]}, headers=headers)).json()["log"] for word in ("corn", "maize")
+    ]
+
+    assert [[line.partition(": ")[2] for line in log] for log in logs] == [
+        ["word corn", "unfinished"],
+        ["word maize", "unfinished"],
+    ]
+
+
 async def test_a_call_that_fails_has_its_error(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
     await deploy(ECHO)
 

@@ -38,6 +38,12 @@ def test_each_segment_is_a_cue_of_webvtt() -> None:
     )
 
 
+def test_an_arrow_of_any_length_is_no_arrow_of_a_cue() -> None:
+    arrows = WholeTranscript("a ---> b -----> c -->", "en", 1.0, [], [], USAGE)
+
+    assert subtitles.vtt(arrows) == "WEBVTT\n\n00:00:00.000 --> 00:00:01.000\na -> b -> c ->\n"
+
+
 def test_silence_has_no_cue() -> None:
     silence = WholeTranscript("", "en", 1.0, [], [], USAGE)
 

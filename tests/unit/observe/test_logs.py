@@ -187,6 +187,30 @@ def test_the_causes_of_a_redacted_traceback_end() -> None:
     assert redacted_traceback(chained).count("builtins.KeyError") == 20
 
 
+def test_a_redacted_traceback_has_the_members_of_exception_groups() -> None:
+    inner = ExceptionGroup(SECRET, [failure()])
+    error = RuntimeError(SECRET)
+    error.__cause__ = ExceptionGroup(SECRET, [inner, OSError(SECRET)])
+
+    parts = redacted_traceback(error).split("\nwith the member\n")
+
+    assert [part.splitlines()[-1] for part in parts] == [
+        "builtins.RuntimeError",
+        "builtins.ExceptionGroup",
+        "builtins.OSError",
+        "builtins.ValueError",
+    ]
+    assert "in failure" in parts[-1]
+    assert SECRET not in "".join(parts)
+
+
+def test_the_members_of_a_redacted_traceback_end() -> None:
+    group = ExceptionGroup("many", [KeyError(number) for number in range(2000)])
+    group.exceptions[0].__cause__ = group
+
+    assert redacted_traceback(group).count("builtins.KeyError") == 10
+
+
 def test_a_traceback_is_a_field_in_json_and_further_lines_in_text(write_as: Callable[[LogFormat], Written]) -> None:
     json_written, text_written = write_as(LogFormat.JSON), write_as(LogFormat.TEXT)
     extra = logs.traceback_field('File "app.py", line 3\nbuiltins.KeyError')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from cornserve.app.response_readers import WholeTranscript
@@ -32,7 +33,7 @@ def _cues(transcript: WholeTranscript) -> Iterable[tuple[float, float, str]]:
 
 def _text(text: str) -> str:
     """Returns the text without what would end the cue or begin another one."""
-    return " ".join(text.split()).replace("-->", "->")
+    return re.sub("-{2,}>", "->", " ".join(text.split()))
 
 
 def _time(seconds: float, separator: str) -> str:

@@ -87,6 +87,10 @@ def unsupported_audio_codec(name: str) -> MediaError:
     return MediaError("unsupported", f"unsupported audio codec {name!r}: convert the audio to WAV")
 
 
+def unsupported_audio_container(name: str) -> MediaError:
+    return MediaError("unsupported", f"unsupported container of audio {name!r}: send WebM, or convert the audio to WAV")
+
+
 def unsupported_codec(name: str) -> MediaError:
     return MediaError("unsupported", f"unsupported video codec {name!r}: convert the video to H.264")
 

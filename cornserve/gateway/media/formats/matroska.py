@@ -19,6 +19,7 @@ from cornserve.gateway.media.formats.base import (
     too_many_packets,
     truncated,
     unsupported_audio_codec,
+    unsupported_audio_container,
     unsupported_codec,
 )
 
@@ -122,7 +123,9 @@ def read_audio_header(data: bytes, max_packets: int, *, of_video: bool = False) 
     track = segment.track
     if track is None:
         raise no_sound("WebM")
-    if track.codec not in _AUDIO_CODECS or not (of_video or segment.doc_type == "webm"):
+    if not (of_video or segment.doc_type == "webm"):
+        raise unsupported_audio_container(segment.doc_type)
+    if track.codec not in _AUDIO_CODECS:
         raise unsupported_audio_codec(track.codec)
     samples = segment.seconds * track.sample_rate
     if not isfinite(samples):

@@ -312,7 +312,10 @@ def test_the_packets_of_a_container_are_limited() -> None:
         (M4A.replace(b"mp4a", b"alac", 1), "unsupported audio codec 'alac': convert the audio to WAV"),
         (WEBM[:-9], "truncated: the WebM ends in an element"),
         (WEBM.replace(b"A_OPUS", b"A_DTS\0"), "unsupported audio codec 'A_DTS'"),
-        (WEBM.replace(b"webm", b"rosa"), "unsupported audio codec"),
+        (
+            WEBM.replace(b"webm", b"rosa"),
+            "unsupported container of audio 'rosa': send WebM, or convert the audio to WAV",
+        ),
         (replaced(WEBM, WEBM.index(b"\x44\x89\x88") + 3, struct.pack(">d", 1e308)), "a duration that is not finite"),
     ],
 )
